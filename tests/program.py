@@ -30,11 +30,11 @@ SERVER.set_forkserver_preload(["tests.preload"])
 class Program:
     """A running `seatrial`: of subprocess.Popen, what `seatrial rehearse` uses."""
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], **_: Any) -> None:
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path = ROOT, **_: Any) -> None:
         self._outputs = [tempfile.NamedTemporaryFile("r", encoding="utf-8") for _ in range(2)]  # noqa: SIM115
         arguments = list(command[command.index("checks") + 1 :])
         names = [each.name for each in self._outputs]
-        self._process = SERVER.Process(target=_run, args=(arguments, dict(env), names))
+        self._process = SERVER.Process(target=_run, args=(arguments, dict(env), cwd, names))
         self._process.start()
 
     @property
@@ -59,9 +59,11 @@ class Program:
         self._process.kill()
 
 
-def seatrial(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, in the repository's root."""
-    program = Program(["checks", *arguments], env=os.environ)
+def seatrial(
+    *arguments: str, env: Mapping[str, str] = os.environ, cwd: Path = ROOT, timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    program = Program(["checks", *arguments], env=env, cwd=cwd)
     try:
         out, err = program.communicate(timeout)
     except subprocess.TimeoutExpired:
@@ -90,9 +92,9 @@ class _Lab(FORK.Process):  # type: ignore[name-defined,misc]
         return int(self.exitcode)
 
 
-def _run(arguments: list[str], environment: dict[str, str], outputs: list[str]) -> None:
+def _run(arguments: list[str], environment: dict[str, str], cwd: Path, outputs: list[str]) -> None:
     assert "tests.preload" in sys.modules, "nothing was imported ahead"
-    os.chdir(ROOT)
+    os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     forking = SimpleNamespace(Popen=_Lab, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)

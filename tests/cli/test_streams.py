@@ -56,6 +56,8 @@ REDIRECTED = {
     "full stdout": (">/dev/full", {}),
     "closed pipe": ("", {}),
 }
+WITH_A_TRIAL = ("ascii", "nothing", "full stdout", "closed pipe")
+"""Whatever a trial prints meanwhile goes through the same streams: one of each way to lose it."""
 LOST = {"full stdout": 3, "closed pipe": 141}
 """What 0 becomes where the output was lost."""
 
@@ -123,13 +125,19 @@ def test_the_exit_code_is_the_commands_own(command: str, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "verdict", "code"), [("healthy", "go", 0), ("gpu-missing", "no-go", 1)])
-@pytest.mark.parametrize("how", [how for how in REDIRECTED if how != "plain"])
+@pytest.mark.parametrize(
+    ("command", "scenario", "verdict", "code", "how"),
+    [
+        *(("accept", "gpu-missing", "no-go", 1, how) for how in REDIRECTED if how != "plain"),
+        *(("preflight", "healthy", "go", 0, how) for how in REDIRECTED if how != "plain"),
+        *(("accept", "healthy", "go", 0, how) for how in WITH_A_TRIAL),
+    ],
+)
 def test_a_run_is_judged_and_reported_whatever_becomes_of_its_output(
-    how: str, scenario: str, verdict: str, code: int, tmp_path: Path
+    command: str, scenario: str, verdict: str, code: int, how: str, tmp_path: Path
 ) -> None:
     """The report is whole, nothing is left behind, and the exit code is the verdict's: it is in the report, too."""
-    process = start(["accept", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / "out")], how)
+    process = start([command, "--cluster", f"sim:{scenario}", "--out", str(tmp_path / "out")], how)
     _, err = process.communicate(timeout=300)
     assert (process.returncode, "Traceback" in err) == (code, False), err
     record = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))

@@ -18,6 +18,8 @@ import pytest
 from jobs import pod as probes
 
 DATA = Path(__file__).parent / "data"
+HANG_S = 300
+"""No test waits for it."""
 
 FAKE_TORCHRUN = r'''
 """Plays torchrun: meets the other node on MASTER_PORT, then writes logs and a table; FAKE_MODE says what goes wrong."""
@@ -138,13 +140,13 @@ class Pods:
         self.processes[rank] = process
         return process
 
-    def run(self, timeout: float = 40, **env: str) -> dict[int, dict]:
+    def run(self, timeout: float = HANG_S, **env: str) -> dict[int, dict]:
         """Run all ranks to their end; returns rank -> stage -> data."""
         for rank in range(self.trial["nodes"]):
             self.start(rank, **env)
         return {rank: self.stages(rank, timeout) for rank in self.processes}
 
-    def stages(self, rank: int, timeout: float = 40, code: int = 0) -> dict:
+    def stages(self, rank: int, timeout: float = HANG_S, code: int = 0) -> dict:
         """Wait for a rank that ends with `code` and return its evidence, every line of it checked."""
         out, _ = self.processes[rank].communicate(timeout=timeout)
         assert self.processes[rank].returncode == code, out[-3000:]
@@ -167,7 +169,7 @@ class Pods:
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                process.wait(timeout=60)
+                process.wait(timeout=HANG_S)
             if process.stdout and not process.stdout.closed:
                 process.stdout.close()
         for path in [self.here, *self.here.rglob("*")]:
