@@ -120,6 +120,7 @@ def _cancel(jobs: JobLookup, options: argparse.Namespace) -> int:
 def _attach(kube: Kube, options: argparse.Namespace) -> int:
     """Take the trial's lease, then run the checks that its own run would have run; another one's is left alone."""
     from checks.framework.attaching import arguments  # noqa: PLC0415
+    from checks.framework.signals import INTERRUPTED  # noqa: PLC0415
     from cli.__main__ import run_checks  # noqa: PLC0415 -- the other three do not load pytest
     from jobs.cluster.renewal import Watched, taken  # noqa: PLC0415
     from jobs.run.begun import read  # noqa: PLC0415
@@ -132,10 +133,16 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
     words += ["-v"] if options.verbose else []
     try:
         with taken(kube, JobLookup(kube).place(options.name), _tell):
-            return run_checks(words)
+            code = run_checks(words)
     except Watched as error:
         print(f"seatrial job attach: {options.name}: {error}", file=sys.stderr)
         return UNSEEN
+    if code == INTERRUPTED:
+        print(
+            f"{options.name} goes on in the cluster: attach again, or seatrial job cancel {options.name}",
+            file=sys.stderr,
+        )
+    return code
 
 
 def _tell(text: str) -> None:

@@ -118,10 +118,10 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
     item = kube.get(url_path)
     lease = held(item)
     if lease is not None and not lease.released:
-        if url_path not in run_out(kube, {url_path: lease}, tell):
-            raise Watched(f"somebody watches it: {held(kube.get(url_path)) or 'by no lease'}")
+        ran_out = url_path in run_out(kube, {url_path: lease}, tell)
         item = kube.get(url_path)
-        if (now := held(item)) is None or now.text != lease.text:
+        now = held(item)
+        if now is None or not (now.released or (ran_out and now.text == lease.text)):
             raise Watched(f"somebody watches it: {now or 'by no lease'}")
     seconds = lease.seconds if lease else SECONDS
     _take(kube, url_path, item, seconds)

@@ -225,6 +225,16 @@ def test_a_lease_that_is_renewed_is_not_taken(kube, api):
     assert not there.lease.released
 
 
+def test_a_lease_that_is_released_meanwhile_is_taken(kube, api):
+    """Whoever held it has just left on purpose."""
+    there = Leased(api, lease(seconds=2))
+    leaving = threading.Timer(0.3, lambda: there.item["metadata"]["annotations"].update(record(2, released=True)))
+    leaving.start()
+    with taken(kube, URL):
+        assert not there.lease.released
+    leaving.join()
+
+
 def test_a_lease_that_ran_out_is_taken(kube, api):
     """Its runner was killed."""
     there = Leased(api, lease(seconds=1))
