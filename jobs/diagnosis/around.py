@@ -128,9 +128,8 @@ def from_lines(pod: Mapping[str, Any], lines: Iterable[str]) -> Iterator[Moment]
 
 def judged(moments: Iterable[Moment], pods: Sequence[Mapping[str, Any]]) -> list[Moment]:
     """Return what happened in the job's time, in order, each with its part in the failure."""
-    found = sorted(
-        {moment for moment in moments if time_of(moment.at)}, key=lambda moment: (_seconds(moment), moment.text)
-    )
+    timed = {replace(moment, at=_utc(at)) for moment in moments if (at := time_of(moment.at)) is not None}
+    found = sorted(timed, key=lambda moment: (_seconds(moment), moment.text))
     began = min(
         filter(None, (time_of(as_map(pod.get("metadata")).get("creationTimestamp")) for pod in pods)), default=None
     )
@@ -213,6 +212,11 @@ def time_of(text: object) -> datetime.datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else None
+
+
+def _utc(at: datetime.datetime) -> str:
+    """Write a time in UTC: a runtime stamps its logs with its own node's offset."""
+    return at.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _seconds(moment: Moment) -> float:

@@ -131,6 +131,13 @@ def test_storage_is_told_by_events_and_by_the_programs_words():
     assert found[1].why == "4 s before train-1 failed first, in this pod"
 
 
+def test_a_logs_own_offset_and_nanoseconds_are_one_axis_with_the_rest():
+    """A container runtime on a node of another time zone."""
+    line = "2026-01-02T05:09:58.123456789+02:00 Input/output error"
+    (found,) = (moment for moment in told(lines=[line]) if moment.kind == "storage")
+    assert (found.at, found.role) == ("2026-01-02T03:09:58.123Z", "likely")
+
+
 def test_of_a_job_that_has_not_failed_nothing_is_blamed():
     """There is no failure to explain."""
     running = [pod("train-0", "gpu-0"), pod("train-1", "gpu-1", ended=500, code=0)]
