@@ -153,3 +153,35 @@ def test_rbac_prints_the_rights_of_a_selection_only():
     assert ("get", "kueue.x-k8s.io", "localqueues", "") in spread(role)
     wrong = seatrial("rbac", "-k", "no-such-check")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (4, 1)
+
+
+def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
+    """Only --training asks for them; who has not granted them reads why nothing was said."""
+    role, cluster_role = granted("--cluster")
+    _, more = granted("--cluster", "--training")
+    asked = {("list", "policy", "poddisruptionbudgets", ""), ("list", "apps", "daemonsets", "")}
+    assert spread(more) - spread(cluster_role) == asked
+    for rules, outcome in ((cluster_role, "skipped"), (more, "passed")):
+        with running(scenario(tmp_path, role, rules)) as cluster:
+            config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+            words = ("--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"))
+            done = seatrial("preflight", "--training", "--check", "drains.safe", *words)
+        checks = json.loads((tmp_path / "out" / "report.json").read_text())["checks"]
+        (found,) = (check for check in checks if check["id"] == "drains.safe")
+        assert found["outcome"] == outcome, done.stdout
+        assert outcome == "passed" or "seatrial rbac --training" in found["reason"]
+
+
+def test_a_trial_is_attached_to_with_the_rights_of_a_run(tmp_path):
+    """The same Role is enough to leave it to the cluster and to judge it later."""
+    role, _ = granted("--tenant")
+    with running(scenario(tmp_path, role, [])) as cluster:
+        config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        words = ("--kubeconfig", config, "--profile", "h100-ib", "--tenant", "--out", str(tmp_path / "begun"))
+        begun = seatrial("accept", "--detach", *words)
+        assert begun.returncode == 10, begun.stdout
+        job = json.loads((tmp_path / "begun" / "report.json").read_text())["trial"]["job"]
+        done = seatrial("job", "attach", job, "--kubeconfig", config, "--out", str(tmp_path / "out"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        record = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (record["verdict"], record["tenant"]) == ("go", True)
