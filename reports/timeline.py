@@ -16,7 +16,7 @@ WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 1100, 190, 20, 20, 8, 36
 LONGEST_NAME = 26
 MOST_SPANS, MOST_NODES = 4096, 64
 """Records come from anywhere: what is beyond is in report.json."""
-KINDS = {"scheduling": 5, "image and start": 1, "collective": 0, "round": 4, "storage": 3}
+KINDS = {"scheduling": 5, "image and start": 1, "collective": 0, "round": 0, "storage": 3}
 """Phase, or what its name begins with -> its colour (--curve-N of page.css); every other is a probe of the pod."""
 PROBES = 2
 
@@ -33,8 +33,11 @@ def timeline(spans: Sequence[RecordedSpan]) -> Iterator[str]:
 
 
 def _colour(phase: str) -> str:
-    kind = next((kind for kind in KINDS if phase == kind or phase.startswith((f"{kind}.", f"{kind} "))), "")
-    return f"var(--curve-{KINDS.get(kind, PROBES)})"
+    return f"var(--curve-{KINDS.get(_kind(phase), PROBES)})"
+
+
+def _kind(phase: str) -> str:
+    return next((kind for kind in KINDS if phase == kind or phase.startswith((f"{kind}.", f"{kind} "))), "probes")
 
 
 def _svg(spans: Sequence[RecordedSpan], nodes: Sequence[str]) -> str:
@@ -65,7 +68,7 @@ def _svg(spans: Sequence[RecordedSpan], nodes: Sequence[str]) -> str:
         ]
     x = float(LEFT)
     for kind, index in (*KINDS.items(), ("probes", PROBES)):
-        if any(_colour(span["phase"]) == f"var(--curve-{index})" for span in spans):
+        if any(_kind(span["phase"]) == kind for span in spans):
             parts.append(
                 f'<rect x="{x}" y="{height - 12}" width="12" height="12" fill="var(--curve-{index})"/>'
                 f'<text x="{x + 18}" y="{height - 2}" class="label">{kind}</text>'

@@ -54,6 +54,7 @@ class Options:
     budget_s: float | None = None
     at_once: int = 0
     scale: bool = True
+    take_in: bool = False
     resume: Path | None = None
     training: bool = False
     soak_s: int = 0
@@ -120,6 +121,7 @@ def add_options(option: Callable[..., object]) -> None:
     option("--sweep", action="store_true", help=argparse.SUPPRESS)  # of `seatrial sweep`, as all below
     option("--budget", metavar="TIME", help=argparse.SUPPRESS)
     option("--no-scale", action="store_true", help=argparse.SUPPRESS)
+    option("--take-in", action="store_true", help=argparse.SUPPRESS)
     option("--at-once", metavar="K", type=int, default=0, help=argparse.SUPPRESS)
     option("--resume", metavar="DIR", help=argparse.SUPPRESS)
     option("--push", metavar="URL", help="push the metrics to this Pushgateway")
@@ -166,9 +168,10 @@ def read_options(config: pytest.Config) -> Options:
         detach=get("--detach"),
         attach=get("--attach"),
         scale=not get("--no-scale"),
+        take_in=get("--take-in"),
         resume=(config.invocation_params.dir / get("--resume")).absolute() if get("--resume") else None,
     )
-    for name in ("--budget", "--at-once", "--resume", "--no-scale"):
+    for name in ("--budget", "--at-once", "--resume", "--no-scale", "--take-in"):
         if get(name) and not found.sweep:
             raise pytest.UsageError(f"{name} is an option of seatrial sweep")
     if found.soak_s and not found.training:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from reports.record import Run
     from reports.schema import Record
 
+TAKEN = ("gpu.taken", "gpu.held-by-slurm")
 OLDEST = datetime.timedelta(hours=24)
 """How long ago rounds may have ended that a sweep goes on with: what a node did the day before is no proof of today."""
 CLOCKS = datetime.timedelta(minutes=10)
@@ -61,6 +62,7 @@ def run_sweep(
     history = earlier.history if earlier else ()
     spec = confined(pool.without(unfit), spec)
     left: dict[str, str] = {}
+    busy: tuple[str, ...] = ()
     if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
         free, leaves = tuple(dict.fromkeys(options.on)), {}
         if not free:
@@ -75,12 +77,16 @@ def run_sweep(
             absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
             left = {name: why for name, why in {**absent, **left}.items() if name in only}
             nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
-        free, leaves = tuple(node.name for node in nodes), leaves_of(nodes, profile.topology.leaf_label)
+        free = tuple(node.name for node in nodes)
+        taken = {room.node for room in rest if room.fault in TAKEN and room.node in left}
+        busy = tuple(node.name for node in pool.nodes if node.name in taken and _may_wait(spec, options))
+        tested = [*nodes, *(node for node in pool.nodes if node.name in busy)]
+        leaves = leaves_of(tested, profile.topology.leaf_label)
     if not free:
         first = "; ".join(f"{node}: {why}" for node, why in list(left.items())[:4])
         raise Blocked(f"no node is free for a sweep: {first or 'the pool has none'}")
     try:
-        made = sweep_spec(spec, free, leaves, profile, options, history=history)
+        made = sweep_spec(spec, free, leaves, profile, options, history=history, busy=busy)
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None
@@ -90,6 +96,15 @@ def run_sweep(
     found = read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left, earlier)
     sizes = {"alone": made.sweep.alone.max_bytes, "pair": made.sweep.pair.max_bytes}
     return replace(found, section={**found.section, **shape, "sizes": sizes})
+
+
+def _may_wait(spec: TrialSpec, options: Options) -> bool:
+    """Say whether pods wait for busy nodes. Raises pytest.UsageError where they would wait for ever, or for others."""
+    if options.take_in and spec.queue is not None:
+        raise pytest.UsageError("--take-in: a queue lets in all pods of a sweep or none: none can wait for a node")
+    if options.take_in and not options.scale:
+        raise pytest.UsageError("--take-in does not go with --no-scale: who waits would take a node that is released")
+    return options.take_in
 
 
 def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:

@@ -81,8 +81,12 @@ def sweep_spec(
     profile: Profile,
     options: Options,
     history: Sequence[Done] = (),
+    busy: Sequence[str] = (),
 ) -> TrialSpec:
-    """Return the job of a sweep over these nodes. Raises SpecError for what it cannot be."""
+    """Return the job of a sweep over these nodes. Raises SpecError for what it cannot be.
+
+    A pod waits for each node that is `busy`: it is tested if it becomes free meanwhile, and not waited for.
+    """
     floors = floors_of(profile)
     rules: dict[str, Any] = {
         "at_once": options.at_once,
@@ -127,8 +131,8 @@ def sweep_spec(
     )
     return replace(
         spec,
-        nodes=max(1, len(names)),
-        node_names=names,
+        nodes=max(1, len(names) + len(busy)),
+        node_names=(*names, *busy),
         avoided=(),
         collectives=(),
         storage=(),

@@ -50,6 +50,7 @@ def read_sweep(
     fleets = [stages[name] for name in sorted((n for n in stages if FLEET.fullmatch(n)), key=_number)]
     told = fleets[-1] if fleets else {}
     gone = {str(node): str(why) for node, why in (told.get("gone") or {}).items()}
+    left = {node: why for node, why in left.items() if node not in (told.get("nodes") or ())}  # one may have come free
     nodes = (*asked.nodes, *(str(node) for node in told.get("nodes") or () if node not in asked.nodes))
     gone |= {node: NEVER_CAME for node in asked.nodes if node not in (told.get("nodes") or ())}
     gone |= {node: f"left alone: {why}" for node, why in left.items()}
@@ -98,7 +99,7 @@ def read_sweep(
     tested = tuple(node for node in nodes if node in reported)
     return Swept(
         job=trial.job,
-        asked=asked.nodes,
+        asked=tuple(node for node in nodes if node not in left),
         tested=tested,
         left=left,
         blame=blame,

@@ -134,7 +134,11 @@ class NodeEvents:
             ):
                 owner: Object = next(iter(meta.get("ownerReferences") or ()), {})
                 if owner.get("kind") == "ReplicaSet":  # or it would be made again
-                    self._store.mutate("replicasets", meta["namespace"], owner["name"], _none)
+                    replicas = self._store.get("replicasets.apps", meta["namespace"], owner["name"]) or {"metadata": {}}
+                    above: Object = next(iter(replicas["metadata"].get("ownerReferences") or ()), {})
+                    for kind, name in (("deployments.apps", above.get("name")), ("replicasets.apps", owner["name"])):
+                        if name and self._store.get(kind, meta["namespace"], name):
+                            self._store.mutate(kind, meta["namespace"], name, _none)
                 self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
     def delete(self, node: str) -> None:

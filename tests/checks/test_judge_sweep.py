@@ -27,7 +27,7 @@ from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
-from jobs.trial.parts import ClaimSpec, Sweep
+from jobs.trial.parts import ClaimSpec, Queue, Sweep
 from jobs.trial.spec import TrialSpec
 from reports.record import Run
 
@@ -619,3 +619,39 @@ def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventor
     found = rooms(inventory(nodes), nodes, spec)
     assert [room.node for room in found if not room.fault] == free
     assert found[1].fault == "nodes.cordoned"
+
+
+def test_a_busy_node_that_became_free_is_judged_like_the_others():
+    """It was left alone when the sweep began; what the coordinator tells of it counts."""
+    names, stages = told(6, lambda pair: 200.0 if "node-5" in pair else 380.0)
+    found = swept(names[:5], stages, left={"node-5": "0 of 8 free"}.items())
+    assert [(f.subject, f.fault) for f in everything(found) if f.ok is not True] == [("node-5", "sweep.node")]
+    assert found.left == {} and found.asked == names
+    names, stages = told(5, lambda _: 380.0)
+    found = swept(names, stages, left={"node-5": "0 of 8 free"}.items())
+    assert found.blame.verdict == "inconclusive" and "node-5" in found.left
+
+
+@pytest.mark.parametrize("take_in", [False, True])
+def test_pods_wait_for_busy_nodes_where_that_is_asked(inventory, node, take_in):
+    """A pod for each node, those that are busy too; a cordoned one gets none, and nobody waits for them."""
+    nodes = [node(name, unschedulable=name == "d") for name in "abcd"]
+    cluster = inventory(nodes, [("team", "p", "b", 8, "Job/train")])
+    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
+    asked = []
+
+    def runs(made):
+        asked.append(made)
+        return TrialResult(job="j", state=JobState.COMPLETE)
+
+    options = Options(take_in=take_in)
+    run_sweep(runs, spec, cluster, Pool(tuple(nodes)), PROFILE, options, {})
+    assert asked[0].sweep.nodes == ("a", "c")
+    assert asked[0].node_names == (("a", "c", "b") if take_in else ("a", "c"))
+    assert asked[0].nodes == len(asked[0].node_names)
+    queued = replace(spec, queue=Queue(kind="kueue", name="q"))
+    if take_in:
+        with pytest.raises(pytest.UsageError, match="a queue lets in all pods"):
+            run_sweep(runs, queued, cluster, Pool(tuple(nodes)), PROFILE, options, {})
+        with pytest.raises(pytest.UsageError, match="does not go with --no-scale"):
+            run_sweep(runs, spec, cluster, Pool(tuple(nodes)), PROFILE, replace(options, scale=False), {})

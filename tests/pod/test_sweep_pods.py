@@ -137,6 +137,21 @@ def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
     assert told["sweep.end"] == {"why": ""}
 
 
+@pytest.mark.slow
+def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial):
+    """The sweep begins when all are there whose nodes were free; a fourth agent comes in the middle."""
+    trial["sweep"].update(nodes=trial["sweep"]["nodes"][:3], settle_s=600)
+    for rank in range(3):
+        fleet.start(rank)
+    lines = heard(fleet, 0, "3 of 3 nodes are here")
+    fleet.start(3)
+    rest, _ = fleet.processes[0].communicate(timeout=60)
+    told = fleet.evidence(b"".join(lines) + rest, 0)
+    assert any("gpu-node-3" in test["nodes"] for test in rounds(told))
+    assert {test["outcome"] for test in rounds(told)} == {"measured"}
+    assert told["sweep.end"] == {"why": ""}
+
+
 def heard(fleet, rank, words):
     """Read a pod's output until a line holds these words."""
     lines = []

@@ -188,11 +188,14 @@ class Coordinator:
                 self.changed.wait(0.1)
 
     def _join(self, limit: float) -> bool:
-        """Wait for agents: for all, or until no further one comes for a while, or `limit`; say whether one has come."""
+        """Wait for the agents of all nodes that were free, at most until no further one comes for a while, or `limit`.
+
+        Returns whether one has come.
+        """
         latest = spoke = time.monotonic()
         first = count = len(self.members)
         with self.changed:
-            while len(self.members) < self.trial.nodes and not self.watch.stopped() and time.monotonic() < limit:
+            while not self._all_came() and not self.watch.stopped() and time.monotonic() < limit:
                 now = time.monotonic()
                 if len(self.members) > count:
                     count, latest = len(self.members), now
@@ -200,9 +203,12 @@ class Coordinator:
                     break
                 if now - spoke > SAY_S:
                     spoke = now
-                    self.writer.say("sweep: %d of %d agents have come" % (count, self.trial.nodes))
+                    self.writer.say("sweep: %d of %d agents have come" % (count, len(self.sweep["nodes"])))
                 self.changed.wait(0.1)
             return len(self.members) > first
+
+    def _all_came(self) -> bool:
+        return len(self.members) >= self.trial.nodes or all(node in self.members for node in self.sweep["nodes"])
 
     # -- rounds
 
