@@ -105,3 +105,33 @@ def test_dumps_of_a_job_that_runs_are_no_hang(explain, tmp_path, waited, code):
     found, job = explain(tmp_path / "sleep_first")
     assert (found, "too early" in job["sentence"]) == (code, code == 10)
     assert explain(tmp_path / "sizes")[0] == 1
+
+
+def ras(size, missing=(), count=5):
+    """Return an answer of NCCL RAS, as JSON, of a communicator in which some ranks do not answer any more."""
+    ranks = [{"rank": r, "host": "a", "pid": r, "cuda_dev": r, "collective_counts": {"AllReduce": count}}
+             for r in range(size) if r not in missing]  # fmt: skip
+    gone = [{"rank": r, "host": "a", "pid": r, "cuda_dev": r, "status": {"considered_dead": True}} for r in missing]
+    comm = {"hash": "0x1", "size": size, "ranks": ranks, "missing_ranks": gone}
+    return json.dumps({"nccl_version": "2.29.1", "communicators": [comm]})
+
+
+@pytest.mark.parametrize(
+    ("case", "answers", "dead", "said"),
+    [
+        ("stopped", [ras(4, [2])], [2], ""),  # the dumps leave rank 2 open, and RAS knows
+        ("sizes", [ras(4, [1])], [1], "dead, and their dumps show them waiting"),
+        ("sleep_first", [ras(8, [7])], [], "a communicator of 8 ranks, the dumps of a job of 4"),
+        ("sleep_first", [ras(4), ras(4, count=6), ras(4, count=7)], [], "RAS advance between its samples"),
+        ("sleep_first", [ras(4)], [], "RAS says OK while the Flight Recorder"),
+    ],
+)
+def test_answers_of_ras_that_contradict_the_dumps_are_said(explain, tmp_path, case, answers, dead, said):
+    shutil.copytree(DATA / case, tmp_path / case)
+    for number, answer in enumerate(answers):
+        (tmp_path / case / f"ras-{number}.json").write_text(answer)
+    code, job = explain(tmp_path / case)
+    assert (code, job["dead_ranks"]) == (1, dead)
+    assert len(job["contradictions"]) >= bool(said)
+    assert said in " ".join(job["contradictions"])
+    assert said in job["sentence"]

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .model import Decision, Evidence
 
-__all__ = ["from_counts"]
+__all__ = ["advanced", "from_counts"]
 
 
-def from_counts(made: Decision, evidence: Evidence) -> bool:
-    """RAS counts launched operations: one sample shows a difference, only several show that it lasts."""
-    series: dict[tuple[str, str], list[dict[int, int]]] = defaultdict(list)
-    wholes: dict[tuple[str, str], list[list[tuple[int, int]]]] = defaultdict(list)
+_Key = tuple[str, str]  # communicator and operation
+
+
+def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[_Key, list[list[tuple[int, int]]]]]:
+    """Return the counts over all samples: of the ranks that are named, and of groups of others."""
+    series: dict[_Key, list[dict[int, int]]] = defaultdict(list)
+    wholes: dict[_Key, list[list[tuple[int, int]]]] = defaultdict(list)
     for sample in evidence.samples:
         for key in sample.counts.keys() | sample.others.keys():
             series[key].append(sample.counts.get(key, {}))
             wholes[key].append(sample.others.get(key, []))
+    return series, wholes
+
+
+def advanced(evidence: Evidence) -> bool:
+    """Say whether some count of RAS differs between its samples."""
+    named, others = _series(evidence)
+    kept: list[list[Any]] = [*named.values(), *others.values()]
+    return any(one != next_ for each in kept for one, next_ in itertools.pairwise(each))
+
+
+def from_counts(made: Decision, evidence: Evidence) -> bool:
+    """RAS counts launched operations: one sample shows a difference, only several show that it lasts."""
+    series, wholes = _series(evidence)
     worlds = [sample.world for sample in evidence.samples]
-    moved = any(a != b for key in series for a, b in zip(series[key], series[key][1:], strict=False)) or any(
-        a != b for key in wholes for a, b in zip(wholes[key], wholes[key][1:], strict=False)
-    )
+    moved = advanced(evidence)
     several = len(evidence.samples) > 1
     frozen = several and bool(series) and not moved and all(len(v) == len(evidence.samples) for v in series.values())
     if moved and not evidence.timeouts:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from statistics import median
 
-from .counts import from_counts
+from .counts import advanced, from_counts
 from .model import Decision, Evidence, Lagging, Process
 from .waits import Waits, analyse
 from .watchdog import in_world
@@ -99,6 +100,14 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
     gone = [process for process in last.processes if process.dead or process.silent]
     if not gone:
         return
+    if evidence.ranks and last.size and last.size != len(evidence.world):
+        made.contradictions.append(
+            f"NCCL RAS speaks of a communicator of {last.size} ranks, the dumps of a job of {len(evidence.world)}: its"
+            " ranks are not theirs"
+        )
+        if made.kind != "undecided":
+            return
+        gone = [dataclasses.replace(process, rank=None) for process in gone]
     made.dead = {process.rank for process in gone if process.rank is not None}
     made.nameless = [p for p in gone if p.rank is None and p.pid not in {n.pid for n in gone if n.rank is not None}]
     if made.kind == "undecided" or made.late <= made.dead:
@@ -263,6 +272,16 @@ def _contradictions(made: Decision, evidence: Evidence) -> None:
         made.contradictions.append(
             f"NCCL RAS says OK while {source} says that the job hangs: {source} is right. RAS compares how many "
             "operations were launched, and those are equal where all ranks stand inside one (NVIDIA/nccl#1730)"
+        )
+    if evidence.ranks and made.proven and made.kind != "dead" and advanced(evidence):
+        made.contradictions.append(
+            "the counts of NCCL RAS advance between its samples while the dumps show a hang: RAS is right about the"
+            " time of its samples, the dumps about the time when they were written"
+        )
+    if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:
+        made.contradictions.append(
+            f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS is right about now,"
+            " the dumps were written before"
         )
     told = {rank for item in evidence.lagging for rank in item.ranks}
     if evidence.ranks and made.late and told and not made.late & told:
