@@ -32,10 +32,11 @@ LEAF_LABELS = (
     "topology.k8s.aws/network-node-layer-3",
     "cloud.google.com/gce-topology-subblock",
     "oci.oraclecloud.com/host.network_block_id",
+    "cloud.provider.com/topology-rack",
     "nvidia.com/gpu.clique",
 )
 """Labels that tell a node's leaf switch or NVLink domain, most exact first: of NVIDIA Topograph, CoreWeave, EKS (the
-highest layer is the nearest to the node), GKE, OCI, and of the GPU operator."""
+highest layer is the nearest to the node), GKE, OCI, of Kueue's documentation, and of the GPU operator."""
 SPARE_ROUNDS = 8
 """Rounds beyond those of a healthy fleet for which the pods live where no budget ends them before."""
 PAIR_BYTES, ALONE_BYTES = 2**30, 2**30

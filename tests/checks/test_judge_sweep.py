@@ -14,7 +14,7 @@ from checks.faults.catalogue import explain
 from checks.framework.evidence import Blocked
 from checks.framework.options import Options
 from checks.framework.sweep_run import fits, resumed, run_sweep
-from checks.framework.sweep_spec import rules_of, sweep_spec
+from checks.framework.sweep_spec import LEAF_LABELS, leaves_of, rules_of, sweep_spec
 from checks.profiles.loader import load_profile
 from checks.rules.capacity import rooms
 from checks.rules.pool import Pool
@@ -655,3 +655,16 @@ def test_pods_wait_for_busy_nodes_where_that_is_asked(inventory, node, take_in):
             run_sweep(runs, queued, cluster, Pool(tuple(nodes)), PROFILE, options, {})
         with pytest.raises(pytest.UsageError, match="does not go with --no-scale"):
             run_sweep(runs, spec, cluster, Pool(tuple(nodes)), PROFILE, replace(options, scale=False), {})
+
+
+@pytest.mark.parametrize("label", [*LEAF_LABELS, "example.com/leaf"])
+def test_leaves_are_read_from_the_label_of_each_source(node, label):
+    """A label of our own only where the profile names it; one that not all nodes have, or that tells nobody apart, is none."""
+    own = label if label not in LEAF_LABELS else None
+    leaves = {"a": "x", "b": "x", "c": "y", "d": "y"}
+    nodes = [node(name, labels={label: leaf}) for name, leaf in leaves.items()]
+    assert leaves_of(nodes, own) == leaves
+    assert leaves_of([*nodes, node("e")], own) == {}
+    assert leaves_of([node(name, labels={label: "x"}) for name in leaves], own) == {}
+    assert leaves_of([node(name, labels={label: name}) for name in leaves], own) == {}
+    assert leaves_of(nodes, "another.example/label") == {}

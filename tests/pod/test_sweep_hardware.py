@@ -1,12 +1,18 @@
 """Who a node's cards and GPUs are, and what its GPUs' clocks did: read by the pod of a sweep."""
 
+import contextlib
 import os
+import socket
 import threading
 from types import SimpleNamespace
 
 import pytest
 
 from jobs.pod.stages import hardware
+from jobs.pod.stages.coordinator import LONGEST_RESULT
+from jobs.pod.stages.fleettest import MOST_ROWS
+from jobs.pod.stages.hardware import MOST_CARDS, MOST_GPUS
+from jobs.pod.stages.messages import Lines, NoAnswerError, say
 
 XML = """<?xml version="1.0" ?>
 <nvidia_smi_log><driver_version>580.95.05</driver_version><attached_gpus>1</attached_gpus>
@@ -106,3 +112,34 @@ def test_without_the_tool_nothing_is_asked(tmp_path):
     seen._tool = None
     seen.start()
     assert seen.end() == []
+
+
+def test_all_that_can_be_said_of_a_nodes_hardware_fits_into_a_message():
+    """Sixteen GPUs that slowed themselves down for every reason, and as many cards; a stranger may not say as much."""
+    reasons = [f"a_reason_that_is_quite_long_{n}" for n in range(10)]
+    gpu = {"index": 15, "uuid": "GPU-" + "a" * 36, "serial": "1" * 20, "throttle": reasons, "mhz": [1980.5] * 3}
+    card = {"pci": "00000000:ff:00.0", "serial": "M" * 40}
+    said = {
+        "seatrial": 1,
+        "kind": "result",
+        "id": 2,
+        "rows": [[1 << 34, 480.123, 0]] * MOST_ROWS,
+        "rails": [46.123] * 64,
+    }
+    said["hardware"] = {"gpus": [gpu] * MOST_GPUS, "cards": {"m" * 38 + str(n): card for n in range(MOST_CARDS)}}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        threading.Thread(target=say, args=(theirs, said), daemon=True).start()
+        lines = Lines(ours)
+        lines.most = LONGEST_RESULT
+        assert lines.next(5) == said
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        threading.Thread(target=suppressed, args=(theirs, said), daemon=True).start()
+        with pytest.raises(NoAnswerError):
+            Lines(ours).next(5)
+
+
+def suppressed(line, said):
+    with contextlib.suppress(OSError):
+        say(line, said)

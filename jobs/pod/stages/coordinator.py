@@ -37,6 +37,7 @@ PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for
 SLACK_S = 25.0 + fleettest.ENDING_S  # what an agent may need besides its test's limit
 MOST_OF = 3  # nodes that are enough to tell what most of them do; both where there are only two
 MOST_TEXT = 200
+LONGEST_RESULT = 32 * 1024  # bytes: 16 GPUs and 16 cards with all that can be said of them are 10 KiB
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
 RELEASED = "released: it has passed"
@@ -164,6 +165,7 @@ class Coordinator:
             line,
             {"seatrial": 1, "kind": "welcome", "proof": code(token, "coordinator", str(hello.get("nonce")), about)},
         )
+        lines.most = LONGEST_RESULT
         rails = [str(name)[:40] for name in hello.get("rails") or [] if isinstance(name, str)][:64]
         return Member(Channel(line, lines, int(rank or 0)), int(rank or 0), node, pod_ip, rails)
 

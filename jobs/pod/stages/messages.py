@@ -34,12 +34,13 @@ class Lines:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._kept = b""
+        self.most = MAX_LINE  # bytes of a message; more may be allowed to who has said who it is
 
     def next(self, timeout_s: Optional[float]) -> Dict[str, Any]:
         """Return the next message; raises NoAnswerError on silence, the end, or anything that is no message."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._kept:
-            if len(self._kept) > MAX_LINE:
+            if len(self._kept) > self.most:
                 raise NoAnswerError("something else answers on this port")
             try:
                 if limit is not None:  # without a limit the mode stays as it is: another thread may be sending
