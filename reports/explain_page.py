@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .explain import AROUND, around, main, plain
+from .explain import AROUND, around, main, plain, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,15 +22,23 @@ MAX_RANKS = 4096
 STATES = (("dead_ranks", "dead"), ("late_ranks", "late"), ("unknown_ranks", "unknown"), ("waiting_ranks", "waiting"))
 _FAST = frozenset(("ib", "roce", "efa", "cxi", "gib", "mnnvl"))
 STYLE = """
-body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222;background:#fff}
-h1{font-size:1.2rem}.no-go{color:#b00020}.go{color:#1a7f37}.inconclusive{color:#8a5a00}
+:root{color-scheme:light dark;--text:#222;--page:#fff;--line:#ccc;--code:#f3f3f3;--no:#b00020;--yes:#1a7f37;
+--maybe:#8a5a00;
+--ok:#e3f4e6;--bad:#fbdcdc;--other:#fdf3d7;--late:#b00020;--dead:#222;--on:#fff;--unknown:#ddd}
+@media (prefers-color-scheme:dark){:root{--text:#e6e6e6;--page:#16181c;--line:#444a52;--code:#24282e;--no:#ff8a8a;
+--yes:#7ddc93;--maybe:#e8b859;--ok:#173d22;--bad:#4d1f22;--other:#453812;--late:#ff6b6b;--dead:#f2f2f2;--on:#16181c;
+--unknown:#4a4f57}}
+body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:var(--text);
+background:var(--page)}
+h1{font-size:1.3rem}h2{font-size:1.05rem;margin:1.4rem 0 .4rem}
+.no-go{color:var(--no)}.go{color:var(--yes)}.inconclusive{color:var(--maybe)}
 table{border-collapse:collapse;margin:.6rem 0}
-td,th{border:1px solid #ccc;padding:.2rem .45rem;text-align:left;vertical-align:top}
-.wide{overflow-x:auto}.ok{background:#e3f4e6}.bad{background:#fbdcdc}.other{background:#fdf3d7}
-.rank{display:inline-block;min-width:1.9em;margin:1px;padding:0 .2em;text-align:center;border:1px solid #bbb}
-.late{background:#b00020;color:#fff}.dead{background:#222;color:#fff}
-.waiting{background:#fdf3d7}.unknown{background:#ddd}
-code{background:#f3f3f3;padding:0 .2em;overflow-wrap:anywhere}
+td,th{border:1px solid var(--line);padding:.2rem .45rem;text-align:left;vertical-align:top}
+.wide{overflow-x:auto}.ok{background:var(--ok)}.bad{background:var(--bad)}.other{background:var(--other)}
+.rank{display:inline-block;min-width:1.9em;margin:1px;padding:0 .2em;text-align:center;border:1px solid var(--line)}
+.late{background:var(--late);color:var(--on)}.dead{background:var(--dead);color:var(--on)}
+.waiting{background:var(--other)}.unknown{background:var(--unknown)}
+code{background:var(--code);padding:0 .2em;overflow-wrap:anywhere}
 """
 
 
@@ -61,11 +69,13 @@ def _job(job: Job) -> Iterator[str]:
         yield f"<h2>{_text(fault['title'])} <code>{_text(fault['fault'], 60)}</code></h2>"
         yield f"<p>{_text(fault['subject'])}</p><ul>"
         for item in fault["evidence"]:
-            yield f"<li><code>{_text(item['file'] or '', 200)}:{item['line']} {_text(item['text'])}</code></li>"
+            yield f"<li><code>{_text(where(item, str(item['file'] or '')), 200)} {_text(item['text'])}</code></li>"
         yield f"</ul><p>{_text(fault['cause'], 600)}</p>"
         if fault is not main(job):
             yield f"<p>confirm: <code>{_text(fault['confirm'])}</code></p>"
             yield f"<p>remedy: {_text(fault['remedy'], 600)}</p>"
+    if job["advice"]:
+        yield f"<h2>Next time</h2><p>{_text(job['advice'], 1000)}</p>"
     if job.get("not_seen"):
         items = "".join(f"<li>{_text(item, 600)}</li>" for item in job["not_seen"][:50])
         yield f"<h2>Not seen</h2><ul>{items}</ul>"

@@ -131,3 +131,17 @@ def test_nothing_of_a_log_is_markup_and_a_large_job_is_bounded(capsys):
     assert len(text) < 2_000_000
     assert text.count("<tr><th class") + text.count('<tr><th class="late"') <= 2 * MAX_HOSTS + 2
     assert re.search(r'class="rank late">9600<', text)
+
+
+def test_the_page_has_both_colour_schemes_and_says_what_to_switch_on(capsys):
+    """Colours stand in variables that the dark scheme sets again, all of them; evidence without a line has no number."""
+    main([str(HANG / "nested"), "--format", "html"])
+    text = capsys.readouterr().out
+    light, dark = text.partition("prefers-color-scheme:dark")[::2]
+    names = set(re.findall(r"(--\w+):#", light))
+    assert names == set(re.findall(r"(--\w+):#", dark))
+    assert names
+    assert names >= set(re.findall(r"var\((--\w+)\)", text))
+    assert re.findall(r"#[0-9a-f]{3,6}", text.partition("h1{")[2].partition("</style>")[0]) == []
+    assert "<h2>Next time</h2>" in text
+    assert "Flight Recorder rank" in text
