@@ -110,7 +110,8 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
     keys = {path: path.replace("/", ".") for path in texts}
     if len(set(keys.values())) != len(keys):
         raise SpecError("two probe files would have the same name in the ConfigMap")
-    size = sum(len(key) + len(texts[path].encode()) for path, key in keys.items()) + len(begun)
+    size = sum(len(key) + len(texts[path].encode()) for path, key in keys.items())
+    size += 3 * len(begun) // 4  # binary data counts as what it decodes to (ValidateConfigMap)
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
     meta = {"name": spec.job_name, "namespace": spec.namespace, "labels": labels(spec)}

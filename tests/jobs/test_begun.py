@@ -1,0 +1,130 @@
+"""What a run leaves for who attaches to it: it fits, and as foreign text it can neither fill memory nor choose options."""
+
+import base64
+import json
+import random
+import zlib
+
+import pytest
+
+from checks.framework.attaching import arguments
+from checks.framework.version import version
+from jobs.cluster.client.errors import NotFound
+from jobs.run.begun import MOST_BYTES, Begun, differences, packed, read
+from jobs.run.creation import JobError
+from jobs.trial.manifests import build, trial_json
+from tests.jobs.test_trial_manifests import spec
+
+NAME = "seatrial-abc"
+
+
+class Api:
+    """One ConfigMap."""
+
+    namespace = "ns"
+
+    def __init__(self, begun=None, trial="{}", **labels):
+        tags = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "abc"} | labels
+        self.item = {"metadata": {"labels": tags}, "data": {"trial.json": trial}}
+        self.item |= {"binaryData": {"begun": begun}} if begun is not None else {}
+
+    def get(self, url):
+        if not url.startswith("/api/v1/namespaces/ns/configmaps/seatrial-abc"):
+            raise NotFound(url, status=404)
+        return self.item
+
+
+def test_it_comes_back_as_it_was_left():
+    """The second attempt has a name of its own."""
+    api = Api(packed({"remaining": ["a.b"]}), '{"nodes": 2}')
+    assert read(api, NAME) == Begun("abc", 1, {"remaining": ["a.b"]}, {"nodes": 2})
+    assert read(api, f"{NAME}-2").attempt == 2
+
+
+def test_the_largest_fits_beside_the_largest_program():
+    """650 KB of program (tests/pod/test_probe_shipping.py), and it; what is larger is not left at all."""
+    noise = random.Random(1).randbytes(255_000).hex()
+    largest = packed({"record": noise})
+    assert 0.9 * MOST_BYTES < 3 * len(largest) / 4 <= MOST_BYTES
+    made = build(spec(), {"probe.py": "x" * 650_000}, largest)
+    assert made.configmap["binaryData"] == {"begun": largest} and made.configmap["immutable"] is True
+    assert "begun" not in json.dumps(made.job)  # no pod sees it
+    assert packed({"record": random.Random(2).randbytes(MOST_BYTES).hex()}) == ""
+    assert "binaryData" not in build(spec(), {"probe.py": "x"}).configmap
+
+
+BOMB = base64.b64encode(zlib.compress(b"[" + b"0," * (48 << 20), 9)).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "%",
+        "eJw=",
+        base64.b64encode(zlib.compress(b"[1]")).decode(),
+        base64.b64encode(zlib.compress(b"{")).decode(),
+        BOMB,
+    ],
+    ids=["empty", "no-base64", "cut", "list", "torn", "bomb"],
+)
+def test_what_no_run_has_written_is_refused_in_one_line(text):
+    """Whoever may write ConfigMaps in that namespace wrote it."""
+    with pytest.raises(JobError, match="is damaged"):
+        read(Api(text), NAME)
+
+
+def test_deep_nesting_is_no_crash():
+    deep = base64.b64encode(zlib.compress(b'{"a":' + b"[" * 200_000)).decode()
+    with pytest.raises(JobError, match="is damaged"):
+        read(Api(deep), NAME)
+    with pytest.raises(JobError, match="is damaged"):
+        read(Api(packed({}), trial="nope"), NAME)
+
+
+@pytest.mark.parametrize(
+    ("api", "name", "said"),
+    [
+        (Api(packed({})), "training", "there is no trial training"),
+        (Api(), NAME, "tells nothing of the run"),
+        (Api(packed({}), **{"app.kubernetes.io/managed-by": "helm"}), NAME, "is no trial of seatrial"),
+        (Api(packed({}), **{"app.kubernetes.io/instance": "xyz"}), NAME, "is no trial of seatrial"),
+        (Api(packed({})), f"{NAME}-copy", "is no trial of seatrial"),
+    ],
+)
+def test_what_is_no_trial_is_left_alone(api, name, said):
+    with pytest.raises(JobError, match=said):
+        read(api, name)
+
+
+def left(**options):
+    return Begun("abc", 1, {"seatrial": version(), "options": options}, {})
+
+
+def test_options_are_taken_over_and_foreign_ones_are_not():
+    """No word of a command line that is not known here, none that begins an option of pytest, none that names a file."""
+    told = left(
+        profile="h100-ib", nodes="-p evil", queue="kueue:a b", training=True, soak_s=60, tenant="yes", kubeconfig="/etc/x",
+        on=["a", "b"], plugins="evil", out="/tmp/x",
+    )  # fmt: skip
+    assert arguments(told, None) == [
+        "--profile=h100-ib",
+        "--nodes=-p evil",
+        "--queue=kueue:a b",
+        "--training",
+        "--on=a,b",
+        "--soak=60s",
+    ]
+    assert arguments(left(profile="/etc/passwd"), "mine.yaml") == ["--profile=mine.yaml"]
+    with pytest.raises(JobError, match="a profile of its own, /etc/passwd: name it"):
+        arguments(left(profile="/etc/passwd"), None)
+    with pytest.raises(JobError, match="attach with the same one"):
+        arguments(Begun("abc", 1, {"seatrial": "9.9", "options": {}}, {}), None)
+
+
+def test_another_trial_than_the_one_under_way_is_told_apart():
+    """Other options ask for another trial: its evidence would be judged by the wrong expectations."""
+    wanted = spec()
+    same = Begun("abc", 1, {}, json.loads(json.dumps(trial_json(wanted))))
+    assert differences(same, wanted) == ""
+    assert "nodes: 2 there, 4 asked" in differences(same, spec(nodes=4))
