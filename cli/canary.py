@@ -52,6 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.nodes == ALL:
         print("seatrial accept: --nodes all contradicts --partner: leave one of them out", file=sys.stderr)
         return USAGE
+    if "--detach" in further:
+        print("seatrial accept: --partner waits for one trial after the other: leave --detach out", file=sys.stderr)
+        return USAGE
     try:
         with _reached(options) as (kube, profile):
             return _pair(options, kube, profile, further)

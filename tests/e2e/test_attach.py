@@ -83,6 +83,21 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
     assert left_over(Kube.connect(kubeconfig=str(healthy))) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--cluster", "sim:healthy"), "the embedded cluster ends with this command"),
+        (("--record", "--out", "x"), "--detach does not go with --record"),
+        (("--launcher", "trainjob"), "a TrainJob has no time to live"),
+        (("--partner", "a=b", "--nodes", "c=d"), "leave --detach out"),
+    ],
+)
+def test_what_cannot_be_left_alone_is_refused_at_once(seatrial, healthy, words, reason):
+    """One line, before anything is created."""
+    code, said = seatrial("accept", "--profile", "h100-ib", "--detach", *words, kubeconfig=healthy)
+    assert code == 4 and reason in said and "Traceback" not in said
+
+
 def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
     """Another namespace, another profile, no rights, what is no trial of ours; and the trial waits all the while."""
     job = detached(seatrial, healthy, tmp_path / "begun")
