@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 from jobs.run.stages.hardware import GpuFacts
 from reports.record import Finding
 
-from .ranks import missing_stage, place, stage
+from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -121,7 +121,7 @@ def each_gpu(
         node = place(trial, rank)
         data = stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")
         if data is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, when))
+            yield silent(trial, rank, when)
             continue
         gpus = data.get("gpus") or []
         if not gpus:

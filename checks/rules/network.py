@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reports.record import Finding
 
 from .alike import unlike
-from .ranks import missing_stage, place, stage
+from .ranks import missing_stage, place, silent, stage
 from .rendezvous import arrow
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) ->
     for rank in range(spec.nodes):
         node = place(trial, rank)
         if stage(trial, rank, STAGE) is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, STAGE))
+            yield silent(trial, rank, STAGE)
             continue
         own = _own(trial, rank)
         others = [each for each in interfaces(trial, rank) if each is not own]

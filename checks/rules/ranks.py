@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from jobs.run.stages import COLLECTIVE
+from reports.record import Finding
 
 if TYPE_CHECKING:
     from jobs.run.result import TrialResult
@@ -70,6 +71,11 @@ def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
     if evidence.missing:
         return f"no evidence of stage {name}: {len(evidence.missing)} lines of the pod's log are missing"
     return f"no evidence of stage {name}: the probe ended before it"
+
+
+def silent(trial: TrialResult, rank: int, name: str) -> Finding:
+    """Return the finding about a rank whose stage never came: unknown, and why."""
+    return Finding(subject=place(trial, rank), ok=None, observed=missing_stage(trial, rank, name))
 
 
 def hosts(trial: TrialResult) -> dict[str, str]:

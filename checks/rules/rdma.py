@@ -13,7 +13,7 @@ from reports.record import Finding
 
 from ..profiles.schema.fabric import VERBS
 from .network import interfaces
-from .ranks import missing_stage, place, stage
+from .ranks import place, silent, stage
 from .rdma_offer import attached_names
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> It
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, STAGE)
         if data is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, STAGE))
+            yield silent(trial, rank, STAGE)
             continue
         missing = list(_unattached(trial, rank, spec))
         if missing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jobs.pod.stages.dns import NOT_THERE
 from reports.record import Finding
 
-from .ranks import missing_stage, place, stage
+from .ranks import missing_stage, place, silent, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     for rank in range(spec.nodes):
         data = stage(trial, rank, "dns")
         if data is None:
-            yield Finding(subject=place(trial, rank), ok=None, observed=missing_stage(trial, rank, "dns"))
+            yield silent(trial, rank, "dns")
             continue
         seen = {str(p.get("index")): p for p in data.get("peers") or []}
         for peer in range(spec.nodes):

@@ -16,7 +16,7 @@ from reports.sizes import format_size
 
 from .alike import unlike
 from .gpu_health import left_out, tell
-from .ranks import missing_stage, place, stage
+from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
     for rank in range(spec.nodes):
         subject, data = place(trial, rank), stage(trial, rank, "runtime")
         if data is None:
-            yield Finding(subject=subject, ok=None, observed=missing_stage(trial, rank, "runtime"))
+            yield silent(trial, rank, "runtime")
             continue
         found = _gpus(subject, data, spec.gpus_per_node, profile.runtime.driver_min)
         other = _of_other_kind(data, profile.gpu.product) if found.ok else ()
@@ -197,7 +197,7 @@ def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Ite
     for rank in range(spec.nodes):
         subject, data = place(trial, rank), stage(trial, rank, "start")
         if data is None:
-            yield Finding(subject=subject, ok=None, observed=missing_stage(trial, rank, "start"))
+            yield silent(trial, rank, "start")
             continue
         yield _shm(subject, data, spec.shm_bytes)
         if profile.runtime.memlock_min is not None:

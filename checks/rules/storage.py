@@ -12,7 +12,7 @@ from reports.sizes import format_size
 
 from ..profiles.schema.storage import StoragePath
 from ..profiles.yaml_schema import Size
-from .ranks import missing_stage, place, stage
+from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,7 +105,7 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")
         if data is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
+            yield silent(trial, rank, "storage")
             continue
         hung, told = str(data.get("error") or ""), _tried(trial, rank)
         for path in asked:
@@ -290,11 +290,11 @@ def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")
         if data is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
+            yield silent(trial, rank, "storage")
             continue
-        told = {str(each.get("uri")): each for each in data.get("s3") or []}
+        buckets = {str(each.get("uri")): each for each in data.get("s3") or []}
         for bucket in storage.s3:
-            yield _bucket(f"{node} {bucket.uri}", told.get(bucket.uri))
+            yield _bucket(f"{node} {bucket.uri}", buckets.get(bucket.uri))
 
 
 def credential_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
@@ -302,12 +302,12 @@ def credential_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSec
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")
         if data is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
+            yield silent(trial, rank, "storage")
             continue
-        told = {str(each.get("env")): each for each in data.get("credentials") or []}
-        for wanted in storage.credentials:
-            where = f"key {wanted.key} of secret/{wanted.secret}"
-            yield _credential(f"{node} {wanted.env}", where, told.get(wanted.env))
+        credentials = {str(each.get("env")): each for each in data.get("credentials") or []}
+        for asked in storage.credentials:
+            where = f"key {asked.key} of secret/{asked.secret}"
+            yield _credential(f"{node} {asked.env}", where, credentials.get(asked.env))
 
 
 def _credential(subject: str, where: str, credential: CredentialFacts | None) -> Finding:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reports.record import Finding
 
 from . import stragglers
-from .ranks import missing_stage, place, stage
+from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "training")
         if data is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "training"))
+            yield silent(trial, rank, "training")
         elif data.get("skipped"):
             yield Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}")
         else:

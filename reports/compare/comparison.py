@@ -162,42 +162,18 @@ def _turned(was: RecordedCheck, now: RecordedCheck) -> str:
 
 def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
     """Fewer proofs within checks that passed on both sides: nodes, GPUs, subjects."""
+    lost: list[tuple[str, str, str, str, str]] = []
     if left := lost_pool(before, after):
-        yield Change(
-            kind=UNCLEAR,
-            area="nodes",
-            subject=listed(left),
-            before="in the pool",
-            after="not in the pool",
-            note="the pool is smaller, or was narrowed",
-        )
+        lost.append(("nodes", listed(left), "in the pool", "not in the pool", "the pool is smaller, or was narrowed"))
     if gone := lost_nodes(before, after):
-        yield Change(
-            kind=UNCLEAR,
-            area="nodes",
-            subject=listed(gone),
-            before="tried",
-            after="not tried",
-            note="accept --on BEFORE keeps to the same nodes",
-        )
-    for what, was, now in lost_ranks(before, after):
-        yield Change(
-            kind=UNCLEAR,
-            area="ranks",
-            subject=what,
-            before=f"{was} ranks",
-            after=f"{now} ranks",
-            note="fewer GPUs took part",
-        )
-    for name, was, now, subjects in lost_subjects(before, after):
-        yield Change(
-            kind=UNCLEAR,
-            area="check",
-            subject=name,
-            before=f"{was} subjects",
-            after=f"{now} subjects",
-            note=f"passed, and not shown again: {listed(subjects)}",
-        )
+        lost.append(("nodes", listed(gone), "tried", "not tried", "accept --on BEFORE keeps to the same nodes"))
+    for what, old, new in lost_ranks(before, after):
+        lost.append(("ranks", what, f"{old} ranks", f"{new} ranks", "fewer GPUs took part"))
+    for name, old, new, subjects in lost_subjects(before, after):
+        note = f"passed, and not shown again: {listed(subjects)}"
+        lost.append(("check", name, f"{old} subjects", f"{new} subjects", note))
+    for area, subject, was, now, note in lost:
+        yield Change(kind=UNCLEAR, area=area, subject=subject, before=was, after=now, note=note)
 
 
 def _check(kind: str, name: str, was: RecordedCheck | None, now: RecordedCheck | None, note: str) -> Change:
