@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from cli.usage import USAGE, Parser
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
 from jobs.diagnosis.state import JobState
-from reports.record import EXIT_CODES
-from reports.schema import Verdict
 
 if TYPE_CHECKING:
     import argparse
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
 
     from jobs.cluster.client.kube import Kube
     from jobs.run.job_lookup import JobLookup
-
-UNSEEN = EXIT_CODES[Verdict.INCONCLUSIVE]
 
 
 def parser() -> Parser:
@@ -41,9 +36,7 @@ def parser() -> Parser:
     ):
         one = kinds.add_parser(action, allow_abbrev=False, help=text, description=text)
         one.add_argument("name", metavar="NAME")
-        one.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
-        one.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
-        one.add_argument("-n", "--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+        one.add_cluster_options()
         if action == "logs":
             one.add_argument("--lines", metavar="N", type=int, default=50, help="of each pod (default: 50)")
         if action == "attach":
@@ -54,15 +47,14 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do one of the three for one job."""
+    """Do one of the four for one job; the exit code is that of the epilog."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
-    from jobs.cluster.client.kube import Kube  # noqa: PLC0415
     from jobs.run.creation import JobError  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- --help does not load the client
 
     try:
-        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        kube = connect(options)
         if options.action == "attach":
             return _attach(kube, options)
         return {"status": _status, "logs": _logs, "cancel": _cancel}[options.action](JobLookup(kube), options)
@@ -71,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         return USAGE
     except ClusterError as error:
         print(f"seatrial job {options.action}: {error}", file=sys.stderr)
-        return UNSEEN
+        return INCONCLUSIVE
 
 
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
@@ -103,7 +95,7 @@ def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
     found = jobs.logs(options.name, max(1, options.lines))
     if not found:
         print(f"seatrial job logs: no pod of {options.name} is there", file=sys.stderr)
-        return UNSEEN
+        return INCONCLUSIVE
     for pod, lines in found.items():
         for line in lines:
             print(f"{_plain(pod)}  {_plain(line)}")
@@ -136,7 +128,7 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
             code = run_checks(words)
     except Watched as error:
         print(f"seatrial job attach: {options.name}: {error}", file=sys.stderr)
-        return UNSEEN
+        return INCONCLUSIVE
     if code == INTERRUPTED:
         print(
             f"{options.name} goes on in the cluster: attach again, or seatrial job cancel {options.name}",
