@@ -53,9 +53,9 @@ def held_back(state: Evidence) -> Dict[str, Set[str]]:
     bad = {n: len(state.against(n)) for n in state.failed if not state.accused(n) and n not in state.slow}
     bad = {n: count for n, count in bad.items() if state.can_answer(n)}
     never = {n for n, count in bad.items() if count > 1 and not state.passed[n]}
-    often = {n for n, count in bad.items() if count >= state.rules.proofs and count > len(state.passed[n]) > 0}
+    often = {n for n, count in bad.items() if count >= state.rules.proofs and state.passed[n]}
     held: Dict[str, Set[str]] = {}
-    for alike, partners in ((never, 1), (often, 2)):
+    for alike, partners in ((never, 1), (often, 3)):
         if len(alike) >= TOGETHER[bool(state.fleet.leaves)]:
             wanted = min(partners, len(alike) - 1)
             held.update({n: alike - state.met[n] - {n} for n in alike if len(state.met[n] & alike) < wanted})

@@ -88,6 +88,7 @@ def _levels(
     levels: Dict[str, float] = {}
     first: Dict[int, Dict[str, float]] = {}
     few: Dict[str, List[float]] = {}
+    again: Dict[str, List[float]] = {}
     usual: Dict[Nodes, Tuple[float, float]] = {}  # of tests that are near their round's level: value and level
     for done in history:
         base = 1 <= done.round.stage <= matchings
@@ -100,11 +101,15 @@ def _levels(
             elif base:
                 few.setdefault(kind, []).extend(values.values())
             else:
-                again = [value / usual[n][0] * usual[n][1] for n, value in values.items() if n in usual]
-                levels[kind] = max(levels.get(kind, 0.0), median_low(again) if again else 0.0)
+                again.setdefault(kind, []).extend(
+                    v / usual[n][0] * usual[n][1] for n, v in values.items() if n in usual
+                )
     for kind, together in few.items():  # of rounds that are too small to have a level of their own
         if len(together) >= ENOUGH:
             levels[kind] = max(levels.get(kind, 0.0), upper(together))
+    for kind, controls in again.items():
+        if controls:
+            levels[kind] = max(levels.get(kind, 0.0), median_low(controls))
     return levels, first
 
 

@@ -1,22 +1,23 @@
 """Nodes that pass with each other and fail with the others: a link between two groups, which no label names.
 
 A bad node fails with a bad one, too. Nodes that fail with most of a fleet and pass with each other are not bad: what is
-between them and the others is. Failing pairs are cut: most of the tests across the cut fail, those inside pass.
+between them and the others is. A cut of the fleet is believed where it explains the tests so much better than bad nodes
+or bad pairs do that it pays for the choice of its nodes (minimum description length, Rissanen 1978).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import product
+from math import lgamma, log
 from typing import Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
 Met = Mapping[str, Set[str]]
 
-CLEAN, HASHED, MANY = 0.25, 1.5, 20
-"""Passes across a cut for each failure, at most: a side can be chosen so that it meets any few bad pairs. More where
-many tests fail across: half of the paths of a hashed uplink may be fine."""
-LEAST_ACROSS = 4  # failing tests across a cut: two bad paths between four nodes are that
-INSIDE = 3  # passes inside a group for each failure there, and at least as many, or one less than it has nodes
+BELIEVED = 4.6  # nats, a hundred times as likely: two nodes that pass with each other and fail with all 12 others
+LEAST = 4  # failing tests across a cut: two bad paths between four nodes are that
+WEIGHTS = (1, 3)  # passes that a failure outweighs: where half of the paths across are bad, more than one
 MOST = 4  # groups that are looked for: a fabric with more of them needs labels
 TURNS = 20
 STARTS, LARGE = 16, 1000  # of the search, in fleets up to so many nodes: one disturbed test may mislead a start
@@ -57,24 +58,26 @@ def _cut(nodes: Sequence[str], passed: Met, failed: Met) -> FrozenSet[str]:
         for node in nodes
     }
     failing = [node for node in nodes if -1 in edges[node].values()]
-    if len(failing) <= LEAST_ACROSS or sum(list(edges[node].values()).count(-1) > 1 for node in failing) < 2:
+    if len(failing) <= LEAST or sum(list(edges[node].values()).count(-1) > 1 for node in failing) < 2:
         return frozenset()
     rng = random.Random(len(nodes))  # noqa: S311 -- a search that can be repeated
-    starts = [_doubtful(edges), *(_balanced(nodes, edges, rng) for _ in range(STARTS if len(nodes) <= LARGE else 1))]
-    best: Tuple[int, List[str]] = (0, [])
-    for start in starts:
-        side = _pruned(_settled(nodes, edges, start), edges)
+    starts = [_failing(edges, times) for times in (2, 3, 4)] + [_doubtful(edges)]
+    starts += [_balanced(nodes, edges, rng) for _ in range(STARTS if len(nodes) <= LARGE else 1)]
+    best: Tuple[float, List[str]] = (BELIEVED, [])
+    for start, weight in product(starts, WEIGHTS):
+        side = _pruned(_settled(nodes, edges, start, weight), edges)
         if 2 * len(side) > len(nodes):
             side = _pruned(fit - side, edges)
-        rest = fit - side
-        if side and _is_clear(side, rest, edges):
-            speaks = _count(side, side, edges)[-1] + _count(rest, rest, edges)[-1] + 2 * _count(side, rest, edges)[1]
-            if not best[1] or speaks < best[0]:
-                best = (speaks, sorted(side))
+        if len(side) > 1:
+            best = max(best, (_gain(side, fit - side, edges), sorted(side)))
     return frozenset(best[1])
 
 
 Edges = Mapping[str, Mapping[str, int]]
+
+
+def _failing(edges: Edges, times: int) -> Set[str]:
+    return {node for node, found in edges.items() if sum(sign < 0 for sign in found.values()) >= times}
 
 
 def _doubtful(edges: Edges) -> Set[str]:
@@ -99,13 +102,14 @@ def _balanced(nodes: Sequence[str], edges: Edges, rng: random.Random) -> Set[str
     return {node for node in nodes if side[node] < 0}
 
 
-def _settled(nodes: Sequence[str], edges: Edges, start: Set[str]) -> Set[str]:
+def _settled(nodes: Sequence[str], edges: Edges, start: Set[str], weight: int) -> Set[str]:
     """Move single nodes to the other side for as long as fewer tests then speak against the cut."""
     side = {node: -1 if node in start else 1 for node in nodes}
     for _ in range(TURNS):
         moved = 0
         for node in nodes:
-            if sum(sign * side[other] for other, sign in edges[node].items()) * side[node] < 0:
+            against = sum((sign if sign > 0 else -weight) * side[other] for other, sign in edges[node].items())
+            if against * side[node] < 0:
                 side[node] = -side[node]
                 moved += 1
         if not moved:
@@ -122,21 +126,30 @@ def _pruned(side: Set[str], edges: Edges) -> Set[str]:
         side = kept
 
 
-def _is_clear(side: Set[str], rest: Set[str], edges: Edges) -> bool:
-    inside = _count(side, side, edges)
-    across = _count(side, rest, edges)
-    other = _count(rest, rest, edges)
-    if across[-1] < max(LEAST_ACROSS, len(side)) or across[1] > (HASHED if across[-1] >= MANY else CLEAN) * across[-1]:
-        return False
-    if len(side) <= INSIDE and across[1]:
-        return False  # two nodes that fail with most partners may pass with each other
-    for found, size in ((inside, len(side)), (other, len(rest))):
-        passes = found[1] // 2
-        if passes < min(INSIDE, size - 1) or found[1] < INSIDE * found[-1]:
-            return False
-    return sum(-1 in edges[node].values() for node in side) > 1
+def _gain(side: Set[str], rest: Set[str], edges: Edges) -> float:
+    """Return how much better a cut explains the tests than the nodes of its smaller side, or pairs, do; in nats."""
+    passes, failures = _count(side, rest, edges)
+    in_side = [each // 2 for each in _count(side, side, edges)]
+    in_rest = [each // 2 for each in _count(rest, rest, edges)]
+    if failures < max(LEAST, len(side)):
+        return 0.0
+    size = len(side) + len(rest)
+    chosen = lgamma(size + 1) - lgamma(len(side) + 1) - lgamma(len(rest) + 1)  # log of the sets of so many nodes
+    inside = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
+    share = (failures + 0.5) / (passes + failures + 1)
+    nodes = in_side[0] * 2 * log(1 - share) + in_side[1] * log(1 - (1 - share) ** 2) + _likely(*in_rest)
+    pairs = _likely(passes + in_side[0] + in_rest[0], failures + in_side[1] + in_rest[1])
+    return inside - max(nodes, pairs - _likely(passes, failures) + chosen)
 
 
-def _count(side: Set[str], rest: Set[str], edges: Edges) -> Dict[int, int]:
-    counted: Counter[int] = Counter(sign for node in side for other, sign in edges[node].items() if other in rest)
-    return counted
+def _likely(passes: int, failures: int) -> float:
+    """Return the log-likelihood of so many passes and failures at their own rate."""
+    count = passes + failures
+    return sum(each * log(each / count) for each in (passes, failures) if each)
+
+
+def _count(side: Set[str], rest: Set[str], edges: Edges) -> Tuple[int, int]:
+    """Return the passes and failures between two sets; of one with itself each counts twice."""
+    signs = [sign for node in side for other, sign in edges[node].items() if other in rest]
+    failures = sum(sign < 0 for sign in signs)
+    return len(signs) - failures, failures

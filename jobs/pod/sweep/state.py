@@ -5,8 +5,8 @@ A failure counts against a node only with a partner that is proven, in a test th
 
 from __future__ import annotations
 
-from collections import defaultdict
-from math import sqrt
+from collections import Counter, defaultdict
+from math import comb
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from .apart import grouped, held_back, slow_alike, told
@@ -14,17 +14,17 @@ from .evidence import Evidence, pair_of
 from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, words
 from .model import Finding, Fleet, Nodes, Rules
 
-QUANTILE = 2.326  # one-sided 99 %
+ACCIDENT = 0.01  # of the tests fail for no fault, at least (docs/fleet.md)
+DOUBT = 0.01  # innocent nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
 ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
 UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
-def wilson_lower(bad: int, tests: int) -> float:
-    """Return the lower 99 % bound of a failure rate (Wilson 1927)."""
-    rate, square = bad / tests, QUANTILE**2 / tests
-    return (rate + square / 2 - QUANTILE * sqrt((rate * (1 - rate) + square / 4) / tests)) / (1 + square)
+def chance(bad: int, tests: int, rate: float) -> float:
+    """Return the probability of at least so many failures at a rate (binomial)."""
+    return sum(comb(tests, n) * rate**n * (1 - rate) ** (tests - n) for n in range(bad, tests + 1))
 
 
 class State(Evidence):
@@ -128,20 +128,16 @@ class State(Evidence):
     def _accuse_nodes(self) -> None:
         pairs: Set[Nodes] = {pair_of(n, p) for n in self.failed for p in self.against(n)}
         tested: Set[Nodes] = {p for p in self.of if len(p) == 2 and not self.explained(p)} if pairs else set()
-        often = {n for n in self.failed if len(self.against(n)) > max(self.rules.proofs - 1, len(self.passed[n]))}
         while True:
-            found = []
+            likely = []
             for node in {n for pair in pairs for n in pair}:
-                bad = {p for p in self.against(node) if self.trusted(p)}
-                good = {p for p in self.passed[node] if not self.accused(p)}
-                if (
-                    len(bad) >= self.rules.proofs
-                    and not self.passed[node] & often
-                    and not (good and self.groups and node not in self.groups)
-                    and self._no_accident(node)
-                    and self._by_rate(node, len(bad), len(good), pairs, tested)
-                ):
-                    found.append((-len(bad), len(good), node))
+                bad = sum(self.trusted(p) for p in self.against(node))
+                good = sum(not self.accused(p) for p in self.passed[node])
+                elsewhere = good and self.groups and node not in self.groups
+                if bad >= self.rules.proofs and not elsewhere and self._no_accident(node):
+                    likely.append((-bad, good, node))
+            rest = self._rest(pairs, tested) if likely else {}
+            found = [each for each in likely if self._by_rate(-each[0], each[1], rest[each[2]])]
             if not found:
                 break
             bad_count, good_count, node = min(found)
@@ -150,6 +146,15 @@ class State(Evidence):
             self._name("node", (node,), tests, "%s: %s" % (count, words(tests)))
             pairs = {pair for pair in pairs if node not in pair}
             tested = {pair for pair in tested if node not in pair}
+
+    def _rest(self, pairs: Set[Nodes], tested: Set[Nodes]) -> Dict[str, float]:
+        """Return, for each node, how often tests without it fail whose nodes pass more than they fail."""
+        sound = {pair for pair in tested if all(len(self.passed[n]) > len(self.against(n)) for n in pair)}
+        failed = sound & pairs
+        tests, failures = (Counter(n for pair in found for n in pair) for found in (sound, failed))
+        nodes = {n for pair in pairs for n in pair}
+        rest = {n: (len(failed) - failures[n]) / max(1, len(sound) - tests[n]) for n in nodes}
+        return {n: max(ACCIDENT, share) for n, share in rest.items()}
 
     def _no_accident(self, node: str) -> bool:
         """Say whether a node failed more often than accident explains: three of 1 % each do happen, four do not.
@@ -162,13 +167,12 @@ class State(Evidence):
         others = sum(n != node and self.can_answer(n) for n in self.fleet.nodes)
         return others <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= ALIKE
 
-    def _by_rate(self, node: str, bad: int, good: int, pairs: Set[Nodes], tested: Set[Nodes]) -> bool:
-        if not good:
-            return True
-        others = max(1, sum(node not in pair for pair in tested))
-        rest = sum(node not in pair for pair in pairs) / others
+    def _by_rate(self, bad: int, good: int, rest: float) -> bool:
+        """Say whether a node fails with most partners, and not by chance at the rate of the others."""
         wanted = min(self.rules.partners_for_rate, len(self.fleet.nodes) - 1)
-        return bad > good and bad + good >= wanted and wilson_lower(bad, bad + good) > rest
+        if good and not (bad > good and bad + good >= wanted):
+            return False
+        return chance(bad, bad + good, rest) * len(self.fleet.nodes) < DOUBT
 
     def _accuse_pairs(self) -> None:
         if self.groups:  # who is of which is not certain for each
