@@ -16,10 +16,15 @@ STARVED_S = 28 * 86400.0
 """A node that nothing has tested for so long is told, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
 
 
+OLDEST_SHARE = 0.5
+"""Of the places of a run, for who was not tested longest: so that many suspects cannot keep the others from theirs."""
+
+
 def patrol(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
     """Choose at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
 
-    Suspects come first, each with a node that has passed beside it, then who was not tested longest. What is over of an
+    Suspects come first, each with a node that has passed beside it, then who was not tested longest, for whom half of
+    the places are kept; of fewer than four places, all are for those of the two that wait longer. What is over of an
     odd number gets a partner that has passed. Their pairs are new ones in each run: its id is the planner's seed.
     """
     known = {name: state.nodes.get(name, Watched()) for name in idle}
@@ -32,7 +37,11 @@ def patrol(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, ev
     for name in doubted:
         partner = next(partners, None)
         chosen += [name] if partner is None else [name, partner]
-    chosen = (chosen + due)[: max(most, LEAST)]
+    places = max(most, LEAST)
+    kept = int(OLDEST_SHARE * places) if places >= 2 * LEAST else 0
+    if places < 2 * LEAST and doubted and due and last[due[0]] < last[doubted[0]]:
+        kept = places
+    chosen = (chosen[: places - min(kept, len(due))] + due)[:places]
     if chosen and (len(chosen) < LEAST or len(chosen) % 2) and len(chosen) < max(most, LEAST):
         rest = [*good, *sorted(idle, key=lambda n: (last[n], n))]
         chosen += [name for name in dict.fromkeys(rest) if name not in chosen][:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from typing import Any
@@ -279,7 +280,9 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
         return patrol(known, among, most=most, now=NOW, every_s=WEEK).nodes
 
     assert nodes() == ("odd", "g0", "bad", "g1", "new", "old4", "old3", "old2", "old1", "old0")
-    assert nodes(most=4) == ("odd", "g0", "bad", "g1")
+    assert nodes(most=4) == ("odd", "g0", "new", "old4")
+    assert nodes(most=2) == ("new", "old4")
+    assert nodes(most=2, among=["odd", "bad", "g0"]) == ("odd", "g0")
     assert nodes(among=["g0", "g1", "g2"]) == ()
     assert nodes(among=["old1"]) == ()
     assert nodes(among=["old1", "g3", "g2"]) == ("old1", "g2")
@@ -291,6 +294,22 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     assert chosen.why == "of 12 idle nodes 2 under suspicion and 6 due"
     assert "1 idle node" in patrol(state, ["old1"], most=64, now=NOW, every_s=WEEK).why
     assert "all 3 idle nodes were tested" in patrol(state, ["g0", "g1", "g2"], most=64, now=NOW, every_s=WEEK).why
+
+
+@pytest.mark.parametrize("most", [2, 3, 4, 8, 9])
+def test_many_suspects_do_not_keep_the_oldest_from_their_turn(most: int) -> None:
+    """Forty of 60 nodes are under suspicion for good: every node is tested in its turn, suspects and others alike."""
+    names = [f"n{number:02}" for number in range(60)]
+    nodes = {name: Watched(tested=NOW, suspect=number < 40, passed=1.0) for number, name in enumerate(names)}
+    longest: dict[str, float] = dict.fromkeys(names, 0.0)
+    every_s, gap_s = WEEK, 6 * 3600.0
+    for run in range(600):
+        now = NOW + run * gap_s
+        for name in patrol(NodeHistory(nodes), names, most=most, now=now, every_s=every_s).nodes:
+            longest[name] = max(longest[name], now - nodes[name].tested)
+            nodes[name] = dataclasses.replace(nodes[name], tested=now)
+    waited = max(*longest.values(), *(now - each.tested for each in nodes.values()))
+    assert waited <= every_s + gap_s * 3 * len(names) / most, waited / gap_s
 
 
 def test_nodes_that_only_an_earlier_sweep_tested_were_tested_then() -> None:

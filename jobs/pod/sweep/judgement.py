@@ -25,11 +25,7 @@ FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
 GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real ones 7 to 11 % apart; noise 2 %)
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
-FASTER = (
-    1.18,
-    0.05,
-    3,
-)  # above the widest group and its noise: times a level, by so large a part of its tests and so many: it is not the fleet's
+FASTER = (1.18, 0.05, 3)  # times a level, above the widest group and its noise; by so large a part and so many tests
 GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would accuse: all pairs of four
 
 
