@@ -235,3 +235,16 @@ def test_sockets_on_one_host_are_a_fallback_where_devices_are_missing(judge, dev
         for text in ("NET/IB : No device found.", "Using network Socket")
     ]
     assert judge("".join(lines))["socket_fallback"] is fallback
+
+
+def test_sockets_of_one_host_and_no_size_are_no_fault_and_name_their_cause(judge):
+    """nccl.no-evidence: a healthy job on one host prints the same; two hosts, or a size, make it a fallback."""
+    lines = "NCCL INFO NET/IB : No device found.\n{0}NCCL INFO Using network Socket\n"
+    job = judge("a:1:1 [0] " + lines.format("a:1:1 [0] "))
+    assert (job["verdict"], job["socket_fallback"], job["inter_node_transport"]) == ("inconclusive", True, "unknown")
+    assert (job["nodes"], job["gdr"], job["causes"][0]["fault"]) == (None, None, "nccl.ib-no-device")
+    assert "/dev/infiniband" in job["causes"][0]["cause"]
+    two = "".join(f"{host}:1:1 [0] " + lines.format(f"{host}:1:1 [0] ") for host in "ab")
+    assert (judge(two)["verdict"], judge(two)["diagnosis"]) == ("no-go", "socket")
+    sized = "a:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 16 cudaDev 0 busId 1000 - Init START\n"
+    assert judge("a:1:1 [0] " + lines.format("a:1:1 [0] ") + sized)["diagnosis"] == "socket"

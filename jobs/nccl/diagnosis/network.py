@@ -71,11 +71,12 @@ _HINTS = (
 
 def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
     """Return the first sign of trouble in a log that does not show what came of it."""
-    for name in _HINTS:
+    alone = judgement.view.chosen_alone()
+    for name in () if alone else _HINTS:
         note, _ = judgement.earliest(name)
         if note is not None and judgement.view.transport == "unknown":
             return name, judgement.line(note)
-    if judgement.view.transport in TCP:  # sockets were chosen; that they carried anything, the log does not show
+    if alone or judgement.view.transport in TCP:  # chosen; that they carried anything, the log does not show
         why, evidence, _ = why_sockets(judgement, judgement.job.procs)
         return why, evidence
     return None, []
