@@ -22,7 +22,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m slow $(ARGS)
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check -q .

@@ -155,7 +155,7 @@ def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
     process = start(served, tmp_path / "out")
     reached(kube, process, "configmaps/")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.05)
+    time.sleep(0.05)  # an impatient hand's; two at once are one to the kernel
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert gone(kube) == []

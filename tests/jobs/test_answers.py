@@ -213,7 +213,7 @@ def test_a_list_that_takes_too_long_says_how_long_and_how_far(kube: Kube, api: F
 
     def answer(_: Any) -> tuple[int, dict[str, str], Any]:
         number = next(pages)
-        time.sleep(0.2)
+        time.sleep(0.2)  # five pages fill the deadline
         return 200, {}, {"metadata": {"continue": str(number)}, "items": [pod(f"p{number}")]}
 
     api.answer = answer

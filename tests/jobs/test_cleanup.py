@@ -101,7 +101,7 @@ def test_unwinding_has_a_deadline():
     """Entries that were not reached are named too."""
     ledger = Ledger()
     ledger.enter("never reached", lambda: None)
-    ledger.enter("slow", lambda: time.sleep(0.2))
+    ledger.enter("slow", lambda: time.sleep(0.2))  # longer than the deadline
     assert ledger.unwind(deadline_s=0.1) == ["never reached: not tried, clean-up took longer than 0 s"]
 
 

@@ -21,7 +21,7 @@ def events(*pairs):
 
 def held(seconds, *pairs):
     yield from events(*pairs)
-    time.sleep(seconds)
+    time.sleep(seconds)  # the server says nothing, and keeps the watch open
 
 
 def wait_for(condition, timeout=60.0):

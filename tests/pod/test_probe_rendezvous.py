@@ -136,7 +136,7 @@ def test_a_failure_is_relayed_to_every_rank(sides) -> None:
     assert c.barrier.trouble("ring") == "rank 1: its command ended with exit code 1"
     assert a.barrier.trouble("ring") == "rank 1: its command ended with exit code 1"
     c.rendezvous.leave()
-    time.sleep(0.05)
+    time.sleep(0.05)  # for a wrong word to come: none need come at all
     assert a.barrier.trouble("default") in ("", "rank 2: its pod is gone")
 
 

@@ -35,7 +35,7 @@ def scenario(*steps, wish=None):
         controllers = Controllers(store)
         controllers.start()
         store.create("jobs.batch", wish or job(), "default")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # what the controllers do is due in this loop before, as after each step
         for step in steps:
             step(store)
             await asyncio.sleep(0.01)

@@ -40,7 +40,7 @@ def test_a_silent_node_is_unknown_and_its_pods_are_not_ready(monkeypatch):
         )
         kubelet = SimpleNamespace(store=store, offline=set())
         task = asyncio.create_task(beat(kubelet))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the heartbeat is due in this loop before, as below
         assert store.get("leases.coordination.k8s.io", "kube-node-lease", "n")["spec"]["holderIdentity"] == "n"
         kubelet.offline.add("n")
         clock.now += GRACE_S + 1

@@ -40,7 +40,7 @@ def schedule(nodes, pods, then=lambda store: None):
         scheduler.start()
         for p in pods:
             store.load("pods", p)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # what the scheduler does is due in this loop before
         then(store)
         await asyncio.sleep(0.02)
         scheduler.close()

@@ -239,7 +239,7 @@ def test_gpus_taken_leaves_no_gpu():
         assert all("2 Insufficient nvidia.com/gpu" in message for message in await run.until(seen))
         owners = {pod["metadata"]["ownerReferences"][0]["kind"] for pod in run.store.list("pods", "team-b")}
         assert owners == {"ReplicaSet"}
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # nothing is to happen
         assert len(run.store.list("pods", "team-b")) == 2  # the garbage collector leaves them alone
 
     play("gpus-taken", "", judge)

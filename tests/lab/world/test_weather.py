@@ -221,15 +221,16 @@ async def _told(cluster, client, seconds=4):
     """What watches of ten ConfigMaps tell while they are made, in order of arrival, and when each came."""
     path = f"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds={seconds}&resourceVersion={cluster.store.revision}"
     loop = asyncio.get_running_loop()
-    found, made = [], {}
+    found, made, opened = [], {}, asyncio.Event()
 
     async def listen():
         async with client.session.get(client.server + path) as answer:
+            opened.set()
             async for line in answer.content:
                 found.append((json.loads(line)["object"]["metadata"]["name"], loop.time()))
 
     listener = asyncio.create_task(listen())
-    await asyncio.sleep(0.5)
+    await opened.wait()
     for number in range(10):
         cluster.store.create("configmaps", {"metadata": {"name": f"c{number}"}}, "default")
         made[f"c{number}"] = loop.time()
