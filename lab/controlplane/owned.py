@@ -101,7 +101,7 @@ def condition(status: Object, kind: str, state: str, reason: str, message: str, 
     conditions.append(new)
 
 
-class Controller:
+class QueueController:
     """A queue of objects of one kind, woken by them and by what they own."""
 
     key = component = ""
@@ -134,7 +134,7 @@ class Controller:
         raise NotImplementedError
 
 
-class WorkloadController(Controller):
+class WorkloadController(QueueController):
     """What the controllers of pods have in common.
 
     What exists at the start is the world's furniture and is left alone until it, or something it owns, changes.

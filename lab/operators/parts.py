@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..apiserver.schema.errors import ApiError
 from ..apiserver.schema.values import clone
-from ..controlplane.owned import Controller, controller_of, is_of, reference
+from ..controlplane.owned import QueueController, controller_of, is_of, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 ENDED = ("Succeeded", "Failed")
 
 
-class OwnerController(Controller):
+class OwnerController(QueueController):
     """Keeps objects of one custom kind by means of others that it owns."""
 
     owns: tuple[str, ...] = ("pods", "jobs.batch")

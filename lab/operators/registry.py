@@ -35,6 +35,15 @@ def _deployment(namespace: str, image: str, **more: Any) -> Object:
 
 
 DRA_IMAGE = "nvcr.io/nvidia/k8s-dra-driver-gpu:v25.8.0"
+DRA_DRIVER = {
+    "nvidia-dra-driver-gpu-controller": _deployment("nvidia-dra-driver-gpu", DRA_IMAGE),
+    "nvidia-dra-driver-gpu-kubelet-plugin": {
+        "kind": "DaemonSet",
+        "namespace": "nvidia-dra-driver-gpu",
+        "image": DRA_IMAGE,
+        "where": "gpu",
+    },
+}
 OPERATORS: dict[str, Operator] = {
     "kueue": Operator(
         ("kueue",),
@@ -68,34 +77,8 @@ OPERATORS: dict[str, Operator] = {
     ),
     # NVIDIA's DRA driver for GPUs: `device_plugin`: extended resources as well; `missing`: nodes without slices;
     # `classes: false`: nobody made the classes.
-    "dra": Operator(
-        (),
-        {
-            "nvidia-dra-driver-gpu-controller": _deployment("nvidia-dra-driver-gpu", DRA_IMAGE),
-            "nvidia-dra-driver-gpu-kubelet-plugin": {
-                "kind": "DaemonSet",
-                "namespace": "nvidia-dra-driver-gpu",
-                "image": DRA_IMAGE,
-                "where": "gpu",
-            },
-        },
-        "dra",
-        {"device_plugin": bool, "missing": list, "classes": bool},
-    ),
-    "compute-domains": Operator(
-        ("computedomain",),
-        {
-            "nvidia-dra-driver-gpu-controller": _deployment("nvidia-dra-driver-gpu", DRA_IMAGE),
-            "nvidia-dra-driver-gpu-kubelet-plugin": {
-                "kind": "DaemonSet",
-                "namespace": "nvidia-dra-driver-gpu",
-                "image": DRA_IMAGE,
-                "where": "gpu",
-            },
-        },
-        "computedomains",
-        {"missing": list},
-    ),
+    "dra": Operator((), DRA_DRIVER, "dra", {"device_plugin": bool, "missing": list, "classes": bool}),
+    "compute-domains": Operator(("computedomain",), DRA_DRIVER, "computedomains", {"missing": list}),
     "jobset": Operator(
         ("jobset",),
         {"jobset-controller": _deployment("jobset-system", "registry.k8s.io/jobset/jobset:v0.8.1")},

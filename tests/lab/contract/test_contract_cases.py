@@ -22,6 +22,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.lab.serving import serving
+
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 PREFIXES = {
     "core": "/api/v1/namespaces/{ns}",
@@ -36,23 +38,8 @@ LEAST = 0.97  # of the recorded steps must be equal
 
 @pytest.fixture(scope="module")
 def served(root, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("contract")
-    command = [
-        sys.executable,
-        "-m",
-        "lab",
-        "healthy",
-        "--json",
-        "--until-stdin-closes",
-        "--write-kubeconfig",
-        str(folder / "admin"),
-    ]
-    command += ["--write-nobody-kubeconfig", str(folder / "nobody")]
-    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert '"ready": true' in process.stdout.readline()
+    with serving(root, tmp_path_factory.mktemp("contract")) as folder:
         yield folder
-        process.stdin.close()
-        assert process.wait(30) == 0
 
 
 class Conversation:

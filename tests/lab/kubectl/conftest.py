@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.lab.serving import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,25 +119,8 @@ def program() -> tuple[str, tuple[int, int]]:
 @pytest.fixture(scope="session")
 def served(root, tmp_path_factory):
     """One `sim healthy` in a process of its own."""
-    folder = tmp_path_factory.mktemp("sim")
-    command = [
-        sys.executable,
-        "-m",
-        "lab",
-        "healthy",
-        "--json",
-        "--until-stdin-closes",
-        "--write-kubeconfig",
-        str(folder / "admin"),
-    ]
-    command += ["--write-nobody-kubeconfig", str(folder / "nobody")]
-    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin
-        assert process.stdout
-        assert '"ready": true' in process.stdout.readline()
+    with serving(root, tmp_path_factory.mktemp("sim")) as folder:
         yield folder
-        process.stdin.close()
-        assert process.wait(60) == 0
 
 
 @pytest.fixture(scope="module")

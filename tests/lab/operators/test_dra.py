@@ -1,17 +1,14 @@
 """GPUs by claim: made per pod, allocated with the node or not at all, given back at the end, visible in the pod."""
 
 import asyncio
-import contextlib
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from lab.cluster import Cluster
 from lab.controlplane.scheduler import devices
-from lab.scenario import load
+from tests.lab.operators.clusters import cluster, until
 
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",
@@ -84,48 +81,19 @@ def test_cel_that_is_not_understood_is_refused():
         devices.matches("device.attributes['a'].map(x, x > 1).all(y, y)", GPU)
 
 
-@contextlib.asynccontextmanager
-async def lab(tmp_path, *operators, **world):
-    path = tmp_path / "w.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "name": "w",
-                "title": "t",
-                "breaks": "nothing",
-                "faults": [],
-                "outcome": "go",
-                "world": {"platform": "h100-ib", "operators": list(operators), **world},
-            }
-        )
-    )
-    async with await Cluster.start(load(str(path))) as cluster:
-        yield cluster
-
-
-async def until(condition, what):
-    deadline = time.monotonic() + 20
-    while True:
-        with contextlib.suppress(KeyError, TypeError, IndexError, StopIteration, AttributeError):
-            if found := condition():
-                return found
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        await asyncio.sleep(0.02)
-
-
 def test_a_pod_gets_the_gpus_of_its_claim(tmp_path):
     """Template, claim, allocation and reservation; nvidia-smi in the pod shows these GPUs and no others; nodes offer none."""
 
     async def run():
-        async with lab(tmp_path, "dra") as cluster:
-            store = cluster.store
+        async with cluster(tmp_path, "dra", platform="h100-ib") as box:
+            store = box.store
             assert "nvidia.com/gpu" not in store.get("nodes", None, "gpu-node-0")["status"]["allocatable"]
             store.create("resourceclaimtemplates.resource.k8s.io", template(3), "default")
             store.create(
                 "pods", pod("a", command=["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]), "default"
             )
             await until(lambda: store.get("pods", "default", "a")["status"]["phase"] == "Succeeded", "the end")
-            text = b"".join([piece async for piece in cluster.kubelet.logs("default", "a", "c")]).decode()
+            text = b"".join([piece async for piece in box.kubelet.logs("default", "a", "c")]).decode()
             node = store.get("pods", "default", "a")["spec"]["nodeName"]
             slices = [s for s in store.list(devices.SLICES) if s["spec"]["nodeName"] == node]
             published = [d["attributes"]["uuid"]["string"] for d in slices[0]["spec"]["devices"]]
@@ -140,8 +108,8 @@ def test_claims_that_cannot_be_met_say_so(tmp_path):
     """Three pods of eight on two nodes: the third waits with the scheduler's words, and goes on when one has ended."""
 
     async def run():
-        async with lab(tmp_path, "dra") as cluster:
-            store = cluster.store
+        async with cluster(tmp_path, "dra", platform="h100-ib") as box:
+            store = box.store
             store.create("resourceclaimtemplates.resource.k8s.io", template(8), "default")
             for name in ("a", "b"):
                 store.create("pods", pod(name, command=["sleep", "60"]), "default")
@@ -173,8 +141,8 @@ def test_a_class_or_template_that_is_missing(tmp_path):
     """The scheduler names the class; a missing template is an event, and no scheduling is tried."""
 
     async def run():
-        async with lab(tmp_path, "dra") as cluster:
-            store = cluster.store
+        async with cluster(tmp_path, "dra", platform="h100-ib") as box:
+            store = box.store
             store.create("resourceclaimtemplates.resource.k8s.io", template(1, "nope.example"), "default")
             store.create("pods", pod("a"), "default")
             store.create("pods", pod("b", claim="none"), "default")
@@ -200,9 +168,9 @@ def test_kubectl_reads_slices_and_claims(tmp_path):
         pytest.skip("kubectl is not installed")
 
     async def run():
-        async with lab(tmp_path, "dra", "compute-domains") as cluster:
+        async with cluster(tmp_path, "dra", "compute-domains", platform="h100-ib") as box:
             config = tmp_path / "kubeconfig"
-            config.write_text(cluster.kubeconfig)
+            config.write_text(box.kubeconfig)
 
             def kubectl(*words):
                 return subprocess.run(

@@ -1,16 +1,13 @@
 """Volumes that know their node, evictions that say so, and the kinds that GPU clusters have besides."""
 
 import asyncio
-import contextlib
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from lab.cluster import Cluster
-from lab.scenario import load
+from tests.lab.operators.clusters import cluster, until
 
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
@@ -104,35 +101,6 @@ def test_without_a_provisioner_a_volume_must_be_there(bench):
             )
 
     asyncio.run(run())
-
-
-@contextlib.asynccontextmanager
-async def cluster(tmp_path, *operators, **world):
-    path = tmp_path / "w.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "name": "w",
-                "title": "t",
-                "breaks": "nothing",
-                "faults": [],
-                "outcome": "go",
-                "world": {"operators": list(operators), **world},
-            }
-        )
-    )
-    async with await Cluster.start(load(str(path))) as found:
-        yield found
-
-
-async def until(condition, what):
-    deadline = time.monotonic() + 20
-    while True:
-        with contextlib.suppress(KeyError, TypeError, IndexError, StopIteration, AttributeError):
-            if found := condition():
-                return found
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        await asyncio.sleep(0.02)
 
 
 def test_a_volume_of_one_node_is_not_attached_to_a_second(tmp_path):

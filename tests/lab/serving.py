@@ -1,0 +1,19 @@
+"""One `sim healthy` in a process of its own, with kubeconfigs of an administrator and of nobody."""
+
+import contextlib
+import subprocess
+import sys
+
+
+@contextlib.contextmanager
+def serving(root, folder):
+    """Start it; yields the folder with `admin` and `nobody`, and sees it end well."""
+    command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes"]
+    command += ["--write-kubeconfig", str(folder / "admin"), "--write-nobody-kubeconfig", str(folder / "nobody")]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        assert '"ready": true' in process.stdout.readline()
+        yield folder
+        process.stdin.close()
+        assert process.wait(60) == 0
