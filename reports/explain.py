@@ -371,7 +371,7 @@ def _reference_notes(table: Table) -> list[str]:
         notes.append(f"Under Ring that is what each host sends: {wire['node_gbps']:g} GB/s{rail}{share}.")
     elif wire and wire["above_wire"]:
         notes.append("That is more than the wires of a host carry: on two hosts NVLink limits this algorithm.")
-    if wire and wire.get("gpu_gbit_s") and wire["node_gbps"] is None:
+    if wire and wire["gpu_gbit_s"] and wire["node_gbps"] is None:
         notes.append(f"At the peak each GPU's share of the wires carried at least {wire['gpu_gbit_s']:g} Gb/s.")
     known = table.get("published")
     if known:

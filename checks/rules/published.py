@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports.sizes import format_size
 
@@ -22,7 +22,7 @@ from .physics import limit_gbps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.nccl.job_document import JobDocument, Table
+    from jobs.nccl.job_document import JobDocument, PublishedRow, Table
 
 FILE = Path(__file__).resolve().parent / "published.yaml"
 TCP = "tcp"
@@ -86,12 +86,9 @@ def is_card(gpu: str) -> bool:
     return _PCIE_CARDS.search(gpu) is not None
 
 
-def compare_published(job: JobDocument, table: Table, algorithm: str) -> dict[str, Any] | None:
-    """Return the published row that fits a table, beside the table's own; None where none fits.
-
-    Keys: size_bytes, busbw_gbps, published_gbps, ratio, of_wire (of what the published rails carry), topology, source.
-    """
-    best: dict[str, Any] | None = None
+def compare_published(job: JobDocument, table: Table, algorithm: str) -> PublishedRow | None:
+    """Return the published row that fits a table, beside the table's own; None where none fits."""
+    best: PublishedRow | None = None
     for entry in _fitting(job, table, algorithm):
         if entry.fabric == TCP or entry.fabric != _fabric(job):
             continue

@@ -7,7 +7,7 @@ wires, and NVLink is then what limits it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import nccl
 
@@ -17,7 +17,7 @@ from .published import compare_published, is_card, looks_like_tcp
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jobs.nccl.job_document import JobDocument, Table
+    from jobs.nccl.job_document import FloorRow, JobDocument, Table, WireUse
 
     from ..profiles.loader import Profile
 
@@ -38,7 +38,9 @@ def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
                 nccl.call_slow(job, table, _below_floor(table, low))
             elif profile is None and (tcp := looks_like_tcp(job, table, algorithm_of(table))):
                 nccl.call_slow(job, table, tcp)
-        if job["diagnosis"] == "healthy-rdma" and any((t["wire"] or {}).get("above_wire") for t in job["tables"]):
+        if job["diagnosis"] == "healthy-rdma" and any(
+            (wire := table["wire"]) is not None and wire["above_wire"] for table in job["tables"]
+        ):
             job["diagnosis"] = "healthy-nvlink-limited"
 
 
@@ -77,7 +79,7 @@ def _above_the_hardware(job: JobDocument, table: Table, profile: Profile | None)
     return None
 
 
-def _wire(job: JobDocument, table: Table, profile: Profile | None) -> dict[str, Any] | None:
+def _wire(job: JobDocument, table: Table, profile: Profile | None) -> WireUse | None:
     """Return what the peak means on the wire of a host; None inside one host."""
     peak = table.get("peak_busbw_gbps")
     if peak is None or (job["nodes"] or 0) < 2 or table["collective"] not in ("all_reduce", None):
@@ -116,12 +118,12 @@ def _least_per_gpu(job: JobDocument, peak: float) -> float | None:
     return round(peak / limit_gbps("default", 1.0, nodes=nodes, gpus_per_node=per_node) * 8 / per_node, 1)
 
 
-def _rows(job: JobDocument, table: Table, profile: Profile) -> list[dict[str, Any]]:
+def _rows(job: JobDocument, table: Table, profile: Profile) -> list[FloorRow]:
     """Return every row that the profile names, beside its floor; the worse of both sides counts."""
     if job["ranks"] != (job["nodes"] or 0) * (profile.gpu.per_node or 0):
         return []  # other sizes give other numbers
     floors = profile.floor(table["collective"] or "all_reduce", algorithm_of(table), job["nodes"] or 0)
-    found = []
+    found: list[FloorRow] = []
     for floor in floors:
         for row in table["rows"]:
             sides = (row["out_of_place"], row["in_place"])
@@ -140,8 +142,8 @@ def _rows(job: JobDocument, table: Table, profile: Profile) -> list[dict[str, An
     return found
 
 
-def _below_floor(table: Table, low: list[dict[str, Any]]) -> str:
-    worst = min(low, key=lambda row: float(row["ratio"]))
+def _below_floor(table: Table, low: list[FloorRow]) -> str:
+    worst = min(low, key=lambda row: row["ratio"])
     return (
         f"{worst['busbw_gbps']:g} GB/s at {worst['size_bytes']} bytes under {algorithm_of(table)};"
         f" {worst['topology']} gives at least {worst['floor_gbps']:g}"

@@ -6,7 +6,7 @@ None stands for what the log does not show.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Verdict = Literal["go", "no-go", "inconclusive"]
 
@@ -84,6 +84,40 @@ class Sweep(TypedDict):
     rows: int
 
 
+class WireUse(TypedDict):
+    """What a table's peak means on the wires: of a host in GB/s, of a rail and a GPU in Gb/s; null where not known."""
+
+    algorithm: str
+    node_gbps: float | None
+    rail_gbit_s: float | None
+    gpu_gbit_s: float | None
+    of_wire: float | None
+    above_wire: bool
+
+
+class FloorRow(TypedDict):
+    """A row beside the profile's floor for it, in GB/s; ``ratio`` below 1 is too little."""
+
+    size_bytes: int
+    busbw_gbps: float
+    floor_gbps: float
+    ratio: float
+    topology: str
+    source: str
+
+
+class PublishedRow(TypedDict):
+    """A row beside a published one, in GB/s; ``of_wire``: share of what the published rails carry."""
+
+    size_bytes: int
+    busbw_gbps: float
+    published_gbps: float
+    ratio: float
+    of_wire: float | None
+    topology: str
+    source: str
+
+
 class Table(TypedDict):
     """A benchmark's table, bandwidths in GB/s. checks.rules.reference adds what the numbers are compared with."""
 
@@ -99,9 +133,9 @@ class Table(TypedDict):
     unreadable_rows: int
     library_version: str | None
     checked: bool
-    wire: NotRequired[dict[str, Any] | None]
-    reference: NotRequired[list[dict[str, Any]]]
-    published: NotRequired[dict[str, Any] | None]
+    wire: NotRequired[WireUse | None]
+    reference: NotRequired[list[FloorRow]]
+    published: NotRequired[PublishedRow | None]
 
 
 class Pair(TypedDict):
