@@ -42,6 +42,9 @@ def parser() -> Parser:
         if action == "attach":
             one.add_argument("--profile", metavar="FILE", help="the one that it was begun with, where that is your own")
             one.add_argument("--out", metavar="DIR", help="write report.json, .html, .md, junit.xml, logs/")
+            one.add_argument(
+                "checks", metavar="FILE", nargs="*", help="with checks of your own, where the run had some"
+            )
             one.add_argument("-v", "--verbose", action="store_true", help="a line for each check")
     return made
 
@@ -122,7 +125,7 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
     given = {name: getattr(options, name) for name in ("kubeconfig", "context", "out")}
     given |= {"namespace": kube.namespace, "attach": options.name}
     words += [f"--{name}={value}" for name, value in given.items() if value]
-    words += ["-v"] if options.verbose else []
+    words += (["-v"] if options.verbose else []) + options.checks
     try:
         with taken(kube, JobLookup(kube).place(options.name), _tell):
             code = run_checks(words)
