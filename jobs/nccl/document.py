@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ..pod.nccl_reader.events.transports import RDMA, TCP
+from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.endings import judge_ending, seen_causes
 from .diagnosis.judge import Judgement
@@ -38,7 +39,8 @@ def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False
     ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams as one job, as a launcher
     knows that they are.
     """
-    return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
+    with uncollected():
+        return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
 
 
 def _document(judgement: Judgement) -> JobDocument:

@@ -38,12 +38,13 @@ class Devices:
 
     def carrier(self, proc: Proc, net: str, dev: int) -> tuple[str, str]:
         """Return the transport behind a network's name, and the name of its device."""
-        if dev not in proc.hcas or family(net) != "verbs":
+        verbs = family(net) == "verbs"
+        if (verbs and dev not in proc.hcas) or family(net) == "ofi":
             return self.transport(proc, net, dev), self.name(proc, net, dev)
-        key = (id(proc.hcas), net, dev)  # a list is kept as long as its process, and most processes share one
+        key = (id(proc.hcas) if verbs else 0, net, dev)  # a list lives as long as its process; most share one
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = (self.link(proc, dev), self.name(proc, net, dev))
+            known = self._known[key] = (self.transport(proc, net, dev), self.name(proc, net, dev))
         return known
 
     def transport(self, proc: Proc, net: str, dev: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
+from contextlib import contextmanager
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, MAX_LINE, Digest, Digester
@@ -183,15 +184,22 @@ def read(
     grow with length. ``reader`` makes what reads one stream.
     """
     partial = Partial()
-    collects = gc.isenabled()
-    gc.disable()  # blocks make many objects, and none of them a cycle: looking for some costs a quarter of the time
-    try:
+    with uncollected():
         for name, stream in sources:
             read_one(reader(partial, name), stream, limit)
+    return partial
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no cycles: a log makes many objects and none, and looking costs a quarter of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()
-    return partial
 
 
 def read_one(reader: Reader, stream: object, limit: Optional[int] = None) -> None:

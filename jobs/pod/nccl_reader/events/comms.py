@@ -22,7 +22,7 @@ _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+
 _USUAL = re.compile(
     rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,40} )?comm (0x[0-9a-fA-F]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7}) "
     rb"(?:nNodes (\d{1,6}) localRanks (\d{1,5}) localRank \d{1,5} MNNVL (\d)"
-    rb"|cudaDev \d{1,4} (?:nvmlDev \d{1,4} )?busId [0-9a-fA-F]{1,12} (?:commId (0x[0-9a-fA-F]{1,16}) )?- "
+    rb"|cudaDev \d{1,4} (?:[\w-]{1,24} \d{1,4} )?busId [0-9a-fA-F]{1,12} (?:commId (0x[0-9a-fA-F]{1,16}) )?- "
     rb"(Init|Destroy|Abort) (START|COMPLETE))\Z"
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Dict, Optional
 
 from ..state.lanes import parse_lane
@@ -38,6 +39,7 @@ RDMA = frozenset(("ib", "roce", "efa", "cxi", "gib", "ucx", "tcpx", "fastrak", "
 TCP = frozenset(("socket", "fastsocket"))
 
 
+@lru_cache(maxsize=256)
 def family(net: str) -> str:
     """Return the family of a network's printed name.
 

@@ -6,7 +6,8 @@ A log is untrusted input: it can hold terminal escapes, and dumped environments 
 from __future__ import annotations
 
 import re
-from typing import Dict, Match, Optional, Tuple, Union
+from functools import lru_cache
+from typing import Match, Optional, Union
 
 # CSI and OSC sequences of ECMA-48, and the literal "[0m" that is left where a copy lost the escape byte.
 _ANSI = re.compile(
@@ -98,16 +99,7 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
-_NAMES: Dict[Tuple[Union[bytes, str], int], str] = {}
-
-
+@lru_cache(maxsize=16_384)  # the hosts and addresses of a large job
 def name(raw: Union[bytes, str, None], limit: int = 64) -> Optional[str]:
     """Return a name out of a log (a host, a device, an interface) without anything unprintable; None stays None."""
-    if raw is None:
-        return None
-    shown = _NAMES.get((raw, limit))
-    if shown is None:
-        if len(_NAMES) >= 2_000:
-            _NAMES.clear()
-        shown = _NAMES[(raw, limit)] = printable(raw, limit)
-    return shown
+    return None if raw is None else printable(raw, limit)

@@ -171,9 +171,9 @@ class Crowd:
 
     def room(self, edges: int, more: int) -> int:
         """Say how many more edges a process that has some may keep."""
-        fit = min(more, MAX_EDGES - edges, _MAX_ALL_EDGES - self._edges)
+        fit = max(0, min(more, MAX_EDGES - edges, _MAX_ALL_EDGES - self._edges))
         self.full = self.full or fit < more
-        self._edges += max(fit, 0)
+        self._edges += fit
         return fit
 
     def joins(self) -> bool:
@@ -271,16 +271,14 @@ class Proc:
     def channels(self, comm: str, lanes: Dict[bytes, int]) -> None:
         """Add channels of a communicator, up to a bound; the lanes are kept as they are, and not to be used again."""
         known = self._lanes.setdefault(comm, {})
-        fresh = [lane for lane in lanes if lane not in known]
-        for lane in fresh:
+        fresh = [lane for lane in lanes if lane not in known] if known else list(lanes)
+        if self.crowd is not None:
+            for lane in fresh[self.crowd.room(sum(map(len, self._lanes.values())), len(fresh)) :]:
+                del lanes[lane]
+        for lane in lanes:
             said = parse_lane(lane) if b"anks " in lane else None
             if said is not None and said[2]:
                 self.add("nranks", said[2])
-        if self.crowd is not None:
-            fit = self.crowd.room(sum(map(len, self._lanes.values())), len(fresh))
-            if fit < len(fresh):
-                kept = frozenset(list(fresh)[: max(fit, 0)]) | known.keys()
-                lanes = {lane: bits for lane, bits in lanes.items() if lane in kept}
         if not known:
             self._lanes[comm] = lanes
             return
