@@ -1,28 +1,28 @@
-"""The speed and memory of the whole verdict of an NCCL log, beside grep on the same file.
+"""The speed and memory of the whole verdict of an NCCL log on one core, beside grep on the same file.
 
     python benchmarks/nccl_scan.py [MEGABYTES] [KIND...]
+    AGAINST=../before python benchmarks/nccl_scan.py
 
-Makes logs in which every line is new, as a real job's are, judges each in a process of its own, in turns with grep and
-with a plain read of the file's lines in Python, and prints the medians of the ratios of processor time, which depend
-least on the machine. ``grep -cE 'via NET/'`` only counts lines; the verdict reads transports, faults and tables. Only a
-log of 16 MiB on four cores or more is digested by several processes; the time here is that of the judging one.
+Makes large logs out of recorded ones, in which nearly every line is unlike all others as a real job's are, judges each
+in a process of its own, in turns with grep, with a plain read of the file's lines in Python, and with another version
+where AGAINST names its folder. Prints medians of processor time, and what they are in MB/s and in that of
+``grep -cE 'via NET/'``, which only counts lines; the verdict reads transports, faults and tables.
 
-Real logs of which every line was made unlike all others (hosts, pids, ranks, pointers and addresses renumbered copy by
-copy; 13 to 43 MB, 2,048 to 8,192 ranks), best of two, on two shared cores under a load of 20 to 30, where a loop that
-only splits the lines and puts them into a dict reads 200 to 280 MB/s. Reader and verdict together, in MB/s of processor
-time, and how often grep's time that is; before: what the reader took alone, in turns with the one of today:
+On two shared cores under a load of 20 to 30, 20 MB (from stamped on 8 MB), before: what says nothing was told by the
+text of each message, and channels were parsed for each block.
 
-    job, 2,048 ranks, IB or EFA with 16 channels       39    41 x
-    job, 8,192 ranks, IB with GPUDirect                13   141 x (reader alone 18; before 14 to 17)
-    the same behind kubectl logs --prefix --timestamps 14   129 x (reader alone 18; before 3.5)
-    the same with Windows line ends                    15   175 x
-    job, 8,192 ranks, sockets                          11   168 x
-    Python training, some lines of NCCL                45    44 x (before 15)
-    nccl-tests in a loop, tables                       14   369 x (before 6)
-    traces of a plugin at TRACE, a crash                4   376 x (before 3.5)
+    hosts        17.9 MB/s   108 x grep   before 12.3
+    subsystems   48.0         51                 22.4
+    stuck        16.7        125                 12.1
+    tagged       17.7        115                 12.7
+    stamped      18.1        114                 14.1
+    rdma         26.0         59                 21.1
+    training    115           12                 35.4
 
-A verdict of 8,192 ranks takes 0.5 to 0.8 s by itself. On two cores a second process changed nothing (0.92 s of the
-judging one beside 0.95 and 0.18): workers are started on four cores or more. The state is the same to the byte.
+These logs have one or two channels for each edge, and a fifth of their lines names a process or communicator that no
+other line names: what costs is the process (some 200 us), not the line. A job on EFA with 16 channels for each edge,
+2,048 ranks: 54 MB/s, before 43. On two cores a second process changed nothing: workers are started on four cores or
+more. The state is the same to the byte.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ sys.path.insert(0, str(ROOT))
 from tests.nccl.logmaker import Maker, interleaved, table_of  # noqa: E402 -- after the path is set
 
 JUDGE = """
-import json, sys, time
+import json, os, sys, time
 sys.path.insert(0, sys.argv[1])
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from jobs.nccl import conclude, open_sources, read
 began = time.process_time()
 (job, *_) = conclude(read(open_sources([sys.argv[2]])))
@@ -56,13 +57,97 @@ print(json.dumps({"seconds": time.process_time() - began, "rss_mb": int(peak) / 
                   "verdict": job["verdict"], "ranks": job["ranks"]}))
 """
 TURNS = int(os.environ.get("TURNS", "5"))
+AGAINST = os.environ.get("AGAINST", "")  # a folder of another version, which is judged in the same turns
 BASE = Maker(hosts=("gpu-node-0", "gpu-node-1"), gpus=8, rails=8, channels=16)
 
 
-def job(size: int) -> bytes:
-    """One job of many hosts: every rank prints its own set-up and channels once, the ranks' lines stand mixed."""
+RECORDED = ROOT / "tests" / "nccl" / "data" / "recorded"
+HEAD = re.compile(r"(\S+):\d+:\d+ \[\d+\] NCCL ")
+ORDER = re.compile(r"Channel \d+/\d+ :\s+\d+ ")  # the ring order of all ranks, which rank 0 alone prints
+
+
+def larger(name: str, size: int) -> list[bytes]:
+    """Return the lines of a recording as one job of many copies of its hosts, so that each line is unlike all others.
+
+    Hosts, processes, threads, ranks, pointers and addresses are those of the copy, sizes those of the whole; the lines
+    of the copies stand mixed as they are printed at a time. What is not NCCL's (tables) stands once, at the end.
+    """
+    lines = (RECORDED / name).read_text().splitlines()
+    heads = [HEAD.match(line) for line in lines]
+    own = [line for line, head in zip(lines, heads, strict=True) if head]
+    hosts = sorted({re.escape(head[1]) for head in heads if head}, key=len, reverse=True)
+    ranks = max(int(number) for line in own for number in re.findall(r"n[rR]anks (\d+)", line))
+    count = max(2, size // sum(len(line) + 1 for line in own))
+    parts = re.compile(
+        rf"(?P<host>(?<![\w-])(?:{'|'.join(hosts)})(?![\w-]))"
+        r"|(?P<process>(?<=:)\d+(?=:\d+ \[)|(?<=:)\d+(?= \[\d+\] NCCL))"
+        r"|(?P<rank>(?<=\brank )\d+|(?<![\w.])\d+(?=\[\w+\]))|(?P<size>(?<=nranks |nRanks |nNodes )\d+)"
+        r"|(?P<pointer>\b0x[0-9a-f]{6,12}\b)|(?P<address>\b(?:\d+\.){3}\d+(?=<))"
+    )
+
+    def of_copy(line: str, copy: int) -> str:
+        def changed(found: re.Match[str]) -> str:
+            text = found.group()
+            made = {
+                "host": lambda: f"{text}-{copy:05d}",
+                "process": lambda: str(int(text) + 17 * copy),
+                "rank": lambda: str(int(text) + ranks * copy),
+                "size": lambda: str(int(text) * count),
+                "pointer": lambda: hex(int(text, 16) + 4096 * copy),
+                "address": lambda: f"10.{copy // 256 % 256}.{copy % 256}.{text.rpartition('.')[2]}",
+            }
+            return made[str(found.lastgroup)]()
+
+        return parts.sub(changed, line)
+
+    rng, mixed = random.Random(3), []
+    for copy in range(count):
+        late = rng.random() / 5
+        mixed += [
+            (at / len(own) + late, copy, at) for at, line in enumerate(own) if copy == 0 or not ORDER.search(line)
+        ]
+    mixed.sort()
+    rest = [line for line, head in zip(lines, heads, strict=True) if not head and not re.match(r"#\s+Rank", line)]
+    return [line.encode() for line in [*(of_copy(own[at], copy) for _, copy, at in mixed), *rest]]
+
+
+def hosts(size: int) -> bytes:
+    """Sixteen recorded hosts over sockets."""
+    return b"\n".join(larger("sixteen-hosts.log", size)) + b"\n"
+
+
+def subsystems(size: int) -> bytes:
+    """Two recorded hosts under NCCL_DEBUG_SUBSYS=ALL: proxies, operations, memory, all with pointers."""
+    return b"\n".join(larger("two-hosts-tree-all-subsys.log", size)) + b"\n"
+
+
+def stuck(size: int) -> bytes:
+    """A recorded job of which a rank hangs."""
+    return b"\n".join(larger("rank-hangs.log", size)) + b"\n"
+
+
+def tagged(size: int) -> bytes:
+    """The sixteen hosts under mpirun --tag-output."""
+    ranks: dict[bytes, int] = {}
+    out = []
+    for line in larger("sixteen-hosts.log", size):
+        head = re.match(rb"(\S+?:\d+):", line)
+        out.append(b"[1,%d]<stdout>:%s\n" % (ranks.setdefault(head.group(1), len(ranks)) if head else 0, line))
+    return b"".join(out)
+
+
+def stamped(size: int) -> bytes:
+    """The sixteen hosts, each line behind its own time, as kubectl logs --timestamps writes it."""
+    return b"".join(
+        b"2026-01-02T03:%02d:%02d.%09dZ %s\n" % (number // 6000 % 60, number // 100 % 60, number, line)
+        for number, line in enumerate(larger("sixteen-hosts.log", size))
+    )
+
+
+def rdma(size: int) -> bytes:
+    """A made job over InfiniBand with GPUDirect, sixteen channels: every rank prints its own set-up and channels."""
     rng = random.Random(3)
-    hosts = tuple(f"gpu-node-{index:05d}" for index in range(max(2, size // 100_000)))
+    hosts = tuple(f"gpu-node-{index:05d}" for index in range(max(2, size // 22_000)))
     maker = replace(BASE, hosts=hosts, channels=16, env={"NCCL_IB_HCA": "mlx5", "NCCL_SOCKET_IFNAME": "eth0"})
     out = []
     for first in range(0, maker.ranks, 512):
@@ -77,69 +162,6 @@ def job(size: int) -> bytes:
     return "".join(out).encode()
 
 
-def tagged(size: int) -> bytes:
-    """The same job under mpirun --tag-output."""
-    ranks: dict[bytes, int] = {}
-    out = []
-    for line in job(size).splitlines():
-        head = re.match(rb"(\S+?:\d+):", line)
-        out.append(b"[1,%d]<stdout>:%s\n" % (ranks.setdefault(head.group(1), len(ranks)) if head else 0, line))
-    return b"".join(out)
-
-
-def stamped(size: int) -> bytes:
-    """The same job, each line behind its own time, as kubectl logs --timestamps writes it."""
-    out = []
-    for number, line in enumerate(job(size).splitlines()):
-        out.append(b"2026-01-02T03:%02d:%02d.%09dZ %s\n" % (number // 6000 % 60, number // 100 % 60, number, line))
-    return b"".join(out)
-
-
-def operations(size: int) -> bytes:
-    """NCCL_DEBUG_SUBSYS=ALL: millions of operations behind one set-up."""
-    out = [interleaved(BASE.processes(), 1)]
-    total, number = len(out[0]), 0
-    while total < size:
-        number += 1
-        rank = number % 16
-        out.append(
-            b"%s:%d:%d [%d] NCCL INFO AllReduce: opCount %x sendbuff 0x7f%08x recvbuff 0x7f%08x count 131072 datatype 7"
-            b" op 0 root 0 comm 0x4cfb4b0 [nranks=16] stream 0x5555860eca90\n"
-            % (
-                BASE.host(rank).encode(),
-                BASE.pid(rank),
-                BASE.pid(rank),
-                rank % 8,
-                number,
-                number * 977 % 2**31,
-                number * 433 % 2**31,
-            )
-        )
-        total += len(out[-1])
-    return b"".join(out)
-
-
-def traces(size: int) -> bytes:
-    """NCCL_DEBUG_SUBSYS=ALL beside a service's log: proxies, calls, requests, with pointers and ids of their own."""
-    out, rng = [interleaved(BASE.processes(), 1)], random.Random(4)
-    total, number = len(out[0]), 0
-    while total < size:
-        number += 1
-        rank, pointer = number % 16, rng.getrandbits(44)
-        head = b"%s:%d:%d [%d] NCCL " % (BASE.host(rank).encode(), BASE.pid(rank), BASE.pid(rank), rank % 8)
-        out.append(
-            (
-                head + b"INFO proxyProgressAsync opId=0x%x op.type=%d respSize=%d done" % (pointer, number % 9, rank),
-                head + b"INFO New proxy recv connection %d from local rank %d, transport 2" % (number % 999, rank % 8),
-                head + b"CALL ncclAllReduce(0x%x,0x%x,%d,7,0,0x%x)" % (pointer, pointer + 512, number, pointer // 3),
-                b"07:42:%02d worker DEBUG request %011x took %.2f ms" % (number % 60, pointer, number % 999 / 7),
-            )[number % 4]
-            + b"\n"
-        )
-        total += len(out[-1])
-    return b"".join(out)
-
-
 def tests(size: int) -> bytes:
     """nccl-tests in a loop: tables whose numbers never come again."""
     out, total, rng = [interleaved(BASE.processes(), 1)], 0, random.Random(5)
@@ -149,8 +171,8 @@ def tests(size: int) -> bytes:
             words = line.split()
             if words and words[0].isdigit():
                 for _ in range(12):
-                    speed = rng.random() * 100
-                    values = (10 + speed, speed, speed * 1.8, 0, 11 + speed, speed + 1, speed * 1.7, 0)
+                    speed, other = rng.random() * 100, rng.random() * 100
+                    values = (10 + other, speed, speed * 1.8, 0, 11 + speed, other + 1, other * 1.7, 0)
                     out.append(b"%12s  %12s     float     sum      -1  " % tuple(words[:2]))
                     out.append(b"%7.2f  %6.2f  %6.2f  %6d  %7.2f  %6.2f  %6.2f  %6d\n" % values)
                     total += 115
@@ -193,10 +215,10 @@ def lines(path: Path) -> float:
     return time.process_time() - began
 
 
-def judge(path: Path) -> dict[str, Any]:
-    """Return what one verdict, in a process of its own, cost and found."""
+def judge(path: Path, root: Path = ROOT) -> dict[str, Any]:
+    """Return what one verdict of the program in a folder, in a process of its own on one core, cost and found."""
     run = subprocess.run(
-        [sys.executable, "-c", JUDGE, str(ROOT), str(path)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", JUDGE, str(root), str(path)], capture_output=True, text=True, check=True
     )
     found: dict[str, Any] = json.loads(run.stdout)
     return found
@@ -204,31 +226,35 @@ def judge(path: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Print one line per kind of log."""
-    size = int(sys.argv[1] if len(sys.argv) > 1 else "100") * 1_000_000
+    size = int(sys.argv[1] if len(sys.argv) > 1 else "20") * 1_000_000
     kinds = [kind for kind in KINDS if not sys.argv[2:] or kind.__name__ in sys.argv[2:]]
-    heads = ("log", "MB", "grep s", "verdict s", "x grep", "x read", "MB/s", "RSS MB")
-    print("{:<12} {:>5} {:>7} {:>9} {:>7} {:>7} {:>6} {:>7}  result".format(*heads))
+    roots = [ROOT, *([Path(AGAINST)] if AGAINST else [])]
+    heads = ("log", "MB", "unlike", "grep s", "verdict s", "x grep", "x read", "MB/s", "before" if AGAINST else "")
+    print("{:<11} {:>4} {:>6} {:>7} {:>9} {:>7} {:>7} {:>6} {:>7} {:>7}  result".format(*heads, "RSS MB"))
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{kind.__name__}.log"
             path.write_bytes(kind(size))
             megabytes = path.stat().st_size / 1e6
+            text = path.read_bytes().splitlines()
+            unlike = len(set(text)) / len(text)
             grep(path)
-            turns = [(grep(path), lines(path), judge(path)) for _ in range(TURNS)]
-            floor = statistics.median(turn[0] for turn in turns)
-            spent = statistics.median(found["seconds"] for _, _, found in turns)
-            ratio, plain = (
-                statistics.median(turn[2]["seconds"] / max(turn[which], 0.001) for turn in turns) for which in (0, 1)
-            )
+            turns = [(grep(path), lines(path), *(judge(path, root) for root in roots)) for _ in range(TURNS)]
+            floor, plain = (statistics.median(turn[at] for turn in turns) for at in (0, 1))
+            spent = [statistics.median(turn[2 + at]["seconds"] for turn in turns) for at in range(len(roots))]
             found = turns[0][2]
+            times = [spent[0] / max(least, 0.001) for least in (floor, plain)]
+            speeds = [megabytes / each for each in spent]
+            before = f"{speeds[1]:.1f}" if AGAINST else ""
             print(
-                f"{kind.__name__:<12} {megabytes:>5.0f} {floor:>7.3f} {spent:>9.2f} {ratio:>7.1f} {plain:>7.1f}"
-                f" {megabytes / spent:>6.0f} {found['rss_mb']:>7.0f}  {found['verdict']}, {found['ranks']} ranks",
+                f"{kind.__name__:<11} {megabytes:>4.0f} {unlike:>5.0%} {floor:>7.3f} {spent[0]:>9.2f}"
+                f" {times[0]:>7.0f} {times[1]:>7.1f} {speeds[0]:>6.1f} {before:>7} {found['rss_mb']:>7.0f}"
+                f"  {found['verdict']}, {found['ranks']} ranks",
                 flush=True,
             )
 
 
-KINDS = (job, tagged, stamped, operations, traces, tests, training)
+KINDS = (hosts, subsystems, stuck, tagged, stamped, rdma, tests, training)
 
 if __name__ == "__main__":
     main()

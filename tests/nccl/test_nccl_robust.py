@@ -17,7 +17,7 @@ from jobs.pod.nccl_reader import digest, scan
 from jobs.pod.nccl_reader.events import heads, processes
 from jobs.pod.nccl_reader.scan import Reader
 from jobs.pod.nccl_reader.state import seen as state
-from jobs.pod.nccl_reader.tables import table
+from jobs.pod.nccl_reader.tables import opened
 from reports import explain
 from reports.explain_markdown import to_markdown
 from tests.nccl.logmaker import Maker, interleaved, table_of
@@ -202,7 +202,7 @@ def test_tables_beyond_the_bound_cost_nothing(judge):
 
 def test_tables_beyond_the_bound_change_no_verdict(judge, monkeypatch):
     """What is not kept is not missing: the last table of a log that was pasted often enough did not end too early."""
-    monkeypatch.setattr(table, "MAX_TABLES", 4)
+    monkeypatch.setattr(opened, "MAX_TABLES", 4)
     assert (judge(LOG)["verdict"], judge(LOG * 9)["verdict"]) == ("go", "go")
 
 

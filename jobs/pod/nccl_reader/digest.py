@@ -15,7 +15,7 @@ from .events.facts import COMM, NOTE, SIGHT, TRACE, Effect, effects_of, ring_ord
 from .events.heads import Heads
 from .events.kinds import KINDS, LANES, OPERATION
 from .events.messages import MAX_TEXT
-from .events.quiet import is_quiet, is_quiet_line, may_say
+from .events.quiet import is_quiet, line_says
 from .events.transports import sight_of
 from .lines.clean import ESCAPES
 from .lines.prefix import Head, Process
@@ -175,10 +175,9 @@ class Digester:
 
     def _says(self, line: bytes) -> bool:
         """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row."""
-        shape = line.translate(DIGITS)
-        if is_quiet_line(shape):
+        said = line_says(line)
+        if said is None:
             if len(self._quiet_lines) >= _KNOWN:
                 self._quiet_lines.clear()
-            self._quiet_lines.add(shape)
-            return False
-        return may_say(line)
+            self._quiet_lines.add(line.translate(DIGITS))
+        return bool(said)

@@ -7,6 +7,7 @@ shape may be taken for one that says something when it does not, and never the o
 from __future__ import annotations
 
 import re
+from typing import Optional
 
 from ..lines.words import HEX_DIGITS, any_of
 from ..tables.rows import TYPE
@@ -22,7 +23,7 @@ _SAYS = any_of(word.translate(HEX_DIGITS) for word in _SAYING)
 _TRACE = re.compile(rb"\S{1,160}:0+ (?:\([^()]{1,120}\) )?-> 0")  # facts._TRACE, masked
 _TIMINGS = b"Init timings"  # no letter of it is masked
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
-_TYPE = re.compile(rb"[\s,;|](?:float|half|double|bf|u?int|u?char|fp?0)")  # how rows.TYPE begins, masked
+_TYPE = re.compile(rb"[\s,;|](?:float|half|double|bf|u?int|u?char|fp?\d)")  # how rows.TYPE begins, whatever its digits
 
 
 def is_quiet(shape: bytes) -> bool:
@@ -36,15 +37,14 @@ def is_quiet(shape: bytes) -> bool:
     return _TRACE.match(shape) is None and not candidates(shape)
 
 
-def is_quiet_line(shape: bytes) -> bool:
-    """Say whether no line of this shape, digits made 0, that is not NCCL's, may say something by itself."""
-    in_columns = b"  " in shape or shape[:1] in b"0 \t"
-    return not matters(shape) and not (in_columns and _TYPE.search(shape) is not None)
+def line_says(raw: bytes) -> Optional[bool]:
+    """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row.
 
-
-def may_say(raw: bytes) -> bool:
-    """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row."""
+    None says more than False: no line that differs in its digits alone does either (no word that matters has a digit).
+    """
     if matters(raw):
         return True
-    in_columns = b"  " in raw or (raw[:1] in b"0123456789 \t" and _ROW.match(raw) is not None)
-    return in_columns and TYPE.search(raw) is not None
+    wide = b"  " in raw
+    if not (wide or raw[:1] in b"0123456789 \t") or _TYPE.search(raw) is None:
+        return None
+    return (wide or _ROW.match(raw) is not None) and TYPE.search(raw) is not None

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List
 
 from ..lines.clean import ANSI_BYTES, name, printable
-from ..state.copies import Copies
 from .forms import Form, form_of, row_of, row_said, said_of, value_said
 from .headings import (
     AVERAGE,
@@ -29,6 +28,7 @@ from .headings import (
     config_of,
     library_version,
 )
+from .opened import MAX_ALL_ROWS, MAX_ROWS, OpenTable, is_wrong
 from .rows import (
     ENDS,
     SIDES,
@@ -36,72 +36,25 @@ from .rows import (
     column_names,
     is_label,
     is_numeric,
-    labels_of,
     longest_gap,
     note_odd,
     number,
-    side_of,
     side_width,
-    sides_of,
     strip_tags,
     type_at,
     value_count,
     whole,
 )
 
-if TYPE_CHECKING:
-    from ..state.seen import Source
-
-MAX_ROWS = 4096
-MAX_ALL_ROWS = 20_000  # of one stream
-MAX_TABLES = 512
 MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has some 250 characters
 MAX_RANK_LINES = 65_536
 
 _UNIT_BEHIND = re.compile(rb"GB/s$")
 _MISSES = 200  # lines in a row behind which another bench's table is over
-_DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
 
 
-def new_table(line: int) -> Dict[str, Any]:
-    """Return an empty table; its keys are those of a job document's tables, and some that only this package reads."""
-    return {
-        "collective": None,
-        "rows": [],
-        "out_of_bounds": None,
-        "out_of_bounds_ok": None,
-        "avg_busbw": None,
-        "avg_ok": None,
-        "complete": False,
-        "config": {},
-        "version": None,
-        "line": line,
-        "columns": [],
-        "unreadable": 0,
-        "odd": [],
-        "wrong_line": None,
-    }
-
-
-class TableReader:
+class TableReader(OpenTable):
     """Collects the tables of one stream; lines arrive in order, NCCL's own lines already taken out."""
-
-    def __init__(self, source: Source, index: int = 0) -> None:
-        self.source = source
-        self._index = index
-        self._copies = Copies(source, index)
-        self.table: Optional[Dict[str, Any]] = None
-        self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
-        self._swapped = False  # in-place is on the left
-        self.full = False  # no more tables are kept
-        self._rows = 0
-        self._known: Dict[bytes, Tuple[List[str], Dict[str, Any]]] = {}  # lines of rows that were read
-        self._waited = 0  # lines since the left half
-        self._form: Optional[Form] = None  # of the open table, where it is another bench's
-        self._missed = 0  # lines that looked like its rows and were none
-        self._said: Dict[str, float] = {}  # what a bench that prints no table has said of its one result
-        self.version: Optional[str] = None
-        self.collective: Optional[str] = None
 
     # -- lines that begin with '#' -------------------------------------------------------------------------------------
     def header(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
@@ -272,14 +225,10 @@ class TableReader:
                 return True
         odd = len(self._current(line)["odd"])
         row = self._append(line, size, count, kind, extra, right, columns, in_place_only)
-        sound = row is not None and len(self._current(line)["odd"]) == odd and not _is_wrong(row)
+        sound = row is not None and len(self._current(line)["odd"]) == odd and not is_wrong(row)
         if row is not None and sound and len(self._known) < MAX_ROWS:
             self._known[raw] = (columns, row)
         return True
-
-    def typeless(self) -> bool:
-        """Say whether the open table has no column for a type, as mscclpp-test's have none."""
-        return self.is_open() and bool((self.table or {}).get("left")) and "type" not in (self.table or {})["left"]
 
     def _form_row(self, form: Form, raw: bytes, table: Dict[str, Any]) -> bool:
         """Read a row of another bench; its table ends where many lines in a row are none."""
@@ -325,10 +274,6 @@ class TableReader:
         self._rows += 1
         self.table["rows"].append(row)
         return True
-
-    def is_open(self) -> bool:
-        """Say whether a table has begun and not ended."""
-        return self.table is not None and not self.table["complete"] and not self.full
 
     def squeezed(self, raw: bytes) -> bool:
         """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
@@ -382,127 +327,3 @@ class TableReader:
         """Take the left half of a row that another process's line was glued to."""
         if TYPE.search(text):
             self.row(text, line)
-
-    def _abandon(self) -> None:
-        """Settle a left half whose right half never came: without a header it is a row of one side, else unreadable."""
-        left, self.open_left = self.open_left, None
-        if left is None or self.full:
-            return
-        if (self.table is None or not self.table["columns"]) and self._one_side(*left):
-            return
-        if self.table is not None:
-            self.table["unreadable"] += 1
-
-    def _one_side(self, line: int, text: bytes) -> bool:
-        """Append a row of one side, as an excerpt or a parser's sample shows it without the header."""
-        columns = list(_DEFAULT[:4])
-        tokens = text.split()
-        at, right = type_at(tokens), tokens[-4:]
-        if at is None or at + 5 > len(tokens) or not all(is_numeric(item) for item in right):
-            return False
-        return (
-            self._append(line, tokens[at - 2], tokens[at - 1], tokens[at], tokens[at + 1 : -4], right, columns, False)
-            is not None
-        )
-
-    def _append(
-        self,
-        line: int,
-        size: bytes,
-        count: bytes,
-        kind: bytes,
-        extra: List[bytes],
-        right: List[bytes],
-        columns: List[str],
-        in_place_only: bool,
-    ) -> Optional[Dict[str, Any]]:
-        table = self._current(line)
-        self._abandon()
-        self._rows += 1
-        if len(table["rows"]) >= MAX_ROWS or self._rows > MAX_ALL_ROWS:
-            table["unreadable"] += 1
-            return None
-        redop, root = labels_of(extra, table.get("left"))
-        row = {
-            "size_bytes": whole(size) or 0,
-            "count": whole(count),
-            "type": kind.decode("ascii", "replace") or None,
-            "redop": redop,
-            "root": root,
-            "out_of_place": None,
-            "in_place": None,
-        }  # type: Dict[str, Any]
-        sides = sides_of(columns)
-        names = ("in_place", "out_of_place") if table.get("swapped") else ("out_of_place", "in_place")
-        if in_place_only:
-            row[names[1]] = side_of(right, sides[-1] if len(sides) == 1 else sides[0], table, row)
-        else:
-            for side, fields in zip(names, sides):
-                row[side] = side_of(right, fields, table, row)
-        if _is_wrong(row):
-            table["wrong_line"] = table["wrong_line"] or [
-                line,
-                printable(b" ".join([size, count, kind, *extra, *right])),
-            ]
-        table["rows"].append(row)
-        self._copies.row()
-        return row
-
-    # -- which table ---------------------------------------------------------------------------------------------------
-    def _right_columns(self) -> List[str]:
-        columns = self.table["columns"] if self.table else []
-        return list(columns) or list(_DEFAULT)
-
-    def _current(self, line: int) -> Dict[str, Any]:
-        return self.table if self.table is not None else self._start(line)
-
-    def _start(self, line: int) -> Dict[str, Any]:
-        collective, version = self.collective, self.version
-        config = (
-            self.table["config"]
-            if self.table is not None and not self.table["rows"] and not self.table["complete"]
-            else {}
-        )
-        if self.table is not None and (self.table["rows"] or self.table["complete"]):
-            self._copies.next_table()
-        self._close()
-        self.collective, self.version = collective, version
-        table = new_table(line)
-        table["collective"], table["version"], table["config"] = collective, version, config
-        if len(self.source.tables) < MAX_TABLES:
-            self.source.tables.append(table)
-        else:
-            self.full = True
-            self.open_left = None
-        self.table = table
-        return table
-
-    def _close(self) -> None:
-        self._abandon()
-        if self._form is not None and self.table is not None and self.table["rows"]:
-            self.table["complete"] = True  # no bench of these prints an end
-        self._form, self._said = None, {}
-        if (
-            self.table is not None
-            and not self.table["rows"]
-            and self.table["avg_busbw"] is None
-            and not self.table["columns"]
-            and not self.table["wrong_line"]
-        ):
-            if self.source.tables and self.source.tables[-1] is self.table:
-                self.source.tables.pop()
-        self.table = None
-        self.collective = None
-
-    def finish(self) -> None:
-        """Close the last table at the end of the stream: one that was announced behind a whole one never came."""
-        announced = self.table
-        self._close()
-        tables = self.source.tables
-        if announced is not None and not self.full and announced["config"] and tables and tables[-1]["complete"]:
-            if tables[-1] is not announced:
-                tables.append(announced)
-
-
-def _is_wrong(row: Dict[str, Any]) -> bool:
-    return any(row[side] and row[side]["wrong"] for side in ("out_of_place", "in_place"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ..lines.clean import name, printable
 from .headings import PERF, library_version
-from .table import new_table
+from .opened import new_table
 
 if TYPE_CHECKING:
     from ..state.seen import Source
