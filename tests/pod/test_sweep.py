@@ -86,6 +86,14 @@ def test_bad_nodes_are_named_beside_a_group_that_no_label_names():
         assert [set(each.names) for each in blame.apart] == [group - bad]
 
 
+def test_an_uplink_is_not_blamed_for_one_of_its_nodes():
+    """All nodes of a leaf are bad, and one of them so little that it passes once: its pairs alone are no uplink's."""
+    made, truth = model.broken("leaf-of-nodes", 64, random.Random("leaf-of-nodes 64 16"))
+    blame = model.sweep(made)
+    assert not [f for f in blame.findings if f.kind == "uplink"], blame.reasons
+    assert {f.names for f in blame.findings} <= {names for _, names, _ in truth}
+
+
 def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named():
     """Not a group of two behind a link: that they pass with each other is no surprise where each passes with a fourth."""
     named = 0

@@ -90,7 +90,9 @@ class State(Evidence):
                         cross[self.fleet.leaf(node)].append((pair, bad))
         while True:
             open_ = {leaf: [each for each in found if not self._by_uplink(each[0])] for leaf, found in cross.items()}
-            self.hot = {leaf for leaf, found in open_.items() if leaf not in self.bad_leaves and _is_hot(found)}
+            self.hot = {
+                leaf for leaf, found in open_.items() if leaf not in self.bad_leaves and self._is_hot(leaf, found)
+            }
             worst: Tuple[int, str] = (0, "")
             for leaf in sorted(self.hot):
                 probes = [bad for pair, bad in open_[leaf] if not (self._leaves(pair) - {leaf}) & self.hot]
@@ -118,6 +120,12 @@ class State(Evidence):
         count = "%d of %d pairs with other leaves" % (len(pairs), len(tried))
         why = "%s fail though their nodes pass otherwise: %s%s" % (count, words(tests), either)
         self._name("uplink", leaves, tests, why)
+
+    def _is_hot(self, leaf: str, found: List[Tuple[Nodes, bool]]) -> bool:
+        """Say whether so many pairs of a leaf fail, and not of one of its nodes only, that its uplink may be why."""
+        bad = [pair for pair, failed in found if failed]
+        nodes = {node for pair in bad for node in pair if self.fleet.leaf(node) == leaf}
+        return len(bad) >= UPLINK_PAIRS and 2 * len(bad) >= len(found) and len(nodes) > 1
 
     def _leaves(self, pair: Nodes) -> Set[str]:
         return {self.fleet.leaf(node) for node in pair}
@@ -262,8 +270,3 @@ def constant(tests: Iterable[Judged]) -> bool:
     """
     values = [each.value or 0.0 for each in tests if each.grade == FAIL]
     return len(values) > 3 or (len(values) == 3 and max(values) - min(values) <= ALIKE)
-
-
-def _is_hot(found: List[Tuple[Nodes, bool]]) -> bool:
-    bad = sum(each for _, each in found)
-    return bad >= UPLINK_PAIRS and 2 * bad >= len(found)
