@@ -38,7 +38,7 @@ if rank == 0:
     wrong = 3 if mode == "wrong" else 0
     print("# nThread 1 nGpus 1 minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 1 iters: 1 agg iters: 1 validation: 1 graph: 0")
     print("#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong")
-    print("     1048576        262144     float     sum      -1      N/A     N/A     N/A    N/A    10.00  100.00  100.00 %6d" % wrong)
+    print("     1048576        262144     float     sum      -1      N/A     N/A     N/A    N/A    10.00  100.00  100.00 %6s" % ("N/A" if mode == "unchecked" else wrong))
     print("# Out of bounds values : %d OK\n# Avg bus bandwidth    : 100" % wrong)
     with open(os.environ["SEATRIAL_BENCH_FACTS"], "w") as facts:
         json.dump({"rails": [50.0]}, facts)
@@ -112,6 +112,14 @@ def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
         assert "gpu-node-2" not in hit[0]["reported"]
     if outcome == "wrong transport":
         assert hit[0]["at"] == ["gpu-node-2"]
+
+
+@pytest.mark.slow
+def test_sums_that_nobody_counted_are_no_measurement(fleet):
+    """A table whose column of wrong values says N/A shows a bandwidth, and not that the data arrived whole."""
+    tests = rounds(fleet.run(FAKE_MODE="unchecked")[0])
+    assert {test["outcome"] for test in tests} == {"nothing"}
+    assert all("whether the sums were right" in " ".join(test["why"].values()) for test in tests)
 
 
 @pytest.mark.slow
@@ -322,3 +330,20 @@ def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(le
     assert {nodes[0], "gpu-node-5"}.isdisjoint(lead._released)
     said = {name: member.channel.said for name, member in lead.members.items() if member.channel.said}
     assert said == {name: ["bye"] for name in lead._released}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("wrong", value) for value in (None, "0", -1, True, 0.0, [])]
+    + [("transport", value) for value in (None, 0, [])]
+    + [("busbw", value) for value in (None, "380", float("nan"), -1.0, True)],
+)
+def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(monkeypatch, key, value):
+    """An answer that lacks a part, or has none that can be read, is no pass, and no report of that node."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
+    planner, whole = Planner(), {"state": "measured", "busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
+    assert planner.result(("a", "b"), {"a": whole, "b": whole}).outcome == "measured"
+    found = planner.result(("a", "b"), {"a": {**whole, key: value}, "b": whole})
+    assert (found.outcome, found.reported) == ("nothing", ("b",))
+    missing = {name: told for name, told in whole.items() if name != key}
+    assert planner.result(("a", "b"), {"a": missing, "b": whole}).outcome == "nothing"

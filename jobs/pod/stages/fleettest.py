@@ -132,6 +132,10 @@ def _one(
     if across and not found["transport"] and _unseen(seen, sweep):
         return dict(found, state=NOTHING, why="its log does not show what carried the data")
     facts = data["facts"] or {}
+    if leads and any(row[2] is None for row in seen["rows"]):
+        return dict(found, state=NOTHING, why="its table does not say whether the sums were right")
+    if not across and not isinstance(facts.get("differs"), int):
+        return dict(found, state=NOTHING, why="its product of matrices was not repeated")
     if leads:
         found["rows"] = seen["rows"][-MOST_ROWS:]
         found["busbw"] = max(seen["rows"])[1]

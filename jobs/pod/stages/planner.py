@@ -85,9 +85,10 @@ class Planner:
             if state in states.values():
                 return self._result(outcome, reported, ())
         busbw = _number(lead.get("busbw"))
-        if any(states.get(node) != fleettest.MEASURED for node in nodes) or busbw is None:
-            silent = nodes[0] if busbw is None and states.get(nodes[0]) == fleettest.MEASURED else ""
-            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node != silent), ())
+        silent = {nodes[0]} if busbw is None and states.get(nodes[0]) == fleettest.MEASURED else set()
+        silent |= {node for node, answer in answers.items() if not _says_all(answer)}
+        if any(states.get(node) != fleettest.MEASURED for node in nodes) or silent:
+            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node not in silent), ())
         rails = tuple(_number(value) for value in lead.get("rails") or ())
         return model.Result(model.MEASURED, busbw, rails, reported, ())
 
@@ -112,6 +113,15 @@ class Planner:
                 test["outcome"], test.get("busbw"), rails, reported, tuple(test.get("at") or ())
             )
         return self.done(model.Round(row["number"], row["stage"], tuple(results)), results, row["seconds"])
+
+
+def _says_all(answer: Dict[str, Any]) -> bool:
+    """Say whether who has measured tells of its sums and its transport, too: silence about them is no pass."""
+    if answer.get("state") != fleettest.MEASURED:
+        return True
+    wrong = answer.get("wrong")
+    counted = isinstance(wrong, int) and not isinstance(wrong, bool) and wrong >= 0
+    return counted and isinstance(answer.get("transport"), str)
 
 
 def _whole(value: Any) -> int:
