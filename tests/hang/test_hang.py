@@ -99,6 +99,18 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("stopped-inside", "rank", ("hang-inside", [], [], [0, 2, 3])),
         ("all-to-all", "ra", ("hang-late", [3], [], [0, 1, 2])),
         ("one-more", "ra", ("hang-mismatch", [0], [], [])),
+        # tensor, pipeline (batch_isend_irecv) and data parallel groups of two
+        ("parallel-late", "ra", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
+        ("parallel-late", "ras", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
+        ("parallel-late", "nccl_trace", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
+        ("parallel-late", "log", ("hang", None, None, None)),
+        ("parallel-killed", "ra", ("hang-dead", [], [1, 5], [0, 2, 3, 4, 6, 7])),
+        ("parallel-killed", "nccl_trace", ("hang-undecided", [], [], [0, 2, 3, 4, 6, 7])),
+        ("parallel-killed", "log", ("hang", None, None, None)),
+        ("parallel-stalled", "nccl_trace", ("hang-stalled", [2], [], [0, 1, 3, 4, 5, 6, 7])),
+        ("splits", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3])),
+        ("dtype", "nccl_trace", ("hang-mismatch", [1], [], [0, 2, 3])),
+        ("root-late", "log", ("hang-late", [0], [], [1, 2, 3])),
     ],
 )
 def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expected):
@@ -110,6 +122,7 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expecte
     _, job = explain(tmp_path)
     ranks = tuple(job.get(key) for key in ("late_ranks", "dead_ranks", "waiting_ranks"))
     assert (job["diagnosis"], *ranks) == expected, job["sentence"]
+    assert ("sizes differ between ranks" in job["sentence"]) == (case == "splits")
 
 
 def test_a_report_numbers_ranks_within_its_group():
@@ -123,7 +136,7 @@ def test_a_report_numbers_ranks_within_its_group():
     assert watchdog.in_world(evidence)[0].ranks == ()  # nothing tells who else is in the group
     evidence.groups["g"] = Group("g", "data", (0, 2, 4, 6))
     assert watchdog.in_world(evidence)[0].ranks == (0, 6)
-    evidence.queued[("5", "data"), 0] = 21
+    evidence.failed.add(0)
     assert watchdog.in_world(evidence)[0].ranks == (6,)
     evidence.groups["g"] = Group("g", "data", (1, 3, 5, 7))  # another group of that name: rank 2 is not in it
     assert watchdog.in_world(evidence)[0].ranks == ()

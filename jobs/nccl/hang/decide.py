@@ -71,6 +71,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         made.kind, made.proven = "order", True
     elif len(found.inside) > 1 and not found.unknown:
         made.kind, made.proven = "inside", True
+        sizes = Counter(found.heads[rank].sizes for rank in found.inside if rank in found.heads)
+        if len(sizes) > 1:
+            made.uneven = " and ".join(f"{size} ({count})" for size, count in sizes.most_common(3))
     made.passing = None if found.mismatch or evidence.timeouts or evidence.broken else _passing(found, evidence)
     if made.passing is not None:
         made.kind, made.proven, made.late = "undecided", False, set()
@@ -152,8 +155,9 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     def progress(item: Lagging) -> float:
         return -1.0 if item.sequence is None else item.sequence - 0.5 if item.joined else item.sequence - 1.0
 
-    behind = min(progress(item) for item in evidence.lagging)
-    worst = [item for item in evidence.lagging if progress(item) == behind]
+    told = [item for item in evidence.lagging if item.ranks] or evidence.lagging
+    behind = min(progress(item) for item in told)
+    worst = [item for item in told if progress(item) == behind]
     ranks = {rank for item in worst for rank in item.ranks}
     made.because += [(item.file, item.line, item.text) for item in worst[:3]]
     if evidence.ranks and not worst[0].joined:
@@ -163,9 +167,12 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
         return False
     if not ranks:
         return False
-    everybody = {rank for item in evidence.lagging for rank in item.ranks} | {each.rank for each in evidence.timeouts}
-    if worst[0].joined and ranks == everybody and len(ranks) > 1:  # the report lists all of them: nobody is behind
-        made.kind, made.waiting = "inside", made.waiting | ranks
+    same = [item for item in told if item.group == worst[0].group]
+    if worst[0].joined and all(progress(item) == behind for item in same):  # nobody is ahead of them
+        made.waiting |= ranks
+        if worst[0].group[1] not in ("", "default_pg") or len(ranks) < 2:
+            return False
+        made.kind = "inside"
     else:
         made.kind, made.late = ("stalled" if worst[0].joined else "late"), ranks
     made.proven = True
@@ -183,11 +190,16 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
         return False
     first = min(evidence.timeouts, key=lambda item: item.sequence)
     made.group, made.operation, made.sequence = first.group or None, first.operation, first.sequence
-    same = [event for event in evidence.timeouts if event.group == first.group]
+    same = [each for each in evidence.timeouts if (each.group, each.number) == (first.group, first.number)]
+    if not first.number and first.group not in ("", "default_pg"):
+        same = [first]  # groups of one name are many
     needed = Counter(event.sequence for event in same).most_common(1)[0][0]
     made.waiting |= {event.rank for event in evidence.timeouts}
     made.because += [(event.file, event.line, event.text) for event in evidence.timeouts[:3]]
     behind = {event.rank for event in same if event.enqueued is not None and event.enqueued < needed}
+    behind -= {event.rank for event in evidence.timeouts if event not in same}  # they wait for somebody elsewhere, too
+    if first.operation in _PAIRED:
+        behind = set()  # each pair has numbers of its own
     if behind:
         made.kind, made.late, made.sequence, made.proven = "late", behind, needed, True
     elif evidence.samples and all(sample.ok for sample in evidence.samples) and first.operation not in _PAIRED:

@@ -174,12 +174,15 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return pe
         who = _placed(made, made.dead) if made.dead else ""
         names = ", ".join(f"process {p.pid} (GPU {p.gpu} of {p.host})" for p in made.nameless[:4])
         gone = " and ".join(part for part in (who, names) if part)
-        return f"{_first(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at its pod and node first"  # noqa: E501
+        whose_pod = "its pod and node" if len(made.dead) + len(made.nameless) == 1 else "their pods and nodes"
+        return f"{_first(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at {whose_pod} first"  # noqa: E501
     if made.kind == "inside":
         which = "those processes" if len(made.unknown) > 1 else "that process"
         lead = f", while all others left one: look at {which} first"
+        sizes = f". Its sizes differ between ranks, {made.uneven}: splits that do not match hang like this"
         return (
             f"All ranks have entered {where}, and it does not finish: look at GPUs and network, no rank is late"
+            + (sizes if made.uneven else "")
         ) + (_missing(made) + lead if made.unknown else "")
     if made.kind == "mismatch":
         what = "other operations or sizes" if many else "another operation or size"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .model import Evidence, Group, Operation, Rank
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_PENDING = 4096
+MAX_NAME = 120
 MAX_RANK = 1_000_000
 _RANK = re.compile(r"(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(->|<-)(\d{1,7})")
@@ -99,15 +101,25 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
     numbers: dict[int, str] = {}
     entries = [entry for entry in content.get("entries") or [] if isinstance(entry, dict)]
     made.recorded = len(entries)
-    for entry in sorted(entries, key=lambda item: _number(item.get("record_id"))):
+    entries.sort(key=lambda item: _number(item.get("record_id")))
+    launched = _launched_together(entries)
+    standing: dict[Batch, int] = {}
+    for entry in entries:
+        batch = _batch(entry)
+        if launched.get(batch) is entry:
+            continue
         operation = _operation(entry, found, evidence)
         if operation is None:
+            continue
+        whole = launched.get(batch, entry)
+        if batch in standing and operation.p2p:
+            made.pending[standing[batch]] = _joined(made.pending[standing[batch]], operation)
             continue
         numbers[_number(entry.get("pg_id"))] = operation.group
         made.last = operation
         if not operation.p2p:
             made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
-        if entry.get("state") == "completed" or entry.get("retired") is True:
+        if whole.get("state") == "completed" or whole.get("retired") is True:
             if not operation.p2p and operation.sequence >= made.completed.get(operation.group, -1):
                 made.completed[operation.group] = operation.sequence
                 made.finished[operation.group] = operation
@@ -116,13 +128,44 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
         if written is not None and made.waited is None and 0 < queued <= written * 1e9:
             made.waited = written - queued / 1e9
         if len(made.pending) < MAX_PENDING:
-            made.pending.append(operation)
+            if operation.p2p and batch in launched:
+                standing[batch] = len(made.pending)
+            made.pending.append(replace(operation, started=whole.get("state") == "started"))
     status = content.get("pg_status")
     _status(made, status if isinstance(status, dict) else {}, numbers, found)
     for operation in made.pending:
         if not operation.p2p:
             made.first_pending.setdefault(operation.group, operation.sequence)
     return made
+
+
+Batch = tuple[str, int, int]
+
+
+def _batch(entry: dict[str, Any]) -> Batch:
+    """Return group and numbers, which all operations have that were launched together."""
+    named = entry.get("process_group")
+    name = str(named[0]) if isinstance(named, list | tuple) and named else "0"
+    return name, _number(entry.get("collective_seq_id")), _number(entry.get("p2p_seq_id"))
+
+
+def _launched_together(entries: list[dict[str, Any]]) -> dict[Batch, dict[str, Any]]:
+    """Return the entries that stand for several operations in one launch (batch_isend_irecv and the like).
+
+    Only such an entry, named coalesced, is marked as started and completed; its parts stay as they were queued.
+    """
+    parts = {_batch(entry) for entry in entries if not _coalesced(entry)}
+    return {_batch(entry): entry for entry in entries if _coalesced(entry) and _batch(entry) in parts}
+
+
+def _coalesced(entry: dict[str, Any]) -> bool:
+    return str(entry.get("profiling_name")).rpartition(":")[2] == "coalesced"
+
+
+def _joined(batch: Operation, part: Operation) -> Operation:
+    peers = tuple(dict.fromkeys((*batch.peers, *part.peers)))
+    name = batch.name if len(batch.name) > MAX_NAME else f"{batch.name}, {part.name.rpartition(':')[2]}"
+    return replace(batch, peers=peers, name=name)
 
 
 def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], found: dict[str, str]) -> None:
@@ -154,18 +197,18 @@ def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence)
         evidence.groups[group] = Group(group, described[:120], ())
     text = str(entry.get("profiling_name") or "operation")[:120]
     p2p = entry.get("is_p2p") is True
-    peer = None
+    peers: tuple[int, ...] = ()
     said = _P2P.search(text)
     if said:
         other = int(said[4])
         members = evidence.groups[group].members
-        peer = members[other] if other < len(members) else None
+        peers = members[other : other + 1]
         p2p = True
     sequence = _number(entry.get("p2p_seq_id" if p2p else "collective_seq_id", entry.get("seq_id")))
     if sequence < 0 and not p2p:
         return None  # what has no number stands nowhere
     sizes = f"{entry.get('input_sizes')} {entry.get('input_dtypes') or ''}".rstrip()
-    return Operation(group, sequence, text, sizes[:200], p2p, peer, started=entry.get("state") == "started")
+    return Operation(group, sequence, text, sizes[:200], p2p, peers)
 
 
 def _number(value: Any) -> int:

@@ -14,8 +14,8 @@ class Operation:
     name: str
     sizes: str = ""
     p2p: bool = False
-    peer: int | None = None
-    """The world rank at the other end of a send or a receive, where it is known."""
+    peers: tuple[int, ...] = ()
+    """The world ranks at the other ends of sends and receives that were launched together, where they are known."""
     started: bool = False
     """The GPU has come to it; told only where the recorder times operations (TORCH_NCCL_DESYNC_DEBUG and the like)."""
 
@@ -94,6 +94,8 @@ class Timeout:
     line: int
     text: str
     group: str = ""
+    number: str = ""
+    """Of the process group, where the log tells it: many have the same name."""
     enqueued: int | None = None
     completed: int | None = None
 
@@ -163,8 +165,8 @@ class Evidence:
     timeouts: list[Timeout] = field(default_factory=list)
     lagging: list[Lagging] = field(default_factory=list)
     broken: dict[int, Broken] = field(default_factory=dict)
-    queued: dict[tuple[tuple[str, str], int], int] = field(default_factory=dict)
-    """(group's number and description, world rank) to the last operation queued there, as the watchdog says."""
+    failed: set[int] = field(default_factory=set)
+    """World ranks whose watchdog saw an operation fail or time out."""
     performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
     """(communicator, operation, rank) to its latest record."""
     times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)
@@ -196,6 +198,8 @@ class Decision:
     """What ranks called in the same place, where that differs."""
     because: list[tuple[str, int, str]] = field(default_factory=list)
     """Evidence: file, line (0 for none), text."""
+    uneven: str = ""
+    """Sizes that differ between ranks where they may, in words."""
     contradictions: list[str] = field(default_factory=list)
     places: dict[int, Process] = field(default_factory=dict)
     nameless: list[Process] = field(default_factory=list)

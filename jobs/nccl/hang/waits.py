@@ -192,8 +192,8 @@ def _completed(made: Rank | None, group: str, sequence: int) -> bool:
 
 def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: Operation) -> set[int]:
     """Return for whom a send or a receive waits; where no peer is named, for those who are elsewhere."""
-    if head.peer is not None:
-        return {head.peer} - {rank}
+    if head.peers:
+        return set(head.peers) - {rank}
     members = evidence.groups[head.group].members
     return {m for m in members if m != rank and (m not in heads or heads[m].group != head.group)}
 
@@ -211,9 +211,12 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             found.stalled |= {rank for rank in known if rank in found.heads}
         elif len(ranks) > 1:
             operations = {(found.heads[r].group, found.heads[r].sequence) for r in known if r in found.heads}
-            pairs = all(found.heads[r].p2p and found.heads[r].peer in ranks for r in known if r in found.heads)
+            pairs = all(
+                found.heads[r].p2p and ranks.issuperset(found.heads[r].peers) for r in known if r in found.heads
+            )
             found.crossed = found.crossed or (len(operations) > 1 and not pairs)
-            found.inside |= known
+            _together(found, known & set(found.heads) if pairs else set())
+            found.inside |= known - found.late
     # Those that stand at a collective in which nobody is missing form no part of two: their node has no way out.
     stands: dict[Node, set[int]] = defaultdict(set)
     for rank, head in found.heads.items():
@@ -224,14 +227,11 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             here = stands[node]
             members = set(evidence.groups[node[0]].members)
             done = {m for m in members - here if _completed(evidence.ranks.get(m), *node)}
-            running = {rank for rank in here if found.heads[rank].started}
             if done and len(done) >= len(members - here):
-                behind = here
+                found.late |= here
+                found.stalled |= here
             else:
-                behind = here - running if running else set()
-            found.late |= behind
-            found.stalled |= behind
-            found.inside |= here - behind
+                _together(found, here)
     roots = found.late or found.inside or found.unknown
     others = sorted(set(found.heads) - roots)
     for root in sorted(roots) if others else ():
@@ -243,6 +243,15 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
         standing = sorted(roots & set(found.heads)) or sorted(found.heads)
         found.stuck = found.heads[standing[0]]
     found.waiting -= found.late
+
+
+def _together(found: Waits, here: set[int]) -> None:
+    """Add ranks that have all queued what they stand at: one whose GPU has not started it holds up those that have."""
+    running = {rank for rank in here if found.heads[rank].started}
+    behind = here - running if running else set()
+    found.late |= behind
+    found.stalled |= behind
+    found.inside |= here - behind
 
 
 def _waits_for(edges: dict[Node, set[Node]], rank: int, root: int) -> bool:

@@ -108,7 +108,9 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
 def _status(evidence: Evidence, found: re.Match[str], rank: int) -> None:
     for index, known in enumerate(evidence.timeouts):
         if known.rank == rank and known.sequence == int(found[4]) and known.enqueued is None:
-            evidence.timeouts[index] = replace(known, group=found[2], enqueued=int(found[5]), completed=int(found[6]))
+            evidence.timeouts[index] = replace(
+                known, group=found[2], number=found[1].strip(), enqueued=int(found[5]), completed=int(found[6])
+            )
             return
 
 
@@ -117,7 +119,7 @@ def _group(evidence: Evidence, found: re.Match[str], file: str, world: int | Non
     if world is None:
         return
     group = found[1].strip(), found[2]
-    evidence.queued[group, world] = int(found[5])
+    evidence.failed.add(world)
     for index in range(len(evidence.lagging) - 1, -1, -1):
         known = evidence.lagging[index]
         if known.file != file or known.reporter != (-1, -1):
@@ -128,16 +130,17 @@ def _group(evidence: Evidence, found: re.Match[str], file: str, world: int | Non
 def in_world(evidence: Evidence) -> list[Lagging]:
     """Return what the desync reports say with ranks of the world; without ranks where nothing tells which they are.
 
-    A rank that says itself that it has queued the operation is not among those that did not join it.
+    A rank that itself reports a time-out or a failure waits for somebody, too: it is not among those that did not come.
     """
     told: dict[tuple[tuple[str, str], int], int] = {}
     for item in evidence.lagging:
         told[item.group, item.reporter[1]] = item.reporter[0]
+    waiting = evidence.failed | {event.rank for event in evidence.timeouts}
     made = []
     for item in evidence.lagging:
         ranks = _of_world(item, evidence, told)
-        if not item.joined and item.sequence is not None:
-            ranks = tuple(rank for rank in ranks if evidence.queued.get((item.group, rank), -1) < item.sequence)
+        if not item.joined:
+            ranks = tuple(rank for rank in ranks if rank not in waiting)
         made.append(replace(item, ranks=ranks))
     return made
 
