@@ -135,3 +135,12 @@ def test_answers_of_ras_that_contradict_the_dumps_are_said(explain, tmp_path, ca
     assert len(job["contradictions"]) >= bool(said)
     assert said in " ".join(job["contradictions"])
     assert said in job["sentence"]
+
+
+def test_a_folder_with_the_words_of_torch_alone_is_read(capsys, tmp_path):
+    """No dump and no line of NCCL's: what gloo says on standard error names the rank."""
+    for path in (DATA / "monitored").glob("*.txt"):
+        shutil.copy(path, tmp_path)
+    assert main(["--format", "json", str(tmp_path)]) == 1
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [2] in [job.get("late_ranks") for job in jobs]

@@ -34,13 +34,28 @@ def collect(paths: list[str]) -> tuple[Evidence, list[str]]:
         if path == "-" or not os.path.exists(path):
             rest.append(path)
         elif os.path.isdir(path):
-            taken = {name for name in _files(path) if _take(evidence, name, members)}
-            rest += [path] if not taken else logs_below(path, taken)
+            rest += _folder(evidence, path, members)
         elif not os.path.isfile(path) or not _take(evidence, path, members):
             rest.append(path)
     if evidence.notes and not _any(evidence) and not rest:
         raise NcclLogError("; ".join(evidence.notes[:3]))
     return evidence, rest
+
+
+def _folder(evidence: Evidence, path: str, members: dict[str, tuple[int, ...]]) -> list[str]:
+    """Read a folder; return what remains as logs: those of NCCL, and without dumps those with torch's reports, too."""
+    taken, reporting = set(), []
+    for name in _files(path):
+        before = len(evidence.timeouts) + len(evidence.lagging) + len(evidence.broken)
+        if _take(evidence, name, members):
+            taken.add(name)
+        elif len(evidence.timeouts) + len(evidence.lagging) + len(evidence.broken) > before:
+            reporting.append(name)
+    if taken:
+        return logs_below(path, taken)
+    if not reporting:
+        return [path]
+    return sorted({*logs_below(path), *reporting})
 
 
 def structured(evidence: Evidence) -> bool:
