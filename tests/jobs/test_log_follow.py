@@ -137,7 +137,7 @@ def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api
         number = len(api.asked)
         if number == 1:
             return 200, {}, iter(log.serve("")[:2])
-        if number < 6:
+        if number < 4:
             return code, {}, {"reason": "x", "message": "not now"}
         done.set()
         return 200, {}, iter(log.serve(asked.query.get("sinceTime")))

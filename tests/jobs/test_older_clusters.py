@@ -132,14 +132,14 @@ def test_every_attempt_has_all_of_its_time_to_start(monkeypatch):
     )
     ends = [WatchOutcome(state=JobState.ERROR, analysis=interrupted), WatchOutcome(state=JobState.COMPLETE)]
 
-    def watcher(_, job, namespace, run, limits, *__, **___):
+    def watcher(_, *, limits, **__):
         given.append(limits.start_s)
         now[0] += 10 * limits.start_s
         return SimpleNamespace(keep=lambda: ends[len(given) - 1], followers={}, events=[], queueing=None)
 
     monkeypatch.setattr("jobs.run.launcher.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Creation, "give_up", lambda _: None)
-    monkeypatch.setattr(Launcher, "_watcher", watcher)
+    monkeypatch.setattr("jobs.run.launcher.Watcher", watcher)
     result = Launcher(Kube()).run(spec(), FILES)
     assert (result.attempts, result.state) == (2, JobState.COMPLETE)
     assert given == [spec().deadlines.start_s] * 2

@@ -172,7 +172,7 @@ def test_a_full_disk_leaves_no_half_a_recording(tmp_path, monkeypatch):
 
     recorder = Recorder("seatrial-x", "team-a")
     recorder.change(PODS, "ADDED", pod("a", "1"))
-    monkeypatch.setattr(module.Writer, "write", full)
+    monkeypatch.setattr(module.RecordingWriter, "write", full)
     with pytest.raises(OSError, match="No space"):
         recorder.write(tmp_path, server="v1")
     assert list(tmp_path.iterdir()) == []
