@@ -191,6 +191,37 @@ def test_a_child_communicators_ranks_are_mapped_to_their_hosts(judge):
     }
 
 
+def test_parts_of_a_split_are_told_apart_by_count_and_color(judge, root):
+    """NCCL 2.28.9 prints no id for them, and no blank before the dash: eight real ranks, each in three groups of two."""
+    folder = root / "tests" / "hang" / "data" / "nccl-2.28.9" / "parallel-late"
+    job = judge(*(path.read_text() for path in sorted(folder.glob("rank*.log"))))
+    assert (job["ranks"], job["nodes"], job["init"]["communicators"]) == (8, 8, 13)
+    assert (job["intra_node"]["net"], "nccl.net-intra-node" in faults(job)) == (0, False)
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_a_channel_counts_as_inside_a_host_only_where_its_communicator_is_certain(judge, also):
+    """Each rank is 0 or 1 of a group on its host and of one across hosts; both were made before the first channel.
+
+    The line names no communicator. Where both ends of the host's group print the edge, it is inside the host.
+    """
+    maker = Maker(gpus=2, stop="channels")
+    processes = maker.processes()
+    for rank, lines in enumerate(processes.values()):
+        head, host, local = lines[0].split("NCCL INFO")[0] + "NCCL INFO ", rank // 2, rank % 2
+        pointer = next(line for line in lines if "Init COMPLETE" in line).split("comm ")[1].split()[0]
+        for count, own, color in ((1, host, local), (3, local, host)):  # across hosts, then the host's own
+            said = f"{head}ncclCommSplit comm 0x{count}{rank:04x} rank {own} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 "
+            said += f"parent {pointer} splitCount {count + color} color {color} key 0"
+            lines += [f"{said}- Init START", f"{said} - Init COMPLETE"]
+        way = "send" if host == 0 else "receive"
+        lines.append(f"{head}Channel 00/0 : 0[{local}] -> 1[{local}] [{way}] via NET/IB/0/GDRDMA")
+        if also and host == 0:
+            way = "send" if local == 0 else "receive"
+            lines.append(f"{head}Channel 00/0 : 0[0] -> 1[1] [{way}] via NET/IB/1/GDRDMA")
+    assert ("nccl.net-intra-node" in faults(judge(sequential(processes)))) == also
+
+
 def test_a_multi_node_nvlink_domain_is_no_network(judge):
     """MNNVL: channels are P2P/MNNVL across hosts and 'Using network Socket' carries nothing."""
     log = (

@@ -107,7 +107,7 @@ class View:
                 dst_node = self._node(proc, comm, dst, own=direction == "r")
                 transport, device = ("mnnvl", net) if kind == "mnnvl" else self.devices.carrier(proc, net, dev)
                 crossing = Crossing(proc, key, mask, channels, src_node, dst_node, transport, device)
-                same = src_node is not None and src_node == dst_node
+                same = src_node is not None and src_node == dst_node and self._certain(proc, key)
                 if kind == "mnnvl":
                     self.local["mnnvl"] += channels
                     if not same:
@@ -116,6 +116,19 @@ class View:
                     self.local_net.append(crossing)
                 else:
                     self.crossings.append(crossing)
+
+    def _certain(self, proc: Proc, key: EdgeKey) -> bool:
+        """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.
+
+        A channel line names none. Where its process has that rank in several, the other end has to show the edge, too.
+        """
+        comm, src, dst, direction = key[:4]
+        own, other = (src, dst) if direction == "s" else (dst, src)
+        if sum(rank == own for _, rank in proc.comms) < 2:
+            return True
+        member = self.job.member(comm, other)
+        mirror = (comm, src, dst, "r" if direction == "s" else "s")
+        return member is not None and any(each[:4] == mirror and each[5] == "net" for each in member.edges)
 
     def _disagree(self) -> None:
         """Find the edges whose ends name networks that do not understand each other."""

@@ -1,8 +1,9 @@
 """Lines of communicators: rank, size, id, and whether the set-up began or ended (catalogue 1.1).
 
 Forms: ``comm 0x.. rank 0 nranks 2 cudaDev 0 .. commId 0x.. - Init START`` (2.18.3+), ``- Init COMPLETE`` (2.4.2+),
-``rank 2 nRanks 8 nNodes 4 localRanks 2 localRank 0 MNNVL 0`` (2.20.3+), ``ncclCommSplit ..``, ``Destroy`` and
-``Abort``.
+``rank 2 nRanks 8 nNodes 4 localRanks 2 localRank 0 MNNVL 0`` (2.20.3+), ``Destroy`` and ``Abort``, and
+``ncclCommSplit comm 0x.. .. parent 0x.. splitCount 1 color 7 key 1- Init START``: no blank before the dash, and no id;
+parent, count and color are the same on all its ranks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple, Optional, Tuple
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 _COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
 _COMM_ID = re.compile(rb"\bcommId (0x[0-9a-fA-F]+)")
-_ENDING = re.compile(rb" - (?:(Init|Destroy|Abort|Revoke) )?(START|COMPLETE)\b")
+_SPLIT = re.compile(rb"\bparent (0x[0-9a-fA-F]+) (?:splitCount (\d{1,9}) )?color (-?\d{1,12})\b")
+_ENDING = re.compile(rb"(?<=[ \d])- (?:(Init|Destroy|Abort|Revoke) )?(START|COMPLETE)\b")
 _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
 
 
@@ -37,6 +39,8 @@ class Said(NamedTuple):
     pointer: bytes
     ident: str
     nodes: Optional[Tuple[int, int, int]]  # nodes, local ranks, MNNVL
+    parent: bytes = b""  # the pointer of the communicator that was split
+    part: str = ""  # which part of it: count of splits and color
 
 
 def usual(text: bytes) -> Optional[Said]:
@@ -59,6 +63,7 @@ def parse_communicator(text: bytes) -> Optional[Said]:
         return said
     ending = _ENDING.search(text)
     pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
+    split = None if ident else _SPLIT.search(text)
     return Said(
         int(rank.group(1)),
         int(rank.group(2)),
@@ -67,6 +72,8 @@ def parse_communicator(text: bytes) -> Optional[Said]:
         pointer.group(1) if pointer else b"",
         _ident(ident.group(1) if ident else None),
         (int(nodes.group(1)), int(nodes.group(2)), int(nodes.group(3) or 0)) if nodes else None,
+        split.group(1) if split else b"",
+        (b"%s.%s" % (split.group(2) or b"", split.group(3))).decode("ascii") if split else "",
     )
 
 

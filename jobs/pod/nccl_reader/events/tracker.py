@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
 from ..state.lanes import parse_lane
@@ -162,8 +163,10 @@ class Tracker:
         By its id, which all ranks share (2.16.2+), else by its size and its turn in this process.
         """
         completes, pointer = said.what == b"Init" and said.done, said.pointer
-        if said.ident:
-            key = (said.ident, said.rank)
+        parent = self._pointed(said.parent) if said.part else None
+        ident = said.ident if parent is None else sys.intern("%s/%s" % (parent[0], said.part))
+        if ident:
+            key = (ident, said.rank)
             self._named(pointer, key)
             return key
         known = self._pointed(pointer) or self._with_id(said.rank, said.nranks)
