@@ -109,6 +109,17 @@ def test_a_log_that_stops_early_proves_nothing(judge, version):
         assert "NCCL_DEBUG=INFO" in job["advice"]
 
 
+def test_a_rank_that_reached_its_own_proxy_is_not_yet_connected(judge):
+    """With NCCL_DEBUG_SUBSYS=ALL each says so before its channels: a log cut there proves nothing."""
+    processes = Maker().processes()
+    cut = {key: [line for line in lines if "Connected" not in line] for key, lines in processes.items()}
+    for lines in cut.values():
+        head = lines[0].split("NCCL INFO")[0] + "NCCL INFO "
+        lines.append(f"{head}Connected to proxy localRank 0 -> connection 0x7f6f84002de0")
+    assert judge(sequential(processes))["verdict"] == "go"
+    assert judge(sequential(cut))["verdict"] == "inconclusive"
+
+
 def test_pxn_is_gpudirect_and_no_other_device(judge):
     """NET/IB/1(5)/GDRDMA: the number in parentheses is a rank, and the data goes by GPUDirect."""
     job = judge(sequential(Maker(pxn=True).processes()))

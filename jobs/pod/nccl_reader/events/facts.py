@@ -268,6 +268,8 @@ def _ofi(text: bytes, said: List[Effect]) -> bool:
 
 
 def _connected(text: bytes, said: List[Effect]) -> bool:
+    if text.startswith(b"Connected to "):  # its own proxy thread (SUBSYS=ALL), before any channel is set up
+        return True
     rings = _RINGS.match(text)
     if rings:
         said.append((FACT, "ring", "pxn%d gdr%d" % (int(rings.group(1)), int(rings.group(2)))))
