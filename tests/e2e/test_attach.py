@@ -72,7 +72,7 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
     code, said = seatrial("cleanup", kubeconfig=healthy)
     assert code == 0 and f"kept job/{job}: it was detached, and waits for seatrial job attach {job}" in said
     code, said = seatrial("preflight", "--profile", "h100-ib", kubeconfig=healthy)
-    assert code in (0, 10) and f"job/{job}" not in said
+    assert code in (0, 1, 10) and f"job/{job}" not in said  # 1: while its pods run, they hold the GPUs
     code, said = seatrial("job", "attach", job, "--out", "attached", kubeconfig=healthy)
     assert code == 0, said
     attached = record(tmp_path / "attached")
@@ -127,6 +127,9 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
         kube.delete(place)
     code, said = seatrial("job", "cancel", job, kubeconfig=healthy)
     assert code == 0, said
+    until = time.monotonic() + 120
+    while left_over(kube) and time.monotonic() < until:  # pods get their time to end
+        time.sleep(0.1)
     assert left_over(kube) == []
 
 
