@@ -236,9 +236,9 @@ def test_a_cluster_that_is_full_is_no_news(root: Path, tmp_path: Path, capfd: py
 def test_a_scheduled_sweep_takes_idle_nodes_oldest_first(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of four idle nodes the suspect beside a proven one, then who was not tested longest; each is remembered."""
-    world = tmp_path / "four.yaml"
-    world.write_text("name: four\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
+    """Of three places all for those that wait longest; who is left is told, and comes next beside the suspect."""
+    world = tmp_path / "six.yaml"
+    world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
     served = Sim(root, tmp_path, str(world))
     try:
         now = time.time()
@@ -247,25 +247,29 @@ def test_a_scheduled_sweep_takes_idle_nodes_oldest_first(
         nodes["gpu-node-4"] = REMEMBERED | {"tested": now - 600, "suspect": True}
         nodes["gpu-node-2"] = REMEMBERED | {"tested": now - 40 * 86400, "passed": 1.0}
         nodes["gpu-node-0"] = REMEMBERED | {"tested": now - 50 * 86400, "passed": 1.0}
+        nodes["gpu-node-5"] = REMEMBERED | {"tested": now - 30 * 86400, "passed": 1.0}
+        nodes["gpu-node-3"] = REMEMBERED | {"tested": now - 29 * 86400, "passed": 1.0}
         kube = Kube.connect(kubeconfig=str(served.config))
         remember(kube, json.dumps({"schema": 1, "nodes": nodes}))
         assert cron(str(served.config), tmp_path / "out", "--sweep", "3") == 0
         said = capfd.readouterr().out
-        assert "trial on gpu-node-4, gpu-node-1, gpu-node-0: of 6 idle nodes 1 under suspicion and 2 due" in said
-        assert "not tested for 28 days, since never idle when a run came: gpu-node-2" in said
+        assert "trial on gpu-node-0, gpu-node-2, gpu-node-5: of 6 idle nodes 1 under suspicion and 4 due" in said
+        assert "not tested for 28 days, since never idle when a run came: gpu-node-3" in said
         assert "3 of 6 nodes tried" in said
         after = state(kube)["nodes"]
         assert {name for name, node in after.items() if node["tested"] > now} == {
             "gpu-node-0",
-            "gpu-node-1",
-            "gpu-node-4",
+            "gpu-node-2",
+            "gpu-node-5",
         }
-        assert not after["gpu-node-4"]["suspect"]
+        assert cron(str(served.config), tmp_path / "out", "--sweep", "3") == 0
+        assert (
+            "trial on gpu-node-4, gpu-node-0, gpu-node-3: of 6 idle nodes 1 under suspicion" in capfd.readouterr().out
+        )
+        assert not state(kube)["nodes"]["gpu-node-4"]["suspect"]
         metrics = kube.get(f"{MAPS}/seatrial-results")["data"]["metrics.prom"]
         assert 'seatrial_node_trials{node="gpu-node-4"} 1.0' in metrics
         assert 'seatrial_node_failed_trials{node="gpu-node-4"} 0.0' in metrics
-        assert cron(str(served.config), tmp_path / "out", "--sweep", "3") == 0
-        assert "trial on gpu-node-2" in capfd.readouterr().out
         assert cron(str(served.config), tmp_path / "out", "--sweep", "3") == 0
         assert "no trial: all 6 idle nodes were tested within" in capfd.readouterr().out
     finally:
