@@ -108,6 +108,7 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("parallel-killed", "nccl_trace", ("hang-undecided", [], [], [0, 2, 3, 4, 6, 7])),
         ("parallel-killed", "log", ("hang", None, None, None)),
         ("parallel-stalled", "nccl_trace", ("hang-stalled", [2], [], [0, 1, 3, 4, 5, 6, 7])),
+        ("untimed-stalled", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3, 4, 5, 6, 7])),
         ("splits", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3])),
         ("dtype", "nccl_trace", ("hang-mismatch", [1], [], [0, 2, 3])),
         ("root-late", "log", ("hang-late", [0], [], [1, 2, 3])),
@@ -123,6 +124,7 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expecte
     ranks = tuple(job.get(key) for key in ("late_ranks", "dead_ranks", "waiting_ranks"))
     assert (job["diagnosis"], *ranks) == expected, job["sentence"]
     assert ("sizes differ between ranks" in job["sentence"]) == (case == "splits")
+    assert ("TORCH_NCCL_ENABLE_TIMING=1" in (job["advice"] or "")) == (case == "untimed-stalled")
 
 
 def test_a_report_numbers_ranks_within_its_group():

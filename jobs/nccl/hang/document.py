@@ -11,6 +11,7 @@ from ..document import conclude as conclude_logs
 from ..job_document import MOST_CAUSES
 from .collect import structured
 from .decide import decide
+from .flight_recorder import gloo
 from .join import join, processes, told, waits_in_creation
 
 if TYPE_CHECKING:
@@ -252,6 +253,11 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
     if not evidence.ranks or made.unknown:
         wanted.append(
             "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
+        )
+    queued = [operation for made_by in evidence.ranks.values() for operation in made_by.pending]
+    if made.kind == "inside" and queued and not gloo(evidence.ranks.values()) and not any(o.started for o in queued):
+        wanted.append(
+            "set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells whose GPU has not started what all have queued"
         )
     if not job["nccl_lines"]:
         wanted.append(
