@@ -37,16 +37,16 @@ RECORDED = json.loads(Path(__file__).with_name("h100_steps.json").read_text())["
 def noises(draw, options):
     """By how much each step of a rank differs from its pace."""
     if not options.recorded:
-        return [1 + draw.gauss(0, options.noise) for _ in range(STEPS)]
-    series, begin = draw.choice(RECORDED), draw.randrange(STEPS)
-    return [series[(begin + step) % len(series)] / statistics.median(series) for step in range(STEPS)]
+        return [1 + draw.gauss(0, options.noise) for _ in range(options.steps)]
+    series, begin = draw.choice(RECORDED), draw.randrange(options.steps)
+    return [series[(begin + step) % len(series)] / statistics.median(series) for step in range(options.steps)]
 
 
 def healthy(draw, nodes, gpus, options):
     """Times of every rank: (node, GPU) -> milliseconds of each step."""
-    shared = [1.0] * STEPS
+    shared = [1.0] * options.steps
     if draw.random() < 0.3:
-        begin = draw.randrange(STEPS)
+        begin = draw.randrange(options.steps)
         shared[begin : begin + 20] = [draw.uniform(1.05, 1.5)] * len(shared[begin : begin + 20])
     found = {}
     for node in range(nodes):
@@ -171,6 +171,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--spread", type=float, default=0.01, help="between healthy ranks, standard deviation")
     parser.add_argument("--noise", type=float, default=0.02, help="between the steps of one rank")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each rank; a soak keeps up to 240")
     parser.add_argument("--torch", action="store_true", help="real steps on this machine's CPUs")
     parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--ranks", type=int, default=4)

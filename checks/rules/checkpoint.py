@@ -228,14 +228,14 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
     )
     if asked.gather:
         free = (stage(trial, 0, "checkpoint") or {}).get("memory_free")
-        fits = free is None or free >= size
-        told = "no limit of memory" if free is None else f"{format_gib(free)} left below its limit"
+        fits = None if free is None else free >= size
+        told = "free memory is not told" if free is None else f"{format_gib(free)} left below its limit and on its node"
         yield Finding(
             subject=f"{place(trial, 0)} rank 0",
             ok=fits,
             observed=f"{told}; the state of {model} unsharded is {format_gib(size)}",
             expected="room to gather it",
-            fault="" if fits else "checkpoint.gather-memory",
+            fault="checkpoint.gather-memory" if fits is False else "",
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ CHUNK = 5
 """Steps that lie close together share their noise: their median counts as one observation."""
 FEW, LEAST_OF_FEW = 4, 0.06
 """Among so few the spread between them is not known: two healthy ranks differ by up to this (four times 1.4 %)."""
+SOAK = 120
+"""Steps from which on the last third is judged besides all: it then has the 40 steps of a shared mode."""
 HANDFUL = 15
 """Members of two nodes of eight GPUs, less the one that is judged."""
 _TO_SIGMA = 1.4826  # the median of absolute deviations of a normal distribution, as its standard deviation
@@ -45,6 +47,9 @@ class Standing:
     reference: float
     conclusive: bool
     """Whether one that is slower by TELLS would be named, for most of the members."""
+
+    late: bool = False
+    """Whether it is of the last third of the steps alone."""
 
     @property
     def slow(self) -> bool:
@@ -75,6 +80,17 @@ def standings(times: Mapping[K, Sequence[float]]) -> dict[K, Standing]:
     conclusive = statistics.median(limits.values()) <= TELLS
     medians = {m: statistics.median(times[m]) for m in members}
     return {m: Standing(excess[m], limits[m], medians[m], references[m], conclusive) for m in members}
+
+
+def soaked(times: Mapping[K, Sequence[float]]) -> dict[K, Standing]:
+    """Compare all steps, and of a soak the last third, too: the median of all hides what becomes slow in its heat."""
+    whole, steps = standings(times), min((len(each) for each in times.values()), default=0)
+    if steps < SOAK:
+        return whole
+    late = standings({member: each[steps - steps // 3 : steps] for member, each in times.items()})
+    return {
+        m: replace(late[m], late=True) if late[m].slow and not stands.slow else stands for m, stands in whole.items()
+    }
 
 
 def without(ordered: Sequence[float], value: float) -> float:

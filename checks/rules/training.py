@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reports.record import Finding
 
@@ -13,13 +13,14 @@ from . import stragglers
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from jobs.run.result import TrialResult
     from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
     from jobs.trial.spec import TrialSpec
 
 
+Alike: TypeAlias = "tuple[object, ...]"
 FIRST = "ddp"
 """The way of sharing that is judged; the other (FSDP2) is shown beside it."""
 ENDS = 3
@@ -113,13 +114,19 @@ def _ended(node: str, data: TrainingRun, spec: TrialSpec) -> Finding:
 
 
 def products(members: Sequence[Member]) -> Iterator[Finding]:
-    """Judge the products of matrices: on each GPU the same bits every time, and the same on all GPUs of a kind."""
-    usual = _usual(members)
+    """Judge the products of matrices: on each GPU the same bits every time, and the same on all GPUs of a kind.
+
+    Where GPUs of a kind differ and no majority says who is right, or one GPU has no product that others of its kind
+    have, nobody is accused and nobody passes.
+    """
+    digests = _digests(members)
+    usual = _usual(digests)
     for member in members:
-        made = [each for each in member.reported.get("products") or [] if each.get("made")]
+        told = member.reported.get("products") or []
+        made = [each for each in told if each.get("made")]
         expected = "the same bits at every product, and as on the other GPUs of its kind"
         if not made:
-            why = "; ".join(str(each.get("why")) for each in member.reported.get("products") or []) or "none was made"
+            why = "; ".join(str(each.get("why")) for each in told) or "none was made"
             yield Finding(subject=member.name, ok=None, observed=f"no product: {why}", expected=expected)
             continue
         bad = [
@@ -128,7 +135,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         other = [
             str(each.get("kind"))
             for each in made
-            if (right := usual.get(_alike(member, each))) is not None and each.get("digest") != right
+            if (right := usual.get(_alike(member, each))) is not None and each.get("digest") not in (None, "", right)
         ]
         said = ", ".join(f"{each.get('made')} in {each.get('kind')} (seed {each.get('seed')})" for each in made)
         if bad:
@@ -137,12 +144,28 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
             observed = f"every product is alike, and other than on most GPUs of its kind, in {', '.join(other)}"
         else:
             observed = f"{said}: all alike"
-        ok = not bad and not other
-        fault = "" if ok else "training.product-differs"
+        doubts = [doubt for each in told if (doubt := _doubt(member, each, digests, usual))]
+        ok = False if bad or other else None if doubts else True
+        fault = "training.product-differs" if ok is False else ""
+        observed = "; ".join([observed, *doubts])
         yield Finding(subject=member.name, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-def _alike(member: Member, product: Any) -> tuple[object, ...]:
+def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], usual: Mapping[Alike, str]) -> str:
+    """Say what keeps one product from a pass though it accuses nobody, '' for nothing."""
+    key, kind = _alike(member, product), product.get("kind")
+    if key not in digests:
+        return ""
+    if not product.get("made"):
+        return f"none in {kind}, which others of its kind have: {product.get('why')}"
+    if not product.get("digest"):
+        return f"no digest in {kind}"
+    if len(digests[key]) > 1 and key not in usual:
+        return f"the {digests[key].total()} GPUs of its kind do not agree in {kind}, and no majority says who is right"
+    return ""
+
+
+def _alike(member: Member, product: Any) -> Alike:
     """Return what must be the same for the bits to be the same: the GPU's kind, the library, the matrices."""
     told = member.reported
     return (
@@ -151,14 +174,19 @@ def _alike(member: Member, product: Any) -> tuple[object, ...]:
     )
 
 
-def _usual(members: Sequence[Member]) -> dict[tuple[object, ...], str]:
-    """Return what more than half of the GPUs of a kind computed, where there are enough of them."""
-    seen: dict[tuple[object, ...], Counter[str]] = {}
+def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
+    """Return how many GPUs of a kind computed what, those left out whose own products differ."""
+    seen: dict[Alike, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
             if each.get("digest") and not each.get("differs") and member.reported.get("device") == "cuda":
                 seen.setdefault(_alike(member, each), Counter())[str(each["digest"])] += 1
-    found_most = {key: (counts.most_common(1)[0], sum(counts.values())) for key, counts in seen.items()}
+    return seen
+
+
+def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
+    """Return what more than half of the GPUs of a kind computed, where there are enough of them."""
+    found_most = {key: (counts.most_common(1)[0], counts.total()) for key, counts in digests.items()}
     return {key: most[0] for key, (most, total) in found_most.items() if total >= COMPARED and most[1] * 2 > total}
 
 
@@ -211,12 +239,12 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
             for name, own in nodes.items()
             if len(own) > 1
         }
-        by_node = stragglers.standings(whole)
+        by_node = stragglers.soaked(whole)
         slow = {name for name, stands in by_node.items() if stands.slow}
         for name in slow:
             yield _slow(name, by_node[name], "training.slow-node", f"the GPUs of {len(whole) - 1} other nodes", "")
         rest = [m for m in alike if m.node not in slow]
-        stood = stragglers.standings({m.name: m.compute for m in rest})
+        stood = stragglers.soaked({m.name: m.compute for m in rest})
         for member in rest:
             stands = stood.get(member.name)
             if stands is None:
@@ -229,7 +257,8 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
 def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: str, why: str) -> Finding:
     observed = (
         f"own compute {stands.median:.1f} ms a step, {abs(stands.excess):.1%} "
-        f"{'above' if stands.excess >= 0 else 'below'} {compared_with} ({stands.reference:.1f} ms){why}"
+        f"{'above' if stands.excess >= 0 else 'below'} {compared_with} ({stands.reference:.1f} ms)"
+        f"{' in the last third of the steps' if stands.late else ''}{why}"
     )
     expected = f"less than {stands.limit:.1%} above"
     if stands.slow:

@@ -203,6 +203,41 @@ def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, tr
     assert undecided(found) == ["gpu-node-1 GPU 5"]
 
 
+def test_gpus_that_disagree_without_a_majority_do_not_pass(trained_trial, training_spec):
+    """Eight against eight, or one against one: somebody computes wrongly, and nobody can say who."""
+    for local in range(8):
+        told(trained_trial, 1, local)["products"][0]["digest"] = "bb"
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(found) == set()
+    assert len(undecided(found)) == 16
+    for node in (0, 1):
+        del trained_trial.evidence[node].stages["training"]["ranks"][1:]
+    assert len(undecided(rules.products(rules.members(trained_trial, training_spec)))) == 2
+
+
+def test_a_gpu_that_lacks_a_product_which_others_of_its_kind_have_does_not_pass(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            ranks = told(trained_trial, node, local)
+            ranks["products"] = [ranks["products"][0], {**ranks["products"][0], "kind": "fp8"}]
+    told(trained_trial)["products"][1].update(made=0, digest=None, why="RuntimeError: CUBLAS_STATUS_EXECUTION_FAILED")
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
+
+
+@pytest.mark.parametrize(("late", "named"), [(1.12, True), (1.02, False)])
+def test_a_gpu_that_becomes_slow_in_the_heat_of_a_soak_is_named(trained_trial, training_spec, late, named):
+    """The median of all steps is that of the time before; the last third is held against the others', too."""
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, count=180)
+    own = told(trained_trial)
+    own["compute_ms"] = [ms * (late if place > 110 else 1) for place, ms in enumerate(own["compute_ms"])]
+    found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.ok is not True]
+    assert [f.subject for f in found] == (["gpu-node-1 GPU 5"] if named else [])
+    assert all("in the last third of the steps" in f.observed for f in found)
+
+
 def test_who_computes_nan_first_is_named(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):

@@ -124,6 +124,26 @@ def test_limits_of_both_cgroup_versions(tmp_path: Path, files, memory, cpu) -> N
     assert (data["node"], data["pod_ip"], data["shm_bytes"]) == ("n", None, None)
 
 
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({"memory.max": "max", "memory.current": "4096"}, 1 << 30),
+        ({"memory.max": "8192", "memory.current": "4096"}, 4096),
+        ({"memory.max": str(1 << 40), "memory.current": "4096"}, 1 << 30),
+        ({"memory/memory.limit_in_bytes": "8192", "memory/memory.usage_in_bytes": "9000"}, 0),
+        ({}, 1 << 30),
+    ],
+    ids=["unlimited", "limit", "limit-above-the-node", "v1-full", "unreadable"],
+)
+def test_free_memory_is_that_of_the_limit_or_of_the_node(tmp_path: Path, files, free) -> None:
+    """A pod without a limit dies of its node's memory all the same."""
+    meminfo = f"MemTotal:       99999999 kB\nMemAvailable:    {(1 << 30) // 1024} kB\n"
+    put(tmp_path, {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
+    put(tmp_path, {"proc/meminfo": meminfo})
+    assert host.memory_free(str(tmp_path)) == free
+    assert host.memory_free(str(tmp_path / "elsewhere")) is None
+
+
 def test_only_telling_variables_are_told() -> None:
     """Conventions and fabric settings are evidence; everything else in the environment stays in the pod."""
     env = {

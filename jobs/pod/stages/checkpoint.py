@@ -18,7 +18,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from . import collective, programs, redact, storage
+from . import collective, host, programs, redact, storage
 from .files import names_in
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Checkpoint(collective.BenchRun):
     def work(self, data: Dict[str, Any], why: str) -> str:
         """Save, flush, verify, crash and resume; `why`: what makes all of it of no use. Returns the stage's status."""
         data["where"] = self.asked["path"]
-        data["memory_free"] = _memory_free()
+        data["memory_free"] = host.memory_free()
         objection = why
         try:
             data["places"] = [
@@ -374,20 +374,3 @@ def _problem(ended: Dict[str, Any]) -> str:
         said = [line for line in ended["output_tail"].splitlines() if "failed: " in line]
         return "exit code %s%s" % (ended["exit"], ": " + said[0][:300] if said else "")
     return ""
-
-
-def _memory_free() -> Optional[int]:
-    """Return how many bytes this pod's cgroup may still take; None where there is no limit, or none is told."""
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            with open(limit, encoding="ascii") as file:
-                most = file.readline(40).strip()
-            with open(used, encoding="ascii") as file:
-                now = int(file.readline(40))
-        except (OSError, ValueError):
-            continue
-        return max(0, int(most) - now) if most.isdigit() and int(most) < 1 << 60 else None
-    return None

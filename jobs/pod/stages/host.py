@@ -15,7 +15,7 @@ from typing import Any, Dict, Mapping, Optional
 from . import redact
 from .files import content, first_line
 
-__all__ = ["read"]
+__all__ = ["memory_free", "read"]
 
 # TAO's table of rendezvous variables (both conventions) and the ones Kubernetes and the manifests add.
 CONVENTION = frozenset(
@@ -77,6 +77,19 @@ def _memory_max(root: str) -> Optional[int]:
     if value is None or not value.isdigit():
         return None
     return -1 if int(value) >= UNLIMITED else int(value)
+
+
+def memory_free(root: str = "/") -> Optional[int]:
+    """Return how many bytes this pod may still take: what its cgroup leaves, or its node if that is less."""
+    found = re.search(rb"^MemAvailable:\s+(\d+) kB", content(os.path.join(root, "proc/meminfo")), re.MULTILINE)
+    told = [int(found.group(1)) * 1024] if found else []
+    most = _memory_max(root)
+    for name in ("memory.current", "memory/memory.usage_in_bytes"):
+        used = first_line(os.path.join(root, "sys/fs/cgroup", name))
+        if most is not None and most >= 0 and used is not None and used.isdigit():
+            told.append(max(0, most - int(used)))
+            break
+    return min(told) if told else None
 
 
 def _cpu_max(root: str) -> Optional[float]:
