@@ -137,6 +137,25 @@ def test_answers_of_ras_that_contradict_the_dumps_are_said(explain, tmp_path, ca
     assert said in job["sentence"]
 
 
+def test_a_rank_in_a_receive_that_gloo_does_not_record_may_look_late(explain):
+    """Rank 3 waits for rank 2; nothing that was recorded shows it, and the sentence says so."""
+    assert "gloo records no send and no receive" in explain(DATA / "pipeline_sleep")[1]["sentence"]
+    assert "no send" not in explain(DATA / "sleep_first")[1]["sentence"]
+
+
+def test_a_few_of_the_dumps_leave_open_which_side_is_wrong(explain):
+    _, job = explain(*((DATA / "branch_extra" / f"rank_{rank}") for rank in (1, 2)))
+    assert (job["late_ranks"], job["waiting_ranks"], job["unknown_ranks"]) == ([1], [2], [0, 3])
+    assert "unless rank 2 called one operation more" in job["sentence"]
+
+
+def test_a_rank_that_only_its_error_shows_counts_as_one_of_the_world(explain, tmp_path):
+    """The dumps of ranks 0 and 1 know of two ranks; rank 3 left an error on standard error, rank 2 nothing."""
+    shutil.copytree(DATA / "dies_nested", tmp_path / "d", ignore=shutil.ignore_patterns("rank_3"))
+    _, job = explain(tmp_path / "d")
+    assert (job["ranks"], named(job)) == (4, {"waiting": [0, 1], "unknown": [2, 3]})
+
+
 def test_a_folder_with_the_words_of_torch_alone_is_read(capsys, tmp_path):
     """No dump and no line of NCCL's: what gloo says on standard error names the rank."""
     for path in (DATA / "monitored").glob("*.txt"):

@@ -112,6 +112,14 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("splits", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3])),
         ("dtype", "nccl_trace", ("hang-mismatch", [1], [], [0, 2, 3])),
         ("root-late", "log", ("hang-late", [0], [], [1, 2, 3])),
+        # the report's snapshot shows another operation under the same number: rank 2 is through with it
+        ("branch", "log", ("hang-mismatch", [2], [], [0, 1, 3])),
+        # answers as they came over the connection, the protocol's words first
+        ("sleep", ".json", ("hang-late", [2], [], [0, 1, 3])),
+        ("exit", ".json", ("hang-dead", [], [2], [0, 1, 3])),
+        # two ranks are behind and two ahead: the text names neither side
+        ("nested", "-0.txt", ("hang-undecided", [], [], [])),
+        ("nested", ".txt", ("hang-late", [], [], [])),
     ],
 )
 def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expected):
@@ -127,6 +135,31 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expecte
     assert ("TORCH_NCCL_ENABLE_TIMING=1" in (job["advice"] or "")) == (case == "untimed-stalled")
 
 
+def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path):
+    for path in (DATA / "nccl-2.28.9" / "nested").glob("ras-*.txt"):
+        shutil.copy(path, tmp_path)
+    code, job = explain(tmp_path)
+    assert (code, job["stuck"]["operation"], job["stuck"]["sequence"]) == (1, "AllReduce", 21)
+    assert job["sentence"].startswith("2 ranks never entered AllReduce 21")
+    assert job["faults"][0]["subject"] == "the job"
+
+
+def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
+    """What three calls appended to one file, in the form of JSON that NCCL 2.28.9 prints."""
+    answer = (DATA / "nccl-2.28.9" / "sleep" / "ras-0.json").read_text()
+    (tmp_path / "ras.json").write_text(answer * 3)
+    code, job = explain(tmp_path)
+    assert (code, job["late_ranks"], job["waiting_ranks"]) == (1, [2], [0, 1, 3])
+
+
+def test_most_ranks_do_not_hold_up_the_few(explain, tmp_path):
+    """Three of four stand where one is through; without a snapshot nothing tells why, and none of them is blamed."""
+    text = (DATA / "nccl-2.28.9" / "branch" / "rank0.log").read_text()
+    (tmp_path / "rank0.log").write_text("".join(x for x in text.splitlines(True) if "started" not in x))
+    _, job = explain(tmp_path)
+    assert (job["hang"], job.get("late_ranks", [])) == (True, [])
+
+
 def test_a_report_numbers_ranks_within_its_group():
     """Rank 2 of eight reports for the group of 0, 2, 4 and 6, as [Rank 1]: its [3] is rank 6; rank 0 says it is there."""
     lines = (DATA / "nccl-2.28.9" / "groups-killed" / "rank2.log").read_text().splitlines()
@@ -135,13 +168,13 @@ def test_a_report_numbers_ranks_within_its_group():
     assert [event.rank for event in evidence.timeouts] == [2]
     (item,) = evidence.lagging
     assert (item.ranks, item.group, item.reporter) == ((0, 3), ("5", "data"), (2, 1))
-    assert watchdog.in_world(evidence)[0].ranks == ()  # nothing tells who else is in the group
+    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == ()  # nothing tells who else is in the group
     evidence.groups["g"] = Group("g", "data", (0, 2, 4, 6))
-    assert watchdog.in_world(evidence)[0].ranks == (0, 6)
+    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == (0, 6)
     evidence.failed.add(0)
-    assert watchdog.in_world(evidence)[0].ranks == (6,)
+    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == (6,)
     evidence.groups["g"] = Group("g", "data", (1, 3, 5, 7))  # another group of that name: rank 2 is not in it
-    assert watchdog.in_world(evidence)[0].ranks == ()
+    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == ()
 
 
 def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_path):

@@ -114,17 +114,20 @@ class Judgement:
         """Say whether every rank shows a channel: what two of sixteen ranks use says nothing of the others.
 
         Of a job whose size no line shows, some are always missing. Whoever else is in the log, such as a second job's
-        hosts and ranks, must show one, too.
+        hosts and ranks, must show one, too. Where no communicator shows all ranks, since the job talks in parts of a
+        split, each rank has to show how it reaches another host.
         """
         shown: dict[str, set[int]] = {}
         for proc in self.job.procs:
             for comm, src, dst, direction, *_ in proc.edges:
                 shown.setdefault(comm, set()).add(dst if direction == "r" and dst >= 0 else src)
-        if self.view.ranks is None or max(map(len, shown.values()), default=0) < self.view.ranks:
+        world = [proc for key in self.job.world for proc in self.job.members[key].values()]
+        across = {item.proc for item in self.view.crossings}
+        in_one = max(map(len, shown.values()), default=0)
+        if self.view.ranks is None or max(in_one, len(across.intersection(world))) < self.view.ranks:
             return False
         nodes = self.job.node_of
         speak = {nodes[proc] for proc in self.job.procs if proc.edges}
-        world = (proc for key in self.job.world for proc in self.job.members[key].values())
         return all(proc.edges for proc in world) and all(nodes[proc] in speak for proc in self.job.procs if proc.host)
 
 

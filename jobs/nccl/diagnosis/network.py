@@ -37,6 +37,7 @@ def judge_network(judgement: Judgement) -> None:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     _judge_evenness(judgement)
+    _judge_peers(judgement)
     if view.split_nodes:
         text = "NCCL counts %d nodes on %d hosts: parts of a host are nodes to it" % (view.split_nodes, view.nodes or 0)
         if view.nodes is None:
@@ -179,6 +180,34 @@ def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
     with_them = {proc for key in own for proc in job.members[key].values()}
     others = [key for key in job.world if key not in own]
     return bool(own and others) and not any(proc in with_them for key in others for proc in job.members[key].values())
+
+
+def _judge_peers(judgement: Judgement) -> None:
+    """Report hosts whose GPUs talk through the host's memory alone, where those of others reach each other directly.
+
+    Only hosts of which every rank shows its channels are compared, and only with those of as many ranks: where GPUs
+    hang at two CPUs, both kinds are on every host.
+    """
+    job, ways = judgement.job, {}
+    for proc in job.procs:
+        ways.setdefault(job.node_of[proc] or None, set()).update(key[5] for key in proc.edges if key[5] in _INSIDE)
+    hosts = {
+        host["name"]: len(host["ranks"])
+        for host in judgement.hosts
+        if host["name"] and len(host["ranks"]) > 1 and set(host["ranks"]) <= set(host["connected"])
+    }
+    for name, ranks in hosts.items():
+        peers = [other for other in hosts if hosts[other] == ranks and ways.get(other) == {"p2p"}]
+        if ways.get(name) != {"shm"} or not peers or judgement.has("nccl.p2p-off"):
+            continue
+        own = [proc for proc in job.procs if job.node_of[proc] == name]
+        env = sorted({f"{key}={proc.env[key]}" for proc in own for key in _P2P_SETTINGS if key in proc.env})
+        text = "shared memory carries all channels inside this host, and P2P those inside %s" % peers[0]
+        judgement.add("nccl.p2p-off", name, [], cause=text + ("; %s is set here" % " and ".join(env) if env else ""))
+
+
+_INSIDE = ("p2p", "shm")
+_P2P_SETTINGS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 
 
 def _judge_sockets(judgement: Judgement) -> None:

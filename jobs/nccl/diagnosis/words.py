@@ -113,8 +113,12 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
 
 
+def _ranks_shown(document: JobDocument) -> int:
+    return len({rank for host in document["hosts"] for rank in host["connected"]})
+
+
 def _shown_ranks(document: JobDocument) -> str:
-    shown = len({rank for host in document["hosts"] for rank in host["connected"]})
+    shown = _ranks_shown(document)
     if not shown:
         return "some of the ranks"
     few = "%d rank%s" % (shown, "" if shown == 1 else "s")
@@ -172,13 +176,10 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
         return "No job over several hosts: %s." % judgement.faults[0]["cause"]
     if said == "shown-in-part":
         carrier = network[0].upper() + network[1:]
-        shown = _shown_ranks(document)
-        return "%s: %s%s carries what the log shows, but it shows the channels of only %s." % (
-            size,
-            carrier,
-            gdr,
-            shown,
-        )
+        missing = "it shows the channels of only %s" % _shown_ranks(document)
+        if document["ranks"] is not None and _ranks_shown(document) >= document["ranks"]:
+            missing = "not every rank shows how it reaches the other hosts"
+        return "%s: %s%s carries what the log shows, but %s." % (size, carrier, gdr, missing)
     if said == "selected-only":
         return "%s: %s was selected, but the log does not show that data crossed it." % (size, network)
     if said == "tcp-plugin":

@@ -52,19 +52,22 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         low = min(levels)
         behind = {rank for rank, count in counts.items() if count == low}
         size = len(counts) + sum(number for number, _ in others)
-        if any(count == low for _, count in others):  # those that RAS does not name are behind, it names the others
+        unnamed = {count for _, count in others}
+        if unnamed == {low}:  # those that RAS does not name are behind, it names the others
             behind = set(range(size)) - set(counts) if size <= 1_000_000 else set()
+        elif low in unnamed:  # two sides of one size: it names neither
+            behind = set()
+            made.unnamed = sum(number for number, count in others if count == low)
         minority = 2 * len(behind) < size
         made.proven = frozen or bool(evidence.timeouts)
         made.kind = "late" if made.proven else "undecided"
         made.late = behind if made.proven or minority else set()
-        made.waiting |= set(range(size)) - behind
+        made.waiting |= set(range(size)) - behind if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
         lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
-        made.because.append(
-            (evidence.samples[-1].file, 0, f"RAS: {len(behind)} of {size} ranks launched {operation} up to {low}, the "
-             f"furthest up to {max(levels)}, {lasts}")
-        )  # fmt: skip
+        who = f"{made.unnamed or len(behind)} of {size} ranks"
+        text = f"RAS: {who} launched {operation} up to {low}, the furthest up to {max(levels)}, {lasts}"
+        made.because.append((evidence.samples[-1].file, 0, text))
         return True
     if _from_parts(made, evidence, frozen):
         return True

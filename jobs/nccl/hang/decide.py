@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from statistics import median
 
 from .counts import advanced, from_counts
+from .flight_recorder import gloo
 from .model import Decision, Evidence, Lagging, Process
 from .waits import Waits, analyse
 from .watchdog import in_world
@@ -17,7 +18,9 @@ PASSING = 2.0
 
 def decide(evidence: Evidence) -> Decision:
     """Return the one decision over all evidence; the strongest comes first: dead, recorder, reports, counts."""
-    evidence.lagging = in_world(evidence)
+    evidence.lagging = in_world(evidence, evidence.lagging)
+    if evidence.ranks:
+        evidence.world |= set(evidence.broken)
     made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if evidence.ranks else set())
     _places(made, evidence)
     recorded = _from_recorder(made, evidence)
@@ -67,6 +70,8 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     elif found.late:
         made.kind = "stalled" if found.stalled == found.late else "late"
         made.late, made.proven = found.late, True
+        idle = found.late - set(found.heads)
+        made.unrecorded = gloo(evidence.ranks.values()) and bool(idle) and len(found.late | found.unknown) > 1
     elif found.crossed:
         made.kind, made.proven = "order", True
     elif len(found.inside) > 1 and not found.unknown:
@@ -165,14 +170,17 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who stands there, not for whom it waits
         made.waiting |= ranks
         return False
-    if not ranks:
-        return False
+    if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):
+        return made.proven
     same = [item for item in told if item.group == worst[0].group]
     if worst[0].joined and all(progress(item) == behind for item in same):  # nobody is ahead of them
         made.waiting |= ranks
         if worst[0].group[1] not in ("", "default_pg") or len(ranks) < 2:
             return False
         made.kind = "inside"
+    elif worst[0].joined and 2 * len(ranks) > len({rank for item in same for rank in item.ranks}):
+        made.waiting |= ranks  # a few are through, and no more is told of them
+        return False
     else:
         made.kind, made.late = ("stalled" if worst[0].joined else "late"), ranks
     made.proven = True
@@ -181,6 +189,27 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.operation = worst[0].operation or (timeout.operation if timeout else None)
     made.sequence = timeout.sequence if timeout else None if worst[0].sequence is None else worst[0].sequence - 1
     made.group = (timeout.group if timeout else None) or None
+    return True
+
+
+def _called_otherwise(made: Decision, evidence: Evidence, stuck: Lagging) -> bool:
+    """Compare what the snapshot shows under the number at which ranks stand: one may be through with another one."""
+    calls: dict[str, set[int]] = defaultdict(set)
+    for item in in_world(evidence, evidence.called):
+        if (item.group, item.sequence) == (stuck.group, stuck.sequence):
+            calls[item.operation] |= set(item.ranks)
+    if len(calls) < 2 or not all(calls.values()) or _PAIRED & set(calls):
+        return False
+    common = max(calls, key=lambda name: (len(calls[name]), name))
+    others = set().union(*(ranks for name, ranks in calls.items() if name != common)) - calls[common]
+    made.kind, made.proven = "mismatch", True
+    made.late = others if len(others) < len(calls[common]) else set()
+    made.waiting |= set().union(*calls.values()) - made.late
+    made.group, made.operation = stuck.group[1] or None, common
+    made.sequence = evidence.timeouts[0].sequence if evidence.timeouts else stuck.sequence
+    made.called = f"under number {stuck.sequence} " + ", ".join(
+        f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} called {name}" for name, ranks in sorted(calls.items())
+    )
     return True
 
 

@@ -58,7 +58,7 @@ def _empty() -> Document:
 
 
 def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
-    said = _sentence(made)
+    said = _unnamed(made) if made.unnamed and made.kind == "late" else _sentence(made)
     other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
     job["files"] = [*evidence.files, *job["files"]]
     job["late_ranks"] = sorted(made.late)
@@ -68,9 +68,8 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
     job["contradictions"] = made.contradictions
     job["places"] = places
-    job["ranks"] = (
-        job["ranks"] or max((sample.size for sample in evidence.samples), default=len(evidence.world)) or None
-    )
+    world = max((sample.size for sample in evidence.samples), default=max(evidence.world, default=-1) + 1)
+    job["ranks"] = job["ranks"] or world or None
     job["unread"] = evidence.notes
     if evidence.not_seen:
         job["not_seen"] = evidence.not_seen
@@ -163,6 +162,7 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return pe
                 f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
             )
             + _ahead(made)
+            + (_NO_PAIRS if made.unrecorded else "")
             + _missing(made)
         )
     if made.kind == "stalled":
@@ -218,6 +218,17 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return pe
     return "This evidence does not tell whether the job hangs"
 
 
+def _unnamed(made: Decision) -> str:
+    """Say how many ranks are late where nothing says which."""
+    return (
+        f"{made.unnamed} rank{'s' if made.unnamed > 1 else ''} never entered {_where(made)}, and the text of NCCL RAS"
+        " names none of them: ask it for JSON (ncclras -f json), or look at the Flight Recorder's dumps"
+    )
+
+
+_NO_PAIRS = ". gloo records no send and no receive: one of them may wait there for another rank"
+
+
 def _slow(made: Decision) -> str:
     """Say whom the others wait for while the job goes on, by the times of kernels or by RAS."""
     who, many = _placed(made, made.late), len(made.late) > 1
@@ -234,11 +245,11 @@ def _slow(made: Decision) -> str:
 
 
 def _ahead(made: Decision) -> str:
-    """Say that a few who wait may be those that went too far."""
-    if not 0 < len(made.waiting) < len(made.late):
+    """Say that a few who wait may be those that went too far; on which side ranks without a dump are is not known."""
+    few = made.waiting or made.unknown
+    if not few or len(few) >= len(made.late) + bool(made.unknown):
         return ""
-    few = _ranks(made.waiting)
-    return f", unless {few} called one operation more than the others: the fewer ones may be wrong, too"
+    return f", unless {_ranks(few)} called one operation more than the others: the fewer ones may be wrong, too"
 
 
 def _missing(made: Decision) -> str:

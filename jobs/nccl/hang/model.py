@@ -164,6 +164,8 @@ class Evidence:
     samples: list[Sample] = field(default_factory=list)
     timeouts: list[Timeout] = field(default_factory=list)
     lagging: list[Lagging] = field(default_factory=list)
+    called: list[Lagging] = field(default_factory=list)
+    """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     """World ranks whose watchdog saw an operation fail or time out."""
@@ -202,5 +204,9 @@ class Decision:
     """Sizes that differ between ranks where they may, in words."""
     contradictions: list[str] = field(default_factory=list)
     places: dict[int, Process] = field(default_factory=dict)
+    unnamed: int = 0
+    """How many ranks are late where the evidence counts them and names none."""
+    unrecorded: bool = False
+    """A late rank may stand in a send or a receive, which its backend's recorder leaves out."""
     nameless: list[Process] = field(default_factory=list)
     """Dead processes whose rank nothing tells."""

@@ -17,6 +17,8 @@ _MANY = re.compile(r"^\s+(\d+) ranks? ha(?:s|ve) launched up to operation (\d+)"
 _PLACE = r"(?: -- GPU ([\w,]+) managed by process (\d+) on node (\S+))?"
 _ONE = re.compile(r"^\s+Rank (\d+) has launched up to operation (\d+)" + _PLACE)
 _NAMED = re.compile(r"^\s+Rank (\d+)" + _PLACE + r"\s*$")
+_BEFORE = re.compile(r"(?:\s+|SERVER PROTOCOL \d+|OK\b)*")
+"""What the protocol says before an answer, and between two of them: a copy of the connection holds it, too."""
 _NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
 _PROCESS = re.compile(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\w,]+)")
 
@@ -27,8 +29,11 @@ def is_text(text: str) -> bool:
 
 
 def is_json(text: str) -> bool:
-    """Say whether a file's beginning is RAS's JSON."""
-    return text.lstrip()[:1] == "{" and '"communicators"' in text and '"nccl_version"' in text
+    """Say whether a file's beginning is RAS's JSON, with or without the protocol's words before it."""
+    begin = _BEFORE.match(text)
+    return (
+        begin is not None and text[begin.end() :][:1] == "{" and '"communicators"' in text and '"nccl_version"' in text
+    )
 
 
 def read_text(evidence: Evidence, file: str, text: str) -> None:
@@ -83,11 +88,15 @@ def _process(rank: str | None, gpu: str | None, pid: str | None, host: str | Non
 
 
 def read_json(evidence: Evidence, file: str, text: str) -> None:
-    """Add a JSON answer. Raises ValueError for cut or foreign JSON."""
+    """Add the JSON answers of a text. Raises ValueError for cut or foreign JSON."""
     try:
-        content = _parsed(text)
+        answers = _parsed(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    evidence.samples += [_json_sample(file, answer) for answer in answers]
+
+
+def _json_sample(file: str, content: Any) -> Sample:
     comms = content.get("communicators") if isinstance(content, dict) else None
     if not isinstance(comms, list):
         raise ValueError("no communicators")  # noqa: TRY004 -- one error for all forms
@@ -121,18 +130,26 @@ def read_json(evidence: Evidence, file: str, text: str) -> None:
             if name == made.world:
                 made.processes.append(process)
     made.ok = made.ok and all(len(set(counts.values())) == 1 for counts in made.counts.values())
-    evidence.samples.append(made)
+    return made
 
 
-def _parsed(text: str) -> Any:
-    """Return the value of JSON, also where a comma is missing at a line's end.
+def _parsed(text: str) -> list[Any]:
+    """Return the values of JSON, one after the other, also where a comma is missing at a line's end.
 
     NCCL 2.28.9 forgets the one before the status of a rank that is missing: where it matters most.
     """
     try:
-        return json.loads(text)
+        return _values(text)
     except ValueError:
-        return json.loads(_NO_COMMA.sub(r"\1,\2", text))
+        return _values(_NO_COMMA.sub(r"\1,\2", text))
+
+
+def _values(text: str) -> list[Any]:
+    found, at = [], 0
+    while (begin := _BEFORE.match(text, at)) is not None and begin.end() < len(text):
+        value, at = json.JSONDecoder().raw_decode(text, begin.end())
+        found.append(value)
+    return found
 
 
 def _who(entry: dict[str, Any]) -> tuple[str, int, str]:

@@ -43,12 +43,14 @@ _BROKEN = re.compile(
     r"|successfully reached monitoredBarrier, but)"
 )
 _BARRIER = re.compile(r"\]: Ranks? ([\d, ]+) failed to pass monitoredBarrier")
+_SNAPSHOT = re.compile(r"#(\d{1,15}) (?:started|finished) ranks:")
+_CALLED = re.compile(r"\[([\d, ]+)\] (?:started|finished) ([A-Z_]+)\s*$")
 _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 
 
 _ANY = re.compile(
     rb"[^\n]*(?:Watchdog caught|last enqueued work|Timeout at collective|didn't (?:join|finish)|lagging"
-    rb"|monitoredBarrier|\]: RuntimeError: \[)[^\n]*"
+    rb"|monitoredBarrier|\]: RuntimeError: \[|(?:started|finished) (?:ranks:|[A-Z_]))[^\n]*"
 )
 
 
@@ -78,7 +80,7 @@ def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
 
 def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
     """Add the time-outs and reports of some lines, each with its number."""
-    at = ""
+    at, snapshot = "", 0
     for number, line in lines:
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
@@ -92,6 +94,10 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
             _group(evidence, found, file, world)
         elif "#" in line and (found := _AT.search(line)):
             at = found[1]
+        elif "ranks:" in line and (found := _SNAPSHOT.search(line)):
+            snapshot = int(found[1])
+        elif "ed " in line and len(evidence.called) < MAX_KEPT and (found := _CALLED.search(line)):
+            evidence.called.append(Lagging(_ranks(found[1]), True, snapshot, found[2], file, number, text))
         elif "didn't join" in line and (found := _FINISHED.search(line)):
             evidence.lagging.append(Lagging(_ranks(found[1]), False, int(found[3]), at, file, number, text))
         elif "didn't finish" in line and (found := _JOINED.search(line)):
@@ -120,24 +126,25 @@ def _group(evidence: Evidence, found: re.Match[str], file: str, world: int | Non
         return
     group = found[1].strip(), found[2]
     evidence.failed.add(world)
-    for index in range(len(evidence.lagging) - 1, -1, -1):
-        known = evidence.lagging[index]
-        if known.file != file or known.reporter != (-1, -1):
-            return
-        evidence.lagging[index] = replace(known, group=group, reporter=(world, int(found[3])))
+    for kept in (evidence.lagging, evidence.called):
+        for index in range(len(kept) - 1, -1, -1):
+            known = kept[index]
+            if known.file != file or known.reporter != (-1, -1):
+                break
+            kept[index] = replace(known, group=group, reporter=(world, int(found[3])))
 
 
-def in_world(evidence: Evidence) -> list[Lagging]:
+def in_world(evidence: Evidence, reported: list[Lagging]) -> list[Lagging]:
     """Return what the desync reports say with ranks of the world; without ranks where nothing tells which they are.
 
     A rank that itself reports a time-out or a failure waits for somebody, too: it is not among those that did not come.
     """
     told: dict[tuple[tuple[str, str], int], int] = {}
-    for item in evidence.lagging:
+    for item in reported:
         told[item.group, item.reporter[1]] = item.reporter[0]
     waiting = evidence.failed | {event.rank for event in evidence.timeouts}
     made = []
-    for item in evidence.lagging:
+    for item in reported:
         ranks = _of_world(item, evidence, told)
         if not item.joined:
             ranks = tuple(rank for rank in ranks if rank not in waiting)

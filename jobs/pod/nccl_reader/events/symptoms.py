@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from ..lines.words import HEX_DIGITS, any_of, needed
 
@@ -311,8 +311,3 @@ def classify(text: bytes) -> Optional[Symptom]:
     """
     text = text[:1200]
     return next((item for item in candidates(text.translate(HEX_DIGITS)) if item.pattern.search(text)), None)
-
-
-def covered_rows() -> List[int]:
-    """Return the rows of the catalogue's symptom table that a pattern speaks of."""
-    return sorted({row for item in SYMPTOMS for row in item.rows})
