@@ -188,7 +188,8 @@ def _judge_peers(judgement: Judgement) -> None:
     Only hosts of which every rank shows its channels are compared, and only with those of as many ranks: where GPUs
     hang at two CPUs, both kinds are on every host.
     """
-    job, ways = judgement.job, {}
+    job = judgement.job
+    ways: dict[str | None, set[str]] = {}
     for proc in job.procs:
         ways.setdefault(job.node_of[proc] or None, set()).update(key[5] for key in proc.edges if key[5] in _INSIDE)
     hosts = {
