@@ -156,6 +156,13 @@ def test_a_rank_that_only_its_error_shows_counts_as_one_of_the_world(explain, tm
     assert (job["ranks"], named(job)) == (4, {"waiting": [0, 1], "unknown": [2, 3]})
 
 
+@pytest.mark.parametrize("kept", ["*", "*.txt"])
+def test_files_that_are_named_one_by_one_are_one_job_as_their_folder_is(explain, kept):
+    """What a shell makes of ``explain folder/*``: standard error of ranks beside their dumps is no job of its own."""
+    code, job = explain(*sorted((DATA / "monitored").glob(kept)))
+    assert (code, job["diagnosis"], named(job)) == (1, "hang-late", {"late": [2], "waiting": [1, 3]})
+
+
 def test_a_folder_with_the_words_of_torch_alone_is_read(capsys, tmp_path):
     """No dump and no line of NCCL's: what gloo says on standard error names the rank."""
     for path in (DATA / "monitored").glob("*.txt"):

@@ -160,6 +160,14 @@ def test_most_ranks_do_not_hold_up_the_few(explain, tmp_path):
     assert (job["hang"], job.get("late_ranks", [])) == (True, [])
 
 
+def test_two_jobs_that_hang_are_each_told_by_their_own_words(capsys):
+    """Rank 2 sleeps in one job, rank 0 in the other: nobody is blamed for what another job's log says."""
+    logs = [DATA / "nccl-2.28.9" / case / f"rank{rank}.log" for case, rank in (("sleep", 0), ("root-late", 1))]
+    assert main(["--format", "json", *map(str, logs)]) == 1
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [job["late_ranks"] for job in jobs] == [[2], [0]]
+
+
 def test_a_report_numbers_ranks_within_its_group():
     """Rank 2 of eight reports for the group of 0, 2, 4 and 6, as [Rank 1]: its [3] is rank 6; rank 0 says it is there."""
     lines = (DATA / "nccl-2.28.9" / "groups-killed" / "rank2.log").read_text().splitlines()

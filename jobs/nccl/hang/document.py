@@ -13,12 +13,16 @@ from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
 from .join import join, processes, told, waits_in_creation
+from .model import Evidence
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ...pod.nccl_reader.state.partial import Partial
     from ..job_document import EvidenceLine
+    from .join import Process as Spoken
     from .join import Tail
-    from .model import Decision, Evidence
+    from .model import Decision
 
 Document = Any  # a job document and the keys of a hang
 
@@ -36,20 +40,54 @@ def conclude(
             job["not_seen"] = evidence.not_seen
     if not structured(evidence) and not evidence.lagging:
         return jobs
-    made = decide(evidence)
     logged = processes(partial, one_job=bool(evidence.pods)) if partial is not None else {}
-    waits_in_creation(made, logged)
     if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
-        for job in jobs:
-            if job["diagnosis"] in ("hang", "no-evidence") and made.proven:
-                _write(job, made, evidence, join(made, evidence, job, logged, read_tail))
-        return jobs
+        return _by_words(evidence, jobs, logged, read_tail)
+    made = decide(evidence)
+    waits_in_creation(made, logged)
+    if len(jobs) > 1:
+        silent = [job for job in jobs if _is_silent(job)]
+        evidence.files += [name for job in silent for name in job["files"]]
+        jobs = [job for job in jobs if job not in silent]
     if len(jobs) == 1:
         _write(jobs[0], made, evidence, join(made, evidence, jobs[0], logged, read_tail))
         return jobs
     own = _empty()
     _write(own, made, evidence, join(made, evidence, own, logged, read_tail))
     return [own, *jobs]
+
+
+def _is_silent(job: Document) -> bool:
+    """Say whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence."""
+    return bool(job["diagnosis"] == "no-evidence" and not job["nccl_lines"])
+
+
+def _by_words(
+    evidence: Evidence, jobs: list[Document], logged: Mapping[int, Spoken], read_tail: Tail | None
+) -> list[Document]:
+    """Add what torch's words say to the job that hangs; of several jobs, each is told by the words of its own logs."""
+    hanging = [job for job in jobs if job["diagnosis"] == "hang"]
+    others = [job for job in jobs if job["diagnosis"] == "no-evidence"]
+    for job in hanging or others[:1]:
+        own = evidence if len(hanging) < 2 else _said_in(evidence, set(job["files"]))
+        made = decide(own)
+        waits_in_creation(made, logged)
+        if made.proven:
+            _write(job, made, own, join(made, own, job, logged, read_tail))
+            if len(hanging) < 2:
+                jobs = [each for each in jobs if each is job or not _is_silent(each)]
+    return jobs
+
+
+def _said_in(evidence: Evidence, files: set[str]) -> Evidence:
+    """Return what some files' words say alone."""
+    own = Evidence(pods=evidence.pods, not_seen=evidence.not_seen)
+    own.timeouts = [item for item in evidence.timeouts if item.file in files]
+    own.lagging = [item for item in evidence.lagging if item.file in files]
+    own.called = [item for item in evidence.called if item.file in files]
+    own.broken = {rank: item for rank, item in evidence.broken.items() if item.file in files}
+    own.failed = {item.reporter[0] for item in own.lagging + own.called} - {-1}
+    return own
 
 
 def _empty() -> Document:
