@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .options import Options
 
 
+PAIR = 2
+
+
 def build_spec(
     profile: Profile,
     options: Options,
@@ -36,6 +39,11 @@ def build_spec(
     Raises SpecError (a ValueError, one line) for what the user typed wrong.
     """
     told, named = pod_defaults(profile, cluster, listed), options.on or options.trial_on
+    if options.sweep and named:
+        count = len(set(named))
+        if count < PAIR:
+            raise SpecError(f"--on {named[0]}: a sweep tests nodes in pairs, name two or more; one alone is never a go")
+        profile = replace(profile, nodes=min(profile.nodes, count))  # what a trial spans says nothing of a sweep
     made = spec_of(
         profile,
         run_id=run_id,

@@ -109,6 +109,7 @@ def read_sweep(
         rounds=len(history),
         problem=_problem(trial, stages),
         fault=failed.fault if failed else "",
+        at=failed.subject if failed and failed.fault == "node.lost" else "",
         infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
         end=stages.get("sweep.job"),
         said=said,
@@ -169,11 +170,11 @@ def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
 def ran_findings(swept: Swept) -> Iterator[Finding]:
     """Judge whether the sweep came to its end and tested every node that it was given."""
     whole = not swept.problem
-    rounds = f"{swept.rounds} rounds"
+    rounds = f"{swept.rounds} round{'' if swept.rounds == 1 else 's'}"
     if swept.earlier:
         rounds += f" ({len(swept.earlier.history)} of {swept.rounds} rounds are of {swept.earlier})"
     yield Finding(
-        subject=swept.job,
+        subject=swept.at or swept.job,
         ok=True if whole else False if swept.infra else None,
         observed=rounds if whole else f"{rounds}, then: {swept.problem}",
         expected="the plan comes to its end",

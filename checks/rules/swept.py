@@ -48,6 +48,7 @@ class Swept:
     rounds: int
     problem: str = ""  # why the sweep did not come to its end
     fault: str = ""  # of the job, where that is why
+    at: str = ""  # the node at which it ended, where it is one
     infra: bool = False  # the cluster kept the job from running, and no outsider did
     end: Mapping[str, Any] | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests

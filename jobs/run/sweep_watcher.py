@@ -9,7 +9,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..cluster.facts.events import about, read_events
 from ..cluster.unstructured import as_list, as_map
+from ..diagnosis.patience import NODE_LOST_S
+from ..diagnosis.pod import lost
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
 from . import waiting
 from .containers import has_ended, has_started
@@ -33,6 +36,7 @@ class SweepWatcher(Watcher):
 
     _over_since: float | None = None
     _gone_since: float | None = None
+    _lost_since: float | None = None
     _leader = ""
 
     @property
@@ -74,12 +78,45 @@ class SweepWatcher(Watcher):
                 self._abort(outcome, self._why_gone(outcome))
                 outcome.aborted = True
                 return True
-        return super()._over(outcome)
+        return self._led_by_nobody(outcome) or super()._over(outcome)
+
+    def _led_by_nobody(self, outcome: WatchOutcome) -> bool:
+        """Stop when the leader's node is lost and no agent is left: a pod on such a node runs by its status for ever.
+
+        Agents end by themselves where the leader is gone; while they run, it may only be the API that cannot see it.
+        Another pod of rank 0 is one that the Job made in its place, and leads nobody.
+        """
+        led, over = self._own_pod(outcome), outcome.state.final
+        left = [pod for pod in outcome.pods if pod == led or self._kind.index(pod) != 0]
+        left = [pod for pod in left if has_started(pod, self._kind.container)]
+        left = [pod for pod in left if not has_ended(pod, self._kind.container)]
+        if led not in left or not all(self._is_lost(pod) for pod in ([led] if over else left)):
+            self._lost_since = None
+            return False
+        self._lost_since = self._lost_since or time.monotonic()
+        if not over and time.monotonic() - self._lost_since < NODE_LOST_S:
+            return False
+        self._abort(outcome, self._why_gone(outcome))
+        outcome.aborted = True
+        return True
+
+    def _own_pod(self, outcome: WatchOutcome) -> dict[str, Any]:
+        """Return the leader's pod as it was seen last, also where it is gone."""
+        pods = [*outcome.pods, *self._pods.departed()]
+        return next((pod for pod in pods if pod["metadata"]["name"] == self._leader), {})
+
+    def _is_lost(self, pod: dict[str, Any]) -> bool:
+        """Say whether a pod's node has stopped reporting."""
+        name = as_map(pod.get("spec")).get("nodeName")
+        node = next((each for each in self._seen.nodes if as_map(each.get("metadata")).get("name") == name), None)
+        told = about(read_events(self.events), "Pod", str(as_map(pod.get("metadata")).get("name")))
+        return lost(node, as_map(pod.get("status")), told)
 
     def _why_gone(self, outcome: WatchOutcome) -> FailureAnalysis:
         """Say why the leader ended; a signal is nobody's fault that is known: not the program's, and not the nodes'."""
-        found = outcome.analysis
-        own = next((pod for pod in outcome.pods if pod["metadata"]["name"] == self._leader), {})
+        found, own = outcome.analysis, self._own_pod(outcome)
+        if self._is_lost(own) and not has_ended(own, self._kind.container):
+            return _on_lost_node(self._leader, str(as_map(own.get("spec")).get("nodeName")))
         ended = [as_map(each.get("state")) for each in as_list(as_map(own.get("status")).get("containerStatuses"))]
         codes = [as_map(state.get("terminated")).get("exitCode") for state in ended]
         signal = next((SIGNALS[code] for code in codes if code in SIGNALS), "")
@@ -121,6 +158,12 @@ class SweepWatcher(Watcher):
 
     def _lingers(self, _outcome: WatchOutcome) -> bool:
         return False
+
+
+def _on_lost_node(pod: str, node: str) -> FailureAnalysis:
+    found = _leaderless(pod)
+    observed = f"{node} stopped reporting, and with it pod {pod}, which led the sweep"
+    return replace(found, fault="node.lost", subject=node, observed=observed, expected="the node stays Ready")
 
 
 def _leaderless(pod: str, why: str = "") -> FailureAnalysis:

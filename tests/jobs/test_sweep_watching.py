@@ -39,6 +39,18 @@ def pod(index, state=None, *, name="", owner="u", phase="Running"):
     }
 
 
+def node(name):
+    """A node whose kubelet has stopped reporting."""
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": NOON}
+    return {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {"conditions": [ready]}}
+
+
+def unready(found):
+    """A pod as the node's controller leaves it when its node is lost."""
+    found["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    return found
+
+
 def line(number, stage, data, *, at=NOON, run="r1", rank=0):
     told = {"seatrial": 1, "run": run, "rank": rank, "n": number, "stage": stage, "seconds": 1, "data": data}
     return f"{at} {json.dumps(told)}".encode()
@@ -57,8 +69,9 @@ WHOLE = [line(1, "sweep.round.1", ROUND), line(2, "sweep.end", {"why": ""}), lin
 class World:
     """One Job and its pods; each pod's log is a list of lines, which ends with the pod's container."""
 
-    def __init__(self, nodes, pods, logs):
+    def __init__(self, nodes, pods, logs, lost=()):
         self.job, self.pods, self.logs = job(nodes), pods, logs
+        self.nodes = [node(name) for name in lost]
 
     def answer(self, asked):
         if asked.query.get("watch"):
@@ -66,7 +79,7 @@ class World:
         if asked.path.endswith("/log"):
             return 200, {}, iter([b"\n".join(self.logs.get(asked.path.split("/")[-2], [])) + b"\n"])
         resource = asked.path.rpartition("/")[2]
-        items = {"jobs": [self.job], "pods": self.pods, "nodes": [], "events": []}[resource]
+        items = {"jobs": [self.job], "pods": self.pods, "nodes": self.nodes, "events": []}[resource]
         return 200, {}, {"metadata": {"resourceVersion": "1"}, "items": items}
 
     @staticmethod
@@ -81,9 +94,10 @@ def sweep(kube, api, monkeypatch):
     """Watch a sweep to its end; returns what was seen of the job, and what the coordinator told."""
     monkeypatch.setattr("jobs.run.sweep_watcher.END_S", 0.3)
     monkeypatch.setattr("jobs.run.sweep_watcher.LAG_S", 1.0)
+    monkeypatch.setattr("jobs.run.sweep_watcher.NODE_LOST_S", 1.0)
 
-    def watch(nodes, pods, logs, *, job_s=20.0):
-        api.answer = World(nodes, pods, logs).answer
+    def watch(nodes, pods, logs, *, job_s=20.0, lost=()):
+        api.answer = World(nodes, pods, logs, lost).answer
         limits = Limits(start_s=20.0, job_s=job_s)
         watcher = SweepWatcher(kube, job="t", namespace="default", run="r1", limits=limits)
         return watcher.keep(), watcher.told()
@@ -167,6 +181,25 @@ def test_a_coordinator_that_is_gone_is_the_end_and_told(sweep):
     outcome, told = sweep(3, [dead, pod(1), pod(2)], {"t-0-x": WHOLE[:1]})
     assert outcome.analysis is not None and outcome.analysis.subject == "t-0-x"
     assert set(told.stages) == {"sweep.round.1"} and not told.complete
+
+
+DONE = {"name": "trial", "state": {"terminated": {"exitCode": 0}}, "containerID": "c://1"}
+
+
+def test_a_leader_whose_node_is_lost_is_the_end_and_nobodys_fault(sweep):
+    """Its pod is Running for ever, by its status; the other agents have ended without it."""
+    others = [pod(n, DONE, phase="Succeeded") for n in (1, 2)]
+    again = pod(0, name="t-0-y")  # made by the Job in its place
+    outcome, told = sweep(3, [unready(pod(0)), again, *others], {"t-0-x": WHOLE[:1]}, lost=["n0"])
+    found = outcome.analysis
+    assert (found.fault, found.subject, found.disrupted, found.err_class) == ("node.lost", "n0", True, None)
+    assert set(told.stages) == {"sweep.round.1"}
+
+
+def test_a_leader_that_the_api_server_does_not_see_is_waited_for_while_agents_run(sweep):
+    """They would end if it were gone: the sweep goes on, until its deadline."""
+    outcome, _ = sweep(2, [unready(pod(0)), pod(1)], {"t-0-x": WHOLE[:1]}, lost=["n0"], job_s=3.0)
+    assert outcome.analysis.fault == "job.deadline"
 
 
 def test_a_second_pod_of_rank_0_is_not_believed(sweep):
