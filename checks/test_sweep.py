@@ -9,7 +9,7 @@ import pytest
 from checks.rules.job import START_FAULTS, UNFIT
 from checks.rules.recording import note, put
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
-from checks.rules.sweep_told import notes
+from checks.rules.sweep_told import notes, seen_again
 
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
@@ -74,6 +74,7 @@ def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
     if len(swept.asked) < 2:
         evidence.unknown("one node: there is no link to test")
     put(evidence, link_findings(swept))
+    note(evidence, seen_again(swept))
     evidence.verdict()
 
 

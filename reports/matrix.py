@@ -78,7 +78,7 @@ def _cells(
             state = CLASSES[finding.ok]
             named = nodes.intersection(_WORD.findall(finding.subject))
             if finding.ok is not True and not named:
-                named = nodes.intersection(_WORD.findall(finding.observed))
+                named, state = nodes.intersection(_WORD.findall(finding.observed)), "u"  # spoken of, not accused
             if finding.ok is not True and not named:
                 named, state = tried or nodes, "u"  # of all nodes together: which of them, nothing tells
             for node in named:

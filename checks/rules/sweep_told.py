@@ -40,20 +40,20 @@ def accused(swept: Swept, each: Accusation) -> Finding:
         said = [text for nodes, texts in swept.said.items() if node in nodes for text in texts]
         told += [*dict.fromkeys(said[:2]), *slowed_of(hardware)]
     told += filter(None, (card_of(hardware, name) for name in devices))
-    if each.kind == "uplink":
-        told += filter(None, (_some_of(swept, each.names),))
-    else:
+    if each.kind != "uplink":
         told += [text for name in each.names if (text := _grown(swept, name, devices if each.kind == "rail" else ()))]
     observed = "; ".join(told)[:MOST_TEXT]
     return Finding(subject=subject, ok=False, observed=observed, expected=EXPECTED, fault=FAULTS[each.kind])
 
 
-def _some_of(swept: Swept, leaves: Sequence[str]) -> str:
-    """Name two nodes of the leaves at fault and two of others, which show it; '' where there are not as many."""
-    mates = [node for node in swept.blame.proven if swept.leaves.get(node) in leaves[:1]]
-    others = [node for node in swept.blame.proven if swept.leaves.get(node, leaves[0]) not in leaves[:1]]
-    chosen = (*mates[:2], *others[:2])
-    return f"to see it again: seatrial sweep --on {','.join(map(shlex.quote, chosen))}" if len(chosen) == 4 else ""
+def seen_again(swept: Swept) -> Iterator[str]:
+    """Say how an uplink at fault is seen again: by two nodes of its leaf and two of others, none of which is at fault."""
+    for each in swept.blame.findings:
+        mates = [node for node in swept.blame.proven if swept.leaves.get(node) in each.names[:1]]
+        others = [node for node in swept.blame.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
+        if each.kind == "uplink" and len(mates) > 1 and len(others) > 1:
+            nodes = ",".join(map(shlex.quote, (*mates[:2], *others[:2])))
+            yield f"to see the uplink of {each.names[0]} again: seatrial sweep --on {nodes}"
 
 
 def rest_of(section: Mapping[str, Any], names: Collection[str], leaves: Mapping[str, str]) -> float | None:

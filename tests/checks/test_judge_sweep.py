@@ -15,11 +15,12 @@ from checks.framework.evidence import Blocked
 from checks.framework.options import Options
 from checks.framework.sweep_run import fits, resumed, run_sweep
 from checks.framework.sweep_spec import LEAF_LABELS, leaves_of, rules_of, sweep_spec
+from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import load_profile
 from checks.rules.capacity import rooms
 from checks.rules.pool import Pool
 from checks.rules.sweep import link_findings, node_findings, ran_findings, read_sweep, scale_findings
-from checks.rules.sweep_told import notes
+from checks.rules.sweep_told import notes, seen_again
 from jobs.diagnosis.state import FailureAnalysis, JobState
 from jobs.pod.sweep.model import Done, Result, Rules
 from jobs.pod.sweep.model import Finding as Accusation
@@ -27,6 +28,7 @@ from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
+from jobs.trial.names import SpecError
 from jobs.trial.parts import ClaimSpec, Queue, Sweep
 from jobs.trial.spec import TrialSpec
 from reports.record import Run
@@ -105,6 +107,16 @@ def test_a_slow_pair_accuses_neither_of_its_nodes():
     assert explain("sweep.pair", bad[0].subject)["confirm"] == "seatrial accept --on node-2,node-5"
 
 
+def test_a_sweep_is_of_two_nodes_or_more_however_many_a_trial_spans():
+    """One node has no partner: a line says so. Two are enough where the profile's trial spans four."""
+    four = replace(load_profile("h100-ib"), nodes=4)
+    options = Options(sweep=True, trial_on=("n1", "n2"))
+    assert build_spec(four, options, run_id="r1", namespace="default").nodes == 2
+    alone = replace(options, trial_on=("n1", "n1"))
+    with pytest.raises(SpecError, match="--on n1: a sweep tests nodes in pairs"):
+        build_spec(four, alone, run_id="r1", namespace="default")
+
+
 def test_a_slow_uplink_accuses_a_leaf_and_no_node():
     """Its nodes pass among themselves, and are slow with all other leaves."""
     leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
@@ -119,8 +131,9 @@ def test_a_slow_uplink_accuses_a_leaf_and_no_node():
     assert all("leaf-1" in f.subject for f in bad)
     (finding,) = bad
     count = r"(\d+) of \1 pairs with other leaves fail though their nodes pass otherwise: 0\.53 of the median; "
-    again = "to see it again: seatrial sweep --on node-4,node-5,node-0,node-1"
-    assert re.fullmatch(rf"{count}all others at 1\.00; {again}", finding.observed)
+    assert re.fullmatch(rf"{count}all others at 1\.00", finding.observed)  # and no node's name: none is at fault
+    again = "to see the uplink of leaf-1 again: seatrial sweep --on node-4,node-5,node-0,node-1"
+    assert list(seen_again(found)) == [again]
     (named,) = found.section["findings"]
     assert named["rest"] == 1.0
 

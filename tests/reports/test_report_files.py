@@ -208,6 +208,14 @@ def test_the_picture_shows_the_floors_of_each_curve():
     assert "2 ranks &lt;b&gt;" in page
 
 
+def test_a_node_that_a_finding_only_speaks_of_is_not_accused():
+    """A job over all nodes failed, and the words of one of them are quoted: no node is at fault."""
+    end = Finding(subject="all_reduce of 2 nodes", ok=False, observed="failed (gpu-a: exit code 1)", fault="f")
+    checks = [CheckResult(id="sweep.scale", title="t", outcome=Outcome.FAILED, findings=(end,))]
+    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(Run(pool=("gpu-a", "gpu-b"), results=checks)))
+    assert [state for _, state in rows] == ["u", "n"]
+
+
 def test_a_node_of_the_matrix_has_its_worst_state():
     """A pair's finding stands at both nodes, another node's at none; what nothing was judged of is a dot."""
     pair = Finding(subject="gpu-a -> gpu-b (ring)", ok=False, observed="sockets", fault="f")
