@@ -47,7 +47,7 @@ def accused(swept: Swept, each: Accusation) -> Finding:
 
 
 def seen_again(swept: Swept) -> Iterator[str]:
-    """Say how an uplink at fault is seen again: by two nodes of its leaf and two of others, none of which is at fault."""
+    """Say how an uplink at fault is seen again: by two nodes of its leaf and two others, none at fault."""
     for each in swept.blame.findings:
         mates = [node for node in swept.blame.proven if swept.leaves.get(node) in each.names[:1]]
         others = [node for node in swept.blame.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
