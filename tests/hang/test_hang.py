@@ -117,6 +117,7 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         # answers as they came over the connection, the protocol's words first
         ("sleep", ".json", ("hang-late", [2], [], [0, 1, 3])),
         ("exit", ".json", ("hang-dead", [], [2], [0, 1, 3])),
+        ("branch", ".json", ("hang-mismatch", [2], [], [0, 1, 3])),
         # two ranks are behind and two ahead: the text names neither side
         ("nested", "-0.txt", ("hang-undecided", [], [], [])),
         ("nested", ".txt", ("hang-late", [], [], [])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.kind, made.because = "alive", [(evidence.samples[-1].file, 0, "RAS: the counts of operations advance")]
         _pace(made, evidence)
         return True
+    if _called_otherwise(made, evidence, frozen):
+        return True
     for (comm, operation), values in sorted(series.items(), key=lambda item: worlds.count(item[0][0]), reverse=True):
         counts, others = values[-1], wholes[comm, operation][-1]
         levels = set(counts.values()) | {count for _, count in others}
@@ -75,11 +77,34 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.because.append(
             (evidence.samples[-1].file, 0, "RAS: all ranks launched equally many operations, in every sample the same")
         )
-        if evidence.timeouts:
-            return False
-        made.operation = None
-        return True
+        made.operation = made.operation if evidence.timeouts else None
+        return not evidence.timeouts
     return False
+
+
+def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:
+    """Name the ranks that called as many operations as the others of the job's communicator, and not the same ones.
+
+    All ranks call in one order: who is behind in one operation and ahead in another called it in the first one's place.
+    """
+    last = evidence.samples[-1] if evidence.samples else None
+    counts = {key[1]: each for key, each in last.counts.items() if key[0] == last.world} if last else {}
+    if last is None or len(counts) < 2 or any(len(each) != last.size for each in counts.values()):
+        return False
+    calls = {rank: tuple(counts[name].get(rank, 0) for name in sorted(counts)) for rank in next(iter(counts.values()))}
+    kinds = Counter(calls.values())
+    (common, most), *others = kinds.most_common()
+    if not others or len({sum(each) for each in kinds}) > 1 or 2 * most <= last.size:
+        return False
+    made.kind, made.proven = "mismatch", frozen or bool(evidence.timeouts)
+    made.late = {rank for rank, each in calls.items() if each != common}
+    made.waiting |= set(calls) - made.late
+    ahead = [name for place, name in enumerate(sorted(counts)) if common[place] > min(each[place] for each in kinds)]
+    made.group, made.operation = f"communicator {last.world}", ahead[0]
+    made.sequence = max(counts[ahead[0]].values())
+    text = f"RAS: {last.size - most} of {last.size} ranks launched as many operations as the others, but not the same"
+    made.because.append((last.file, 0, text))
+    return True
 
 
 def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
