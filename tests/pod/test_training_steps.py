@@ -78,6 +78,18 @@ case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 6
     assert Meanwhile("none", {}).tool is None
 
 
+def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_path: Path) -> None:
+    """What an earlier look found wrong stands; what it found well says nothing of the end."""
+    seen = Meanwhile("nvidia", {"PATH": str(tmp_path)})
+    seen.last = [
+        {"index": 0, "throttle": [], "ecc_uncorrected_volatile": 0, "remap_failure": False, "recovery_action": "None"},
+        {"index": 1, "throttle": ["hw_slowdown"], "ecc_uncorrected_volatile": 2, "recovery_action": "Reset"},
+    ]
+    sick = dict(seen.last[1])
+    seen.stop(0)
+    assert seen.last == [{**dict.fromkeys(seen.last[0]), "index": 0}, sick]
+
+
 @pytest.mark.slow
 def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
     """Two ranks over gloo, DDP and FSDP2: the loss falls alike in both, products repeat, and the record takes it."""

@@ -35,6 +35,7 @@ QUESTION = [
     "--query-gpu=index,uuid,clocks.sm,power.draw,temperature.gpu,utilization.gpu",
     "--format=csv,noheader,nounits",
 ]
+HEALTHY = (0, False, [], "None", "N/A")  # values of which nothing follows once the GPU no longer answers
 FIELDS = ("sm_mhz", "power_w", "temperature_c", "utilisation")
 
 
@@ -92,6 +93,7 @@ class Meanwhile(threading.Thread):
         self._samples: List[Tuple[float, Dict[str, List[Optional[float]]]]] = []
         self._slowed: Dict[str, List[str]] = {}
         self._enough = threading.Event()
+        self._looked_after = False  # the last look, when the steps were over, was answered
 
     def run(self) -> None:
         """Look until `stop`."""
@@ -103,13 +105,21 @@ class Meanwhile(threading.Thread):
             if time.monotonic() - looked >= WHOLE_S:
                 self._whole()
                 looked = time.monotonic()
-        self._whole()
+        self._looked_after = self._whole()
 
     def stop(self, limit_s: float) -> None:
-        """Take a last look and end; what takes longer is left to itself."""
+        """Take a last look and end; what takes longer is left to itself.
+
+        Without an answer at the end what was wrong before still stands, and nothing is known to be well.
+        """
         self._enough.set()
         if self.is_alive():
             self.join(timeout=limit_s)
+        if not self._looked_after:
+            self.last = [
+                {key: value if key == "index" or value not in HEALTHY else None for key, value in gpu.items()}
+                for gpu in self.last
+            ]
 
     def told(self, window: Optional[Tuple[float, float]]) -> List[Dict[str, Any]]:
         """Return by GPU the medians, the least clock and the greatest heat while the steps ran (`window`, epoch)."""
@@ -139,7 +149,7 @@ class Meanwhile(threading.Thread):
         if seen and len(self._samples) < MOST_SAMPLES:
             self._samples.append((time.time(), seen))
 
-    def _whole(self) -> None:
+    def _whole(self) -> bool:
         assert self.tool is not None
         answer = command.run([self.tool, "-q", "-x"], SAMPLE_LIMIT_S, smi.MAX_BYTES)
         found, _ = smi.read(answer.out)
@@ -148,6 +158,7 @@ class Meanwhile(threading.Thread):
             seen += [reason for reason in gpu["throttle"] or [] if reason not in seen]
             gpu["throttle"] = list(seen) if gpu["throttle"] is not None or seen else None
         self.last = found["gpus"] or self.last
+        return bool(found["gpus"])
 
 
 def grown(
