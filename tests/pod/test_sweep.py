@@ -406,3 +406,16 @@ def test_the_plan_prices_nodes_that_are_released_as_they_are_proven():
     hours = [float(re.search(r"([\d.]+) GPU-hours", said[-1])[1]) for said in (held, released)]
     assert hours[0] - hours[1] > 232 * 8 * 40 / 3600, "more than the job at the end"
     assert re.search(r"\((2\d\d) nodes released before the last round\)", released[-1])
+
+
+@pytest.mark.parametrize("size", [4, 6, 8])
+@pytest.mark.parametrize("times", [1.3, 1.9, 2.5])
+def test_a_node_whose_clock_is_slow_accuses_nobody(size, times):
+    """All pairs that it times are too fast; the others are as fast as they are, and nobody is below what they reach."""
+    nodes = tuple(f"n{n}" for n in range(size))
+    fleet, rules, history = Fleet(nodes), Rules(pair_floor=325.0, node_floor=400.0), []
+    while (each := next_round(fleet, rules, history)) is not None:
+        speeds = {test: (370.0 * (times if "n0" in test else 1)) if len(test) > 1 else 480.0 for test in each.tests}
+        history.append(Done(each, {test: Result("measured", speed, (), test) for test, speed in speeds.items()}))
+    found = decode(fleet, rules, history)
+    assert (found.verdict, found.findings) == ("inconclusive", ())

@@ -26,6 +26,7 @@ GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real on
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
 FASTER = (1.18, 0.05, 3)  # times a level, above the widest group and its noise; by so large a part and so many tests
+ODD_TESTS = 3  # with one node that are the fastest, and among the others: fewer are as likely single bad pairs
 GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would accuse: all pairs of four
 
 
@@ -152,6 +153,7 @@ def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
 
     It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
     """
+    found = _without_odd(found)
     values = [value for value, _ in found]
     middle = upper(values)
     low = [(value, nodes) for value, nodes in found if GROUP[0] * middle <= value < GROUP[1] * middle]
@@ -166,6 +168,18 @@ def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
     if few and all(slow.intersection(nodes) for _, nodes in low):
         return middle, ""
     return level, "%d of %d tests at %.2f" % (len(low), len(values), level / middle)
+
+
+def _without_odd(found: List[Tuple[float, Nodes]]) -> List[Tuple[float, Nodes]]:
+    """Return tests without those of a node that is in all of the fastest: its clock is wrong, and nobody else is slow.
+
+    A node makes nobody else faster; in a small fleet its tests would be the level, and all others below it.
+    """
+    least = FALLEN * upper([value for value, _ in found])
+    fast = [set(nodes) for value, nodes in found if value >= least]
+    shared = set.intersection(*fast)
+    rest = [(value, nodes) for value, nodes in found if not shared.intersection(nodes)]
+    return rest if len(shared) == 1 and min(len(fast), len(rest)) >= ODD_TESTS else found
 
 
 def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: Reference) -> Judged:
