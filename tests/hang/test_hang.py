@@ -15,7 +15,8 @@ from cli.running_job import _take
 from jobs.cluster.client.pod_exec import Executed
 from jobs.nccl import conclude_hang
 from jobs.nccl.hang import watchdog
-from jobs.nccl.hang.model import Evidence, Group
+from jobs.nccl.hang.decide import decide
+from jobs.nccl.hang.model import Evidence, Group, Sample
 from jobs.nccl.hang.pickles import PickleRefusedError, loads
 from reports.explain import exit_code
 
@@ -167,6 +168,21 @@ def test_two_jobs_that_hang_are_each_told_by_their_own_words(capsys):
     assert main(["--format", "json", *map(str, logs)]) == 1
     jobs = json.loads(capsys.readouterr().out)["jobs"]
     assert [job["late_ranks"] for job in jobs] == [[2], [0]]
+
+
+def test_ranks_that_may_wait_together_are_not_late_by_counts():
+    """Ranks 0 and 1 stand in a group of their own, and are behind in those with 2 and 3: RAS counts launches only."""
+
+    def sample(counts):
+        made = Sample("ras", world="w", size=4, parts={"a", "b", "c"})
+        made.counts = {(comm, "AllReduce"): by_rank for comm, by_rank in counts.items()}
+        return made
+
+    groups = {"a": {0: 7, 1: 7}, "b": {0: 4, 2: 5}, "c": {1: 4, 3: 5}}
+    made = decide(Evidence(samples=[sample(groups) for _ in range(3)]))
+    assert (made.kind, made.late, made.proven) == ("undecided", set(), False)
+    made = decide(Evidence(samples=[sample({**groups, "a": {0: 7, 1: 8}}) for _ in range(3)]))
+    assert (made.kind, made.late, made.proven) == ("late", {0}, True)
 
 
 def test_a_report_numbers_ranks_within_its_group():

@@ -127,12 +127,17 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     late = set(behind) - ahead
     if last is None or not late:
         return False
+    shown = ", ".join(map(str, sorted(late)[:8]))
+    alike = [set(counts) for (comm, _), counts in last.counts.items() if comm in last.parts and any(counts.values())]
+    if any(len(members) > 1 and members <= late for members in alike):
+        text = f"RAS: ranks {shown} launched less than others, and may wait together in a communicator of their own"
+        made.because.append((last.file, 0, text))
+        return not evidence.timeouts
     made.proven = frozen or bool(evidence.timeouts)
     made.kind, made.late = ("late" if made.proven else "undecided"), late
     made.waiting |= (set(range(last.size)) if made.proven and last.size <= 1_000_000 else ahead) - late
     comm, operation, count = behind[min(late)]
     made.operation, made.sequence, made.group = operation, count + 1, f"communicator {comm}"
-    shown = ", ".join(map(str, sorted(late)[:8]))
     lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
     made.because.append(
         (

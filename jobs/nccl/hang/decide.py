@@ -153,7 +153,7 @@ _PAIRED = frozenset(("SEND", "RECV", "COALESCED"))
 
 
 def _from_desync(made: Decision, evidence: Evidence) -> bool:
-    """The ranks furthest behind in the desync report; its numbers count from 1, SeqNum from 0."""
+    """The ranks furthest behind in the desync report; its numbers count from 1, SeqNum from 0 before torch 2.4."""
     if not evidence.lagging:
         return False
 
