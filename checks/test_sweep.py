@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     requires=["rights.run", "namespace.ready"],
     unless_failed=[*UNFIT],
     needs=["run"],
-    faults=["sweep.not-tested", *START_FAULTS],
+    faults=["sweep.not-tested", "sweep.misplaced", *START_FAULTS],
 )
 def test_the_sweep_tests_every_node(swept: Swept, evidence: Evidence) -> None:
     """Every free node gets a pod, each is tested alone and in pairs, and the plan comes to its end.

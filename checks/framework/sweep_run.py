@@ -13,7 +13,7 @@ from checks.framework.sweep_begun import begun
 from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
 from checks.rules.sweep import read_sweep
-from checks.rules.swept import Earlier, Swept
+from checks.rules.swept import Earlier, Swept, without
 from jobs.cluster.redact import safe
 from jobs.pod.sweep.saved import saved
 from jobs.trial.names import SpecError
@@ -123,12 +123,7 @@ def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Ea
         raise Blocked(f"run {earlier.run_id} cannot be resumed: it {'; it '.join(differs)}")
     seen = {node for done in earlier.history for test in done.round.tests for node in test}
     anew = {node for node in seen & boots.keys() if earlier.boots.get(node) != boots[node]}
-    return replace(earlier, anew=tuple(sorted(anew)), history=[_without(done, anew) for done in earlier.history])
-
-
-def _without(done: Done, nodes: set[str]) -> Done:
-    tests = tuple(test for test in done.round.tests if nodes.isdisjoint(test))
-    return replace(done, round=replace(done.round, tests=tests), results={test: done.results[test] for test in tests})
+    return replace(earlier, anew=tuple(sorted(anew)), history=[without(done, anew) for done in earlier.history])
 
 
 def resumed(folder: Path) -> Earlier:

@@ -17,8 +17,9 @@ from jobs.pod.sweep.model import MEASURED, OUTCOMES, Done, Fleet, Result, Round
 from jobs.pod.sweep.section import section
 from reports.record import Finding
 
+from .sweep_placed import misplaced
 from .sweep_told import EXPECTED, SHOWN, accused, card_of, devices_of, names_of, rest_of
-from .swept import Earlier, Swept
+from .swept import Earlier, Swept, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,9 +57,12 @@ def read_sweep(
     gone |= {node: f"left alone: {why}" for node, why in left.items()}
     nodes += tuple(node for node in left if node not in nodes)
     leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
-    fleet = Fleet(nodes, leaves, gone)
     rows = [stages[name] for name in sorted((n for n in stages if ROUND.fullmatch(n)), key=_number)]
     fresh = [done_of(row) for row in rows]
+    elsewhere = misplaced(trial.placed, fleets, _reported(fresh))
+    fresh = [without(done, elsewhere) for done in fresh]
+    nodes += tuple(node for node in elsewhere if node not in nodes)
+    fleet = Fleet(nodes, leaves, {**gone, **elsewhere})
     history = [*before, *fresh]
     blame = decode(fleet, rules, history)
     reported, now = _reported(history), _reported(fresh)
@@ -116,6 +120,7 @@ def read_sweep(
         hardware=hardware,
         errors=errors,
         paths=paths,
+        misplaced=elsewhere,
         earlier=earlier,
         only_earlier=tuple(node for node in tested if node not in now),
     )
@@ -180,7 +185,12 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
         expected="the plan comes to its end",
         fault="" if whole else swept.fault or "sweep.not-tested",
     )
-    for node in (*swept.asked, *swept.left):
+    for node in dict.fromkeys((*swept.asked, *swept.left, *swept.misplaced)):
+        if node in swept.misplaced:
+            expected = "results are of nodes on which a pod of the sweep runs, as the API server tells"
+            why = swept.misplaced[node]
+            yield Finding(subject=node, ok=None, observed=why, expected=expected, fault="sweep.misplaced")
+            continue
         if node not in swept.tested:
             why = swept.blame.not_tested.get(node, NEVER_CAME)
         elif node in swept.blame.not_tested:
@@ -308,6 +318,8 @@ def _not_whole(swept: Swept, end: Mapping[str, Any]) -> str:
     """Say what is missing of the job over all nodes before it can be judged; '' where nothing is."""
     nodes = {str(node) for node in end.get("nodes") or ()}
     told = {str(node) for node in end.get("reported", nodes) or ()}
+    if elsewhere := sorted(nodes & swept.misplaced.keys()):
+        return f"it names nodes on which no pod of the sweep was: {', '.join(elsewhere[:SHOWN])}"
     if silent := sorted(nodes - told):
         return f"{len(silent)} of {len(nodes)} nodes reported nothing: {', '.join(silent[:SHOWN])}"
     if left := [node for node in swept.blame.proven if node not in nodes]:

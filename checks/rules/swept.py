@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from jobs.pod.sweep.model import Blame, Done, Nodes
+
+
+def without(done: Done, nodes: Collection[str]) -> Done:
+    """Return a round without the tests in which one of these nodes took part."""
+    tests = tuple(test for test in done.round.tests if not set(nodes).intersection(test))
+    return replace(done, round=replace(done.round, tests=tests), results={test: done.results[test] for test in tests})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,5 +61,6 @@ class Swept:
     hardware: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by node: its GPUs and cards
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew
     paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
+    misplaced: Mapping[str, str] = field(default_factory=dict)  # nodes on which no pod of ours was that reported, and why
     earlier: Earlier | None = None
     only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one

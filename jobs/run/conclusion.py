@@ -50,6 +50,7 @@ def conclude(
         launcher=kind.name,
         pods=pod_facts(outcome.pods, watcher.events, kind.index),
         events=tuple(str(event) for event in read_events(watcher.events)[-_MOST_EVENTS:]),
+        placed=watcher.placed if isinstance(watcher, SweepWatcher) else {},
         queue=watcher.queueing.facts() if watcher.queueing else None,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ..diagnosis.state import FailureAnalysis, JobState, PodFacts, Replica
@@ -30,4 +31,6 @@ class TrialResult:
     events: tuple[str, ...] = ()
     queue: QueueFacts | None = None
     attempts: int = 1
+    placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
     given_up: bool = False  # waiting for it could not help: it still holds what it has

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import about, read_events
@@ -39,6 +40,18 @@ class SweepWatcher(Watcher):
     _lost_since: float | None = None
     _leader = ""
 
+    @cached_property
+    def placed(self) -> dict[str, frozenset[int]]:
+        """The nodes that the job's own pods have been bound to, and the completion index of each."""
+        return {}
+
+    def _look(self, outcome: WatchOutcome, *, final: bool = False) -> None:
+        super()._look(outcome, final=final)
+        for pod in (*outcome.pods, *self._pods.departed()):
+            node = str(as_map(pod.get("spec")).get("nodeName") or "")
+            if node and self._owns(pod):
+                self.placed[node] = self.placed.get(node, frozenset()) | {self._kind.index(pod)}
+
     @property
     def coordinator(self) -> Follower | None:
         """The log of the pod that led the sweep; None while no pod of rank 0 has started."""
@@ -63,7 +76,7 @@ class SweepWatcher(Watcher):
     def _owns(self, pod: dict[str, Any]) -> bool:
         """Say whether a pod is the job's own: labels anybody can write."""
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
-        return any(as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences")))
+        return bool(uid) and any(as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences")))
 
     def _heard(self, _rank: int, _stage: str) -> None:
         """The coordinator says itself how far it is."""

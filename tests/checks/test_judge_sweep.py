@@ -68,11 +68,17 @@ def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0):
     return names, stages
 
 
-def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, **evidence):
+def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, placed=None, **evidence):
     made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
     found = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
-    trial = TrialResult(job="seatrial-x", state=JobState.COMPLETE, evidence=found, analysis=analysis)
+    where = {"placed": on([*names, *dict(left)]) if placed is None else placed, "state": JobState.COMPLETE}
+    trial = TrialResult(job="seatrial-x", evidence=found, analysis=analysis, **where)
     return read_sweep(trial, made, RULES, earlier.history if earlier else [], dict(left), earlier)
+
+
+def on(nodes):
+    """Where the API server says that pods are: the one with index n on the n-th node."""
+    return {node: frozenset({rank}) for rank, node in enumerate(nodes)}
 
 
 def everything(found):
@@ -150,6 +156,40 @@ def test_an_uplink_that_no_label_names_accuses_nobody():
     assert "fail (0.53 of the median): a link between two groups of nodes" in group.observed
     assert found.section["apart"][0]["names"] == sorted(leaf)
     assert found.blame.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "placed", "named"),
+    [
+        ({}, {"node-3": None}, "node-3"),  # no pod was ever there
+        ({}, {"node-3": None, "node-9": {3}}, "node-3"),  # its pod was on another node
+        ({"node-3": 5}, {}, "node-3"),  # the pod of node-5 says that it is node-3
+        ({"node-9": 3}, {}, "node-9"),  # a node that nobody asked for, and no results of it
+    ],
+)
+@pytest.mark.parametrize("slow", ["", "node-3"])
+def test_results_of_a_node_on_which_no_pod_ran_count_for_nothing(ranks, placed, named, slow):
+    """sweep.misplaced: never a go, and the node whose name was used is not accused."""
+    names, stages = told(8, lambda pair: 200.0 if slow in pair else 380.0)
+    stages["sweep.fleet.1"]["ranks"] = {name: rank for rank, name in enumerate(names)} | ranks
+    where = {node: there for node, there in {**on(names), **placed}.items() if there}
+    found = swept(names, stages, placed=where)
+    bad = [f for f in everything(found) if f.ok is not True]
+    assert (named, None, "sweep.misplaced") in [(f.subject, f.ok, f.fault) for f in bad], bad
+    assert not [f for f in bad if f.ok is False and named == slow]
+    assert found.section["verdict"] != "go"
+
+
+def test_a_job_over_all_nodes_is_of_nodes_on_which_pods_ran():
+    """sweep.misplaced: a row that names another node is no pass."""
+    names, stages = told(4, lambda _: 380.0)
+    rows = [[1 << 30, 380.0, 0]]
+    stages["sweep.job"] = {"nodes": list(names), "outcome": "measured", "busbw": 380.0, "rows": rows, "asked": 4}
+    (good,) = scale_findings(swept(names, stages), PROFILE)
+    assert good.ok
+    away = {node: there for node, there in on(names).items() if node != "node-2"}
+    (bad,) = scale_findings(swept(names, stages, placed=away), PROFILE)
+    assert (bad.ok, bad.observed) == (None, "it names nodes on which no pod of the sweep was: node-2")
 
 
 def test_a_suspect_is_neither_accused_nor_proven():

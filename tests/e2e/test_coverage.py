@@ -25,6 +25,7 @@ SHOWN_OTHERWISE = {
         f"nccl.hang-{kind}": (HANGS, "of dumps and reports that a hung job leaves, not of a trial")
         for kind in ("late", "dead", "mismatch", "stalled", "order", "inside")
     },
+    "sweep.misplaced": ("tests/checks/test_judge_sweep.py", "no pod of the lab lies about its node"),
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},

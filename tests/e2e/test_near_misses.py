@@ -215,6 +215,7 @@ NEAR_MISSES = {
     "sweep.groups": "sweep-node",
     "sweep.scale": "test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own",
     "sweep.not-tested": "sweep-healthy",
+    "sweep.misplaced": "sweep-preempted",
 }
 
 

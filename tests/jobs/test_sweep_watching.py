@@ -100,7 +100,9 @@ def sweep(kube, api, monkeypatch):
         api.answer = World(nodes, pods, logs, lost).answer
         limits = Limits(start_s=20.0, job_s=job_s)
         watcher = SweepWatcher(kube, job="t", namespace="default", run="r1", limits=limits)
-        return watcher.keep(), watcher.told()
+        outcome = watcher.keep()
+        watch.placed = watcher.placed
+        return outcome, watcher.told()
 
     return watch
 
@@ -218,6 +220,18 @@ def test_a_pod_of_somebody_else_does_not_lead(sweep, api):
     _, told = sweep(2, [stranger, pod(0), pod(1)], {"a-stranger": forged, "t-0-x": WHOLE})
     assert "sweep.round.1" in told.stages
     assert not [each for each in api.asked if "a-stranger" in each.path]
+
+
+def test_where_pods_were_is_the_api_servers_word(sweep):
+    """Also of one that has ended, and of one made again elsewhere; not of one that no node has taken, nor a stranger's."""
+    unbound = pod(3, phase="Pending")
+    del unbound["spec"]["nodeName"]
+    again = pod(1, name="t-1-y")
+    again["spec"]["nodeName"] = "n9"
+    stranger = pod(2, name="a-stranger", owner="another")
+    stranger["spec"]["nodeName"] = "n7"
+    sweep(4, [pod(0), pod(1, GONE, phase="Failed"), again, pod(2), stranger, unbound], {"t-0-x": WHOLE})
+    assert sweep.placed == {"n0": {0}, "n1": {1}, "n9": {1}, "n2": {2}}
 
 
 def test_a_sweep_that_reports_nothing_ends_by_its_deadline(sweep):

@@ -224,9 +224,9 @@ class Coordinator:
         start, restored, shown = time.monotonic(), len(history), None
         while not self.watch.stopped():
             fleet = self._fleet()
-            if fleet != shown:
+            if (fleet, self._ranks()) != shown:
                 self._print_fleet(fleet, restored)
-                shown = fleet
+                shown = fleet, self._ranks()
             left_s = self.sweep["budget_s"] - (time.monotonic() - start)
             each = planner.next_round(fleet, rules, history, left_s)
             if each is None and planner.next_round(fleet, rules, history, None) is not None:
@@ -260,11 +260,16 @@ class Coordinator:
             gone.update(dict.fromkeys(self._released, RELEASED))
         return self.planner.fleet(names, self.sweep["leaves"], gone)
 
+    def _ranks(self) -> Dict[str, int]:
+        with self.changed:
+            return {node: member.rank for node, member in self.members.items()}
+
     def _print_fleet(self, fleet: Fleet, restored: int) -> None:
         self._fleets += 1
         data = {
             "nodes": list(fleet.nodes),
             "gone": dict(fleet.gone),
+            "ranks": self._ranks(),
             "rails": {member.node: member.rails for member in self.members.values()},
             "restored": restored,
         }

@@ -8,10 +8,11 @@ from .kinds import Count, Record  # noqa: TC001 -- get_type_hints reads them
 
 
 class SweepFleet(TypedDict, total=False):
-    """Who is here: `gone` says why a node is not, `rails` names its network devices in NCCL's order."""
+    """Who is here, by which rank: `gone` says why a node is not, `rails` names its network devices in NCCL's order."""
 
     nodes: list[str]
     gone: dict[str, str]
+    ranks: dict[str, Count]
     rails: dict[str, list[str]]
     restored: Count
 
