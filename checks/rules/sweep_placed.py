@@ -29,5 +29,7 @@ def misplaced(
             found[node] = "results name it, and by the API server no pod of the sweep ran on it"
         elif ranks - there:
             said, known = (", ".join(map(str, sorted(each))) for each in (ranks - there, there))
-            found[node] = f"the pod with index {said} says that it runs on it; by the API server that with index {known} did"
+            found[node] = (
+                f"the pod with index {said} says that it runs on it; by the API server that with index {known} did"
+            )
     return found

@@ -61,6 +61,8 @@ class Swept:
     hardware: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by node: its GPUs and cards
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew
     paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
-    misplaced: Mapping[str, str] = field(default_factory=dict)  # nodes on which no pod of ours was that reported, and why
+    misplaced: Mapping[str, str] = field(
+        default_factory=dict
+    )  # nodes on which no pod of ours was that reported, and why
     earlier: Earlier | None = None
     only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one

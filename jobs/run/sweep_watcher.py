@@ -76,7 +76,9 @@ class SweepWatcher(Watcher):
     def _owns(self, pod: dict[str, Any]) -> bool:
         """Say whether a pod is the job's own: labels anybody can write."""
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
-        return bool(uid) and any(as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences")))
+        return bool(uid) and any(
+            as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
+        )
 
     def _heard(self, _rank: int, _stage: str) -> None:
         """The coordinator says itself how far it is."""
