@@ -13,23 +13,14 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Set, Tupl
 
 from . import fleettest
 from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
-from .planner import Planner
+from .planner import Planner, printed
 from .proof import code, nonce, same
 
 if TYPE_CHECKING:
     from .deadline import Watch
     from .lines import Writer
+    from .planner import Answers, Done, Fleet, Nodes, Round, Rules
     from .spec import Identity, Trial
-
-    Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
-    Nodes = Tuple[str, ...]
-    # Of sweep/model.py, which lies beside this folder in the pod.
-    Blame = Any
-    Done = Any
-    Fleet = Any
-    Result = Any
-    Round = Any
-    Rules = Any
 
 __all__ = ["Coordinator"]
 
@@ -288,7 +279,7 @@ class Coordinator:
         seconds = time.monotonic() - began
         self._round_s.append(seconds)
         history.append(self.planner.done(each, results, seconds))
-        rows = [_row(nodes, results[nodes], found[nodes]) for nodes in each.tests]
+        rows = [printed(nodes, results[nodes], found[nodes]) for nodes in each.tests]
         data = {"number": each.number, "stage": each.stage, "seconds": round(seconds, 1), "tests": rows}
         data["at"] = round(began - self._began, 1)
         self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
@@ -374,7 +365,7 @@ class Coordinator:
         self.writer.say("sweep: one job over the %d nodes that passed" % len(nodes))
         began = time.monotonic()
         answers = self._tests([nodes], "end", 2 * self.sweep["test_s"])[nodes]
-        row = _row(nodes, self.planner.result(nodes, answers), answers)
+        row = printed(nodes, self.planner.result(nodes, answers), answers)
         row["asked"] = len(nodes)
         self.writer.stage("sweep.job", time.monotonic() - began, row, "ok")
         return ""
@@ -390,32 +381,3 @@ class Coordinator:
         told["of_pairs"] = pairs + pairings * ((len(fleet.nodes) - len(fleet.gone)) // 2) + len(blame.suspects)
         told["left_s"] = int(more * sum(self._round_s) / len(self._round_s))
         return dict(told, at_fault=len(blame.findings))
-
-
-def _row(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
-    """Return a test as it is printed: the result, and what beside it explains it."""
-    row: Dict[str, Any] = {"nodes": list(nodes), "outcome": result.outcome}
-    if result.busbw is not None:
-        row["busbw"] = round(result.busbw, 3)
-    if result.rails:
-        row["rails"] = [value if value is None else round(value, 3) for value in result.rails]
-    if set(result.reported) != set(nodes):
-        row["reported"] = list(result.reported)
-    if result.at:
-        row["at"] = list(result.at)
-    lead = answers.get(nodes[0]) or {}
-    for key in ("rows", "copies", "hardware"):
-        if lead.get(key):
-            row[key] = lead[key]
-    told = {n: _text(answer.get("transport") or answer.get("why")) for n, answer in answers.items()}
-    told = {node: text for node, text in told.items() if text}
-    errors = {node: answer["errors"] for node, answer in answers.items() if isinstance(answer.get("errors"), dict)}
-    errors = {node: grown for node, grown in errors.items() if grown}
-    for key, each in (("why", told), ("errors", errors)):
-        if each:
-            row[key] = dict(list(each.items())[:4])
-    return row
-
-
-def _text(value: Any) -> str:
-    return "".join(char if char.isprintable() else " " for char in str(value or ""))[:MOST_TEXT]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     Round = Any
     Rules = Any
 
-__all__ = ["Planner"]
+__all__ = ["Planner", "printed"]
+
+MOST_TEXT = 200  # characters of what a node says of itself
 
 
 class Planner:
@@ -131,3 +133,32 @@ def _whole(value: Any) -> int:
 def _number(value: Any) -> Optional[float]:
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
     return float(value) if good else None
+
+
+def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
+    """Return a test as it is printed: the result, and what beside it explains it."""
+    row: Dict[str, Any] = {"nodes": list(nodes), "outcome": result.outcome}
+    if result.busbw is not None:
+        row["busbw"] = round(result.busbw, 3)
+    if result.rails:
+        row["rails"] = [value if value is None else round(value, 3) for value in result.rails]
+    if set(result.reported) != set(nodes):
+        row["reported"] = list(result.reported)
+    if result.at:
+        row["at"] = list(result.at)
+    lead = answers.get(nodes[0]) or {}
+    for key in ("rows", "copies", "hardware"):
+        if lead.get(key):
+            row[key] = lead[key]
+    told = {n: _text(answer.get("transport") or answer.get("why")) for n, answer in answers.items()}
+    told = {node: text for node, text in told.items() if text}
+    errors = {node: answer["errors"] for node, answer in answers.items() if isinstance(answer.get("errors"), dict)}
+    errors = {node: grown for node, grown in errors.items() if grown}
+    for key, each in (("why", told), ("errors", errors)):
+        if each:
+            row[key] = dict(list(each.items())[:4])
+    return row
+
+
+def _text(value: Any) -> str:
+    return "".join(char if char.isprintable() else " " for char in str(value or ""))[:MOST_TEXT]
