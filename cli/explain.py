@@ -62,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         profile = load_profile(options.profile) if options.profile else None
         expect = expectation(profile) if profile is not None else NOTHING
-        evidence, options.logs = nccl.collect_hang(options.logs)
+        found, options.logs = nccl.collect_hang(options.logs)
+        evidence = found[0]
         workload = _Workload(options, evidence)
         with interruptible():  # a timeout's SIGTERM ends a stream that has no end as Ctrl-C does
             partial = nccl.read(trials.others(_sources(options, workload)))
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         reported = trials.jobs(expect)
         if any(_of_cluster(name) for name in options.logs):
             logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
-        jobs = nccl.conclude_hang(evidence, logs + reported, partial, workload.tail)
+        jobs = nccl.conclude_hang(found, logs + reported, partial, workload.tail)
         compare(jobs, profile)
         withhold_go(jobs, profile)
         workload.tell_around(jobs)

@@ -225,7 +225,7 @@ def test_what_the_client_heard_of_real_nccl(case, code, diagnosis, late):
     evidence = Evidence()
     printed = (DATA / "nccl-2.28.9" / "live" / f"{case}.jsonl").read_bytes()
     _take("pod", Executed(out=bytearray(printed), code=0), evidence)
-    (job,) = conclude_hang(evidence, [])
+    (job,) = conclude_hang([evidence], [])
     assert (len(evidence.samples), evidence.not_seen) == (3, [])
     assert (exit_code([job]), job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
 

@@ -112,7 +112,7 @@ def test_the_ranks_that_stopped_are_named_and_nobody_else(tmp_path, seed):
     ranks, groups, stops, _ = case(seed)
     entries, stands = play(groups, ranks, stops)
     dumped(tmp_path, groups, entries, stands, range(ranks), as_json=bool(seed % 2))
-    made = decide(collect([str(tmp_path)])[0])
+    made = decide(collect([str(tmp_path)])[0][0])
     assert (made.kind, made.late) == ("late", set(stops) - set(stands))
     assert made.waiting == set(stands)
 
@@ -129,7 +129,7 @@ def test_a_rank_whose_dump_is_missing_or_cut_is_neither_guilty_nor_cleared(tmp_p
             path.unlink()
         else:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    made = decide(collect([str(tmp_path)])[0])
+    made = decide(collect([str(tmp_path)])[0][0])
     assert made.unknown == gone
     assert made.late <= set(stops) - set(stands) - gone
     assert not made.waiting & gone
@@ -151,13 +151,13 @@ def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
     dumped(tmp_path, groups, entries, stands, range(ranks))
     odd = next(rank for rank in range(ranks) if rank not in stops)
     (tmp_path / f"nccl_trace_rank_{odd}").write_bytes(pickle.dumps(shape, protocol=2))
-    made = decide(collect([str(tmp_path)])[0])
+    made = decide(collect([str(tmp_path)])[0][0])
     assert odd not in made.late | made.waiting or odd in stands
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "nccl_trace_rank_0").write_bytes(pickle.dumps(shape, protocol=2))
     try:
-        made = decide(collect([str(alone)])[0])
+        made = decide(collect([str(alone)])[0][0])
     except NcclLogError:
         return
     assert not made.late

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
 from ..sources import MAX_FILES, logs_below
 from . import flight_recorder, inspector, ras, watchdog
+from .apart import Job, absorb, apart, folder_of, same_job
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
 
@@ -21,35 +22,77 @@ MAX_NOTES = 50
 MAX_TAIL = 512 << 10
 
 
-def collect(paths: list[str]) -> tuple[Evidence, list[str]]:
-    """Return what was found, and the paths that remain to be read as logs.
+@dataclass(slots=True)
+class _Place:
+    """What is read of one folder, or of the files that were named, by directory, kind of name, and ranks of the job."""
 
-    A folder is one job; its other files remain as logs. Raises NcclLogError where files look like evidence of a hang
-    and none can be read.
+    members: flight_recorder.Members
+    parts: dict[tuple[str, str, tuple[int, ...]], Job] = field(default_factory=dict)
+
+    def part(self, path: str, kind: str = "", world: tuple[int, ...] = ()) -> Evidence:
+        """Return the evidence that a file belongs to."""
+        folder = folder_of(path)
+        return self.parts.setdefault((folder, kind, world), Job(folders={folder}, world=world)).evidence
+
+    def reports(self) -> int:
+        """Return how many of torch's reports were found."""
+        kept = [part.evidence for part in self.parts.values()]
+        return sum(len(each.timeouts) + len(each.lagging) + len(each.broken) for each in kept)
+
+
+def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
+    """Return what was found, a job each, and the paths that remain to be read as logs.
+
+    A folder is one job, where nothing in it tells several; files that are named beside it belong to it, and to none
+    where there are several folders. The first is what the cluster's logs are added to. Raises NcclLogError where files
+    look like evidence of a hang and none can be read.
     """
-    evidence = Evidence()
-    members: dict[str, tuple[int, ...]] = {}
     rest: list[str] = []
+    members: flight_recorder.Members = {}
+    folders = [path for path in paths if os.path.isdir(path)]
+    named = _Place(members)
+    places = {path: named if len(folders) == 1 else _Place(members) for path in folders}
+    logs: dict[int, set[str]] = {}
     for path in paths:
-        if path == "-" or not os.path.exists(path):
+        if path in places:
+            beside = _folder(places[path], path)
+            rest += beside
+            logs.setdefault(id(places[path]), set()).update(printable(name, 200) for name in beside)
+        elif path == "-" or not os.path.exists(path) or not os.path.isfile(path) or not _take(named, path):
             rest.append(path)
-        elif os.path.isdir(path):
-            rest += _folder(evidence, path, members)
-        elif not os.path.isfile(path) or not _take(evidence, path, members):
-            rest.append(path)
-    if evidence.notes and not _any(evidence) and not rest:
-        raise NcclLogError("; ".join(evidence.notes[:3]))
-    return evidence, rest
+            logs.setdefault(id(named), set()).add(printable(path, 200))
+    jobs: list[Job] = []
+    for place in [named, *(place for place in places.values() if place is not named)]:
+        found = apart(place.parts.values())
+        for job in found:
+            near = {name for name in logs.get(id(place), ()) if len(found) == 1 or folder_of(name) in job.folders}
+            job.evidence.logs |= near
+            same = [each for each in jobs if same_job(each, job, surely=True)]
+            absorb(same[0], job) if same else jobs.append(job)
+    notes = [note for job in jobs for note in job.evidence.notes]
+    if notes and not any(_any(job.evidence) for job in jobs) and not rest:
+        raise NcclLogError("; ".join(notes[:3]))
+    return _spoken_first([job.evidence for job in jobs]), rest
 
 
-def _folder(evidence: Evidence, path: str, members: dict[str, tuple[int, ...]]) -> list[str]:
+def _spoken_first(found: list[Evidence]) -> list[Evidence]:
+    """Return the jobs, those of which only logs tell as one: each log's words belong to that log's job."""
+    whole = [each for each in found if structured(each)]
+    words = Job()
+    for each in found:
+        if not structured(each):
+            absorb(words, Job(each))
+    return [*whole, words.evidence] if not whole or words.evidence != Evidence() else whole
+
+
+def _folder(place: _Place, path: str) -> list[str]:
     """Read a folder; return what remains as logs: those of NCCL, and without dumps those with torch's reports, too."""
     taken, reporting = set(), []
     for name in _files(path):
-        before = len(evidence.timeouts) + len(evidence.lagging) + len(evidence.broken)
-        if _take(evidence, name, members):
+        before = place.reports()
+        if _take(place, name):
             taken.add(name)
-        elif len(evidence.timeouts) + len(evidence.lagging) + len(evidence.broken) > before:
+        elif place.reports() > before:
             reporting.append(name)
     if taken:
         return logs_below(path, taken)
@@ -92,7 +135,7 @@ def _natural(name: str) -> tuple[int, str]:
     return flight_recorder.rank_of(name) or 0, name
 
 
-def _take(evidence: Evidence, path: str, members: dict[str, tuple[int, ...]]) -> bool:
+def _take(place: _Place, path: str) -> bool:
     """Read a file where it is evidence of a hang; say whether it is nothing but that (a log remains a log)."""
     shown = printable(path, 200)
     try:
@@ -103,13 +146,17 @@ def _take(evidence: Evidence, path: str, members: dict[str, tuple[int, ...]]) ->
             if flight_recorder.is_dump(head if size <= HEAD else head + _tail(file.fileno(), size)):
                 if size > MAX_BYTES:
                     raise PickleRefusedError(f"larger than the {MAX_BYTES >> 20} MiB that are read of one dump")  # noqa: TRY301
-                flight_recorder.read(evidence, path, head + file.read(MAX_BYTES), members, status.st_mtime)
+                rank, content = flight_recorder.parse(path, head + file.read(MAX_BYTES))
+                world = flight_recorder.world_of(content, place.members)
+                evidence = place.part(path, f"dump {flight_recorder.stem_of(path)}", world)
+                flight_recorder.add(evidence, rank, content, place.members, status.st_mtime)
                 evidence.files.append(shown)
                 return True
-            return _take_text(evidence, path, shown, head.decode("utf-8", "replace"), size)
+            return _take_text(place.part(path), path, shown, head.decode("utf-8", "replace"), size)
     except PickleRefusedError as error:
-        if len(evidence.notes) < MAX_NOTES:
-            evidence.notes.append(f"{shown}: {error}")
+        notes = place.part(path).notes
+        if len(notes) < MAX_NOTES:
+            notes.append(f"{shown}: {error}")
         return True
     except OSError:
         return False

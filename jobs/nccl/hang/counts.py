@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .model import Decision, Evidence
 
-__all__ = ["advanced", "from_counts"]
+__all__ = ["advanced", "from_counts", "still"]
 
 
 _Key = tuple[str, str]  # communicator and operation
@@ -33,14 +33,19 @@ def advanced(evidence: Evidence) -> bool:
     return any(one != next_ for each in kept for one, next_ in itertools.pairwise(each))
 
 
+def still(evidence: Evidence) -> bool:
+    """Say whether several samples of RAS show the same counts."""
+    series, _ = _series(evidence)
+    samples = len(evidence.samples)
+    return samples > 1 and bool(series) and not advanced(evidence) and all(len(v) == samples for v in series.values())
+
+
 def from_counts(made: Decision, evidence: Evidence) -> bool:
     """RAS counts launched operations: one sample shows a difference, only several show that it lasts."""
     series, wholes = _series(evidence)
     worlds = [sample.world for sample in evidence.samples]
-    moved = advanced(evidence)
-    several = len(evidence.samples) > 1
-    frozen = several and bool(series) and not moved and all(len(v) == len(evidence.samples) for v in series.values())
-    if moved and not evidence.timeouts:
+    frozen = still(evidence)
+    if advanced(evidence) and not evidence.timeouts:
         made.kind, made.because = "alive", [(evidence.samples[-1].file, 0, "RAS: the counts of operations advance")]
         _pace(made, evidence)
         return True

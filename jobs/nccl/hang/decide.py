@@ -6,9 +6,10 @@ import dataclasses
 from collections import Counter, defaultdict
 from statistics import median
 
-from .counts import advanced, from_counts
+from .counts import advanced, from_counts, still
 from .flight_recorder import gloo
 from .model import Decision, Evidence, Lagging, Process
+from .moments import of_another_run, waited, went_on
 from .waits import Waits, analyse
 from .watchdog import in_world
 
@@ -21,7 +22,15 @@ def decide(evidence: Evidence) -> Decision:
     evidence.lagging = in_world(evidence, evidence.lagging)
     if evidence.ranks:
         evidence.world |= set(evidence.broken)
+    old = of_another_run(evidence)
+    for rank in old:
+        del evidence.ranks[rank]
     made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if evidence.ranks else set())
+    if old:
+        made.contradictions.append(
+            f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: what they have behind them the others queued"
+            " later than its time-out allows. They are not counted"
+        )
     _places(made, evidence)
     recorded = _from_recorder(made, evidence)
     _from_ras_dead(made, evidence)
@@ -79,9 +88,8 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         sizes = Counter(found.heads[rank].sizes for rank in found.inside if rank in found.heads)
         if len(sizes) > 1:
             made.uneven = " and ".join(f"{size} ({count})" for size, count in sizes.most_common(3))
-    made.passing = None if found.mismatch or evidence.timeouts or evidence.broken else _passing(found, evidence)
-    if made.passing is not None:
-        made.kind, made.proven, made.late = "undecided", False, set()
+    if not found.mismatch and not evidence.timeouts and not evidence.broken:
+        _doubt(made, found, evidence)
     for rank in sorted(made.late)[:4]:
         head = found.heads.get(rank)
         where = (
@@ -93,11 +101,25 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     return bool(found.heads)
 
 
-def _passing(found: Waits, evidence: Evidence) -> float | None:
-    """Return the seconds of the longest wait where all were short when the dumps were written: the job may run."""
-    waited = [evidence.ranks[rank].waited for rank in found.heads]
-    known = [time for time in waited if time is not None]
-    return max(known) if known and len(known) == len(waited) and max(known) < PASSING else None
+def _doubt(made: Decision, found: Waits, evidence: Evidence) -> None:
+    """Take back what dumps of a job that runs show, too: written apart, or while waits were as short as they may be.
+
+    Nothing else than a time-out, or a second look, tells a wait that is shorter than its time-out from one that ends.
+    """
+    made.moved = evidence.moved or (went_on(evidence) if evidence.standing is None else "")
+    if made.moved or (evidence.ranks and advanced(evidence)):
+        made.kind, made.proven, made.late, made.waiting = "undecided", False, set(), set()
+        return
+    waits = {rank: waited(evidence.ranks[rank], head) for rank, head in found.heads.items()}
+    known = [(time, found.heads[rank].timeout_ms / 1000) for rank, time in waits.items() if time is not None]
+    if not known or len(known) < len(waits) or evidence.standing is not None or evidence.lagging or still(evidence):
+        return
+    longest = max(time for time, _ in known)
+    if longest >= PASSING and any(time >= limit for time, limit in known):
+        return
+    made.passing, made.kind, made.proven = longest, "undecided", False
+    if longest < PASSING:
+        made.late = set()
 
 
 def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
@@ -314,9 +336,9 @@ def _contradictions(made: Decision, evidence: Evidence) -> None:
             f"NCCL RAS says OK while {source} says that the job hangs: {source} is right. RAS compares how many "
             "operations were launched, and those are equal where all ranks stand inside one (NVIDIA/nccl#1730)"
         )
-    if evidence.ranks and made.proven and made.kind != "dead" and advanced(evidence):
+    if evidence.ranks and made.kind in ("alive", "slow"):
         made.contradictions.append(
-            "the counts of NCCL RAS advance between its samples while the dumps show a hang: RAS is right about the"
+            "the counts of NCCL RAS advance between its samples whatever the dumps show: RAS is right about the"
             " time of its samples, the dumps about the time when they were written"
         )
     if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:

@@ -9,11 +9,11 @@ from ..diagnosis.faults import found_fault
 from ..diagnosis.ranking import rank
 from ..document import conclude as conclude_logs
 from ..job_document import MOST_CAUSES
+from .apart import said_in, without
 from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
 from .join import join, processes, told, waits_in_creation
-from .model import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,33 +22,50 @@ if TYPE_CHECKING:
     from ..job_document import EvidenceLine
     from .join import Process as Spoken
     from .join import Tail
-    from .model import Decision
+    from .model import Decision, Evidence
 
 Document = Any  # a job document and the keys of a hang
 
 
 def conclude(
-    evidence: Evidence, jobs: list[Document], partial: Partial | None = None, read_tail: Tail | None = None
+    found: list[Evidence], jobs: list[Document], partial: Partial | None = None, read_tail: Tail | None = None
 ) -> list[Document]:
-    """Return the jobs with what the evidence says of their hang; the evidence is of one job.
+    """Return the jobs with what the evidence says of their hang; each evidence is of one job.
 
     A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``. ``partial``: what was
     read of the logs, and ``read_tail`` the last lines of one, to join a rank with its process and its last words.
     """
+    several = len(found) > 1
+    told: list[Document] = []
+    for evidence in found:
+        own = [job for job in jobs if not several or set(job["files"]) & evidence.logs]
+        jobs = [job for job in jobs if job not in own]
+        told += _conclude(evidence, own, partial, read_tail)
+    return told + jobs
+
+
+def _conclude(
+    evidence: Evidence, jobs: list[Document], partial: Partial | None, read_tail: Tail | None
+) -> list[Document]:
     for job in jobs:
         if evidence.not_seen:
             job["not_seen"] = evidence.not_seen
     if not structured(evidence) and not evidence.lagging:
         return jobs
-    logged = processes(partial, one_job=bool(evidence.pods)) if partial is not None else {}
+    files = {name for job in jobs for name in job["files"]}
+    logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
     if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
         return _by_words(evidence, jobs, logged, read_tail)
-    made = decide(evidence)
-    waits_in_creation(made, logged)
     if len(jobs) > 1:
         silent = [job for job in jobs if _is_silent(job)]
         evidence.files += [name for job in silent for name in job["files"]]
         jobs = [job for job in jobs if job not in silent]
+    if len(jobs) > 1:  # of these, nothing tells which one the evidence is of: each is told by its own words
+        theirs = {name for job in jobs for name in job["files"]}
+        jobs = _by_words(said_in(evidence, theirs), jobs, logged, read_tail)
+        evidence = without(evidence, theirs)
+    made = decide(evidence)
+    waits_in_creation(made, logged)
     if len(jobs) == 1:
         _write(jobs[0], made, evidence, join(made, evidence, jobs[0], logged, read_tail))
         return jobs
@@ -69,7 +86,7 @@ def _by_words(
     hanging = [job for job in jobs if job["diagnosis"] == "hang"]
     others = [job for job in jobs if job["diagnosis"] == "no-evidence"]
     for job in hanging or others[:1]:
-        own = evidence if len(hanging) < 2 else _said_in(evidence, set(job["files"]))
+        own = evidence if len(hanging) < 2 else said_in(evidence, set(job["files"]))
         made = decide(own)
         waits_in_creation(made, logged)
         if made.proven:
@@ -77,17 +94,6 @@ def _by_words(
             if len(hanging) < 2:
                 jobs = [each for each in jobs if each is job or not _is_silent(each)]
     return jobs
-
-
-def _said_in(evidence: Evidence, files: set[str]) -> Evidence:
-    """Return what some files' words say alone."""
-    own = Evidence(pods=evidence.pods, not_seen=evidence.not_seen)
-    own.timeouts = [item for item in evidence.timeouts if item.file in files]
-    own.lagging = [item for item in evidence.lagging if item.file in files]
-    own.called = [item for item in evidence.called if item.file in files]
-    own.broken = {rank: item for rank, item in evidence.broken.items() if item.file in files}
-    own.failed = {item.reporter[0] for item in own.lagging + own.called} - {-1}
-    return own
 
 
 def _empty() -> Document:
@@ -185,7 +191,7 @@ def _where(made: Decision) -> str:
     return f"{made.operation}{number}" + (f" of {made.group}" if made.group else "")
 
 
-def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return per form
+def _sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     """Return the first sentence, without its full stop, and what follows from it."""
     late, where = made.late, _where(made)
     many = len(late) > 1
@@ -234,13 +240,25 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return pe
         return _slow(made)
     if made.kind == "alive":
         return "The job is alive: the counts of its operations advance between the samples. That proves no health"
+    return _undecided(made)
+
+
+def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
+    """Return the first sentence where nothing is proven: what one look shows, and what another one would tell."""
+    late, where = made.late, _where(made)
+    if made.moved:
+        return (
+            f"The job went on while these dumps were written, one after the other: {made.moved}. One look at each rank"
+            " proves no hang: take a second dump of all ranks"
+        )
+    if made.passing is not None:
+        behind = f", and {_placed(made, late)} had not come to {where}" if late else ""
+        return (
+            f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too early"
+            " to tell a hang, one look only. Take a second dump of all ranks some minutes later, and give both"
+        )
     if late:
         return f"{_first(_placed(made, late))} launched less than the others, but one sample does not prove a hang"
-    if made.passing is not None:
-        return (
-            f"These dumps show waits of {made.passing:.1f} s at most, as a job that runs has them: too early to tell a"
-            " hang. Take them again some minutes later"
-        )
     if made.waiting and any("RAS:" in text for _, _, text in made.because):
         return (
             f"{_first(_ranks(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_PENDING = 4096
 MAX_NAME = 120
 MAX_RANK = 1_000_000
+MARKS = 32
+Members = dict[str, tuple[int, ...]]
+"""Lists of ranks by their text: each dump of a job repeats them."""
 _RANK = re.compile(r"(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(->|<-)(\d{1,7})")
 _MEMBERS = re.compile(r"\d{1,7}")
@@ -31,6 +34,13 @@ def rank_of(path: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def stem_of(path: str) -> str:
+    """Return a dump's file name without its rank."""
+    name = path.replace("\\", "/").rpartition("/")[2]
+    found = _RANK.search(name)
+    return name[: found.start()] if found else name
+
+
 def is_dump(head: bytes) -> bool:
     """Say whether a file begins as a pickle or as the JSON of a dump."""
     if head[:1] == b"\x80":
@@ -38,13 +48,8 @@ def is_dump(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and b'"pg_config"' in head[:8192] + head[-8192:]
 
 
-def read(
-    evidence: Evidence, path: str, data: bytes, members: dict[str, tuple[int, ...]], written: float | None = None
-) -> None:
-    """Add a dump, ``written`` in seconds since 1970. Raises PickleRefusedError with the reason.
-
-    ``members`` remembers lists of ranks over the files of a job.
-    """
+def parse(path: str, data: bytes) -> tuple[int, dict[str, Any]]:
+    """Return a dump's rank and content. Raises PickleRefusedError with the reason."""
     rank = rank_of(path)
     if rank is None:
         raise PickleRefusedError("a dump's file name ends in its rank (dump_3), and this one does not")
@@ -57,6 +62,23 @@ def read(
             raise PickleRefusedError("cut or damaged JSON") from None
     if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
         raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
+    return rank, content
+
+
+def world_of(content: dict[str, Any], cache: Members) -> tuple[int, ...]:
+    """Return the ranks of the job as a dump lists them; nothing where it does not."""
+    config = content.get("pg_config")
+    for entry in config.values() if isinstance(config, dict) else ():
+        if isinstance(entry, dict) and entry.get("desc") == "default_pg":
+            return _listed(entry, cache)
+    return ()
+
+
+def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members, written: float | None = None) -> None:
+    """Add a dump, ``written`` in seconds since 1970. Raises PickleRefusedError where there is one of that rank.
+
+    ``members`` remembers lists of ranks over the files of a job.
+    """
     if rank in evidence.ranks:
         raise PickleRefusedError(f"a second dump of rank {rank}; the first one counts")
     found, world = _configuration(evidence, content.get("pg_config"), members)
@@ -65,9 +87,16 @@ def read(
     evidence.ranks[rank] = _rank(rank, content, found, evidence, written)
 
 
-def _configuration(
-    evidence: Evidence, config: Any, cache: dict[str, tuple[int, ...]]
-) -> tuple[dict[str, str], set[int]]:
+def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:
+    text = entry.get("ranks")
+    text = text if isinstance(text, str) else json.dumps(text) if isinstance(text, list) else ""
+    members = cache.get(text)
+    if members is None:
+        members = cache.setdefault(text, tuple(int(item) for item in _MEMBERS.findall(text)))
+    return members
+
+
+def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dict[str, str], set[int]]:
     """Return the rank's groups, name to key; add them to the evidence.
 
     A group's name is a counter of each process, and another group's name on another rank: the members tell them apart.
@@ -77,11 +106,7 @@ def _configuration(
     for name, entry in config.items() if isinstance(config, dict) else ():
         if not isinstance(entry, dict):
             continue
-        text = entry.get("ranks")
-        text = text if isinstance(text, str) else json.dumps(text) if isinstance(text, list) else ""
-        members = cache.get(text)
-        if members is None:
-            members = cache.setdefault(text, tuple(int(item) for item in _MEMBERS.findall(text)))
+        members = _listed(entry, cache)
         if not name:  # gloo's one entry, of the group that was made last
             world.update(members)
             continue
@@ -97,11 +122,14 @@ def _configuration(
 
 
 def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: Evidence, written: float | None) -> Rank:
-    made = Rank(rank)
+    made = Rank(rank, written=written)
     numbers: dict[int, str] = {}
     entries = [entry for entry in content.get("entries") or [] if isinstance(entry, dict)]
     made.recorded = len(entries)
     entries.sort(key=lambda item: _number(item.get("record_id")))
+    made.marks = frozenset(_number(entry.get("time_created_ns")) for entry in entries[-MARKS:]) - {-1}
+    queued = [time for entry in entries if (time := _number(entry.get("time_created_ns"))) > 0]
+    made.span = (min(queued), max(queued)) if queued else None
     launched = _launched_together(entries)
     standing: dict[Batch, int] = {}
     for entry in entries:
@@ -124,9 +152,6 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
                 made.completed[operation.group] = operation.sequence
                 made.finished[operation.group] = operation
             continue
-        queued = _number(entry.get("time_created_ns"))
-        if written is not None and made.waited is None and 0 < queued <= written * 1e9:
-            made.waited = written - queued / 1e9
         if len(made.pending) < MAX_PENDING:
             if operation.p2p and batch in launched:
                 standing[batch] = len(made.pending)
@@ -208,7 +233,8 @@ def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence)
     if sequence < 0 and not p2p:
         return None  # what has no number stands nowhere
     sizes = f"{entry.get('input_sizes')} {entry.get('input_dtypes') or ''}".rstrip()
-    return Operation(group, sequence, text, sizes[:200], p2p, peers)
+    when, limit = max(0, _number(entry.get("time_created_ns"))), max(0, _number(entry.get("timeout_ms")))
+    return Operation(group, sequence, text, sizes[:200], p2p, peers, created=when, timeout_ms=limit)
 
 
 def _number(value: Any) -> int:

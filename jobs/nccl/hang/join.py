@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,13 @@ class Process:
     """The size of a communicator whose creation it began and did not end, the world's apart."""
 
 
-def processes(partial: Partial, *, one_job: bool = False) -> dict[int, Process]:
-    """Return the processes of the world's ranks of the one job of a log; nothing where there are several."""
-    jobs = [job for job in group(partial, one_job) if job.procs]
+def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = False) -> dict[int, Process]:
+    """Return the processes of the world's ranks of the one job in some files; nothing where there are several."""
+    jobs = [
+        job
+        for job in group(partial, one_job)
+        if job.procs and any(source.name in files for source in job.sources.values())
+    ]
     if len(jobs) != 1:
         return {}
     (job,) = jobs

@@ -36,7 +36,7 @@ def take_dump(evidence: Evidence, source: str, data: bytes) -> None:
     try:
         if not flight_recorder.is_dump(data):
             raise PickleRefusedError("no Flight Recorder dump")  # noqa: TRY301
-        flight_recorder.read(evidence, source, data, {})
+        flight_recorder.add(evidence, *flight_recorder.parse(source, data), {})
         evidence.files.append(source)
     except PickleRefusedError as error:
         _note(evidence, f"{source}: {error}")

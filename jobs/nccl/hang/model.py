@@ -18,6 +18,10 @@ class Operation:
     """The world ranks at the other ends of sends and receives that were launched together, where they are known."""
     started: bool = False
     """The GPU has come to it; told only where the recorder times operations (TORCH_NCCL_DESYNC_DEBUG and the like)."""
+    created: int = 0
+    """When it was queued, nanoseconds since 1970; 0 where unknown."""
+    timeout_ms: int = 0
+    """After how long the watchdog ends it; 0 where unknown."""
 
 
 @dataclass(slots=True)
@@ -37,8 +41,12 @@ class Rank:
     """Group to the collective that is complete there and has the highest number."""
     last: Operation | None = None
     """What it queued last."""
-    waited: float | None = None
-    """Seconds from its first pending operation to when the dump was written, by the file's time; None where unknown."""
+    written: float | None = None
+    """When the dump was written, by the file's time, in seconds since 1970; None where unknown."""
+    marks: frozenset[int] = frozenset()
+    """When its latest operations were queued: two dumps of one process share some."""
+    span: tuple[int, int] | None = None
+    """When the first and the last operation that it recorded were queued, nanoseconds since 1970."""
     recorded: int = 0
 
 
@@ -79,6 +87,8 @@ class Sample:
     others: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
     """(communicator, operation) to (number of ranks, count) of ranks that are not named."""
     processes: list[Process] = field(default_factory=list)
+    comms: set[str] = field(default_factory=set)
+    """The hashes of all its communicators; text names only those in trouble, and leaves it empty."""
     parts: set[str] = field(default_factory=set)
     """Smaller communicators whose counts are by world rank, since host and process tell who is who."""
 
@@ -167,6 +177,12 @@ class Evidence:
     called: list[Lagging] = field(default_factory=list)
     """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
+    logs: set[str] = field(default_factory=set)
+    """Logs that lie beside it, by the names under which they are read."""
+    standing: float | None = None
+    """Seconds between two dumps of each rank that show it at the same operation."""
+    moved: str = ""
+    """What a rank did between two dumps of it."""
     failed: set[int] = field(default_factory=set)
     """World ranks whose watchdog saw an operation fail or time out."""
     performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
@@ -196,6 +212,8 @@ class Decision:
     sequence: int | None = None
     passing: float | None = None
     """Seconds that the longest pending operation had waited when the dumps were written, where that is no hang yet."""
+    moved: str = ""
+    """How the dumps show that the job went on while they were written."""
     called: str = ""
     """What ranks called in the same place, where that differs."""
     because: list[tuple[str, int, str]] = field(default_factory=list)

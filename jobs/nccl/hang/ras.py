@@ -105,6 +105,7 @@ def _json_sample(file: str, content: Any) -> Sample:
     world: dict[tuple[str, int, str], int] = {}
     for comm in sorted((c for c in comms if isinstance(c, dict)), key=lambda c: -_int(c.get("size"))):
         name = str(comm.get("hash"))[:40]
+        made.comms.add(name)
         if made.world is None:
             made.world, made.size = name, _int(comm.get("size"))
         everybody = _dicts(comm.get("ranks")) + _dicts(comm.get("missing_ranks"))

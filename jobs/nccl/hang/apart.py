@@ -1,0 +1,189 @@
+"""Tell the jobs apart whose evidence lies in one place: what one job's ranks did says nothing of another's.
+
+A part is what lies in one directory under one kind of name. Parts are joined where nothing tells them apart.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from .model import Evidence
+from .moments import same_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .model import Rank, Sample
+
+SECOND_LOOK = 2.0
+"""Seconds between two dumps of a rank that are two looks, and not one file twice."""
+
+
+@dataclass(slots=True)
+class Job:
+    """What is of one job: its evidence, the directories that it lies in, and the ranks that its dumps list as all."""
+
+    evidence: Evidence = field(default_factory=Evidence)
+    folders: set[str] = field(default_factory=set)
+    world: tuple[int, ...] = ()
+
+
+def apart(parts: Iterable[Job]) -> list[Job]:
+    """Return a job for each job that the parts of one place are of."""
+    parts = list(parts)
+    jobs: list[Job] = []
+    for part in parts:
+        if part.evidence.ranks:
+            _add(jobs, part)
+    beside = Job()
+    for part in parts:
+        if not part.evidence.ranks:
+            near = [job for job in jobs if part.folders & job.folders] if len(jobs) > 1 else jobs
+            absorb(near[0] if len(near) == 1 else beside, part)
+    if beside.evidence != Evidence():
+        jobs.append(beside)
+    return [own for job in jobs for own in _foreign(job)]
+
+
+def absorb(job: Job, part: Job) -> None:
+    """Add a part to a job."""
+    one, other = job.evidence, part.evidence
+    for name in ("files", "samples", "timeouts", "lagging", "called", "notes", "pods", "not_seen"):
+        getattr(one, name).extend(getattr(other, name))
+    for name in ("ranks", "groups", "performed", "times"):
+        getattr(one, name).update(getattr(other, name))
+    one.broken = {**other.broken, **one.broken}
+    for name in ("world", "failed", "logs"):
+        getattr(one, name).update(getattr(other, name))
+    job.folders |= part.folders
+    job.world = job.world or part.world
+
+
+def said_in(evidence: Evidence, files: set[str]) -> Evidence:
+    """Return what some files' words say alone."""
+    own = Evidence(pods=evidence.pods, not_seen=evidence.not_seen)
+    own.timeouts = [item for item in evidence.timeouts if item.file in files]
+    own.lagging = [item for item in evidence.lagging if item.file in files]
+    own.called = [item for item in evidence.called if item.file in files]
+    own.broken = {rank: item for rank, item in evidence.broken.items() if item.file in files}
+    own.failed = {item.reporter[0] for item in own.lagging + own.called} - {-1}
+    return own
+
+
+def without(evidence: Evidence, files: set[str]) -> Evidence:
+    """Return all but what some files' words say."""
+    spoken = {file for _, file in _speakers(evidence)} | {item.file for item in evidence.lagging + evidence.called}
+    rest = said_in(evidence, spoken - files)
+    return replace(
+        evidence, timeouts=rest.timeouts, lagging=rest.lagging, called=rest.called, broken=rest.broken,
+        failed=rest.failed if files & spoken else evidence.failed,
+    )  # fmt: skip
+
+
+def _speakers(evidence: Evidence) -> set[tuple[int, str]]:
+    """Return the ranks that report a time-out or an error, each with its file."""
+    timeouts = {(item.rank, item.file) for item in evidence.timeouts}
+    return timeouts | {(item.rank, item.file) for item in evidence.broken.values()}
+
+
+def same_job(one: Job, other: Job, *, surely: bool = False) -> bool:
+    """Say whether dumps may be of one job's ranks, or ``surely`` are: each rank once, and all ranks the same ones."""
+    if one.evidence.ranks.keys() & other.evidence.ranks.keys():
+        return False
+    if one.world and other.world:
+        return one.world == other.world and (not surely or _meet(one, other))
+    return not surely
+
+
+def _meet(one: Job, other: Job) -> bool:
+    spans = [[made.span for made in job.evidence.ranks.values() if made.span] for job in (one, other)]
+    if not all(spans):
+        return False
+    (a, b), (c, d) = ((min(first for first, _ in each), max(last for _, last in each)) for each in spans)
+    return a <= d and c <= b
+
+
+def _add(jobs: list[Job], part: Job) -> None:
+    for job in jobs:
+        if same_job(job, part):
+            absorb(job, part)
+            return
+        if _again(job, part):
+            _look_again(job, part)
+            return
+    jobs.append(part)
+
+
+def _again(job: Job, part: Job) -> bool:
+    """Say whether these are other dumps of the same processes."""
+    both = job.evidence.ranks.keys() & part.evidence.ranks.keys()
+    return any(same_process(job.evidence.ranks[rank], part.evidence.ranks[rank]) for rank in both)
+
+
+def _look_again(job: Job, part: Job) -> None:
+    """Keep the later one of two looks at a job, and what happened between them."""
+    first, second = job.evidence.ranks, part.evidence.ranks
+    both = sorted(first.keys() & second.keys())
+    if sum(_last(second[rank].span) - _last(first[rank].span) for rank in both) < 0 or _when(first) > _when(second):
+        first, second = second, first
+    for rank in both:
+        before, after = first[rank].pending[:1], second[rank].pending[:1]
+        if (before and before != after) or _last(first[rank].span) != _last(second[rank].span):
+            stood = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
+            job.evidence.moved = job.evidence.moved or f"rank {rank} stood at {stood} in the first dump and went on"
+    lasted = _when(second) - _when(first)
+    if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(second):
+        job.evidence.standing = lasted
+    part.evidence.ranks = {}
+    absorb(job, part)
+    job.evidence.ranks = {**first, **second}
+
+
+def _last(span: tuple[int, int] | None) -> int:
+    return span[1] if span else 0
+
+
+def _when(ranks: dict[int, Rank]) -> float:
+    """Return when the last of these dumps was written, by the files' times."""
+    return max((made.written or 0.0 for made in ranks.values()), default=0.0)
+
+
+def _foreign(job: Job) -> list[Job]:
+    """Return the job, and as jobs of their own what speaks of another number of ranks, or of other communicators."""
+    evidence, made = job.evidence, [job]
+    groups: list[list[Sample]] = []
+    for sample in evidence.samples:
+        group = next((group for group in groups if _one_job(group[0], sample)), None)
+        groups.append([sample]) if group is None else group.append(sample)
+    if len(groups) > 1:
+        fit = [group for group in groups if group[0].size == len(job.world)]
+        kept = fit[0] if len(fit) == 1 else []
+        evidence.samples = kept
+        made += [
+            Job(Evidence(samples=group, files=sorted({sample.file for sample in group})))
+            for group in groups
+            if group is not kept
+        ]
+        told = {sample.file for each in made[1:] for sample in each.evidence.samples}
+        evidence.files = [name for name in evidence.files if name not in told]
+    if job.world:
+        size = max(job.world) + 1
+        others = {file for rank, file in _speakers(evidence) if rank >= size}
+        if others:
+            own = said_in(evidence, others)
+            job.evidence = without(evidence, others)
+            made.append(Job(own))
+    return [each for each in made if each.evidence != Evidence()]
+
+
+def _one_job(one: Sample, other: Sample) -> bool:
+    if one.comms and other.comms:
+        return bool(one.comms & other.comms)
+    return one.size == other.size or not one.size or not other.size
+
+
+def folder_of(path: str) -> str:
+    """Return the directory of a file."""
+    return os.path.dirname(os.path.abspath(path))

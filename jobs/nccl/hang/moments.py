@@ -1,0 +1,89 @@
+"""Whether dumps are of one run, and of one moment of it: what one rank has behind it, the others must have entered.
+
+A dump says when its operations were queued, never when it was written; a copied file has the time of the copy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Evidence, Operation, Rank
+
+_NEED_ALL = frozenset(
+    (
+        "all_reduce", "all_reduce_barrier", "barrier", "all_gather", "_all_gather_base", "all_gather_into_tensor",
+        "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor",
+    )
+)  # fmt: skip
+"""Collectives that end on no rank before all have entered; an all_to_all without data for a peer does, and roots do."""
+_NS = 1_000_000_000
+_TIMEOUT_MS = 600_000  # init_process_group's for NCCL, where a dump does not say it
+
+
+def _whole(operation: Operation) -> bool:
+    return operation.name.rpartition(":")[2] in _NEED_ALL
+
+
+def of_another_run(evidence: Evidence) -> set[int]:
+    """Return the ranks whose dump is of an earlier run of the job.
+
+    A collective that two ranks have behind them was queued by both within its time-out, or the watchdog had ended it;
+    and a rank that queued nothing for that long before the first that another one recorded holds up nobody there.
+    """
+    done: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
+    for rank, made in evidence.ranks.items():
+        for group, operation in made.finished.items():
+            if operation.created and _whole(operation):
+                done[group, operation.sequence][rank] = operation
+    old: set[int] = set()
+    for behind in done.values():
+        newest = max(operation.created for operation in behind.values())
+        old |= {rank for rank, operation in behind.items() if newest - operation.created > _limit(operation)}
+    spans = {rank: made.span for rank, made in evidence.ranks.items() if made.span is not None}
+    begun = max((first for first, _ in spans.values()), default=0)
+    for rank, (_, last) in spans.items():
+        limit = max((_limit(operation) for operation in evidence.ranks[rank].pending), default=_limit(None))
+        if last + limit < begun:
+            old.add(rank)
+    return old
+
+
+def _limit(operation: Operation | None) -> int:
+    """Return the nanoseconds after which the watchdog ends an operation."""
+    return ((operation.timeout_ms if operation else 0) or _TIMEOUT_MS) * _NS // 1000
+
+
+def went_on(evidence: Evidence) -> str:
+    """Say which rank has a collective behind it that another one had not entered in its own dump; empty if none.
+
+    Such dumps were written one after the other while the job ran: what a rank lacks in its own, it may have done since.
+    Only where the first rank queued another one behind it there, since what broke is called done, too.
+    """
+    furthest: dict[str, tuple[int, int, str]] = {}
+    for rank, made in evidence.ranks.items():
+        for group, operation in made.finished.items():
+            if _whole(operation) and made.enqueued.get(group, -1) > operation.sequence:
+                furthest[group] = max(furthest.get(group, (-1, -1, "")), (operation.sequence, rank, operation.name))
+    for group, (sequence, ahead, name) in sorted(furthest.items()):
+        for rank in evidence.groups[group].members:
+            made_by = evidence.ranks.get(rank)
+            if made_by is not None and 0 <= made_by.enqueued.get(group, -1) < sequence:
+                return (
+                    f"rank {ahead} has {name.rpartition(':')[2]} {sequence} of {evidence.groups[group].name} behind it,"
+                    f" which rank {rank} had not entered in its own dump"
+                )
+    return ""
+
+
+def waited(made: Rank, head: Operation) -> float | None:
+    """Return the seconds for which a rank stood at an operation when its dump was written; None where unknown."""
+    if made.written is None or not 0 < head.created <= made.written * _NS:
+        return None
+    return made.written - head.created / _NS
+
+
+def same_process(one: Rank, other: Rank) -> bool:
+    """Say whether two dumps are of the same process: they share when an operation was queued."""
+    return bool(one.marks & other.marks)

@@ -1,0 +1,147 @@
+"""Evidence of several jobs, of several runs, and of several moments of one job that runs: nobody is blamed for it."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.explain import main
+
+DATA = Path(__file__).parent / "data"
+REAL = DATA / "nccl-2.28.9"
+START = 1_700_000_000
+
+
+@pytest.fixture
+def explain(capsys):
+    """Return a function: paths to (exit code, documents)."""
+
+    def run(*paths):
+        code = main(["--format", "json", *map(str, paths)])
+        return code, json.loads(capsys.readouterr().out)["jobs"]
+
+    return run
+
+
+def told(jobs):
+    return [(job["diagnosis"], job["late_ranks"], job["dead_ranks"]) for job in jobs]
+
+
+def write(folder, number, world=2, *, begun=START, pace=1.0, timeout_ms=600_000, at=None, stem="_dump_", behind=None):
+    """Write a dump a rank: `number` has how many all_reduces each queued, the last one pending; `behind` all complete."""
+    folder.mkdir(exist_ok=True)
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}
+    for rank, queued in number.items():
+        rows = [
+            {"record_id": n, "process_group": ["0", "default_pg"], "collective_seq_id": n, "profiling_name": "nccl:all_reduce",
+             "input_sizes": [[8]], "is_p2p": False, "time_created_ns": int((begun + n * pace) * 1e9) + rank,
+             "timeout_ms": timeout_ms, "state": "started" if n == queued and rank not in (behind or ()) else "completed"}
+            for n in range(1, queued + 1)
+        ]  # fmt: skip
+        path = folder / f"{stem}{rank}"
+        path.write_bytes(pickle.dumps({"version": "2.9", "entries": rows, "pg_config": config, "pg_status": {}}, 2))
+        if at is not None:
+            os.utime(path, (at, at))
+
+
+def test_each_folder_is_a_job(explain):
+    code, jobs = explain(REAL / "sleep", REAL / "nested", REAL / "exit")
+    assert code == 1
+    assert told(jobs) == [("hang-late", [2], []), ("hang-late", [1], []), ("hang-dead", [], [2])]
+    assert [any("sleep" in name for name in job["files"]) for job in jobs] == [True, False, False]
+    assert all(len({Path(name).parent for name in job["files"]}) == 1 for job in jobs)
+    assert all(job["places"] for job in jobs)  # each has its own logs beside it
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_folders_below_one_are_told_apart_where_a_rank_has_two_dumps(explain, tmp_path, one_by_one):
+    """Without the dump of job a's rank 2, which is late in a and waits in b."""
+    for job, case in (("a", "sleep"), ("b", "nested")):
+        shutil.copytree(REAL / case, tmp_path / job, ignore=shutil.ignore_patterns("*.log", "ras*"))
+    (tmp_path / "a" / "nccl_trace_rank_2").unlink()
+    _, jobs = explain(*(sorted(tmp_path.rglob("*_*")) if one_by_one else [tmp_path]))
+    assert [(job["late_ranks"], job["unknown_ranks"]) for job in jobs] == [([], [2]), ([0, 1], [])]
+
+
+def test_ranks_in_folders_of_their_own_are_one_job(explain, tmp_path):
+    """As each node's dumps are copied into a folder of that node, below one folder or each named."""
+    for rank in range(4):
+        (tmp_path / f"node{rank}").mkdir()
+        shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path / f"node{rank}")
+    assert told(explain(tmp_path)[1]) == [("hang-late", [2], [])]
+    assert told(explain(*(tmp_path / f"node{rank}" for rank in range(4)))[1]) == [("hang-late", [2], [])]
+
+
+def test_dumps_of_jobs_of_different_sizes_in_one_folder_are_two_jobs(explain, tmp_path):
+    """Rank 1 of the job of two looks late to the job of four, whose own rank 1 left no dump."""
+    write(tmp_path, {0: 5, 2: 5, 3: 5}, world=4)
+    write(tmp_path, {1: 3}, world=2)
+    _, jobs = explain(tmp_path)
+    assert [(job["late_ranks"], job["unknown_ranks"]) for job in jobs] == [([], [1]), ([], [0])]
+
+
+def test_a_watchdog_of_a_larger_job_says_nothing_of_these_dumps(explain, tmp_path):
+    write(tmp_path, {0: 5, 1: 5}, at=START + 5.5)
+    line = "[rank9]:[E] [PG ID 0 PG GUID 0(default_pg) Rank 9] Watchdog caught collective operation timeout: WorkNCCL("
+    (tmp_path / "other.txt").write_text(
+        f"{line}SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)\n"
+    )
+    _, jobs = explain(tmp_path)
+    assert jobs[0]["diagnosis"] == "hang-undecided"
+    assert "too early" in jobs[0]["sentence"]
+
+
+def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
+    """Job a runs, and rank 1 of job b is dead: a is not."""
+    for number in range(2):
+        for name, gone in (("a", []), ("b", [{"rank": 1, "host": "h", "pid": 9, "status": {"considered_dead": True}}])):
+            ranks = [{"rank": r, "host": "h", "pid": r, "cuda_dev": r, "collective_counts": {"AllReduce": 5 + number}}
+                     for r in range(2 - len(gone))]  # fmt: skip
+            comm = {"hash": f"0x{name}", "size": 2, "ranks": ranks, "missing_ranks": gone}
+            answer = {"nccl_version": "2.29.1", "communicators": [comm]}
+            (tmp_path / f"ras-{number}-{name}.json").write_text(json.dumps(answer))
+    _, jobs = explain(tmp_path)
+    assert told(jobs) == [("alive", [], []), ("hang-dead", [], [1])]
+
+
+def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain, tmp_path):
+    """Rank 1's dump, three seconds later, has behind it what rank 0 had not come to: no hang looks like that."""
+    write(tmp_path, {0: 5, 1: 8})
+    code, (job,) = explain(tmp_path)
+    assert (code, job["diagnosis"], job["late_ranks"]) == (10, "hang-undecided", [])
+    assert "rank 1 has all_reduce 7 of default_pg behind it, which rank 0 had not entered" in job["sentence"]
+    write(tmp_path, {0: 5, 1: 6})  # one further: that is how far it comes alone
+    assert explain(tmp_path)[1][0]["late_ranks"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("second", "later", "code", "diagnosis", "late"),
+    [
+        ({0: 5, 1: 6}, 60, 1, "hang-late", [0]),
+        ({0: 9, 1: 9}, 60, 10, "hang-undecided", []),
+        ({0: 5, 1: 6}, 0, 10, "hang-undecided", [0]),  # the same dumps, copied twice
+    ],
+)
+def test_a_second_look_tells_a_job_that_runs_from_one_that_stands(
+    explain, tmp_path, second, later, code, diagnosis, late
+):
+    now = START + 60
+    write(tmp_path / "first", {0: 5, 1: 6}, at=now, behind={0})
+    write(tmp_path / "second", second, at=now + later, behind={0} if second[0] == 5 else None)
+    found, (job,) = explain(tmp_path)
+    assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late), job["sentence"]
+    assert explain(tmp_path / "first")[0] == 10
+
+
+def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
+    """Each run hangs at its fifth operation; of the last run rank 1 left no dump, and the file of the run before is there."""
+    write(tmp_path, {0: 5, 2: 5}, world=3)
+    write(tmp_path, {1: 4}, world=3, begun=START - 7200)
+    code, (job,) = explain(tmp_path)
+    assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [1])
+    assert "of an earlier run" in job["sentence"]
+    write(tmp_path, {1: 4}, world=3)
+    assert explain(tmp_path)[1][0]["late_ranks"] == [1]
