@@ -14,58 +14,10 @@ from checks.profiles.schema.api import ApiSection
 from checks.rules import rights
 from checks.rules.admission import namespace_state, refusal, try_pods
 from checks.rules.api import at_least, contact
-from checks.rules.quota import demand
-from jobs.cluster.client.errors import Unauthorized, Unreachable, api_error
+from jobs.cluster.client.errors import Unauthorized, Unreachable
 from jobs.cluster.client.http_client import Response
-from jobs.cluster.client.kube import Allowed
 from jobs.trial.manifests import dry_pod
-
-
-class FakeKube:
-    """Answers from a table of (method, path end) to a value or an error."""
-
-    namespace = "team"
-    server = "https://k"
-
-    def __init__(self, **answers):
-        self.answers = answers
-        self.asked = []
-
-    def _answer(self, key, default=None):
-        value = self.answers.get(key, default)
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-    def version(self):
-        return self._answer("version", {"gitVersion": "v1.36.2"})
-
-    def whoami(self):
-        return self._answer("whoami", "trainer")
-
-    def server_time_skew(self):
-        return self._answer("skew", 0.0)
-
-    def get(self, path, **_):
-        return self._answer("get", {"status": {"phase": "Active"}})
-
-    def list(self, path, **_):
-        return self._answer("quotas", []), "1"
-
-    def create(self, path, body, *, dry_run=False, **_):
-        assert dry_run, "a check creates nothing"
-        self.asked.append(body["kind"])
-        return self._answer(body["kind"], Response(201, body))
-
-    def can(self, verb, resource, *, group="", subresource="", namespace=None, name=""):
-        self.asked.append((verb, resource, group, subresource, namespace))
-        denied = self.answers.get("denied", ())
-        return Allowed((verb, resource) not in denied, "no RBAC policy matched")
-
-
-def error(status, message, reason=""):
-    return api_error("POST /x", status, {"message": message, "reason": reason})
-
+from tests.checks.answers import JOB, POD, FakeKube, error, quota
 
 FORBIDDEN = 'pods "p" is forbidden: '
 
@@ -266,34 +218,6 @@ def test_the_namespace_is_seen_or_tried(answers, ok, fault):
     assert (found.ok, found.fault) == (ok, fault)
 
 
-JOB = {
-    "kind": "Job",
-    "metadata": {"name": "seatrial-abc", "namespace": "team"},
-    "spec": {
-        "template": {
-            "metadata": {"labels": {"a": "b"}},
-            "spec": {
-                "containers": [
-                    {
-                        "name": "trial",
-                        "resources": {
-                            "requests": {"cpu": "8", "memory": "32Gi"},
-                            "limits": {"memory": "32Gi", "nvidia.com/gpu": "8"},
-                        },
-                    }
-                ],
-                "initContainers": [
-                    {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
-                    {"name": "once", "resources": {"requests": {"cpu": "9"}}},
-                ],
-            },
-        }
-    },
-}
-
-POD = {"kind": "Pod", "metadata": {"name": "seatrial-abc-0"}, "spec": JOB["spec"]["template"]["spec"]}
-
-
 def test_the_pod_is_tried_as_a_pod():
     """A Job is accepted whatever its pods violate, so it is not what is tried."""
     kube = FakeKube()
@@ -367,93 +291,3 @@ def test_without_the_right_to_create_pods_the_job_is_tried():
     warned = Response(201, {}, warnings=('would violate PodSecurity "restricted:latest": runAsNonRoot != true',))
     found = try_pods(FakeKube(Pod=no_right, Job=warned), POD, JOB, pods=2)
     assert (found.ok, found.fault) == (False, "pod-security.denied")
-
-
-def quota(hard, used=None, **spec):
-    return {"metadata": {"name": "q"}, "spec": spec, "status": {"hard": hard, "used": used or {}}}
-
-
-@pytest.mark.parametrize(
-    ("hard", "used", "short"),
-    [
-        ({"requests.nvidia.com/gpu": "16"}, {}, None),
-        ({"requests.nvidia.com/gpu": "8"}, {}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 8 left")),
-        (
-            {"requests.nvidia.com/gpu": "16"},
-            {"requests.nvidia.com/gpu": "8"},
-            ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 16 left"),
-        ),
-        ({"cpu": "18"}, {}, None),
-        ({"requests.cpu": "17"}, {}, ("requests.cpu", "18 for 2 pods", "17 of 17 left")),
-        ({"memory": "64Gi"}, {}, None),
-        ({"limits.memory": "63Gi"}, {}, ("limits.memory", "68719476736 for 2 pods", "67645734912 of 63Gi left")),
-        ({"pods": "1"}, {}, ("pods", "2 for 2 pods", "1 of 1 left")),
-        ({"count/jobs.batch": "3"}, {"count/jobs.batch": "3"}, ("count/jobs.batch", "1 for the trial", "0 of 3 left")),
-        (
-            {"configmaps": "1"},
-            {"configmaps": "2"},
-            ("configmaps", "1 for the trial", "0 of 1 left (2 used: more than that, since the quota was lowered)"),
-        ),
-        ({"persistentvolumeclaims": "0", "requests.amd.com/gpu": "0"}, {}, None),
-        ({"cpu": "garbage"}, {}, None),
-    ],
-)
-def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
-    """One pod that fits says nothing about two; what the trial does not use is no shortage."""
-    found = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
-    assert [(s.resource, s.needed, s.left) for s in found.shortages] == ([short] if short else [])
-    assert found.fault == ("quota.exceeded" if short else "")
-    granted = {
-        key.removeprefix("requests.") for key, limit in hard.items() if "/" in key and limit not in ("0", "garbage")
-    }
-    assert found.granted == granted
-
-
-def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
-    """Just after it was made a quota has no status; what it will allow is in its spec."""
-    fresh = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
-    assert try_pods(FakeKube(quotas=[fresh]), POD, JOB, pods=2).fault == "quota.exceeded"
-
-
-@pytest.mark.parametrize(
-    ("scope", "counts"),
-    [
-        ({"scopes": ["BestEffort"]}, False),
-        ({"scopes": ["NotBestEffort"]}, True),
-        ({"scopes": ["Terminating"]}, False),
-        ({"scopes": ["NotTerminating"]}, True),
-        ({"scopes": ["NotTerminating", "BestEffort"]}, False),
-        (
-            {
-                "scopeSelector": {
-                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]
-                }
-            },
-            False,
-        ),
-        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, True),
-    ],
-)
-def test_a_scoped_quota_counts_the_pods_of_its_scope(scope, counts):
-    """A quota for other pods has no say; one for these counts them all."""
-    found = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)
-    assert found.fault == ("quota.exceeded" if counts else "")
-    assert found.notes == ()
-
-
-def test_quotas_that_are_not_seen_or_scoped_are_said_so():
-    """A scoped quota and one that may not be read are named as not judged, and do not fail."""
-    scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["CrossNamespacePodAffinity"])]), POD, JOB, pods=2)
-    assert scoped.ok is True
-    assert "scopes" in scoped.notes[0]
-    hidden = try_pods(FakeKube(quotas=error(403, "no")), POD, JOB, pods=2)
-    assert hidden.ok is True
-    assert "no right" in hidden.notes[0]
-
-
-def test_a_pod_counts_as_the_quota_controller_counts_it():
-    """Sidecars add up, an init container counts where it asks for more, a limit without a request is the request."""
-    found = {k: str(v.normalize()) for k, v in demand(JOB["spec"]["template"]["spec"]).items()}
-    assert found["cpu"] == "9"
-    assert found["requests.nvidia.com/gpu"] == "8"
-    assert found["pods"] == "1"

@@ -1,88 +1,16 @@
 """What a sweep's coordinator told becomes findings: whom they accuse, in which words, and what is never a pass."""
 
-import base64
-import json
 import re
-import zlib
 from dataclasses import replace
-from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
 
 from checks.faults.catalogue import explain
-from checks.framework.evidence import Blocked
-from checks.framework.options import Options
-from checks.framework.sweep_run import fits, resumed, run_sweep
-from checks.framework.sweep_spec import LEAF_LABELS, leaves_of, rules_of, sweep_spec
-from checks.framework.trial_spec import build_spec
-from checks.profiles.loader import load_profile
-from checks.rules.capacity import rooms
-from checks.rules.pool import Pool
-from checks.rules.sweep import link_findings, node_findings, ran_findings, read_sweep, scale_findings
+from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_told import notes, seen_again
-from jobs.diagnosis.state import FailureAnalysis, JobState
-from jobs.pod.sweep.model import Done, Result, Rules
+from jobs.diagnosis.state import FailureAnalysis
 from jobs.pod.sweep.model import Finding as Accusation
-from jobs.pod.sweep.model import Fleet as PlannedFleet
-from jobs.pod.sweep.plan import next_round
-from jobs.run.evidence import RankEvidence
-from jobs.run.result import TrialResult
-from jobs.trial.names import SpecError
-from jobs.trial.parts import ClaimSpec, Queue, Sweep
-from jobs.trial.spec import TrialSpec
-from reports.record import Run
-
-RULES = Rules(pair_floor=300.0, node_floor=400.0)
-PROFILE = load_profile("h100-ib")
-
-
-def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0):
-    """The stages that a coordinator prints over a fleet in which `speed(pair)` is a pair's busbw, or an outcome."""
-    names = tuple(f"node-{n}" for n in range(nodes))
-    fleet = PlannedFleet(names, dict(leaves))
-    stages, history = {}, []
-    rails = {name: [f"mlx5_{n}" for n in range(8)] for name in names}
-    stages["sweep.fleet.1"] = {"nodes": list(names), "leaves": dict(leaves), "rails": rails}
-    while (each := next_round(fleet, RULES, history)) is not None and len(history) < rounds:
-        results, rows = {}, []
-        for test in each.tests:
-            value = alone(test[0]) if len(test) == 1 else speed(test)
-            row = {"nodes": list(test), "outcome": "measured", "busbw": value}
-            if isinstance(value, str):
-                row = {"nodes": list(test), "outcome": value, "why": {test[0]: "it said why"}}
-            elif value is None:
-                row = {"nodes": list(test), "outcome": "nothing", "reported": []}
-            rows.append(row)
-            reported = tuple(row.get("reported", test))
-            results[test] = Result(row["outcome"], row.get("busbw"), (), reported)
-        history.append(Done(each, results))
-        stages[f"sweep.round.{each.number}"] = {
-            "number": each.number,
-            "stage": each.stage,
-            "seconds": 1.0,
-            "tests": rows,
-        }
-    stages["sweep.end"] = {"why": ""}
-    stages["end"] = {"seconds": 1.0, "stopped": None}
-    return names, stages
-
-
-def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, placed=None, **evidence):
-    made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
-    found = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
-    where = {"placed": on([*names, *dict(left)]) if placed is None else placed, "state": JobState.COMPLETE}
-    trial = TrialResult(job="seatrial-x", evidence=found, analysis=analysis, **where)
-    return read_sweep(trial, made, RULES, earlier.history if earlier else [], dict(left), earlier)
-
-
-def on(nodes):
-    """Where the API server says that pods are: the one with index n on the n-th node."""
-    return {node: frozenset({rank}) for rank, node in enumerate(nodes)}
-
-
-def everything(found):
-    return [*ran_findings(found), *node_findings(found), *link_findings(found)]
+from tests.checks.sweeps import PROFILE, everything, on, swept, told
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 6, 17])
@@ -111,16 +39,6 @@ def test_a_slow_pair_accuses_neither_of_its_nodes():
     why = "3 of 3 tests fail though both nodes pass with others: 0.53 of the median; all others at 1.00"
     assert bad[0].observed == why
     assert explain("sweep.pair", bad[0].subject)["confirm"] == "seatrial accept --on node-2,node-5"
-
-
-def test_a_sweep_is_of_two_nodes_or_more_however_many_a_trial_spans():
-    """One node has no partner: a line says so. Two are enough where the profile's trial spans four."""
-    four = replace(load_profile("h100-ib"), nodes=4)
-    options = Options(sweep=True, trial_on=("n1", "n2"))
-    assert build_spec(four, options, run_id="r1", namespace="default").nodes == 2
-    alone = replace(options, trial_on=("n1", "n1"))
-    with pytest.raises(SpecError, match="--on n1: a sweep tests nodes in pairs"):
-        build_spec(four, alone, run_id="r1", namespace="default")
 
 
 def test_a_slow_uplink_accuses_a_leaf_and_no_node():
@@ -387,16 +305,6 @@ def test_a_floor_for_as_many_nodes_is_held():
     assert [(f.ok, f.fault) for f in scale_findings(found, profile)] == [(False, "sweep.scale")]
 
 
-def test_a_busy_node_is_named_and_no_pass():
-    """It is left alone; a sweep of the fleet without it is no go."""
-    names, stages = told(6, lambda _: 380.0)
-    found = swept(names, stages, left={"node-busy": "0 of 8 free; held by Job/other"})
-    bad = [f for f in everything(found) if f.ok is not True]
-    assert [(f.subject, f.ok) for f in bad if f.subject != "seatrial-x"] == [("node-busy", None)]
-    assert "held by Job/other" in bad[0].observed
-    assert found.section["verdict"] == "inconclusive"
-
-
 @pytest.mark.parametrize(
     ("speed", "ok", "said"),
     [
@@ -442,161 +350,6 @@ def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
     (found,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
     assert (found.ok, found.fault) == (None, "")
     assert "node-2 - node-5, at fault by itself (sweep.pair)" in found.observed
-
-
-NEW = {"verdict": "go"}
-NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-
-
-def record(folder, *, nodes=6, sweep=NEW, **changes):
-    """The record of a sweep in a folder."""
-    names, stages = told(nodes, lambda _: 380.0)
-    made = {
-        "schema": 1,
-        "run_id": "before",
-        "verdict": "go",
-        "scope": "full",
-        "checks": [],
-        "collectives": {},
-        "started": "2026-11-22T10:00:00+00:00",
-        "seconds": 600.0,
-        "simulated": False,
-        "cluster": {"server": "https://a", "ca": "sha256:a"},
-        "profile_digest": "sha256:p",
-        "sweep": sweep and {**swept(names, stages).section, "gpus_per_node": 8, "image": "i", **sweep},
-        **changes,
-    }
-    (folder / "report.json").write_text(json.dumps(made))
-    return folder
-
-
-def run(**changes):
-    made = {"cluster": {"server": "https://a", "ca": "sha256:a"}, "profile_digest": "sha256:p"}
-    return Run(**(made | changes))
-
-
-SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "sweep-node", "platform": "h100-ib"}}
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "said"),
-    [
-        ({}, {}, ""),
-        ({"cluster": {"server": "https://a"}}, {}, ""),
-        ({"cluster": {"server": "https://b", "ca": "sha256:a"}}, {}, "server is https://b, this one's https://a"),
-        ({"cluster": {"server": "https://a", "ca": "sha256:b"}}, {}, "ca is sha256:b"),
-        ({"cluster": {}}, {}, "does not say of which cluster"),
-        (SIMULATED, {}, "it is of a simulated cluster"),
-        ({}, SIMULATED, "it is of a real cluster"),
-        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"server": "https://c", "ca": "x"}}, ""),
-        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"scenario": "sweep-healthy"}}, "scenario"),
-        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"platform": "h200-ib"}}, "platform"),
-        ({"profile_digest": "sha256:q"}, {}, "profile (q)"),
-        ({"profile_digest": ""}, {}, "profile (none)"),
-        ({"started": "2026-11-21T11:49:00+00:00"}, {}, "more than 24 hours"),
-        ({"started": "2026-11-21T13:49:00+02:00", "seconds": 600}, {}, "more than 24 hours"),
-        ({"started": "2026-11-21T11:51:00+00:00"}, {}, ""),
-        ({"started": "2026-11-22T12:05:00+00:00"}, {}, "yet to come"),
-        ({"started": "2026-11-22T10:00:00"}, {}, "does not say when"),
-        ({"started": "yesterday"}, {}, "does not say when"),
-        ({"started": None}, {}, "does not say when"),
-        ({"seconds": None}, {}, "how long"),
-        ({"seconds": 1e17}, {}, "how long"),
-        ({"sweep": None}, {}, "no sweep"),
-    ],
-)
-def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, said):
-    """What differs is named; what a record does not tell is no proof."""
-    made = record(tmp_path, **before)
-
-    def resume():
-        fits(resumed(made), run(**now), made, NOW)
-
-    if not said:
-        resume()
-        return
-    with pytest.raises(pytest.UsageError, match="--resume") as error:
-        resume()
-    assert said in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("sweep", "said"),
-    [
-        ({"gpus_per_node": None}, "GPUs per node"),
-        ({"resumed": {"ended": "2026-11-21T10:00:00+00:00"}}, "more than 24 hours"),
-        ({"resumed": {"ended": 5}}, "does not say when"),
-        ({"resumed": "x"}, "does not say when"),
-    ],
-)
-def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
-    """A record that went on with another is as old as that one."""
-    with pytest.raises(pytest.UsageError, match=said):
-        fits(resumed(record(tmp_path, sweep=sweep)), run(), tmp_path, NOW)
-
-
-def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
-    """Nothing is started for it."""
-    spec = SimpleNamespace(gpus_per_node=4, image="i")
-    with pytest.raises(Blocked, match="tested 8 GPUs per node, this one tests 4"):
-        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
-    spec = SimpleNamespace(gpus_per_node=8, image="another")
-    with pytest.raises(Blocked, match="it ran i, this one runs another"):
-        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
-
-
-def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node):
-    """It may have another driver, or be another machine of that name: its tests, and its partners', run anew."""
-    boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
-    earlier = resumed(record(tmp_path, sweep={"boots": {**boots, "node-3": "an earlier one"}}))
-    nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]
-    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
-    asked = []
-
-    def runs(made):
-        asked.extend(json.loads(zlib.decompress(base64.b64decode(made.sweep.history))))
-        stages = {"sweep.fleet.1": {"nodes": list(boots)}, "sweep.end": {"why": ""}}
-        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=stages)})
-
-    found = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)
-    tests = [test["nodes"] for row in asked for test in row["tests"]]
-    assert tests and not any("node-3" in test for test in tests)
-    assert found.blame.verdict == "inconclusive"
-    assert found.blame.not_tested["node-3"] == "not tested"
-    assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(found))
-    assert found.section["boots"] == boots and found.section["image"] == "i"
-
-
-def test_the_result_says_what_is_of_the_earlier_run(tmp_path):
-    """Rounds and nodes of which this run has shown nothing count, and are named."""
-    earlier = resumed(record(tmp_path))
-    names, stages = told(6, lambda _: 380.0)
-    found = swept(names, {k: v for k, v in stages.items() if not k.startswith("sweep.round")}, earlier=earlier)
-    first, *nodes = ran_findings(found)
-    count = len(earlier.history)
-    assert f"{count} of {count} rounds are of run before, 2026-11-22 10:00 UTC" in first.observed
-    assert [(f.ok, "rounds of run before" in f.observed) for f in nodes] == [(True, True)] * 6
-    assert any("not tested in this run" in text and "6 nodes" in text for text in notes(found))
-    assert found.section["resumed"] == {
-        "run_id": "before",
-        "started": "2026-11-22T10:00:00+00:00",
-        "ended": "2026-11-22T10:10:00+00:00",
-        "rounds": count,
-    }
-
-
-def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run():
-    """A patrol's nodes come as it chose them; a sweep of all nodes pairs them alike each time."""
-    names = tuple(f"node-{n}" for n in (5, 2, 9, 1, 7, 4))
-
-    def first(run, trial_on):
-        spec = TrialSpec(run_id=run, namespace="n", image="i", nodes=2, gpus_per_node=1)
-        made = sweep_spec(spec, names, {}, PROFILE, Options(trial_on=trial_on)).sweep
-        assert made.nodes == names
-        return next_round(PlannedFleet(made.nodes), rules_of(made), []).tests
-
-    assert first("2a3b4c5d6e", ()) == first("9z8y7x6w5v", ())
-    assert set(first("2a3b4c5d6e", names)) != set(first("9z8y7x6w5v", names))
 
 
 def test_a_rail_at_fault_is_whywith_its_card_and_a_slowed_gpu_with_its_serial():
@@ -659,65 +412,3 @@ def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     shown = {f.ok for f in everything(found)}
     verdict = "no-go" if False in shown else "inconclusive" if None in shown else "go"
     assert verdict == found.blame.verdict == found.section["verdict"], found.blame.reasons
-
-
-@pytest.mark.parametrize(("resource", "free"), [("", ["a"]), ("nvidia.com/gpu", [])])
-def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventory, node, resource, free):
-    """No node offers a resource to count; what is cordoned or tainted takes no pod all the same."""
-    nodes = [node("a", allocatable=None), node("b", allocatable=None, unschedulable=True)]
-    claim = () if resource else (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),)
-    spec = TrialSpec(
-        run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8, gpu_resource=resource, claims=claim
-    )
-    found = rooms(inventory(nodes), nodes, spec)
-    assert [room.node for room in found if not room.fault] == free
-    assert found[1].fault == "nodes.cordoned"
-
-
-def test_a_busy_node_that_became_free_is_judged_like_the_others():
-    """It was left alone when the sweep began; what the coordinator tells of it counts."""
-    names, stages = told(6, lambda pair: 200.0 if "node-5" in pair else 380.0)
-    found = swept(names[:5], stages, left={"node-5": "0 of 8 free"}.items())
-    assert [(f.subject, f.fault) for f in everything(found) if f.ok is not True] == [("node-5", "sweep.node")]
-    assert found.left == {} and found.asked == names
-    names, stages = told(5, lambda _: 380.0)
-    found = swept(names, stages, left={"node-5": "0 of 8 free"}.items())
-    assert found.blame.verdict == "inconclusive" and "node-5" in found.left
-
-
-@pytest.mark.parametrize("take_in", [False, True])
-def test_pods_wait_for_busy_nodes_where_that_is_asked(inventory, node, take_in):
-    """A pod for each node, those that are busy too; a cordoned one gets none, and nobody waits for them."""
-    nodes = [node(name, unschedulable=name == "d") for name in "abcd"]
-    cluster = inventory(nodes, [("team", "p", "b", 8, "Job/train")])
-    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
-    asked = []
-
-    def runs(made):
-        asked.append(made)
-        return TrialResult(job="j", state=JobState.COMPLETE)
-
-    options = Options(take_in=take_in)
-    run_sweep(runs, spec, cluster, Pool(tuple(nodes)), PROFILE, options, {})
-    assert asked[0].sweep.nodes == ("a", "c")
-    assert asked[0].node_names == (("a", "c", "b") if take_in else ("a", "c"))
-    assert asked[0].nodes == len(asked[0].node_names)
-    queued = replace(spec, queue=Queue(kind="kueue", name="q"))
-    if take_in:
-        with pytest.raises(pytest.UsageError, match="a queue lets in all pods"):
-            run_sweep(runs, queued, cluster, Pool(tuple(nodes)), PROFILE, options, {})
-        with pytest.raises(pytest.UsageError, match="does not go with --no-scale"):
-            run_sweep(runs, spec, cluster, Pool(tuple(nodes)), PROFILE, replace(options, scale=False), {})
-
-
-@pytest.mark.parametrize("label", [*LEAF_LABELS, "example.com/leaf"])
-def test_leaves_are_read_from_the_label_of_each_source(node, label):
-    """A label of our own only where the profile names it; one that not all nodes have, or that tells nobody apart, is none."""
-    own = label if label not in LEAF_LABELS else None
-    leaves = {"a": "x", "b": "x", "c": "y", "d": "y"}
-    nodes = [node(name, labels={label: leaf}) for name, leaf in leaves.items()]
-    assert leaves_of(nodes, own) == leaves
-    assert leaves_of([*nodes, node("e")], own) == {}
-    assert leaves_of([node(name, labels={label: "x"}) for name in leaves], own) == {}
-    assert leaves_of([node(name, labels={label: name}) for name in leaves], own) == {}
-    assert leaves_of(nodes, "another.example/label") == {}

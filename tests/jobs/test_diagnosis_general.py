@@ -2,9 +2,8 @@
 
 import pytest
 
-from jobs.diagnosis.patience import DELETED_S
 from jobs.diagnosis.verdict import diagnose
-from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node, pod, waits
+from tests.jobs.objects import RUNS, ended, event, failed, job, node, pod, waits
 
 
 @pytest.mark.parametrize(
@@ -200,77 +199,6 @@ def test_an_early_refusal_is_forgotten_once_all_pods_exist():
     assert not any(r.fault for r in replicas)
 
 
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [
-        ("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"),
-        ("EvictionByEvictionAPI", "Eviction API: evicting"),
-        ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"),
-        ("TerminationByKubelet", "The node was low on resource: memory."),
-        ("DeletionByPodGC", "PodGC: node no longer exists"),
-    ],
-)
-def test_a_disruption_is_never_the_clusters_fault(reason, message):
-    """Preemption, drain and eviction: disrupted, no err_class; the peer's broken connection is the consequence."""
-    pods = [
-        pod(0, "Failed", conditions=[condition("DisruptionTarget", reason=reason, message=message)], main=ended(137)),
-        pod(1, "Failed", main=ended(1, at="2026-01-01T00:00:10Z")),
-    ]
-    state, replicas, analysis = diagnose(job(conditions=failed()), pods, [])
-    assert state == "Error"
-    assert analysis.disrupted and analysis.fault == "job.disrupted" and analysis.err_class is None
-    assert analysis.subject == "t-0-abcde"
-    assert replicas[0].readiness_issue.reason == reason
-
-
-def test_a_pod_deleted_by_somebody_is_a_disruption():
-    """kubectl delete pod: no condition says so, but the Job controller did not do it either."""
-    gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
-    events = [event("Pod", "t-1-abcde", "Killing", "Stopping container trial", warning=False)]
-    _, _, analysis = diagnose(job(active=2), [pod(0, main=RUNS), gone], events)
-    assert analysis.disrupted and analysis.subject == "t-1-abcde"
-
-
-def test_a_pod_deleted_by_its_failing_job_is_a_consequence():
-    """One rank ends with an error, the controller deletes the others: the error is the cause."""
-    pods = [
-        pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:50Z")),
-        pod(1, "Running", deleted="2026-01-01T00:01:12Z", main=RUNS),
-    ]
-    for events in ([], [event("Job", "t", "SuccessfulDelete", "Deleted pod: t-1-abcde", warning=False)]):
-        _, _, analysis = diagnose(job(conditions=failed()[:1]), pods, events)
-        assert analysis.fault == "job.failed" and analysis.subject == "t-0-abcde"
-
-
-def test_a_pod_that_vanished_was_taken_by_somebody():
-    """Force-deleted: neither object nor event is left, but a failed pod would still be there."""
-    events = [
-        event("Job", "t", "SuccessfulCreate", f"Created pod: t-{i}-abcde", warning=False, at="2026-01-01T00:00:01Z")
-        for i in (0, 1)
-    ] + [event("Job", "t", "SuccessfulDelete", "Deleted pod: t-1-abcde", warning=False)]
-    _, _, analysis = diagnose(job(conditions=failed()), [], events)
-    assert analysis.disrupted and analysis.subject == "t-0-abcde"
-
-
-def test_podfailurepolicy_names_a_disruption_that_left_nothing_else():
-    """The pod is gone, its peer ended with an error; the Job's own message still says what happened."""
-    message = "Pod ns/t-0-abcde has condition DisruptionTarget matching FailJob rule at index 0"
-    _, _, analysis = diagnose(
-        job(conditions=failed("PodFailurePolicy", message)), [pod(1, "Failed", main=ended(1))], []
-    )
-    assert analysis.disrupted
-
-
-def test_a_deleted_job_is_canceled_and_a_finished_one_stays_what_it_was():
-    """The user's word for a job that somebody deletes is Canceled; after its end it is too late for that."""
-    going = job(active=1)
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
-    assert diagnose(going, [pod(0, main=RUNS)], [])[0] == "Canceled"
-    done = job(conditions=[condition("Complete")])
-    done["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
-    assert diagnose(done, [], [])[0] == "Complete"
-
-
 def test_the_kubelets_own_refusals_are_the_clusters_fault():
     """UnexpectedAdmissionError, OutOf...: the scheduler had promised the devices."""
     for reason, message in (
@@ -331,47 +259,6 @@ def test_pressure_on_a_node_explains_a_sigkill():
     _, _, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", main=ended(137))], events)
     assert analysis.fault == "container.oom"
     assert any("victim process" in item["message"] for item in analysis.job_failure_by_node_event)
-
-
-@pytest.mark.parametrize("code", [143, 137])
-def test_a_deleted_pod_that_failed_by_that_is_an_interruption(code):
-    """The probe ends with 143 when it is asked to, and with 137 when it is not given the time: neither is its failure."""
-    asked, died, failing = "2026-01-01T00:00:30Z", "2026-01-01T00:00:21Z", failed(at="2026-01-01T00:00:22Z")
-    pods = [pod(0, deleted=asked, phase="Failed", main=ended(code, at=died)), pod(1, main=RUNS)]
-    state, _, analysis = diagnose(job(conditions=failing), pods, [])
-    assert (str(state), analysis.fault, analysis.subject, analysis.disrupted) == (
-        "Error",
-        "job.disrupted",
-        "t-0-abcde",
-        True,
-    )
-
-
-def test_a_deleted_pod_that_had_failed_before_keeps_its_failure():
-    """Memory, an error of its own before anybody asked, another container's: the deletion does not hide them."""
-    asked, failing = "2026-01-01T00:00:30Z", failed(at="2026-01-01T00:00:22Z")
-    own = [
-        ended(137, "OOMKilled", at="2026-01-01T00:00:21Z"),
-        ended(1, at="2026-01-01T00:00:21Z"),
-        ended(143, at="2026-01-01T00:00:19Z"),
-    ]
-    for fault, main in zip(("container.oom", "job.failed", "job.failed"), own, strict=True):
-        _, _, analysis = diagnose(job(1, failing), [pod(0, "Failed", deleted=asked, main=main)], [])
-        assert analysis.fault == fault
-    side = {"name": "fetch"} | ended(3, at="2026-01-01T00:00:21Z")
-    _, _, analysis = diagnose(
-        job(1, failing), [pod(0, "Failed", deleted=asked, init=[side], main=ended(143, at="2026-01-01T00:00:21Z"))], []
-    )
-    assert analysis.fault == "job.failed" and "exit code 3" in analysis.observed
-
-
-def test_peers_that_the_failing_job_ends_are_not_its_cause():
-    """The Job controller deletes what still runs: 143 there follows from the first pod's failure."""
-    failing = failed(at="2026-01-01T00:00:22Z")
-    own = pod(1, "Failed", main=ended(65, at="2026-01-01T00:00:21Z"))
-    peer = pod(0, "Failed", deleted="2026-01-01T00:00:33Z", main=ended(143, at="2026-01-01T00:00:25Z"))
-    _, _, analysis = diagnose(job(conditions=failing), [own, peer], [])
-    assert (analysis.fault, analysis.subject) == ("job.failed", "t-1-abcde") and "exit code 65" in analysis.observed
 
 
 def test_killed_for_memory_is_the_cause_and_a_lost_connection_the_consequence():
@@ -442,18 +329,6 @@ def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run(
     assert replicas[1].fault == "node.lost" and replicas[0].fault is None
 
 
-def test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node():
-    """The taint manager evicts for both: only an unreachable node is the cluster's fault."""
-    target = condition(
-        "DisruptionTarget", reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint"
-    )
-    pods = [pod(0, conditions=[target], deleted="2026-01-01T00:01:00Z", main=RUNS)]
-    maintenance = node("n0", taints=[{"key": "maintenance", "effect": "NoExecute"}])
-    assert diagnose(job(1), pods, [], [maintenance])[2].disrupted
-    away = node("n0", taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}], ready="Unknown")
-    assert diagnose(job(1), pods, [], [away])[2].fault == "node.lost"
-
-
 def test_pods_and_events_of_others_are_left_out():
     """Another job's failing pod, and events of an earlier job of the same name, say nothing about this one."""
     foreign = pod(0, "Failed", main=ended(1))
@@ -462,17 +337,3 @@ def test_pods_and_events_of_others_are_left_out():
     old["involvedObject"]["uid"] = "earlier"
     state, replicas, analysis = diagnose(job(1, active=1), [foreign], [old])
     assert state == "Pending" and analysis is None and replicas[0].pod == ""
-
-
-def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
-    """The watches of job and pods are two: a deleted job must not be told as a running one whose pod was deleted."""
-    job = {"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 1}, "status": {"active": 1}}
-    pod = {
-        "metadata": {"name": "j-0-x", "ownerReferences": [{"uid": "u"}], "deletionTimestamp": "2026-01-01T00:00:10Z"},
-        "spec": {"nodeName": "n"},
-        "status": {"phase": "Running"},
-    }
-    state, _, analysis = diagnose(job, [pod], [], name="j")
-    assert (state, analysis.disrupted, analysis.grace_s) == ("Running", True, DELETED_S)
-    gone = job | {"metadata": job["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    assert diagnose(gone, [pod], [], name="j")[0] == "Canceled"

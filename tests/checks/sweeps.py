@@ -1,0 +1,67 @@
+"""Sweeps over made-up fleets, as their coordinator tells them, for the tests of what is judged of them."""
+
+from typing import Any
+
+from checks.profiles.loader import load_profile
+from checks.rules.sweep import link_findings, node_findings, ran_findings, read_sweep
+from jobs.diagnosis.state import JobState
+from jobs.pod.sweep.model import Done, Result, Rules
+from jobs.pod.sweep.model import Fleet as PlannedFleet
+from jobs.pod.sweep.plan import next_round
+from jobs.run.evidence import RankEvidence
+from jobs.run.result import TrialResult
+from jobs.trial.parts import Sweep
+
+RULES = Rules(pair_floor=300.0, node_floor=400.0)
+
+
+PROFILE = load_profile("h100-ib")
+
+
+def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0):
+    """The stages that a coordinator prints over a fleet in which `speed(pair)` is a pair's busbw, or an outcome."""
+    names = tuple(f"node-{n}" for n in range(nodes))
+    fleet = PlannedFleet(names, dict(leaves))
+    stages: dict[str, dict[str, Any]] = {}
+    history: list[Done] = []
+    rails = {name: [f"mlx5_{n}" for n in range(8)] for name in names}
+    stages["sweep.fleet.1"] = {"nodes": list(names), "leaves": dict(leaves), "rails": rails}
+    while (each := next_round(fleet, RULES, history)) is not None and len(history) < rounds:
+        results, rows = {}, []
+        for test in each.tests:
+            value = alone(test[0]) if len(test) == 1 else speed(test)
+            row: dict[str, Any] = {"nodes": list(test), "outcome": "measured", "busbw": value}
+            if isinstance(value, str):
+                row = {"nodes": list(test), "outcome": value, "why": {test[0]: "it said why"}}
+            elif value is None:
+                row = {"nodes": list(test), "outcome": "nothing", "reported": []}
+            rows.append(row)
+            reported = tuple(row.get("reported", test))
+            results[test] = Result(row["outcome"], row.get("busbw"), (), reported)
+        history.append(Done(each, results))
+        stages[f"sweep.round.{each.number}"] = {
+            "number": each.number,
+            "stage": each.stage,
+            "seconds": 1.0,
+            "tests": rows,
+        }
+    stages["sweep.end"] = {"why": ""}
+    stages["end"] = {"seconds": 1.0, "stopped": None}
+    return names, stages
+
+
+def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, placed=None, **evidence):
+    made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
+    found = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
+    where = {"placed": on([*names, *dict(left)]) if placed is None else placed, "state": JobState.COMPLETE}
+    trial = TrialResult(job="seatrial-x", evidence=found, analysis=analysis, **where)
+    return read_sweep(trial, made, RULES, earlier.history if earlier else [], dict(left), earlier)
+
+
+def on(nodes):
+    """Where the API server says that pods are: the one with index n on the n-th node."""
+    return {node: frozenset({rank}) for rank, node in enumerate(nodes)}
+
+
+def everything(found):
+    return [*ran_findings(found), *node_findings(found), *link_findings(found)]

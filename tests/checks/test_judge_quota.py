@@ -1,0 +1,93 @@
+"""Room in the namespace's quotas for the whole gang, counted as the quota controller counts."""
+
+import pytest
+
+from checks.rules.admission import try_pods
+from checks.rules.quota import demand
+from tests.checks.answers import JOB, POD, FakeKube, error, quota
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "short"),
+    [
+        ({"requests.nvidia.com/gpu": "16"}, {}, None),
+        ({"requests.nvidia.com/gpu": "8"}, {}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 8 left")),
+        (
+            {"requests.nvidia.com/gpu": "16"},
+            {"requests.nvidia.com/gpu": "8"},
+            ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 16 left"),
+        ),
+        ({"cpu": "18"}, {}, None),
+        ({"requests.cpu": "17"}, {}, ("requests.cpu", "18 for 2 pods", "17 of 17 left")),
+        ({"memory": "64Gi"}, {}, None),
+        ({"limits.memory": "63Gi"}, {}, ("limits.memory", "68719476736 for 2 pods", "67645734912 of 63Gi left")),
+        ({"pods": "1"}, {}, ("pods", "2 for 2 pods", "1 of 1 left")),
+        ({"count/jobs.batch": "3"}, {"count/jobs.batch": "3"}, ("count/jobs.batch", "1 for the trial", "0 of 3 left")),
+        (
+            {"configmaps": "1"},
+            {"configmaps": "2"},
+            ("configmaps", "1 for the trial", "0 of 1 left (2 used: more than that, since the quota was lowered)"),
+        ),
+        ({"persistentvolumeclaims": "0", "requests.amd.com/gpu": "0"}, {}, None),
+        ({"cpu": "garbage"}, {}, None),
+    ],
+)
+def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
+    """One pod that fits says nothing about two; what the trial does not use is no shortage."""
+    found = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
+    assert [(s.resource, s.needed, s.left) for s in found.shortages] == ([short] if short else [])
+    assert found.fault == ("quota.exceeded" if short else "")
+    granted = {
+        key.removeprefix("requests.") for key, limit in hard.items() if "/" in key and limit not in ("0", "garbage")
+    }
+    assert found.granted == granted
+
+
+def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
+    """Just after it was made a quota has no status; what it will allow is in its spec."""
+    fresh = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
+    assert try_pods(FakeKube(quotas=[fresh]), POD, JOB, pods=2).fault == "quota.exceeded"
+
+
+@pytest.mark.parametrize(
+    ("scope", "counts"),
+    [
+        ({"scopes": ["BestEffort"]}, False),
+        ({"scopes": ["NotBestEffort"]}, True),
+        ({"scopes": ["Terminating"]}, False),
+        ({"scopes": ["NotTerminating"]}, True),
+        ({"scopes": ["NotTerminating", "BestEffort"]}, False),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]
+                }
+            },
+            False,
+        ),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, True),
+    ],
+)
+def test_a_scoped_quota_counts_the_pods_of_its_scope(scope, counts):
+    """A quota for other pods has no say; one for these counts them all."""
+    found = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)
+    assert found.fault == ("quota.exceeded" if counts else "")
+    assert found.notes == ()
+
+
+def test_quotas_that_are_not_seen_or_scoped_are_said_so():
+    """A scoped quota and one that may not be read are named as not judged, and do not fail."""
+    scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["CrossNamespacePodAffinity"])]), POD, JOB, pods=2)
+    assert scoped.ok is True
+    assert "scopes" in scoped.notes[0]
+    hidden = try_pods(FakeKube(quotas=error(403, "no")), POD, JOB, pods=2)
+    assert hidden.ok is True
+    assert "no right" in hidden.notes[0]
+
+
+def test_a_pod_counts_as_the_quota_controller_counts_it():
+    """Sidecars add up, an init container counts where it asks for more, a limit without a request is the request."""
+    found = {k: str(v.normalize()) for k, v in demand(JOB["spec"]["template"]["spec"]).items()}
+    assert found["cpu"] == "9"
+    assert found["requests.nvidia.com/gpu"] == "8"
+    assert found["pods"] == "1"

@@ -1,0 +1,165 @@
+"""A sweep that goes on from an earlier one: of which it may, and what then counts."""
+
+import base64
+import json
+import zlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from checks.framework.evidence import Blocked
+from checks.framework.options import Options
+from checks.framework.sweep_run import fits, resumed, run_sweep
+from checks.rules.pool import Pool
+from checks.rules.sweep import ran_findings
+from checks.rules.sweep_told import notes
+from jobs.diagnosis.state import JobState
+from jobs.run.evidence import RankEvidence
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
+from reports.record import Run
+from tests.checks.sweeps import PROFILE, swept, told
+
+NEW = {"verdict": "go"}
+
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def record(folder, *, nodes=6, sweep=NEW, **changes):
+    """The record of a sweep in a folder."""
+    names, stages = told(nodes, lambda _: 380.0)
+    made = {
+        "schema": 1,
+        "run_id": "before",
+        "verdict": "go",
+        "scope": "full",
+        "checks": [],
+        "collectives": {},
+        "started": "2026-11-22T10:00:00+00:00",
+        "seconds": 600.0,
+        "simulated": False,
+        "cluster": {"server": "https://a", "ca": "sha256:a"},
+        "profile_digest": "sha256:p",
+        "sweep": sweep and {**swept(names, stages).section, "gpus_per_node": 8, "image": "i", **sweep},
+        **changes,
+    }
+    (folder / "report.json").write_text(json.dumps(made))
+    return folder
+
+
+def run(**changes):
+    made = {"cluster": {"server": "https://a", "ca": "sha256:a"}, "profile_digest": "sha256:p"}
+    return Run(**(made | changes))
+
+
+SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "sweep-node", "platform": "h100-ib"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {}, ""),
+        ({"cluster": {"server": "https://a"}}, {}, ""),
+        ({"cluster": {"server": "https://b", "ca": "sha256:a"}}, {}, "server is https://b, this one's https://a"),
+        ({"cluster": {"server": "https://a", "ca": "sha256:b"}}, {}, "ca is sha256:b"),
+        ({"cluster": {}}, {}, "does not say of which cluster"),
+        (SIMULATED, {}, "it is of a simulated cluster"),
+        ({}, SIMULATED, "it is of a real cluster"),
+        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"server": "https://c", "ca": "x"}}, ""),
+        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"scenario": "sweep-healthy"}}, "scenario"),
+        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"platform": "h200-ib"}}, "platform"),
+        ({"profile_digest": "sha256:q"}, {}, "profile (q)"),
+        ({"profile_digest": ""}, {}, "profile (none)"),
+        ({"started": "2026-11-21T11:49:00+00:00"}, {}, "more than 24 hours"),
+        ({"started": "2026-11-21T13:49:00+02:00", "seconds": 600}, {}, "more than 24 hours"),
+        ({"started": "2026-11-21T11:51:00+00:00"}, {}, ""),
+        ({"started": "2026-11-22T12:05:00+00:00"}, {}, "yet to come"),
+        ({"started": "2026-11-22T10:00:00"}, {}, "does not say when"),
+        ({"started": "yesterday"}, {}, "does not say when"),
+        ({"started": None}, {}, "does not say when"),
+        ({"seconds": None}, {}, "how long"),
+        ({"seconds": 1e17}, {}, "how long"),
+        ({"sweep": None}, {}, "no sweep"),
+    ],
+)
+def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, said):
+    """What differs is named; what a record does not tell is no proof."""
+    made = record(tmp_path, **before)
+
+    def resume():
+        fits(resumed(made), run(**now), made, NOW)
+
+    if not said:
+        resume()
+        return
+    with pytest.raises(pytest.UsageError, match="--resume") as error:
+        resume()
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ({"gpus_per_node": None}, "GPUs per node"),
+        ({"resumed": {"ended": "2026-11-21T10:00:00+00:00"}}, "more than 24 hours"),
+        ({"resumed": {"ended": 5}}, "does not say when"),
+        ({"resumed": "x"}, "does not say when"),
+    ],
+)
+def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
+    """A record that went on with another is as old as that one."""
+    with pytest.raises(pytest.UsageError, match=said):
+        fits(resumed(record(tmp_path, sweep=sweep)), run(), tmp_path, NOW)
+
+
+def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
+    """Nothing is started for it."""
+    spec = SimpleNamespace(gpus_per_node=4, image="i")
+    with pytest.raises(Blocked, match="tested 8 GPUs per node, this one tests 4"):
+        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
+    spec = SimpleNamespace(gpus_per_node=8, image="another")
+    with pytest.raises(Blocked, match="it ran i, this one runs another"):
+        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
+
+
+def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node):
+    """It may have another driver, or be another machine of that name: its tests, and its partners', run anew."""
+    boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
+    earlier = resumed(record(tmp_path, sweep={"boots": {**boots, "node-3": "an earlier one"}}))
+    nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]
+    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
+    asked = []
+
+    def runs(made):
+        asked.extend(json.loads(zlib.decompress(base64.b64decode(made.sweep.history))))
+        stages = {"sweep.fleet.1": {"nodes": list(boots)}, "sweep.end": {"why": ""}}
+        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=stages)})
+
+    found = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)
+    tests = [test["nodes"] for row in asked for test in row["tests"]]
+    assert tests and not any("node-3" in test for test in tests)
+    assert found.blame.verdict == "inconclusive"
+    assert found.blame.not_tested["node-3"] == "not tested"
+    assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(found))
+    assert found.section["boots"] == boots and found.section["image"] == "i"
+
+
+def test_the_result_says_what_is_of_the_earlier_run(tmp_path):
+    """Rounds and nodes of which this run has shown nothing count, and are named."""
+    earlier = resumed(record(tmp_path))
+    names, stages = told(6, lambda _: 380.0)
+    found = swept(names, {k: v for k, v in stages.items() if not k.startswith("sweep.round")}, earlier=earlier)
+    first, *nodes = ran_findings(found)
+    count = len(earlier.history)
+    assert f"{count} of {count} rounds are of run before, 2026-11-22 10:00 UTC" in first.observed
+    assert [(f.ok, "rounds of run before" in f.observed) for f in nodes] == [(True, True)] * 6
+    assert any("not tested in this run" in text and "6 nodes" in text for text in notes(found))
+    assert found.section["resumed"] == {
+        "run_id": "before",
+        "started": "2026-11-22T10:00:00+00:00",
+        "ended": "2026-11-22T10:10:00+00:00",
+        "rounds": count,
+    }
