@@ -9,15 +9,13 @@ import asyncio
 import contextlib
 import errno
 import os
-import re
 import signal
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import memory, plain, probes, pulling, sessions
 from .environment import ConfigError, Environment, expand
-from .logs import Log, pump
+from .logs import Log, pump, termination_message
 from .network.interface import Process, StartError
 from .runtime import RUNC, capabilities, start_error
 from .status import EPOCH, ContainerState, is_sidecar
@@ -30,8 +28,6 @@ Object = dict[str, Any]
 BACKOFF_S, MAX_BACKOFF_S, QUIET_S = 10, 300, 600
 DRAIN_S = 2
 """MaxContainerBackOff and its start in pkg/kubelet; a container that ran 10 minutes starts anew."""
-MESSAGE_BYTES, FALLBACK_BYTES, FALLBACK_LINES = 4096, 2048, 80
-"""Limits of termination messages (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/)."""
 
 
 class Container:
@@ -304,7 +300,9 @@ class Container:
         state = self.state
         exit_code = code if code >= 0 else 128 - code
         reason = self.killed_by or ("Completed" if exit_code == 0 else "Error")
-        message = self._termination_message(exit_code)
+        falls_back = exit_code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+        file = self.worker.folder / "containers" / self.name / "termination-log"
+        message = termination_message(file, self.log if falls_back else None)
         started = (state.running or {}).get("startedAt", EPOCH)
         state.running = None
         state.terminated = {
@@ -319,18 +317,6 @@ class Container:
         state.started = False
         state.ready = self.init and not is_sidecar(self.spec) and exit_code == 0
         self.worker.publish()
-
-    def _termination_message(self, code: int) -> str:
-        path = self.worker.folder / "containers" / self.name / "termination-log"
-        with contextlib.suppress(OSError):
-            with path.open("rb") as file:
-                text = file.read(MESSAGE_BYTES)
-            if text:
-                return str(text, errors="replace")
-        if code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError" and self.log is not None:
-            lines = re.sub(rb"(?m)^\S+ \S+ [FP] ", b"", Path(self.log.path).read_bytes()).splitlines()
-            return str(b"\n".join(lines[-FALLBACK_LINES:])[-FALLBACK_BYTES:], errors="replace")
-        return ""
 
     async def hook(self, hook: Object) -> None:
         """Run a lifecycle hook: a command or a pause; HTTP hooks do nothing here."""

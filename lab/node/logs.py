@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ MAX_FILES = 5
 PART = 16 * 1024
 """containerd cuts longer lines into parts of this size."""
 CHUNK = 64 * 1024
+MESSAGE_BYTES, FALLBACK_BYTES, FALLBACK_LINES = 4096, 2048, 80
+"""Limits of termination messages (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/)."""
 
 
 def stamp(nanoseconds: int) -> str:
@@ -205,3 +208,16 @@ async def _lines(log: Log, file: IO[bytes], generation: int, *, follow: bool) ->
 def epoch(text: str) -> float:
     """Seconds of the epoch of an RFC 3339 time; ValueError for anything else."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def termination_message(file: Path, log: Log | None) -> str:
+    """Return what a container wrote to its termination log, else the end of its ``log`` where that stands in for it."""
+    with contextlib.suppress(OSError):
+        with file.open("rb") as opened:
+            text = opened.read(MESSAGE_BYTES)
+        if text:
+            return str(text, errors="replace")
+    if log is None:
+        return ""
+    lines = re.sub(rb"(?m)^\S+ \S+ [FP] ", b"", log.path.read_bytes()).splitlines()
+    return str(b"\n".join(lines[-FALLBACK_LINES:])[-FALLBACK_BYTES:], errors="replace")
