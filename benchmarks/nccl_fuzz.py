@@ -135,7 +135,7 @@ def answer(name: str, sources: Callable[[], object]) -> None:
     try:
         jobs = conclude(read(sources()))  # type: ignore[arg-type]
         text = explain.to_text(jobs, color=False) + to_markdown(jobs) + explain.to_json(jobs)
-        said = f"{len(jobs)} jobs, {explain.verdict(jobs)}, {len(text) // 1000} kB of text"
+        said = f"{len(jobs)} jobs, {explain.exit_code(jobs)}, {len(text) // 1000} kB of text"
         assert "hf_AbCdEfGhIjKlMnOpQrStUvWx" not in text
     except NcclLogError as error:
         said = str(error)

@@ -6,7 +6,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from checks.framework.signals import interruptible
 from checks.profiles.loader import ProfileError, load_profile
 from checks.rules.collectives import expectation
 from checks.rules.reference import compare
@@ -64,19 +63,22 @@ def main(arguments: Sequence[str]) -> int:
         expect = expectation(profile) if profile is not None else NOTHING
         found, options.logs = nccl.collect_hang(options.logs)
         evidence = found[0]
-        workload = _Workload(options, evidence)
-        with interruptible():  # a timeout's SIGTERM ends a stream that has no end as Ctrl-C does
-            partial = nccl.read(trials.others(_sources(options, workload)))
+        # what is to be read from the cluster, by kind and name; a file of that name comes first
+        named = {log: which for log in options.logs if not os.path.exists(log) and (which := cluster_name(log))}  # noqa: PTH110
+        workload = _Workload(options, evidence, named)
+        partial = nccl.read(trials.others(_sources(options.logs, workload)))
+        if named:
             workload.look()
         # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
         logs = nccl.conclude(partial, expect, one_job=workload.alone and bool(evidence.samples or evidence.ranks))
         reported = trials.jobs(expect)
-        if any(_of_cluster(name) for name in options.logs):
+        if named:
             logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
         jobs = nccl.conclude_hang(found, logs + reported, partial, workload.tail)
         compare(jobs, profile)
         withhold_go(jobs, profile)
-        workload.tell_around(jobs)
+        if workload.alone and jobs:
+            workload.tell_around(jobs[0])
         for job in jobs:
             job["failure_class"] = nccl.failure_class_of(job)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
@@ -106,18 +108,12 @@ def _tell_github(jobs: list[JobDocument]) -> None:
         print(command)
 
 
-def _of_cluster(name: str) -> tuple[str, str] | None:
-    """Return kind and name of what is to be read from the cluster; a file of that name comes first."""
-    return None if os.path.exists(name) else cluster_name(name)  # noqa: PTH110
-
-
 class _Workload:
     """The workload of the cluster that the user named, if one: its logs, and what it shows beside them."""
 
-    def __init__(self, options: argparse.Namespace, evidence: HangEvidence) -> None:
-        self._options, self._evidence = options, evidence
-        self._named = [found for name in options.logs if (found := _of_cluster(name))]
-        self.alone = len(self._named) == 1 == len(options.logs)
+    def __init__(self, options: argparse.Namespace, evidence: HangEvidence, named: dict[str, tuple[str, str]]) -> None:
+        self._options, self._evidence, self.named = options, evidence, named
+        self.alone = len(named) == 1 == len(options.logs)
         self._kube: Kube | None = None
         self._pods: list[dict[str, Any]] = []
 
@@ -130,27 +126,25 @@ class _Workload:
 
     def look(self) -> None:
         """Add what the one workload's pods show; evidence of a hang is of one job."""
-        if self._kube is None:
-            return
         from cli.running_job import look  # noqa: PLC0415 -- most logs are files
 
-        if len(self._named) > 1:
+        assert self._kube is not None
+        if len(self.named) > 1:
             self._evidence.not_seen.append("NCCL RAS is asked for one workload at a time")
             return
         said = self._options
         look(self._kube, self._pods, self._evidence, execs=not said.no_exec, dumps=said.dumps)
 
-    def tell_around(self, jobs: list[JobDocument]) -> None:
+    def tell_around(self, job: JobDocument) -> None:
         """Add what happened around the one workload to what is said of it first."""
-        if self._kube is None or not self.alone or not jobs:
-            return
         from cli.around_job import look_around  # noqa: PLC0415 -- most logs are files
 
+        assert self._kube is not None
         not_seen: list[str] = []
         if found := look_around(self._kube, self._pods, not_seen):
-            jobs[0]["around"] = found
+            job["around"] = found
             if not_seen:
-                jobs[0]["not_seen"] = [*jobs[0].get("not_seen", ()), *not_seen]
+                job["not_seen"] = [*job.get("not_seen", ()), *not_seen]
 
     def tail(self, name: str) -> list[str]:
         """Return the last lines of a log that was read."""
@@ -162,13 +156,13 @@ class _Workload:
         return tail(self._kube, pod, container.partition(" (")[0] if not container.startswith("(") else "")
 
 
-def _sources(options: argparse.Namespace, workload: _Workload) -> Iterator[Any]:
+def _sources(names: list[str], workload: _Workload) -> Iterator[Any]:
     """Open what the user named, in the order of the command line; logs of the cluster come through the API."""
-    for name in options.logs:
+    for name in names:
         if not name:
             raise nccl.NcclLogError("an empty name was given: name a file, a folder, '-', job/NAME or pod/NAME")
-        if named := _of_cluster(name):
-            yield from workload.open(*named)
+        if name in workload.named:
+            yield from workload.open(*workload.named[name])
             continue
         try:
             yield from nccl.open_sources([name], tell=_tell, progress=sys.stderr.isatty())

@@ -11,7 +11,7 @@ import json
 import re
 import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from .record import EXIT_CODES, worst
 from .schema import Verdict
@@ -36,24 +36,14 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 _COLOURS = {"go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1"}
 
 
-def document(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Return the JSON document: ``{"schema": 1, "jobs": [...]}``."""
-    return {"schema": SCHEMA, "jobs": list(jobs)}
-
-
 def to_json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- JSON has no colour
-    """Return the JSON document as text; it never holds NaN."""
-    return json.dumps(document(jobs), indent=2, allow_nan=False) + "\n"
-
-
-def verdict(jobs: Iterable[Job]) -> Verdict:
-    """Return the worst verdict of several jobs; nothing at all is inconclusive."""
-    return worst(job["verdict"] for job in jobs)
+    """Return the JSON document, ``{"schema": 1, "jobs": [...]}``, as text; it never holds NaN."""
+    return json.dumps({"schema": SCHEMA, "jobs": list(jobs)}, indent=2, allow_nan=False) + "\n"
 
 
 def exit_code(jobs: Iterable[Job]) -> int:
-    """Return the exit code of ``explain``: 0 go, 1 no-go, 10 inconclusive."""
-    return EXIT_CODES[verdict(jobs)]
+    """Return the exit code of the worst job: 0 go, 1 no-go, 10 inconclusive, as nothing at all is."""
+    return EXIT_CODES[worst(job["verdict"] for job in jobs)]
 
 
 def plain(value: object, limit: int = 400) -> str:
@@ -88,12 +78,18 @@ def _job_text(job: Job, paint: Paint, width: int) -> str:
     lines += _wrap(job["sentence"], width, "")
     if told := job.get("failure_class"):
         lines += _wrap(f"Failure class: {told}", width, "")
-    lines += _todo_text(job, paint, width)
+    if job["causes"]:
+        lines += _todo_text(job, paint, width)
     lines += ["", *_wrap(" · ".join(facts(job)), width, "")]
-    lines += _around_text(job, paint, width)
-    lines += _places_text(job, paint, width)
-    lines += _pairs_text(job, paint, width)
-    lines += _faults_text(job, paint, width)
+    if job.get("around"):
+        lines += _around_text(job, paint, width)
+    if job.get("places"):
+        lines += _places_text(job, paint, width)
+    if job["pairs"]:
+        lines += _pairs_text(job["pairs"], paint, width)
+    first = main(job)
+    for fault in job["faults"]:
+        lines += _fault_text(fault, paint, width, told_above=fault is first)
     for table in job["tables"]:
         lines += _table_text(table, paint, width)
     if job["advice"]:
@@ -142,9 +138,8 @@ def around(job: Job) -> list[tuple[str, str, str, str, str]]:
 
 
 def _around_text(job: Job, paint: Paint, width: int) -> list[str]:
-    told = around(job)
-    lines = ["", paint(AROUND, "head")] if told else []
-    for part, at, where, text, why in told:
+    lines = ["", paint(AROUND, "head")]
+    for part, at, where, text, why in around(job):
         lines += _wrap(f"{at}  {where}: {text}", width, "    ", "  ")
         lines += _wrap(f"{part}: {why}", width, "      ", "    ") if why else []
     return lines
@@ -168,12 +163,14 @@ def places(job: Job) -> list[tuple[str, str, str]]:
 
 
 def _places_text(job: Job, paint: Paint, width: int) -> list[str]:
-    lost = places(job)
-    lines = ["", paint("Ranks that do not come", "head")] if lost else []
-    for rank, spot, words in lost:
+    lines = ["", paint("Ranks that do not come", "head")]
+    for rank, spot, words in places(job):
         lines += _wrap(f"rank {rank}: {spot}", width, "    ", "  ")
         lines += _wrap(f"last words: {words}", width, "      ", "    ") if words else []
     return lines
+
+
+_GDR = {True: "yes", False: "no", None: "not shown"}
 
 
 def facts(job: Job) -> list[str]:
@@ -182,7 +179,7 @@ def facts(job: Job) -> list[str]:
     found.append(_count(job["ranks"], "rank"))
     found.append(_count(job["nodes"], "host"))
     found.append(f"between hosts: {job['inter_node_transport']}")
-    found.append("GPUDirect: " + _yes(job["gdr"]))
+    found.append(f"GPUDirect: {_GDR[job['gdr']]}")
     local = job["intra_node"]
     inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local.get(name)]
     if local.get("nvls"):
@@ -203,12 +200,6 @@ def _count(number: int | None, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _yes(value: object) -> str:
-    if value is None:
-        return "not shown"
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
 def pair_cells(pair: Pair) -> tuple[str, str, str]:
     """Return of a pair of hosts what carried its data, GPUDirect, and the devices."""
     carried = ", ".join(f"{name} x{count}" for name, count in pair["transports"].items())
@@ -226,12 +217,9 @@ def pairs_in_order(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for _, pair in order]
 
 
-def _pairs_text(job: Job, paint: Paint, width: int) -> list[str]:
-    pairs = pairs_in_order(job["pairs"])
-    if not pairs:
-        return []
+def _pairs_text(pairs: Sequence[Pair], paint: Paint, width: int) -> list[str]:
     lines = ["", paint("Between hosts (channels by transport)", "head")]
-    for pair in pairs[:MAX_PAIRS]:
+    for pair in pairs_in_order(pairs)[:MAX_PAIRS]:
         carried, gdr, devices = pair_cells(pair)
         seen = {"send": ", seen by the sender only", "receive": ", seen by the receiver only"}.get(
             pair["direction"], ""
@@ -243,20 +231,18 @@ def _pairs_text(job: Job, paint: Paint, width: int) -> list[str]:
     return lines
 
 
-def _faults_text(job: Job, paint: Paint, width: int) -> list[str]:
-    lines: list[str] = []
-    for fault in job["faults"]:
-        head = f"{paint(fault['severity'].upper(), fault['severity'])}  {plain(fault['fault'], 60)}"
-        why = f"  (why: {plain(fault['why'], 60)})" if fault.get("why") else ""
-        lines += ["", head + why]
-        lines += _wrap(f"{fault.get('title', '')}: {fault['subject']}", width, "  ", "  ")
-        for item in fault["evidence"]:
-            spot = where(item, plain(item["file"] or "", 200).rpartition("/")[2])
-            lines += _wrap(f"{spot}  {item['text']}", width, "    ", "  | ")
-        lines += _wrap(fault["cause"], width, " " * 11, "  cause    ")
-        if fault is not main(job):  # whose are told above
-            lines += _wrap(fault["confirm"], width, " " * 11, "  confirm  ")
-            lines += _wrap(fault["remedy"], width, " " * 11, "  remedy   ")
+def _fault_text(fault: FoundFault, paint: Paint, width: int, *, told_above: bool) -> list[str]:
+    head = f"{paint(fault['severity'].upper(), fault['severity'])}  {plain(fault['fault'], 60)}"
+    why = f"  (why: {plain(fault['why'], 60)})" if fault["why"] else ""
+    lines = ["", head + why]
+    lines += _wrap(f"{fault['title']}: {fault['subject']}", width, "  ", "  ")
+    for item in fault["evidence"]:
+        spot = where(item, plain(item["file"] or "", 200).rpartition("/")[2])
+        lines += _wrap(f"{spot}  {item['text']}", width, "    ", "  | ")
+    lines += _wrap(fault["cause"], width, " " * 11, "  cause    ")
+    if not told_above:
+        lines += _wrap(fault["confirm"], width, " " * 11, "  confirm  ")
+        lines += _wrap(fault["remedy"], width, " " * 11, "  remedy   ")
     return lines
 
 
@@ -269,8 +255,6 @@ def main(job: Job) -> FoundFault | None:
 def _todo_text(job: Job, paint: Paint, width: int) -> list[str]:
     """Return the causes that remain, each with what tells it from the next, and what helps."""
     causes = job["causes"]
-    if not causes:
-        return []
     several = len(causes) > 1
     lines = ["", paint("Likely causes, the first one first" if several else "What to do", "head")]
     for number, cause in enumerate(causes, 1):

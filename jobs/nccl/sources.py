@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Any, BinaryIO
 
 from ..pod.nccl_reader.errors import NcclLogError
@@ -51,17 +52,8 @@ def open_sources(
         raise NcclLogError("no log was given: name files, directories, or - for standard input")
     plan: list[tuple[str, str | None]] = []
     for path in paths:
-        plan.extend([("-", None)] if path == "-" else _plan(path))
-    return _stream(plan, tell, progress)
-
-
-def _stream(plan: list[tuple[str, str | None]], tell: Callable[[str], None] | None, progress: bool) -> Iterator[Source]:
-    for name, path in plan:
-        if path is None:
-            file = _endless(sys.stdin.buffer, "standard input", tell, progress)
-            yield "(standard input)", _chunks(file, "standard input", None, tell)
-        else:
-            yield name, _file(path, name, tell, progress)
+        plan.extend([("(standard input)", None)] if path == "-" else _plan(path))
+    return ((name, _file(path, name, tell, progress)) for name, path in plan)
 
 
 class _Endless:
@@ -187,7 +179,11 @@ def is_binary(head: bytes) -> bool:
     return strange * 20 > len(sample)
 
 
-def _file(path: str, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:
+def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:
+    """Yield the chunks of a file, or of standard input where there is no path."""
+    if path is None:
+        yield from _chunks(_endless(sys.stdin.buffer, "standard input", tell, progress), "standard input", None, tell)
+        return
     try:
         with _open(path, name, tell) as file:
             status = os.fstat(file.fileno())
@@ -207,36 +203,20 @@ def _open(path: str, name: str, tell: Callable[[str], None] | None) -> BinaryIO:
         raise NcclLogError("%s: interrupted; nobody wrote into this pipe" % name) from None
 
 
-def _up_to(size: int, read: Callable[[int], bytes]) -> Callable[[int], bytes]:
-    """Read no more than a file held when it was opened: its job may write faster than anybody reads."""
-    left = [size]
-
-    def read_some(wanted: int) -> bytes:
-        chunk = read(min(wanted, left[0]))
-        left[0] -= len(chunk)
-        return chunk
-
-    return read_some
-
-
 def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] | None = None) -> Iterator[bytes]:
     """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream.
 
     ``size`` is that of a file when it was opened, None for a stream without one.
     """
-    read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
-    if size is not None:
-        read = _up_to(size, read)
-    first = read(CHUNK)
-    while first and len(first) < 4 and size is None:
-        more = read(CHUNK)
-        if not more:
-            break
+    pieces = _pieces(file, size)
+    first = b""
+    while len(first) < 4 and (more := next(pieces, b"")):
         first += more
+    pieces = chain([first] if first else [], pieces)
     if first[:2] == b"\x1f\x8b":
-        pieces = _inflate(first, read, name)
-    else:
-        pieces = _rest(first, read) if size is not None else _bounded(first, read, name, tell)
+        pieces = _inflate(pieces, name)
+    elif size is None:
+        pieces = _bounded(pieces, name, tell)
     taken = 0
     decoder = None
     for chunk in pieces:
@@ -251,19 +231,19 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
         raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % name)
 
 
-def _rest(first: bytes, read: Callable[[int], bytes]) -> Iterator[bytes]:
-    chunk = first
-    while chunk:
+def _pieces(file: Any, size: int | None) -> Iterator[bytes]:
+    """Yield what a stream gives, of a file no more than it held when it was opened: its job may write faster."""
+    read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+    left = CHUNK if size is None else size
+    while chunk := read(min(CHUNK, left)):
+        left -= 0 if size is None else len(chunk)
         yield chunk
-        chunk = read(CHUNK)
 
 
-def _bounded(
-    first: bytes, read: Callable[[int], bytes], name: str, tell: Callable[[str], None] | None
-) -> Iterator[bytes]:
+def _bounded(pieces: Iterator[bytes], name: str, tell: Callable[[str], None] | None) -> Iterator[bytes]:
     """Yield the chunks of a stream that may have no end, up to a bound."""
     taken = 0
-    for chunk in _rest(first, read):
+    for chunk in pieces:
         yield chunk
         taken += len(chunk)
         if taken >= MAX_ENDLESS:
@@ -273,14 +253,14 @@ def _bounded(
             return
 
 
-def _inflate(first: bytes, read: Callable[[int], bytes], name: str) -> Iterator[bytes]:
+def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     """Unpack gzip, also several members one after the other, and refuse a bomb."""
     packed = produced = 0
     member = 0  # bytes that the present member gave
     begun = True  # a member has begun and not ended
-    chunk = first
     unpacker = zlib.decompressobj(31)
-    while chunk:
+    for piece in pieces:
+        chunk = piece
         packed += len(chunk)
         begun = True
         while chunk:
@@ -305,6 +285,5 @@ def _inflate(first: bytes, read: Callable[[int], bytes], name: str) -> Iterator[
             if unpacker.eof:
                 chunk = unpacker.unused_data.lstrip(b"\x00")
                 unpacker, member, begun = zlib.decompressobj(31), 0, bool(chunk)
-        chunk = read(CHUNK)
     if begun:  # a file that was cut while it was copied: its last line counts as torn
         yield CUT
