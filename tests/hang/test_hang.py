@@ -100,6 +100,7 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("stopped-inside", "rank", ("hang-inside", [], [], [0, 2, 3])),
         ("all-to-all", "ra", ("hang-late", [3], [], [0, 1, 2])),
         ("one-more", "ra", ("hang-mismatch", [0], [], [])),
+        ("one-more", "log", ("hang-mismatch", [0], [], [])),
         # tensor, pipeline (batch_isend_irecv) and data parallel groups of two
         ("parallel-late", "ra", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
         ("parallel-late", "ras", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
@@ -152,6 +153,16 @@ def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
     (tmp_path / "ras.json").write_text(answer * 3)
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"], job["waiting_ranks"]) == (1, [2], [0, 1, 3])
+
+
+def test_a_report_does_not_tell_late_ranks_from_one_that_called_more(explain, tmp_path):
+    """Where what timed out is what the others have behind them, rank 0 may wait for three that are late."""
+    for path in (DATA / "nccl-2.28.9" / "one-more").glob("*.log"):
+        text = path.read_text().replace("OpType=_REDUCE_SCATTER_BASE", "OpType=_ALLGATHER_BASE")
+        (tmp_path / path.name).write_text(text)
+    _, job = explain(tmp_path)
+    assert (job["diagnosis"], job["late_ranks"], job["unknown_ranks"]) == ("hang-late", [], [1, 2, 3])
+    assert "or rank 0 called one operation more" in job["sentence"]
 
 
 def test_most_ranks_do_not_hold_up_the_few(explain, tmp_path):

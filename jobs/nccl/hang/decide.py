@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from statistics import median
 
 from .counts import advanced, from_counts, still
-from .flight_recorder import gloo
 from .model import Decision, Evidence, Lagging, Process
 from .moments import of_another_run, waited, went_on
+from .sides import weigh, weigh_report
 from .waits import Waits, analyse
 from .watchdog import in_world
 
@@ -36,7 +36,7 @@ def decide(evidence: Evidence) -> Decision:
     _from_ras_dead(made, evidence)
     _from_errors(made, evidence)
     if made.kind == "undecided":
-        for rule in (_from_desync, from_counts, _from_watchdog):
+        for rule in (_timed_out_in_another, _from_desync, from_counts, _from_watchdog):
             if rule(made, evidence):
                 break
     if evidence.performed:
@@ -44,7 +44,7 @@ def decide(evidence: Evidence) -> Decision:
     if not recorded and made.kind == "undecided" and evidence.performed:
         _from_inspector(made, evidence)
     _contradictions(made, evidence)
-    made.unknown -= made.late | made.dead
+    made.unknown = (made.unknown | made.suspects) - made.late - made.dead
     made.waiting -= made.late | made.dead | made.unknown
     return made
 
@@ -79,8 +79,7 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     elif found.late:
         made.kind = "stalled" if found.stalled == found.late else "late"
         made.late, made.proven = found.late, True
-        idle = found.late - set(found.heads)
-        made.unrecorded = gloo(evidence.ranks.values()) and bool(idle) and len(found.late | found.unknown) > 1
+        weigh(made, found, evidence)
     elif found.crossed:
         made.kind, made.proven = "order", True
     elif len(found.inside) > 1 and not found.unknown:
@@ -109,6 +108,7 @@ def _doubt(made: Decision, found: Waits, evidence: Evidence) -> None:
     made.moved = evidence.moved or (went_on(evidence) if evidence.standing is None else "")
     if made.moved or (evidence.ranks and advanced(evidence)):
         made.kind, made.proven, made.late, made.waiting = "undecided", False, set(), set()
+        made.suspects = set()
         return
     waits = {rank: waited(evidence.ranks[rank], head) for rank, head in found.heads.items()}
     known = [(time, found.heads[rank].timeout_ms / 1000) for rank, time in waits.items() if time is not None]
@@ -119,7 +119,7 @@ def _doubt(made: Decision, found: Waits, evidence: Evidence) -> None:
         return
     made.passing, made.kind, made.proven = longest, "undecided", False
     if longest < PASSING:
-        made.late = set()
+        made.late, made.suspects = set(), set()
 
 
 def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
@@ -158,6 +158,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     A rank that ends closes its connections; those that it was connected to fail, and others wait for these in turn.
     """
     innocent = set(evidence.broken)
+    made.suspects -= innocent
     if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent:
         return
     made.waiting |= innocent
@@ -207,11 +208,37 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
         made.kind, made.late = ("stalled" if worst[0].joined else "late"), ranks
     made.proven = True
     made.waiting |= ({event.rank for event in evidence.timeouts} | set(evidence.broken)) - made.late
+    if made.kind == "late":
+        called = in_world(evidence, evidence.called)
+        weigh_report(made, {r for item in called if _same_place(item, worst[0]) for r in item.ranks} - made.late)
     timeout = evidence.timeouts[0] if evidence.timeouts else None
     made.operation = worst[0].operation or (timeout.operation if timeout else None)
     made.sequence = timeout.sequence if timeout else None if worst[0].sequence is None else worst[0].sequence - 1
     made.group = (timeout.group if timeout else None) or None
     return True
+
+
+def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:
+    """Compare what timed out with what the snapshot shows others through with under the same number.
+
+    The two count alike (torch 2.4) where the snapshot has the rank at the number that it queued last.
+    """
+    called = in_world(evidence, evidence.called)
+    for event in evidence.timeouts:
+        if not any(event.rank in item.ranks and item.sequence == event.enqueued for item in called):
+            continue
+        there = [item for item in called if item.sequence == event.sequence and item.reporter[0] == event.rank]
+        others = {rank for item in there for rank in item.ranks}
+        names = {item.operation for item in there}
+        if len(others) < 2 or {event.operation} & names or _PAIRED & {event.operation, *names}:
+            continue
+        made.kind, made.proven, made.late = "mismatch", True, {event.rank}
+        made.group, made.operation, made.sequence = event.group or None, event.operation, event.sequence
+        ranks = f"{len(others)} ranks called {' and '.join(sorted(names))}"
+        made.called = f"under number {event.sequence} 1 rank called {event.operation}, {ranks}"
+        made.because.append((event.file, event.line, event.text))
+        return True
+    return False
 
 
 def _called_otherwise(made: Decision, evidence: Evidence, stuck: Lagging) -> bool:
@@ -256,6 +283,11 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
     elif evidence.samples and all(sample.ok for sample in evidence.samples) and first.operation not in _PAIRED:
         made.kind, made.proven = "inside", True
     return True
+
+
+def _same_place(item: Lagging, behind: Lagging) -> bool:
+    """Say whether a snapshot shows ranks at the number that others did not join."""
+    return item.group == behind.group and item.sequence is not None and item.sequence == behind.sequence
 
 
 _SHORT = 0.5

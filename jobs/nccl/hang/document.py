@@ -139,9 +139,8 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
 
 def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]]) -> None:
     shown: list[EvidenceLine] = [{"file": file, "line": line, "text": text} for file, line, text in made.because]
-    fault = found_fault(
-        f"nccl.hang-{made.kind}", _ranks(made.dead or made.late) if made.dead or made.late else "the job", shown
-    )
+    named = made.dead or made.late or made.suspects
+    fault = found_fault(f"nccl.hang-{made.kind}", _ranks(named) if named else "the job", shown)
     fault["confirm"] = _confirm(fault["confirm"], places)
     rest = [cause for cause in job["causes"] if cause["fault"] not in ("nccl.hang", "nccl.no-evidence")]
     job["causes"] = [*rank([fault], {}), *rest][:MOST_CAUSES]
@@ -199,13 +198,14 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         f"; {len(made.waiting)} other rank{'s wait' if len(made.waiting) != 1 else ' waits'}" if made.waiting else ""
     )
     whose = "their nodes" if many else "its node"
+    if made.suspects and made.proven:
+        return _either(made, waits)
     if made.kind == "late" and made.proven:
         return (
             (
                 f"{_first(_placed(made, late))} never entered {where}{waits}. Look at "
                 f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
             )
-            + _ahead(made)
             + (_NO_PAIRS if made.unrecorded else "")
             + _missing(made)
         )
@@ -300,24 +300,25 @@ def _slow(made: Decision) -> str:
     )
 
 
-def _ahead(made: Decision) -> str:
-    """Say that a few who wait may be those that went too far; on which side ranks without a dump are is not known."""
-    few = made.waiting or made.unknown
-    if not few or len(few) >= len(made.late) + bool(made.unknown):
-        return ""
-    return f", unless {_ranks(few)} called one operation more than the others: the fewer ones may be wrong, too"
+def _either(made: Decision, waits: str) -> str:
+    """Say who did not come, and why none of them is called late."""
+    came = f"{_first(_ranks(made.suspects))} never entered {_where(made)}{waits}"
+    if made.ahead:
+        more = f"{_ranks(made.ahead)} called one operation more: the evidence does not tell which"
+        return f"{came}. Either they are late, or {more}. Compare where the two sides stand" + _missing(made)
+    return f"{came}. At least one of them is late{_NO_PAIRS}" + _missing(made)
 
 
 def _missing(made: Decision) -> str:
-    if not made.unknown:
+    if not made.unknown - made.suspects:
         return ""
-    return f". No dump is there of {_ranks(made.unknown)}: neither guilty nor cleared"
+    return f". No dump is there of {_ranks(made.unknown - made.suspects)}: neither guilty nor cleared"
 
 
 def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
     """Return what was not switched on, or not given, and would have said more of this hang."""
     wanted = []
-    if not evidence.ranks or made.unknown:
+    if not evidence.ranks or made.unknown - made.suspects:
         wanted.append(
             "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
         )

@@ -207,6 +207,8 @@ def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], found: 
         if group is None or not isinstance(entry, dict) or group in sends:
             continue  # the counters of a group with sends count those, too
         last, done = _number(entry.get("last_enqueued_collective")), _number(entry.get("last_completed_collective"))
+        if made.last is not None and made.last.name.startswith("gloo:") and last > made.enqueued.get(group, last):
+            made.sends = True
         if last > made.enqueued.get(group, -1) and group not in made.enqueued and last >= 0:
             made.enqueued[group] = last
             if done >= last:

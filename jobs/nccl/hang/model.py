@@ -47,6 +47,8 @@ class Rank:
     """When its latest operations were queued: two dumps of one process share some."""
     span: tuple[int, int] | None = None
     """When the first and the last operation that it recorded were queued, nanoseconds since 1970."""
+    sends: bool = False
+    """It counted more operations than it recorded: gloo leaves out sends and receives."""
     recorded: int = 0
 
 
@@ -222,6 +224,10 @@ class Decision:
     """Sizes that differ between ranks where they may, in words."""
     contradictions: list[str] = field(default_factory=list)
     places: dict[int, Process] = field(default_factory=dict)
+    suspects: set[int] = field(default_factory=set)
+    """Ranks of which some did not come, unless those that are ahead called one operation more."""
+    ahead: set[int] = field(default_factory=set)
+    """The fewer ones, who may be those that are wrong."""
     unnamed: int = 0
     """How many ranks are late where the evidence counts them and names none."""
     unrecorded: bool = False

@@ -1,0 +1,37 @@
+"""Which of two sides is wrong: those that did not come to an operation, or the fewer that wait in it.
+
+A few ranks that called one operation more than the others look as if all others were late. Where the evidence does not
+tell, nobody is called late: those that did not come are suspects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Decision, Evidence
+    from .waits import Waits
+
+
+def weigh(made: Decision, found: Waits, evidence: Evidence) -> None:
+    """Take those from the late ranks of whom the dumps do not show it for sure."""
+    idle = found.late - set(found.heads)
+    if found.stalled or not idle or len(found.late | found.unknown) < 2:
+        return
+    waiting = len(found.waiting) or len(found.unknown)
+    if waiting < len(found.late) + bool(found.unknown):
+        _suspect(made, found.waiting)
+    elif any(by.sends for by in evidence.ranks.values()):
+        made.unrecorded = True
+        if len(found.late) > 1:
+            _suspect(made, set())
+
+
+def weigh_report(made: Decision, ahead: set[int]) -> None:
+    """Do the same for a desync report that shows some ranks further on."""
+    if ahead and len(ahead) < len(made.late):
+        _suspect(made, ahead)
+
+
+def _suspect(made: Decision, ahead: set[int]) -> None:
+    made.late, made.suspects, made.ahead = set(), made.late, set(ahead)
