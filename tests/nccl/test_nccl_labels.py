@@ -66,15 +66,11 @@ NOT_IN_THE_LOG = {
 NOT_IN_THE_LOGS_OF_2026 = {
     "008": {"socket_fallback": "one rank: the label judges nothing, those of the older logs say no, as we do"},
     "020": dict.fromkeys(
-        ("inter_node_transport", "socket_fallback", "nodes"), "096 shows as much, and is labelled as one host"
+        ("inter_node_transport", "socket_fallback", "nodes"),
+        "080 of the older logs is the same one line, and is labelled as one host",
     ),
     "026": {"inter_node_transport": "its notes: read ib or roce as right; no line shows the link layer"},
     "034": {"nodes": "its channels are of one host, as in 076, which is labelled as that"},
-    "038": dict.fromkeys(
-        ("inter_node_transport", "nodes"),
-        "three of four ranks show, on one host of an NVLink domain: the fourth's does not",
-    ),
-    "040": {"nodes": "two hosts show, as in 044 of the older logs, which is labelled as two"},
     "044": {"nccl_version": "the library's name stands in front, as in the label of 071 of the older logs"},
 }
 

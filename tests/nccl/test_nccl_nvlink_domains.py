@@ -54,6 +54,15 @@ def test_one_tray_alone_is_one_host(judge):
     assert (job["nodes"], job["inter_node_transport"]) == (1, "none")
 
 
+def test_more_than_half_of_the_ranks_on_a_tray_leave_none_for_another(judge):
+    """Each tray has as many; the rank that is missing keeps the log from being a proof."""
+    lines = [line + "\n" for line in job_of(hosts=1, gpus=4).splitlines()]
+    job = judge("".join(line for line in lines if ":103:" not in line))
+    assert (job["nodes"], job["inter_node_transport"], job["verdict"]) == (1, "none", "inconclusive")
+    job = judge("".join(line for line in lines if ":103:" not in line and ":102:" not in line))
+    assert (job["nodes"], job["inter_node_transport"]) == (None, "mnnvl")
+
+
 @pytest.mark.parametrize(
     "text", ["Cuda failure 801 'operation not supported'", "Cuda failure 'operation not supported'"]
 )

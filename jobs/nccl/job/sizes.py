@@ -106,6 +106,20 @@ def remote_trouble(job: Job) -> bool:
     return mnnvl or any(name in proc.notes for proc in job.procs for name in names)
 
 
+def only_failures(job: Job) -> bool:
+    """Say whether nothing but failures is in the log: an excerpt, which does not show who else there was."""
+    told = {"flag", "link", "version"}  # a failed transfer tells the link layer
+    return all(proc.notes and not proc.facts.keys() - told and not proc.edges and not proc.comms for proc in job.procs)
+
+
+def most_on_one_host(job: Job, ranks: int) -> bool:
+    """Say whether more than half of all ranks are of one host, by its devices: hosts have as many, so there is one."""
+    devices: dict[str, set[int]] = {}
+    for proc in job.procs:
+        devices.setdefault(job.node_of[proc], set()).update(dev for dev in proc.devs if dev >= 0)
+    return len(devices) == 1 and all(2 * len(found) > ranks > 0 for found in devices.values())
+
+
 def silent(job: Job) -> bool:
     """Say whether processes printed no more than their versions: nothing that speaks of where they run."""
     return all(

@@ -15,6 +15,8 @@ from .devices import Devices
 from .sizes import (
     joined_ranks,
     list_cut,
+    most_on_one_host,
+    only_failures,
     ranks_by_device,
     ranks_of,
     remote_trouble,
@@ -67,8 +69,10 @@ class View:
         # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
         printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
         one = bool(printed) and all(comm.nnodes == 1 for comm in printed)
-        self.single = one and not any(comm.mnnvl for comm in printed)
-        self.nvlink_domain = one and all(comm.mnnvl for comm in printed)
+        self.ranks = ranks_of(job)
+        alone = most_on_one_host(job, self.ranks or 0)
+        self.single = one and (alone or not any(comm.mnnvl for comm in printed))
+        self.nvlink_domain = one and all(comm.mnnvl for comm in printed) and not alone
         self.devices = Devices(job)
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
         self.names_networks = any(proc.facts.get("net") for proc in job.procs)
@@ -80,7 +84,6 @@ class View:
             self.counts[crossing.transport] = self.counts.get(crossing.transport, 0) + crossing.channels
         self.mixed = bool(self.counts.keys() & TCP) and bool(self.counts.keys() - TCP)  # some sockets, others not
         self._placed = len({rank for key in job.world for rank in job.members[key]})  # ranks with a node
-        self.ranks = ranks_of(job)
         self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
         self.ranks = self.ranks or ranks_by_device(job) or None
         self.selected: dict[Proc, str | None] = {proc: selected(proc, self) for proc in job.procs}
@@ -110,7 +113,7 @@ class View:
                 same = src_node is not None and src_node == dst_node and self._certain(proc, key)
                 if kind == "mnnvl":
                     self.local["mnnvl"] += channels
-                    if not same:
+                    if not same and not self.single:
                         self.crossings.append(crossing)
                 elif same or self.single:
                     self.local_net.append(crossing)
@@ -162,7 +165,7 @@ class View:
         complete = bool(self.ranks) and self._placed >= (self.ranks or 0)
         if printed and mnnvl:  # to NCCL a whole NVLink domain is one node
             known = complete and all(proc.host is not None for proc in job.procs)
-            known = known or table is not None or len(seen) > 1
+            known = known or table is not None or len(seen) > 1 or most_on_one_host(job, self.ranks or 0)
             return max(printed, len(seen), table or 0) if known else None
         if complete and printed > len(seen) > 1 and _addressed(job.procs):
             self.split_nodes = printed  # NCCL took parts of one host for nodes
@@ -178,7 +181,7 @@ class View:
         if list_cut(job) and not complete and len(job.procs) < (self.ranks or 0):
             return None
         if len(seen) > 1:
-            return None if tasks_without_node(job) and not complete else len(seen)
+            return None if (tasks_without_node(job) or only_failures(job)) and not complete else len(seen)
         if self.ranks == 1:
             return 1
         if self.crossings:
