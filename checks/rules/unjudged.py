@@ -35,6 +35,8 @@ def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
         _key(table, job, row["size_bytes"]) for job in jobs for table in job["tables"] for row in table["reference"]
     }
     for job in jobs:
+        if job["verdict"] != "go":
+            continue
         if profile is not None:
             missing = [*_floors(job, profile, applied), *_layout(job, profile), *_sums(job)]
             text = "not judged against the profile: " + "; ".join(missing[:_SHOWN])

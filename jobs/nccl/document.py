@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.seen import channels_in
-from .diagnosis.endings import judge_ending, seen_causes
+from .diagnosis.endings import judge_ending
 from .diagnosis.judge import Judgement
 from .diagnosis.network import judge_network
 from .diagnosis.quotes import quoted
@@ -24,9 +25,10 @@ from .job_document import NOTHING
 
 if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import Partial
-    from .job_document import Bootstrap, Expected, Init, JobDocument, Pair, Table
+    from .job_document import Bootstrap, Expected, JobDocument, Pair, Table
 
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
+_MOST_GPU_NAMES = 16
 ADVICE = (
     "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of "
     "every rank"
@@ -59,6 +61,8 @@ def _document(judgement: Judgement) -> JobDocument:
     diagnosis = diagnosis_of(judgement, verdict)
     # One host is the whole job only where something tells its size.
     shown = bool(view.carriers) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
+    world = [(rank, comm) for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world]
+    gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages: dict[str, float] = {}
     for table in judgement.tables:
         if table["avg_busbw"] is not None:
@@ -78,7 +82,7 @@ def _document(judgement: Judgement) -> JobDocument:
         or judgement.has("nccl.version-mismatch", "nccl.mixed-transport"),
         "ranks": view.ranks,
         "nodes": view.nodes,
-        "gpus": _gpus(judgement),
+        "gpus": dict(sorted(list(gpus.items())[:_MOST_GPU_NAMES])),
         "platforms": sorted({text for proc in job.procs for text in proc.facts.get("platform", ())}),
         "nccl_version": version,
         "nccl_versions": versions,
@@ -89,7 +93,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "faults": judgement.faults,
         "causes": []
         if verdict == "go"
-        else rank(judgement.faults, signs_of(judgement), seen_causes(judgement) or _signs(judgement, diagnosis)),
+        else rank(judgement.faults, signs_of(judgement), _further(judgement, diagnosis)),
         "tables": _tables(judgement),
         "pairs": _pairs(judgement),
         "hosts": judgement.hosts,
@@ -110,7 +114,12 @@ def _document(judgement: Judgement) -> JobDocument:
         "sharp": True if view.switched or job.flag("collnet") else None,
         "wires_gbps": _wires(judgement),
         "bootstrap": _bootstrap(judgement),
-        "init": _init(judgement),
+        "init": {
+            "nranks": view.ranks,
+            "started": len({rank for rank, comm in world if comm.started}),
+            "completed": len({rank for rank, comm in world if comm.completed}),
+            "communicators": len(job.comms),
+        },
         "truncated": judgement.has("nccl.log-truncated"),
         "evidence_shown": shown,
         "advice": None if shown else ADVICE,
@@ -121,8 +130,10 @@ def _document(judgement: Judgement) -> JobDocument:
     return document
 
 
-def _signs(judgement: Judgement, diagnosis: str) -> list[str]:
-    """Return a sign of trouble of a log that shows nothing worse, and not what came of it."""
+def _further(judgement: Judgement, diagnosis: str) -> list[str]:
+    """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble."""
+    if judgement.causes and (judgement.crash or judgement.hang):
+        return [name for name, _ in judgement.causes]
     return signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
 
 
@@ -267,16 +278,6 @@ def _pairs(judgement: Judgement) -> list[Pair]:
     return pairs
 
 
-def _gpus(judgement: Judgement) -> dict[str, int]:
-    """Count the GPUs by name, as the table's header lists them."""
-    counts: dict[str, int] = {}
-    for line in judgement.job.rank_lines.values():
-        gpu = str(line[4] or "") if len(line) > 4 else ""
-        if gpu and (gpu in counts or len(counts) < 16):
-            counts[gpu] = counts.get(gpu, 0) + 1
-    return dict(sorted(counts.items()))
-
-
 def _wires(judgement: Judgement) -> float | None:
     """Return what the cards of a host carry in GB/s, of the host with most; of sockets NCCL only guesses the rate."""
     if judgement.view.transport not in RDMA - {"mnnvl"}:
@@ -295,22 +296,6 @@ def _bootstrap(judgement: Judgement) -> Bootstrap:
             if address and address not in known and len(known) < 16:
                 known.append(address)
     return {"interfaces": {name: sorted(addresses) for name, addresses in sorted(interfaces.items())}}
-
-
-def _init(judgement: Judgement) -> Init:
-    job = judgement.job
-    started = {
-        rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.started
-    }
-    completed = {
-        rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.completed
-    }
-    return {
-        "nranks": judgement.view.ranks,
-        "started": len(started),
-        "completed": len(completed),
-        "communicators": len(job.comms),
-    }
 
 
 def _environment(judgement: Judgement) -> dict[str, str | list[str]]:

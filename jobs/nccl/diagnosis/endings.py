@@ -25,13 +25,14 @@ _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "c
 
 def judge_ending(judgement: Judgement) -> None:
     """Report a hang, a crash with its first cause, or a log that ends too early."""
-    cause = first_cause(judgement)
+    judgement.causes = _causes_seen(judgement)
+    cause = next(iter(judgement.causes), None)
     if cause is not None and _stopped_the_job(judgement, cause[0]):
-        name, note, procs = cause
+        name, note = cause
         why, text = refine(judgement, name, note)
         if why is None and name in _UNREACHED and _virtual_interfaces(judgement):
             why, text = "nccl.bootstrap-unroutable", None
-        judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why, cause=text)
+        judgement.add(name, _subject(judgement, name), judgement.line(note), why=why, cause=text)
         if judgement.hang:
             judgement.add(
                 "nccl.hang",
@@ -41,7 +42,7 @@ def judge_ending(judgement: Judgement) -> None:
             )
         return
     if cause is not None and cause[0].startswith("nccl.ib-"):
-        judgement.add("nccl.ib-recovered", subject_of(judgement, cause[2]), judgement.line(cause[1]))
+        judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
     if (judgement.hang or judgement.crash) and not _came_up(judgement) and _virtual_interfaces(judgement):
         text = "the bootstrap uses %s" % ", ".join(_virtual_interfaces(judgement)[:4])
         judgement.add("nccl.bootstrap-unroutable", "the job", _hang_evidence(judgement), cause=text)
@@ -92,22 +93,12 @@ def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
     return not ended if cause.startswith("nccl.ib-") else not ended and not _came_up(judgement)
 
 
+def _subject(judgement: Judgement, name: str) -> str:
+    return subject_of(judgement, [proc for proc in judgement.job.procs if name in proc.notes])
+
+
 # What a rank says of a peer that is gone: where another cause is seen, that one made the peer end.
 _SECOND = frozenset(("nccl.efa-peer-gone",))
-
-
-def first_cause(judgement: Judgement) -> tuple[str, Note, list[Proc]] | None:
-    """Return the cause that was seen first, its line, and the processes that show it."""
-    found = _causes_seen(judgement)
-    if not found:
-        return None
-    name, note = found[0]
-    return name, note, [proc for proc in judgement.job.procs if name in proc.notes]
-
-
-def seen_causes(judgement: Judgement) -> list[str]:
-    """Return the faults that lines of a job which ended badly speak of, the first cause first."""
-    return [name for name, _ in _causes_seen(judgement)] if judgement.crash or judgement.hang else []
 
 
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
@@ -166,41 +157,35 @@ def _crash_subject(judgement: Judgement) -> str:
 
 def _judge_truncation(judgement: Judgement) -> None:
     """A table without its end, or ranks that began and never finished, in a log that shows no failure."""
-    open_tables = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
     if judgement.event("separate-runs"):  # the copies' headers and ends do not pair
         return
-    last = _ends_open(judgement)
-    if last or judgement.job.flag("destroyed"):  # of a single test, what is missing was left out of an excerpt
-        open_tables = last
-    if open_tables and _has_config(open_tables[-1]):
-        rows = len(open_tables[-1]["rows"])
-        judgement.add(
-            "nccl.log-truncated",
-            "the table of %s" % (open_tables[-1]["collective"] or "the benchmark"),
-            [],
-            cause="the table ends after %d rows, without its last lines" % rows,
-        )
-        return
+    subject, missing = "the job", ""
+    table = _table_without_end(judgement)
     started = {(key, rank) for proc in judgement.job.procs for (key, rank), comm in proc.comms.items() if comm.started}
     ended = {(key, rank) for proc in judgement.job.procs for (key, rank), comm in proc.comms.items() if comm.completed}
-    if started - ended and any(key.startswith("0x") for key, _ in started):
-        judgement.add(
-            "nccl.log-truncated",
-            "the job",
-            [],
-            cause="%d of %d ranks began to initialise and are not seen to finish"
-            % (len(started - ended), len(started)),
-        )
-        return
-    missing = _half_shown(judgement.job.procs) or _unconfirmed(judgement.job.procs)
+    if table is not None:
+        subject = "the table of %s" % (table["collective"] or "the benchmark")
+        missing = "the table ends after %d rows, without its last lines" % len(table["rows"])
+    elif started - ended and any(key.startswith("0x") for key, _ in started):
+        missing = "%d of %d ranks began to initialise and are not seen to finish" % (len(started - ended), len(started))
+    missing = missing or _half_shown(judgement.job.procs) or _unconfirmed(judgement.job.procs)
     if missing:
-        judgement.add("nccl.log-truncated", "the job", [], cause=missing)
+        judgement.add("nccl.log-truncated", subject, [], cause=missing)
 
 
-def _ends_open(judgement: Judgement) -> list[dict[str, Any]]:
-    """Return the tables that a stream ends in although those before are whole: tests that never came to their end."""
-    streams = [source.tables for source in judgement.job.sources.values() if len(source.tables) > 1]
-    return [tables[-1] for tables in streams if not tables[-1]["complete"] and tables[-2]["complete"]]
+def _table_without_end(judgement: Judgement) -> dict[str, Any] | None:
+    """Return the last table that has no end.
+
+    One that a stream ends in although those before are whole: its tests never came to their end. Of a single test, or a
+    job that came to its end, what is missing was left out of an excerpt.
+    """
+    streams = [source.tables for source in judgement.job.sources.values()]
+    cut = [
+        tables[-1] for tables in streams if len(tables) > 1 and tables[-2]["complete"] and not tables[-1]["complete"]
+    ]
+    if not cut and not judgement.job.flag("destroyed"):
+        cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
+    return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"]) else None
 
 
 def _half_shown(procs: list[Proc]) -> str:
@@ -246,7 +231,3 @@ def _version(proc: Proc) -> tuple[int, ...]:
     """Return the major and minor version that a process printed, or nothing."""
     versions = [re.match(r"(\d+)\.(\d+)", text) for text in proc.facts.get("version", ())]
     return max((tuple(int(part) for part in found.groups()) for found in versions if found), default=())
-
-
-def _has_config(table: dict[str, Any]) -> bool:
-    return bool(table["config"]) or bool(table["collective"])

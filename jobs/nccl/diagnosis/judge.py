@@ -30,6 +30,7 @@ class Judgement:
         self.hosts = hosts_of(view)
         self.tables = [table for source in self.job.sources.values() for table in source.tables]
         self.faults: list[FoundFault] = []
+        self.causes: list[tuple[str, Note]] = []  # that lines of any process speak of, the first one first
         self.hang, self.crash = self._ending()
 
     # -- endings -------------------------------------------------------------------------------------------------------

@@ -32,7 +32,8 @@ def judge_network(judgement: Judgement) -> None:
         _judge_sockets(judgement)
     elif view.transport in RDMA:
         _judge_rdma(judgement)
-    _judge_fabric(judgement)
+    if judgement.expect.fabric is not None:
+        _judge_fabric(judgement, judgement.expect.fabric)
     if not view.carriers and view.transport != "none" and not judgement.faults:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
@@ -240,28 +241,26 @@ def _judge_rdma(judgement: Judgement) -> None:
         few = min(own, plugin, key=len)
         judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
         return
-    if judgement.expect.gdr is not False:
+    if judgement.expect.gdr is not False and (view.gdr is False or view.gdr_mixed):
         _judge_gdr(judgement)
     judge_rails(judgement)
 
 
 def _judge_gdr(judgement: Judgement) -> None:
-    view = judgement.view
-    if view.gdr is False and not view.gdr_mixed:
-        why, evidence, cause = why_no_gdr(judgement)
-        shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
-        judgement.add("nccl.gdr-off", pairs_text(judgement) or "the job", evidence + shown, why=why, cause=cause)
-    elif view.gdr_mixed:
-        sides: dict[str, set[bool]] = {}
+    """Report that channels between hosts go without GPUDirect: all of them, or those of some hosts."""
+    view, name, subject = judgement.view, "nccl.gdr-off", pairs_text(judgement)
+    why, evidence, cause = why_no_gdr(judgement)
+    if view.gdr_mixed:
+        with_it: dict[str, set[bool]] = {}
         for item in view.crossings:
             if item.key[5] == "net":
-                sides.setdefault(judgement.job.node_of[item.proc], set()).add(bool(item.key[8]))
-        bad = sorted(node for node, found in sides.items() if found == {False}) or sorted(
-            node for node, found in sides.items() if False in found
+                with_it.setdefault(judgement.job.node_of[item.proc], set()).add(bool(item.key[8]))
+        bad = sorted(node for node, each in with_it.items() if each == {False}) or sorted(
+            node for node, each in with_it.items() if False in each
         )
-        why, evidence, cause = why_no_gdr(judgement)
-        good = sorted(set(sides) - set(bad))
-        if cause is None and good and all(sides[node] == {False} for node in bad):
+        name, subject = "nccl.gdr-mixed", ", ".join(bad[:4])
+        good = sorted(set(with_it) - set(bad))
+        if cause is None and good and all(with_it[node] == {False} for node in bad):
             cause = "no channel of %s has GPUDirect, those of %s have it" % (_some(bad), _some(good))
             cause += "" if why else ": nvidia-peermem, or DMA-BUF, is missing on the former"
         if view.direction_only():
@@ -269,8 +268,8 @@ def _judge_gdr(judgement: Judgement) -> None:
                 "one direction has no GPUDirect on every host alike: GDR reads are off (NCCL_NET_GDR_READ, or a "
                 "GPU before Ampere without NVLink)"
             )
-        shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
-        judgement.add("nccl.gdr-mixed", ", ".join(bad[:4]) or "the job", evidence + shown, why=why, cause=cause)
+    shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
+    judgement.add(name, subject or "the job", evidence + shown, why=why, cause=cause)
 
 
 def _some(names: list[str]) -> str:
@@ -281,14 +280,14 @@ def _some(names: list[str]) -> str:
 _CHOOSE = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "NCCL_IB_DISABLE")
 
 
-def _judge_fabric(judgement: Judgement) -> None:
+def _judge_fabric(judgement: Judgement, fabric: str) -> None:
     """Compare what carries the data with the fabric of the profile; sockets and mixtures are faults of their own."""
-    wanted, view = judgement.expect.fabric, judgement.view
-    if wanted in (None, view.transport) or not view.crossings:
+    view = judgement.view
+    if fabric == view.transport or not view.crossings:
         return
     if judgement.has("nccl.socket-fallback", "nccl.mixed-transport"):
         return
-    cause = "%s was expected and %s is used" % (wanted, view.transport)
+    cause = "%s was expected and %s is used" % (fabric, view.transport)
     settings = sorted(
         {"%s=%s" % (name, proc.env[name]) for proc in judgement.job.procs for name in _CHOOSE if name in proc.env}
     )
