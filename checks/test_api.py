@@ -24,15 +24,15 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     Everything else is read through it. When it does not answer, nothing is known about the cluster: the run is
     inconclusive, not failed. Usual causes: a VPN that is down, the wrong context, an expired token.
     """
-    found = contact(kube)
-    if found.fault:
-        evidence.unknown(found.reason, fault=found.fault)
-    evidence.note(f"identity: {found.identity or 'not told'}")
+    answer = contact(kube)
+    if answer.fault:
+        evidence.unknown(answer.reason, fault=answer.fault)
+    evidence.note(f"identity: {answer.identity or 'not told'}")
     evidence.add(
         kube.server,
-        ok=bool(found.version) or None,
+        ok=bool(answer.version) or None,
         expected="a Kubernetes version",
-        observed=found.version or "an answer that is not Kubernetes' own",
+        observed=answer.version or "an answer that is not Kubernetes' own",
     )
     evidence.verdict()
 

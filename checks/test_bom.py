@@ -42,12 +42,12 @@ def test_platform_is_on_record(
     repeated as not verified. A tenant sees the version of Kubernetes and no more.
     """
     asked = policies(listed("clusterpolicies"))
-    found = bom.from_api(git_version(seatrial.kube.version()), pool.nodes, cluster, asked)
+    entries = bom.from_api(git_version(seatrial.kube.version()), pool.nodes, cluster, asked)
     if toolkit := toolkit_version(asked, cluster.pods):
-        found["container toolkit"] = toolkit
-    found |= bom.from_profile(seatrial.profile)
-    seatrial.run.bom |= found
-    for what, value in bill(found):
+        entries["container toolkit"] = toolkit
+    entries |= bom.from_profile(seatrial.profile)
+    seatrial.run.bom |= entries
+    for what, value in bill(entries):
         evidence.add(what, ok=True, observed=value, expected="on record")
     evidence.verdict()
 
@@ -62,8 +62,8 @@ def test_runtime_is_on_record(
     The versions that a job meets are not always those that an operator was told to install. Nothing is judged but that
     something was seen.
     """
-    found = bom.from_trial(trial, nccl_jobs)
-    seatrial.run.bom["trial"] = found
-    for what, value in bill(found):
+    entries = bom.from_trial(trial, nccl_jobs)
+    seatrial.run.bom["trial"] = entries
+    for what, value in bill(entries):
         evidence.add(what, ok=True, observed=value, expected="on record")
     evidence.verdict()

@@ -44,15 +44,15 @@ def test_a_checkpoint_is_saved_and_verified(
     _asked(spec, seatrial, evidence)
     asked = profile.checkpoint
     put(evidence, rules.saved_findings(trial, spec, asked))
-    found = rules.measured(trial, spec)
-    if found:
+    saved = rules.measured(trial, spec)
+    if saved:
         evidence.note(
-            f"{found.ranks} ranks: training stood still {found.pause_s:.2f} s, {found.mb_s:.0f} MB/s together, the "
-            f"slowest rank's file {found.slowest_mb_s:.0f} MB/s, flush lag {found.flush_s:.2f} s"
+            f"{saved.ranks} ranks: training stood still {saved.pause_s:.2f} s, {saved.mb_s:.0f} MB/s together, the "
+            f"slowest rank's file {saved.slowest_mb_s:.0f} MB/s, flush lag {saved.flush_s:.2f} s"
         )
     model = seatrial.options.model_size or asked.model
-    if found and parameters(model):
-        put(evidence, rules.model_findings(trial, asked, found, model))
+    if saved and parameters(model):
+        put(evidence, rules.model_findings(trial, asked, saved, model))
     if asked.source:
         evidence.note(f"the numbers are those of profile {profile.name}: {asked.source}")
     evidence.verdict()

@@ -43,10 +43,10 @@ def test_drains_respect_training_jobs(
     """
     require_seen(evidence, cluster, "pods")
     names = {node.name for node in pool.nodes}
-    found = read_drains(kube, {pod.namespace for pod in cluster.pods if pod.node in names})
-    if found.hidden:
-        evidence.skip(f"budgets and DaemonSets are not seen: {found.hidden} (seatrial rbac --training)")
-    note(evidence, drain_notes(found, listed("clusterpolicies")))
+    drains = read_drains(kube, {pod.namespace for pod in cluster.pods if pod.node in names})
+    if drains.hidden:
+        evidence.skip(f"budgets and DaemonSets are not seen: {drains.hidden} (seatrial rbac --training)")
+    note(evidence, drain_notes(drains, listed("clusterpolicies")))
     evidence.expect(names)
-    put(evidence, drain_findings(pool.nodes, cluster, found, resource_of(profile)))
+    put(evidence, drain_findings(pool.nodes, cluster, drains, resource_of(profile)))
     evidence.verdict()

@@ -85,13 +85,13 @@ def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidenc
     a slow disk) delays the whole job. Times are shown; they are judged where the profile states a limit.
     """
     found = list(pulls(trial))
-    wanted = profile.images
+    limits = profile.images
     for node, image, seconds in found:
         evidence.note(f"{node}: {image} {pulled(seconds)}")
-    if wanted.pull_max_s is None and not wanted.registries and not wanted.digest:
+    if limits.pull_max_s is None and not limits.registries and not limits.digest:
         evidence.skip("the profile states no limit for pulls and asks nothing of images")
-    if wanted.registries or wanted.digest:
-        put(evidence, image_findings(ran(trial), wanted))
-    if wanted.pull_max_s is not None:
-        put(evidence, pull_findings(found, wanted.pull_max_s))
+    if limits.registries or limits.digest:
+        put(evidence, image_findings(ran(trial), limits))
+    if limits.pull_max_s is not None:
+        put(evidence, pull_findings(found, limits.pull_max_s))
     evidence.verdict()

@@ -64,10 +64,10 @@ def test_gpus_of_a_node_reach_each_other(
     IOMMU or ACS in the way, NCCL_P2P_DISABLE left in an image.
     """
     skip_without_peers(spec, evidence)
-    wanted = profile.runtime.intra_node
-    if wanted is None:
+    asked = profile.runtime.intra_node
+    if asked is None:
         evidence.skip("no profile names the path between the GPUs of a node (runtime.intra_node)")
-    put(evidence, path_findings(trial, spec, node_jobs, wanted))
+    put(evidence, path_findings(trial, spec, node_jobs, asked))
     evidence.verdict()
 
 

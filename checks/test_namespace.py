@@ -35,9 +35,9 @@ def test_every_right_of_the_run_is_granted(
     another namespace or to another account. What only makes more visible (nodes, other pods) is noted, not asked for.
     """
     namespace = spec.namespace
-    wanted = rights.wanted_by(["run"], spec=spec)
-    evidence.expect(right.subject(namespace) for right in wanted)
-    put(evidence, rights.findings(answers.ask(wanted), namespace))
+    needed = rights.wanted_by(["run"], spec=spec)
+    evidence.expect(right.subject(namespace) for right in needed)
+    put(evidence, rights.findings(answers.ask(needed), namespace))
     more = seatrial.needs - {"run", "training"} - rights.unused(spec, seatrial.profile)
     sight = rights.wanted_by(more, tenant=seatrial.tenant)
     for right, answer in answers.ask(sight):
@@ -60,9 +60,9 @@ def test_every_right_of_a_training_job_is_granted(answers: rights.Answers, spec:
     The account that runs the trial should be the one that trains; a right that is missing here is a support call on the
     first day. Grant it in the same Role.
     """
-    wanted = rights.wanted_by(["training"], spec=spec)
-    evidence.expect(right.subject(spec.namespace) for right in wanted)
-    put(evidence, rights.findings(answers.ask(wanted), spec.namespace))
+    needed = rights.wanted_by(["training"], spec=spec)
+    evidence.expect(right.subject(spec.namespace) for right in needed)
+    put(evidence, rights.findings(answers.ask(needed), spec.namespace))
     evidence.verdict()
 
 
@@ -80,8 +80,8 @@ def test_a_tenant_may_not_reach_beyond_its_namespace(
     """
     if not seatrial.tenant and not profile.least_rights:
         evidence.skip("this is no tenant's run, and the profile does not ask for least rights")
-    found = answers.ask(rights.EXCESSIVE)
-    put(evidence, rights.excess(found, held=profile.least_rights))
+    excess = answers.ask(rights.EXCESSIVE)
+    put(evidence, rights.excess(excess, held=profile.least_rights))
     evidence.verdict()
 
 
@@ -99,6 +99,6 @@ def test_namespace_is_ready(kube: Kube, evidence: Evidence) -> None:
     In a namespace that is being deleted every create is refused, which later looks like a missing right. One that hangs
     in that state waits for a finalizer whose controller is gone.
     """
-    found = namespace_state(kube)
-    evidence.add(kube.namespace, ok=found.ok, observed=found.observed, expected="Active", fault=found.fault)
+    state = namespace_state(kube)
+    evidence.add(kube.namespace, ok=state.ok, observed=state.observed, expected="Active", fault=state.fault)
     evidence.verdict()

@@ -160,10 +160,10 @@ def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evid
     Schedulers and queues choose nodes by these labels. They disagree after a GPU was lost or a node was re-imaged and
     the discovery has not run since: its pod on that node hangs, or its labels were copied from another node.
     """
-    found = list(label_findings(pool, resource_of(profile)))
-    if not found:
+    findings = list(label_findings(pool, resource_of(profile)))
+    if not findings:
         evidence.skip("no node of the pool carries a count of GPU feature discovery")
-    put(evidence, found)
+    put(evidence, findings)
     evidence.verdict()
 
 
@@ -194,13 +194,13 @@ def test_enough_gpus_are_free(
         evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
     require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
-    found = rooms(cluster, pool.nodes, spec, pool.parts)
-    if evidence.withheld and len(found) < spec.nodes:
-        evidence.leave_open("cluster", f"{len(found)} of {spec.nodes} nodes that the trial takes can be looked at")
+    free = rooms(cluster, pool.nodes, spec, pool.parts)
+    if evidence.withheld and len(free) < spec.nodes:
+        evidence.leave_open("cluster", f"{len(free)} of {spec.nodes} nodes that the trial takes can be looked at")
     else:
-        put(evidence, shortage(found, pool, spec))
-    put(evidence, room_findings(found, spec))
-    note(evidence, releases(cluster, found, spec))
+        put(evidence, shortage(free, pool, spec))
+    put(evidence, room_findings(free, spec))
+    note(evidence, releases(cluster, free, spec))
     evidence.note(
         f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource}, "
         f"cpu {spec.cpu} and memory {spec.memory} each"
@@ -233,15 +233,15 @@ def test_request_shapes_are_on_record(
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
         evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
     require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
-    found = rooms(cluster, pool.nodes, spec, pool.parts)
+    free = rooms(cluster, pool.nodes, spec, pool.parts)
     full = profile.gpu.per_node or max((n.allocatable.get(spec.gpu_resource, 0) for n in pool.whole), default=0)
-    if not found or not full:
+    if not free or not full:
         evidence.skip("no node of the pool offers whole GPUs")
     named = listed("noderesourcetopologies")
     zones = read_zones(named.items)
-    names = {room.node for room in found}
+    names = {room.node for room in free}
     zones = {name: each for name, each in zones.items() if name in names}
     if not zones:
         evidence.note(f"NUMA nodes are not told: {named.hidden or 'no NodeResourceTopology object'}")
-    put(evidence, shape_findings(found, zones, spec.gpu_resource, full))
+    put(evidence, shape_findings(free, zones, spec.gpu_resource, full))
     evidence.verdict()

@@ -114,6 +114,6 @@ def test_a_gang_that_does_not_fit_starts_nothing(
     refused = gang_refusal(launch_stack, spec, gpu_nodes, cluster.pods, on_demand=profile.launch.nodes_on_demand)
     if refused:
         evidence.skip(f"not tried: {refused}")
-    wanted = seatrial.gang_spec(spec, too_many(launch_stack, spec, gpu_nodes))
-    put(evidence, gang_findings(run_trial(wanted), wanted))
+    too_large = seatrial.gang_spec(spec, too_many(launch_stack, spec, gpu_nodes))
+    put(evidence, gang_findings(run_trial(too_large), too_large))
     evidence.verdict()

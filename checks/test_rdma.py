@@ -74,15 +74,15 @@ def test_the_networks_are_defined(
     For Multus it is a NetworkAttachmentDefinition, on Google's clusters a Network. A pod whose network is not found
     never starts. An MTU in the definition overrides what the virtual function would have.
     """
-    found, hidden = networks
+    definitions, hidden = networks
     if hidden:
         evidence.skip(f"the definitions are not seen: {hidden}")
-    if not found:
+    if not definitions:
         evidence.skip("the pods ask for no further network (pod.annotations)")
     fits(evidence, pool, profile)
-    doubt(evidence, undefined(found, cluster, profile))
-    evidence.expect(f"{space or 'network'}/{name}" for space, name in found)
-    put(evidence, definition_findings(spec, found, profile))
+    doubt(evidence, undefined(definitions, cluster, profile))
+    evidence.expect(f"{space or 'network'}/{name}" for space, name in definitions)
+    put(evidence, definition_findings(spec, definitions, profile))
     evidence.verdict()
 
 

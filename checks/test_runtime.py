@@ -167,10 +167,10 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
 
     A link that is down costs its share of every collective on the node, or takes peer access away altogether.
     """
-    wanted = profile.runtime.nvlinks
-    if wanted is None:
+    links = profile.runtime.nvlinks
+    if links is None:
         evidence.skip("no profile names how many NVLinks a GPU has (runtime.nvlinks)")
-    judge(trial, spec, gpu_health.link_ailments(wanted), ("nvlinks_active",), f"{wanted} active NVLinks", evidence)
+    judge(trial, spec, gpu_health.link_ailments(links), ("nvlinks_active",), f"{links} active NVLinks", evidence)
     evidence.verdict()
 
 

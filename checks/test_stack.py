@@ -91,22 +91,22 @@ def test_cluster_policy_is_ready(listed: Callable[[str], Listing], profile: Prof
     While it is not, the operator is still bringing something in, or cannot: its message names the part. Platforms
     without the operator have no ClusterPolicy; the profile says where one is a must (stack.operator).
     """
-    found = require_listed(evidence, listed("clusterpolicies"), "ClusterPolicies")
-    if not found.items and profile.stack.operator:
+    policies_found = require_listed(evidence, listed("clusterpolicies"), "ClusterPolicies")
+    if not policies_found.items and profile.stack.operator:
         evidence.add(
             "clusterpolicies.nvidia.com",
             ok=False,
-            observed="none" if found.served else "not installed",
+            observed="none" if policies_found.served else "not installed",
             expected="the GPU operator, as the profile says",
             fault="stack.no-operator",
         )
-    elif not found.items:
+    elif not policies_found.items:
         evidence.skip(
             "the NVIDIA GPU operator has no ClusterPolicy here"
-            if found.served
+            if policies_found.served
             else "the NVIDIA GPU operator is not installed here"
         )
-    put(evidence, policy_findings(policies(found)))
+    put(evidence, policy_findings(policies(policies_found)))
     evidence.verdict()
 
 
@@ -132,10 +132,10 @@ def test_dra_knows_every_gpu(
         evidence.skip("the trial claims no devices")
     fits(evidence, pool, profile)
     classes = require_listed(evidence, listed("deviceclasses"), "DeviceClasses")
-    found = list(class_findings((claim.device_class for claim in spec.claims), classes))
-    if not all(finding.ok for finding in found):
+    findings = list(class_findings((claim.device_class for claim in spec.claims), classes))
+    if not all(finding.ok for finding in findings):
         doubt(evidence, counted(pool, profile))
-    put(evidence, found)
+    put(evidence, findings)
     if all(finding.ok for finding in evidence.findings):
         slices = require_listed(evidence, listed("resourceslices"), "ResourceSlices")
         put(evidence, slice_findings(pool.nodes, spec.claims, classes, slices))

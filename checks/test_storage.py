@@ -45,11 +45,11 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, p
     if not asked.classes and not any(path.claim for path in asked.paths):
         evidence.skip("the profile names no claim and no StorageClass")
     fits(evidence, pool, profile)
-    found = list(rules.claim_findings(asked, spec.nodes, *volumes))
-    if all(f.ok is None for f in found):
-        evidence.skip(f"not seen: {found[0].observed}; storage.paths shows it from inside the pods")
-    put(evidence, (f for f in found if f.ok is not None))
-    for f in found:
+    findings = list(rules.claim_findings(asked, spec.nodes, *volumes))
+    if all(f.ok is None for f in findings):
+        evidence.skip(f"not seen: {findings[0].observed}; storage.paths shows it from inside the pods")
+    put(evidence, (f for f in findings if f.ok is not None))
+    for f in findings:
         if f.ok is None:
             evidence.note(f"{f.subject}: {f.observed}")
     evidence.verdict()

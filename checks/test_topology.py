@@ -38,10 +38,10 @@ def test_no_topology_policy_refuses_the_pods(
     Six or eight GPUs on two NUMA nodes of four can never be admitted under single-numa-node. The scheduler does not
     know: it binds the pod, the kubelet refuses it (TopologyAffinityError), and a Job's pods fail one after the other.
     """
-    found = listed("noderesourcetopologies")
-    if found.hidden:
-        evidence.skip(f"the policies are not seen: {found.hidden}")
-    zones = read_zones(found.items)
+    topologies = listed("noderesourcetopologies")
+    if topologies.hidden:
+        evidence.skip(f"the policies are not seen: {topologies.hidden}")
+    zones = read_zones(topologies.items)
     nodes = [node.name for node in pool.nodes]
     if not any(zones[name].policy for name in nodes if name in zones):
         evidence.skip("the policies are not seen: no NodeResourceTopology object tells one of these nodes'")

@@ -106,14 +106,14 @@ def run_checks(arguments: Sequence[str]) -> int:
 
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
     """Take -v and -q out of the arguments; return the rest and how much to tell (reports.plugin)."""
-    rest, told = [], -1  # a line for each family of checks
+    rest, level = [], -1  # a line for each family of checks
     for word in arguments:
         letters = {"--verbose": "v", "--quiet": "q"}.get(word, word.removeprefix("-"))
         if set(letters) in ({"v"}, {"q"}) and word != letters:  # no option's value: argparse takes none that begins so
-            told += len(letters) if letters[0] == "v" else -len(letters)
+            level += len(letters) if letters[0] == "v" else -len(letters)
         else:
             rest.append(word)
-    return rest, told
+    return rest, level
 
 
 def _mistake(text: str) -> str:
@@ -152,12 +152,14 @@ def _forget_report(arguments: Sequence[str]) -> None:
 
     from checks.framework import outfolder  # noqa: PLC0415
 
-    wanted = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    wanted.add_argument("--out", nargs="?")
-    wanted.add_argument("--resume", nargs="?")
-    told = wanted.parse_known_args(list(arguments))[0]
-    same = told.resume and told.out and Path(told.resume).absolute() == Path(told.out).absolute()  # it is refused
-    if (out := told.out) and not same:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--out", nargs="?")
+    parser.add_argument("--resume", nargs="?")
+    options = parser.parse_known_args(list(arguments))[0]
+    same = (
+        options.resume and options.out and Path(options.resume).absolute() == Path(options.out).absolute()
+    )  # it is refused
+    if (out := options.out) and not same:
         with contextlib.suppress(pytest.UsageError):
             outfolder.clear(Path(out).absolute())
 

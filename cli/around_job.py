@@ -30,33 +30,33 @@ MOST_PODS, MOST_NODES = 256, 64
 def look_around(kube: Kube, pods: Sequence[Mapping[str, Any]], not_seen: list[str]) -> list[Around]:
     """Return what happened in the job's time, in order; nothing where nothing failed and nothing is wrong."""
     where = dict(map(_place, pods[:MOST_PODS]))
-    found: list[Moment] = []
+    moments: list[Moment] = []
     for pod in pods[:MOST_PODS]:
-        found += around.from_pod(pod)
+        moments += around.from_pod(pod)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        told = list(pool.map(lambda pod: _lines(kube, pod), pods[:MOST_PODS]))
+        from_logs = list(pool.map(lambda pod: _lines(kube, pod), pods[:MOST_PODS]))
         nodes = list(pool.map(lambda name: _node(kube, name), sorted({*where.values()} - {""})[:MOST_NODES]))
-    found += itertools.chain.from_iterable(told)
+    moments += itertools.chain.from_iterable(from_logs)
     for node in nodes:
         if isinstance(node, str):
             not_seen.append(f"conditions of the nodes: {node}")
             break
-        found += around.from_node(node)
-    for place, wanted in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in default
+        moments += around.from_node(node)
+    for place, kind in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in default
         try:
-            items, _ = kube.list(path("events", namespace=place), fieldSelector=f"involvedObject.kind={wanted}")
+            items, _ = kube.list(path("events", namespace=place), fieldSelector=f"involvedObject.kind={kind}")
         except ClusterError as error:
-            not_seen.append(f"events of the {wanted.lower()}s in {place}: {safe(error, 300)}")
+            not_seen.append(f"events of the {kind.lower()}s in {place}: {safe(error, 300)}")
             continue
-        found += around.from_events(read_events(items), where)
-    judged = around.judged(found, pods)
+        moments += around.from_events(read_events(items), where)
+    judged = around.judged(moments, pods)
     return [_written(moment) for moment in judged] if any(m.role == "failure" for m in judged) else []
 
 
 def _written(moment: Moment) -> Around:
-    told: Around = asdict(moment)  # type: ignore[assignment]  # the same keys
-    told["text"] = redact(moment.text)
-    return told
+    entry: Around = asdict(moment)  # type: ignore[assignment]  # the same keys
+    entry["text"] = redact(moment.text)
+    return entry
 
 
 def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
@@ -72,10 +72,10 @@ def _node(kube: Kube, name: str) -> Mapping[str, Any] | str:
 
 def _lines(kube: Kube, pod: Mapping[str, Any]) -> list[Moment]:
     name, _ = _place(pod)
-    found: list[Moment] = []
+    moments: list[Moment] = []
     for container in as_list(as_map(pod.get("spec")).get("containers")):
-        found += around.from_lines(pod, _stamped(kube, name, str(container.get("name") or "")))
-    return found
+        moments += around.from_lines(pod, _stamped(kube, name, str(container.get("name") or "")))
+    return moments
 
 
 def _stamped(kube: Kube, pod: str, container: str) -> Iterator[str]:

@@ -102,8 +102,8 @@ def pair(new: Sequence[str], good: Sequence[str], need: int) -> Pairing:
         return Pairing(why=f"{len(good)} idle nodes match --partner; {need - 1} must stand beside the upgraded one")
     trial = (new[0], *good[: need - 1])
     if len(good) < need:
-        told = "they cannot be tried among themselves, and a failure would not tell whose it is"
-        return Pairing(trial=trial, why=f"{len(good)} idle nodes match --partner: {told}")
+        why = "they cannot be tried among themselves, and a failure would not tell whose it is"
+        return Pairing(trial=trial, why=f"{len(good)} idle nodes match --partner: {why}")
     return Pairing(control=tuple(good[:need]), trial=trial)
 
 
@@ -119,12 +119,12 @@ class Able:
 def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:
     cluster = Inventory.read(kube, selector=selector)
     nodes = {node.name: node for node in cluster.gpu_nodes(spec.gpu_resource)}
-    found = {room.node: room.fault for room in rooms(cluster, nodes.values(), spec)}
-    idle = [name for name, fault in found.items() if not fault and nodes[name].ready]
+    faults = {room.node: room.fault for room in rooms(cluster, nodes.values(), spec)}
+    idle = [name for name, fault in faults.items() if not fault and nodes[name].ready]
     least = spec.gpus_per_node
     broken = [
         name
-        for name, fault in found.items()
+        for name, fault in faults.items()
         if fault in ("", "gpu.taken")
         and (not nodes[name].ready or nodes[name].allocatable.get(spec.gpu_resource, 0) < least)
     ]
@@ -172,6 +172,6 @@ def _run(
     if options.out:
         given["--out"] = options.out / folder
     program, environment = own_program()
-    words = [word for key, value in given.items() if value for word in (key, str(value))]
-    with signals.child([*program, "accept", *words, *further], environment) as run:
+    arguments_given = [word for key, value in given.items() if value for word in (key, str(value))]
+    with signals.child([*program, "accept", *arguments_given, *further], environment) as run:
         return run.wait()

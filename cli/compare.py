@@ -44,13 +44,13 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(list(arguments))
     try:
         before, after = list(records(options.before)), list(records(options.after))
-        found = compare(before, after, all_nodes=bool(options.nodes))
+        comparison = compare(before, after, all_nodes=bool(options.nodes))
     except RecordError as error:
         print(f"seatrial compare: {error}", file=sys.stderr)
         return USAGE
-    told = found.to_dict()
-    print(page(told, before, after) if options.format == "html" else render(told, options.format), end="")
-    return found.exit_code
+    document = comparison.to_dict()
+    print(page(document, before, after) if options.format == "html" else render(document, options.format), end="")
+    return comparison.exit_code
 
 
 def records(path: Path) -> Iterator[Record]:

@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         profile = load_profile(options.profile) if options.profile else None
         expect = expectation(profile) if profile is not None else NOTHING
-        found, options.logs = nccl.collect_hang(options.logs)
-        evidence = found[0]
+        hangs, options.logs = nccl.collect_hang(options.logs)
+        evidence = hangs[0]
         # what is to be read from the cluster, by kind and name; a file of that name comes first
         named = {log: which for log in options.logs if not os.path.exists(log) and (which := cluster_name(log))}  # noqa: PTH110
         workload = _Workload(options, evidence, named)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         reported = trials.jobs(expect)
         if named:
             logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
-        jobs = nccl.conclude_hang(found, logs + reported, partial, workload.tail)
+        jobs = nccl.conclude_hang(hangs, logs + reported, partial, workload.tail)
         compare(jobs, profile)
         withhold_go(jobs, profile)
         if workload.alone and jobs:
@@ -141,8 +141,8 @@ class _Workload:
 
         assert self._kube is not None
         not_seen: list[str] = []
-        if found := look_around(self._kube, self._pods, not_seen):
-            job["around"] = found
+        if moments := look_around(self._kube, self._pods, not_seen):
+            job["around"] = moments
             if not_seen:
                 job["not_seen"] = [*job.get("not_seen", ()), *not_seen]
 

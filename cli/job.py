@@ -95,11 +95,11 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
 
 def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the last lines of every pod, each with its pod's name."""
-    found = jobs.logs(options.name, max(1, options.lines))
-    if not found:
+    logs = jobs.logs(options.name, max(1, options.lines))
+    if not logs:
         print(f"seatrial job logs: no pod of {options.name} is there", file=sys.stderr)
         return INCONCLUSIVE
-    for pod, lines in found.items():
+    for pod, lines in logs.items():
         for line in lines:
             print(f"{_plain(pod)}  {_plain(line)}")
     return 0
@@ -121,14 +121,14 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
     from jobs.run.begun import read  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415
 
-    words = arguments(read(kube, options.name), options.profile)
+    command = arguments(read(kube, options.name), options.profile)
     given = {name: getattr(options, name) for name in ("kubeconfig", "context", "out")}
     given |= {"namespace": kube.namespace, "attach": options.name}
-    words += [f"--{name}={value}" for name, value in given.items() if value]
-    words += (["-v"] if options.verbose else []) + options.checks
+    command += [f"--{name}={value}" for name, value in given.items() if value]
+    command += (["-v"] if options.verbose else []) + options.checks
     try:
         with taken(kube, JobLookup(kube).place(options.name), _tell):
-            code = run_checks(words)
+            code = run_checks(command)
     except Watched as error:
         print(f"seatrial job attach: {options.name}: {error}", file=sys.stderr)
         return INCONCLUSIVE

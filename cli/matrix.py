@@ -56,11 +56,11 @@ def _layers(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[
 
 def _broken(entry: dict[str, Any]) -> str:
     accused = [name for fault in entry["faults"] for name in entry["subjects"].get(fault, [])]
-    told = [word for fault in entry["faults"] for word in entry["words"].get(fault, [])]
-    accuses = ", ".join(f"`{name}`" for name in accused) + (f", saying `{', '.join(told)}`" if told else "")
+    texts = [word for fault in entry["faults"] for word in entry["words"].get(fault, [])]
+    accuses = ", ".join(f"`{name}`" for name in accused) + (f", saying `{', '.join(texts)}`" if texts else "")
     platform = "" if entry["platform"] == "h100-ib" else f" ({entry['platform']})"
-    found, ends = ", ".join(f"`{fault}`" for fault in entry["faults"]), " or ".join(entry["outcomes"])
-    return f"| `{entry['name']}` | {_cell(entry['breaks'])}{platform} | {found} | {_cell(accuses)} | {ends} |"
+    faults, ends = ", ".join(f"`{fault}`" for fault in entry["faults"]), " or ".join(entry["outcomes"])
+    return f"| `{entry['name']}` | {_cell(entry['breaks'])}{platform} | {faults} | {_cell(accuses)} | {ends} |"
 
 
 def _special(entry: dict[str, Any]) -> str:
@@ -71,11 +71,11 @@ def _special(entry: dict[str, Any]) -> str:
 
 def _run(entry: dict[str, Any]) -> str:
     run = entry["run"]
-    profile, words = run.get("profile"), list(run.get("options") or [])
+    profile, command = run.get("profile"), list(run.get("options") or [])
     if isinstance(profile, dict):
-        return " ".join(["a profile of its own", *([f"`{shlex.join(words)}`"] if words else [])])
-    words = [*(["--profile", str(profile)] if profile else []), *words]
-    return f"`{shlex.join(words)}`" if words else ""
+        return " ".join(["a profile of its own", *([f"`{shlex.join(command)}`"] if command else [])])
+    command = [*(["--profile", str(profile)] if profile else []), *command]
+    return f"`{shlex.join(command)}`" if command else ""
 
 
 def _cell(text: str) -> str:

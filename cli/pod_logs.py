@@ -108,6 +108,6 @@ def _shown(pod: dict[str, Any], container: str, *, previous: bool) -> str:
 
 def telling(jobs: Iterable[JobDocument], *, or_all: bool) -> list[JobDocument]:
     """Return the jobs whose logs say anything of NCCL; where none does, all of them or none."""
-    found = list(jobs)
-    told = [job for job in found if job["nccl_lines"] or job["tables"] or job["hang"] or job["crash"]]
-    return told or (found if or_all else [])
+    documents = list(jobs)
+    with_nccl = [job for job in documents if job["nccl_lines"] or job["tables"] or job["hang"] or job["crash"]]
+    return with_nccl or (documents if or_all else [])

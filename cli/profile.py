@@ -71,14 +71,14 @@ def lint(options: argparse.Namespace) -> int:
     bad = 0
     for ref in options.profiles or profile_names():
         try:
-            found = [str(o) for o in objections(load_profile(ref))]
+            texts = [str(o) for o in objections(load_profile(ref))]
         except ProfileError as error:
-            found = [str(error)]
-        for text in found:
+            texts = [str(error)]
+        for text in texts:
             print(f"{ref}: {text}")
-        if not found:
+        if not texts:
             print(f"{ref}: sound")
-        bad += bool(found)
+        bad += bool(texts)
     return 1 if bad else 0
 
 
@@ -123,10 +123,10 @@ def _networks(kube: Kube) -> list[str]:
     from jobs.cluster.client.errors import ApiError  # noqa: PLC0415
 
     try:
-        found, _ = kube.list("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions")
+        definitions, _ = kube.list("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions")
     except ApiError:
         return []
-    return [str((item.get("metadata") or {}).get("name")) for item in found if isinstance(item, dict)]
+    return [str((item.get("metadata") or {}).get("name")) for item in definitions if isinstance(item, dict)]
 
 
 def capture(options: argparse.Namespace) -> int:

@@ -95,8 +95,8 @@ def selected(options: argparse.Namespace) -> list[Declaration]:
         with redirect_stderr(said), redirect_stdout(said):
             return list(declared_checks(more).values())
     except RuntimeError as error:
-        told = said.getvalue().strip().splitlines() or ["no check matches; seatrial checks lists them"]
-        raise SelectionError(f"nothing was selected: {told[-1].removeprefix('ERROR: ')}") from error
+        lines = said.getvalue().strip().splitlines() or ["no check matches; seatrial checks lists them"]
+        raise SelectionError(f"nothing was selected: {lines[-1].removeprefix('ERROR: ')}") from error
 
 
 def least(
@@ -105,10 +105,10 @@ def least(
     """Return the rights that these checks need, each once; of a tenant's run those of what it does not skip."""
     run = [check for check in checks if not tenant or check.tenant or not beyond_namespace(check.needs)]
     needs = {need for check in run for need in check.needs} - unused(spec, profile)
-    found = wanted_by(needs, spec=spec, tenant=tenant)
+    rights = wanted_by(needs, spec=spec, tenant=tenant)
     if (check_secrets or profile.images.check_secrets) and any(check.id == "images.secrets" for check in run):
-        found += tuple(Right("get", "secrets", name=name) for name in spec.pull_secrets)
-    return found
+        rights += tuple(Right("get", "secrets", name=name) for name in spec.pull_secrets)
+    return rights
 
 
 def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[dict[str, Any]]:

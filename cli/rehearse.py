@@ -80,8 +80,8 @@ class Rehearsal:
                 return f"{fault} accuses {', '.join(wrong)}"
             if spared:
                 return f"{fault} does not accuse {', '.join(spared)}"
-        for fault, words in self.must_say.items():
-            untold = [word for word in words if word not in self.observed.get(fault, "")]
+        for fault, texts in self.must_say.items():
+            untold = [word for word in texts if word not in self.observed.get(fault, "")]
             if self.accused.get(fault) and untold:
                 return f"{fault} does not say {', '.join(untold)}"
         return ""
@@ -143,8 +143,8 @@ def main(arguments: Sequence[str]) -> int:
         out: Path = options.out or Path(scratch)
         _rehearse(asked, out, Path(scratch), max(1, options.jobs))
         if options.out:
-            told = [{**asdict(each), "recognised": each.recognised} for each in asked]
-            (out / "rehearsal.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+            results = [{**asdict(each), "recognised": each.recognised} for each in asked]
+            (out / "rehearsal.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     missed = [each.name for each in asked if not each.recognised]
     those = f"; not: {', '.join(missed)}" if missed else ""
     print(f"\n{len(asked) - len(missed)} of {len(asked)} recognised{those}")
@@ -189,8 +189,8 @@ def _listed(*refs: str) -> list[dict[str, Any]]:
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it says nothing"]
         raise UsageError(said[-1].removeprefix("seatrial sim: "))
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    entries: list[dict[str, Any]] = json.loads(done.stdout)
+    return entries
 
 
 def _make(folder: Path) -> None:
@@ -308,14 +308,14 @@ def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
 
 def accused(record: dict[str, Any]) -> dict[str, list[str]]:
     """Return what a report found: fault -> whom it accuses. A check that names a fault of nobody accuses by its id."""
-    found: dict[str, dict[str, None]] = {}
+    faults: dict[str, dict[str, None]] = {}
     for check in record["checks"]:
         for finding in check["findings"]:
             if not finding["ok"] and finding["fault"]:
-                found.setdefault(finding["fault"], {})[finding["subject"]] = None
-        if check["fault"] and check["fault"] not in found:
-            found[check["fault"]] = {check["id"]: None}
-    return {fault: list(subjects) for fault, subjects in found.items()}
+                faults.setdefault(finding["fault"], {})[finding["subject"]] = None
+        if check["fault"] and check["fault"] not in faults:
+            faults[check["fault"]] = {check["id"]: None}
+    return {fault: list(subjects) for fault, subjects in faults.items()}
 
 
 def said_of(record: dict[str, Any]) -> dict[str, str]:

@@ -61,14 +61,14 @@ def look(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, e
     if not execs:
         evidence.not_seen.append("NCCL RAS and dumps were not asked for (--no-exec)")
         return
-    found = False
+    answered = False
     try:
         rest = sorted(running, key=lambda pod: not _gpus(pod))
         for _ in range(min(3, len(rest))):  # a launcher has no communicator
-            found = _ask(kube, rest.pop(0), evidence, samples=SAMPLES, dumps=dumps) or found
+            answered = _ask(kube, rest.pop(0), evidence, samples=SAMPLES, dumps=dumps) or answered
             if evidence.samples:
                 break
-        if rest and (found or dumps or any(_dumps_set(pod) for pod in running)):
+        if rest and (answered or dumps or any(_dumps_set(pod) for pod in running)):
             _all_dumps(kube, rest, evidence, dumps)
     except Forbidden as error:
         evidence.not_seen.append(f"NCCL RAS and dumps: {_right(kube, error)}")
@@ -118,11 +118,11 @@ def _events(kube: Kube, evidence: Evidence) -> list[Event]:
 
 
 def _nodes(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
-    wanted = sorted({str(as_map(pod.get("spec")).get("nodeName") or "") for pod in pods} - {""})
-    for node in wanted[:MOST_NODES]:
+    nodes: dict[str, Mapping[str, Any]] = {}
+    names = sorted({str(as_map(pod.get("spec")).get("nodeName") or "") for pod in pods} - {""})
+    for node in names[:MOST_NODES]:
         try:
-            found[node] = kube.get(path("nodes", node))
+            nodes[node] = kube.get(path("nodes", node))
         except ApiError as error:
             if error.status != 404:
                 evidence.not_seen.append(f"state of the nodes: {_right(kube, error)}")
@@ -130,7 +130,7 @@ def _nodes(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence) ->
         except ClusterError as error:
             evidence.not_seen.append(f"state of the nodes: {safe(error, 200)}")
             break
-    return found
+    return nodes
 
 
 def _node_trouble(node: Mapping[str, Any] | None) -> str:
@@ -141,10 +141,10 @@ def _node_trouble(node: Mapping[str, Any] | None) -> str:
     for kind, condition in by_type(as_map(node.get("status"))).items():
         state = str(condition.get("status"))
         if (kind == "Ready") != (state == "True"):
-            words = f"{kind}={state}" + (
+            trouble = f"{kind}={state}" + (
                 f" ({safe(condition.get('reason') or '', 60)})" if condition.get("reason") else ""
             )
-            said += [words] if kind == "Ready" or state == "True" else []
+            said += [trouble] if kind == "Ready" or state == "True" else []
     if as_map(node.get("spec")).get("unschedulable") is True:
         said.append("cordoned")
     return safe(", ".join(said), 200)
@@ -194,8 +194,8 @@ def _container(pod: Mapping[str, Any]) -> str:
 
 def _asks_gpus(container: Mapping[str, Any]) -> bool:
     asked = as_map(container.get("resources"))
-    wanted = as_map(asked.get("limits")) | as_map(asked.get("requests"))
-    return any("gpu" in key for key in wanted) or bool(asked.get("claims"))
+    amounts = as_map(asked.get("limits")) | as_map(asked.get("requests"))
+    return any("gpu" in key for key in amounts) or bool(asked.get("claims"))
 
 
 def _gpus(pod: Mapping[str, Any]) -> bool:
@@ -244,36 +244,36 @@ def _all_dumps(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence
 
 def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
     """Read the client's lines; foreign output, as of a shell's profile, is passed over."""
-    taken, found = 0, False
+    taken, any_taken = 0, False
     raw = done.out.decode("utf-8", "replace")
     if "Communicators..." in raw and not raw.lstrip().startswith("{"):
         taken += take_sample(evidence, f"RAS in pod {pod}", raw)
     for line in raw.splitlines():
         try:
-            told = json.loads(line) if line.startswith("{") else None
+            message = json.loads(line) if line.startswith("{") else None
             data = (
-                zlib.decompressobj().decompress(base64.b64decode(told["data"]), 65 << 20)
-                if told and "dump" in told
+                zlib.decompressobj().decompress(base64.b64decode(message["data"]), 65 << 20)
+                if message and "dump" in message
                 else b""
             )
         except (ValueError, TypeError, KeyError, zlib.error, RecursionError):
             continue
-        if not isinstance(told, dict):
+        if not isinstance(message, dict):
             continue
-        if isinstance(told.get("sample"), str):
-            taken += take_sample(evidence, f"RAS in pod {pod}", told["sample"])
-        elif isinstance(told.get("note"), str):
-            evidence.not_seen.append(f"pod {pod}: {safe(told['note'], 300)}")
+        if isinstance(message.get("sample"), str):
+            taken += take_sample(evidence, f"RAS in pod {pod}", message["sample"])
+        elif isinstance(message.get("note"), str):
+            evidence.not_seen.append(f"pod {pod}: {safe(message['note'], 300)}")
             taken += 1
-        elif "dump" in told:
-            found = True
-            take_dump(evidence, f"{pod}:{safe(told['dump'], 200)}", data)
+        elif "dump" in message:
+            any_taken = True
+            take_dump(evidence, f"{pod}:{safe(message['dump'], 200)}", data)
     if done.code != 0 or done.cut:
         why = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [
             done.message or "it ended without a status"
         ]
         evidence.not_seen.append(f"pod {pod}: the RAS client did not come to its end: {safe(why[0], 200)}")
-    return found
+    return any_taken
 
 
 def _right(kube: Kube, error: ClusterError) -> str:

@@ -50,31 +50,31 @@ class Newest:
         from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
 
         readable = GaugeMetricFamily("seatrial_record_readable", "1 where the newest record could be read.")
-        found: list[Metric] = []
+        metrics: list[Metric] = []
         try:
-            found += self._read()
+            metrics += self._read()
         except RecordError as error:
             print(f"seatrial serve: {error}", file=sys.stderr)
-        readable.add_metric([], float(bool(found)))
+        readable.add_metric([], float(bool(metrics)))
         yield readable
-        yield from found
+        yield from metrics
 
     def _read(self) -> Iterable[Metric]:
         """Return the metrics of the newest run. Raises RecordError where what it left is damaged."""
         from reports.metrics import registry  # noqa: PLC0415
 
-        found = list(self._records())
-        newest = max((k for k in found if k.error is None), key=lambda k: (k.ended, k.stamp), default=None)
+        records = list(self._records())
+        newest = max((k for k in records if k.error is None), key=lambda k: (k.ended, k.stamp), default=None)
         scheduled = None if (self.folder / "report.json").exists() else _left_by_a_scheduled_run(self.folder)
         stamp = max(k.stamp for k in (newest, scheduled and scheduled[0], KnownRecord(self.folder, 0.0)) if k)
-        for known in found:  # what is older must not speak for a newer record that cannot be read
+        for known in records:  # what is older must not speak for a newer record that cannot be read
             if known.error is not None and known.stamp >= stamp:
                 raise known.error
         if scheduled and (newest is None or scheduled[0].ended >= newest.ended):
             return scheduled[1]
         if newest is None:
             raise RecordError(f"{self.folder} holds no record yet")
-        last_success = max((k.success for k in found if k.success), default=None)
+        last_success = max((k.success for k in records if k.success), default=None)
         return registry(read_json(newest.place), last_success=last_success).collect()
 
     def _records(self) -> Iterator[KnownRecord]:
@@ -102,11 +102,11 @@ def _left_by_a_scheduled_run(folder: Path) -> tuple[KnownRecord, list[Metric]] |
         if not place.is_file():
             return None
         with place.open(encoding="utf-8") as file:
-            found = list(text_string_to_metric_families(file.read(LARGEST)))
-        (ended,) = (s.value for f in found for s in f.samples if s.name == "seatrial_run_timestamp_seconds")
+            families = list(text_string_to_metric_families(file.read(LARGEST)))
+        (ended,) = (s.value for f in families for s in f.samples if s.name == "seatrial_run_timestamp_seconds")
     except (OSError, ValueError) as error:
         raise RecordError(f"{place} is damaged, or holds no metrics of a run") from error
-    return KnownRecord(place, place.stat().st_mtime, ended), found
+    return KnownRecord(place, place.stat().st_mtime, ended), families
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,15 +56,15 @@ class TrialLogs:
         self._line(name, tail)
 
     def _line(self, name: str, line: bytes) -> None:
-        found = _EVIDENCE.search(line[:_LONGEST])
-        if found is None:
+        match = _EVIDENCE.search(line[:_LONGEST])
+        if match is None:
             return
-        run = found[1].decode("utf-8", "replace")
-        key = (run, int(found[2]))
+        run = match[1].decode("utf-8", "replace")
+        key = (run, int(match[2]))
         if key not in self._readers and len(self._readers) >= _MOST_RANKS:
             return
         self._names.setdefault(run, {})[name] = None
-        self._readers.setdefault(key, EvidenceReader(run)).feed(line[found.start() :])
+        self._readers.setdefault(key, EvidenceReader(run)).feed(line[match.start() :])
 
     def jobs(self, expect: Expected) -> list[JobDocument]:
         """Return one job document for each collective of each run, in the order of the run's stages."""
@@ -73,10 +73,10 @@ class TrialLogs:
             ranks = [reader.result() for (owner, _), reader in sorted(self._readers.items()) if owner == run]
             stages = dict.fromkeys(s for rank in ranks for s in rank.stages if s.startswith(COLLECTIVE))
             for stage in stages:
-                found = [rank.stages[stage] for rank in ranks if stage in rank.stages]
-                parts = [nccl.Partial.from_dict(data["nccl"]) for data in found if isinstance(data.get("nccl"), dict)]
-                told = [f"{name}: {stage.removeprefix(COLLECTIVE)}" for name in names]
-                documents += _concluded(parts, told, found, expect)
+                results = [rank.stages[stage] for rank in ranks if stage in rank.stages]
+                parts = [nccl.Partial.from_dict(data["nccl"]) for data in results if isinstance(data.get("nccl"), dict)]
+                shown_names = [f"{name}: {stage.removeprefix(COLLECTIVE)}" for name in names]
+                documents += _concluded(parts, shown_names, results, expect)
             if not stages:
                 documents += _concluded([], list(names), [], expect)
         return documents

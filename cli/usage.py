@@ -28,8 +28,8 @@ class _Screen(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=26, width=min(80, shutil.get_terminal_size().columns))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        words, *examples = text.split("\n\n  ")
-        return "\n\n  ".join([super()._fill_text(words, width, indent), *examples])
+        intro, *examples = text.split("\n\n  ")
+        return "\n\n  ".join([super()._fill_text(intro, width, indent), *examples])
 
 
 class Parser(argparse.ArgumentParser):

@@ -58,11 +58,11 @@ def read_faults(path: Path) -> dict[str, Fault]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
     document: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 -- both are safe
-    found = {}
+    faults = {}
     for fault_id, entry in document["faults"].items():
-        others = tuple(Alternative(**each) for each in entry.pop("alternatives", ()))
-        found[fault_id] = Fault(id=fault_id, layer=document["layer"], alternatives=others, **entry)
-    return found
+        alternatives = tuple(Alternative(**each) for each in entry.pop("alternatives", ()))
+        faults[fault_id] = Fault(id=fault_id, layer=document["layer"], alternatives=alternatives, **entry)
+    return faults
 
 
 def failure_class(classes: Iterable[str]) -> str | None:
@@ -70,5 +70,5 @@ def failure_class(classes: Iterable[str]) -> str | None:
 
     One cause in the cluster is enough to repair that first: a program is accused only where nothing else is at fault.
     """
-    found = set(classes)
-    return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in found), None)
+    known = set(classes)
+    return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in known), None)

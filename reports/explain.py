@@ -76,8 +76,8 @@ def _unpainted(text: str, _kind: str) -> str:
 def _job_text(job: Job, paint: Paint, width: int) -> str:
     lines = [f"{paint(job['verdict'].upper(), job['verdict'])}  {shown_names(job, width - len(job['verdict']) - 2)}"]
     lines += _wrap(job["sentence"], width, "")
-    if told := job.get("failure_class"):
-        lines += _wrap(f"Failure class: {told}", width, "")
+    if failure_class := job.get("failure_class"):
+        lines += _wrap(f"Failure class: {failure_class}", width, "")
     if job["causes"]:
         lines += _todo_text(job, paint, width)
     lines += ["", *_wrap(" · ".join(facts(job)), width, "")]
@@ -124,7 +124,7 @@ AROUND = "What happened around it (UTC)"
 
 def around(job: Job) -> list[tuple[str, str, str, str, str]]:
     """Return what happened in the job's time: its part, the time of day, where, what, and why it has that part."""
-    told = job.get("around", ())[:MAX_AROUND]
+    moments = job.get("around", ())[:MAX_AROUND]
     return [
         (
             PARTS.get(each["role"], each["role"]),
@@ -133,7 +133,7 @@ def around(job: Job) -> list[tuple[str, str, str, str, str]]:
             plain(each["text"], 300),
             plain(each["why"], 200),
         )
-        for each in told
+        for each in moments
     ]
 
 
@@ -147,7 +147,7 @@ def _around_text(job: Job, paint: Paint, width: int) -> list[str]:
 
 def places(job: Job) -> list[tuple[str, str, str]]:
     """Return of each late, dead or silent rank: its number, where it is, its last words."""
-    found = []
+    rows = []
     for rank, place in list(job.get("places", {}).items())[:MAX_PLACES]:
         spot = [
             f"host {place['host']}" if place["host"] else "",
@@ -158,15 +158,15 @@ def places(job: Job) -> list[tuple[str, str, str]]:
             f"pod state: {place['pod_state']}" if place.get("pod_state") else "",
             f"node state: {place['node_state']}" if place.get("node_state") else "",
         ]
-        found.append((rank, ", ".join(plain(part, 200) for part in spot if part), place.get("last_words", "")))
-    return found
+        rows.append((rank, ", ".join(plain(part, 200) for part in spot if part), place.get("last_words", "")))
+    return rows
 
 
 def _places_text(job: Job, paint: Paint, width: int) -> list[str]:
     lines = ["", paint("Ranks that do not come", "head")]
-    for rank, spot, words in places(job):
+    for rank, spot, last_words in places(job):
         lines += _wrap(f"rank {rank}: {spot}", width, "    ", "  ")
-        lines += _wrap(f"last words: {words}", width, "      ", "    ") if words else []
+        lines += _wrap(f"last words: {last_words}", width, "      ", "    ") if last_words else []
     return lines
 
 
@@ -175,23 +175,23 @@ _GDR = {True: "yes", False: "no", None: "not shown"}
 
 def facts(job: Job) -> list[str]:
     """Return what is known of a job in a few words each."""
-    found = [f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"]
-    found.append(_count(job["ranks"], "rank"))
-    found.append(_count(job["nodes"], "host"))
-    found.append(f"between hosts: {job['inter_node_transport']}")
-    found.append(f"GPUDirect: {_GDR[job['gdr']]}")
+    texts = [f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"]
+    texts.append(_count(job["ranks"], "rank"))
+    texts.append(_count(job["nodes"], "host"))
+    texts.append(f"between hosts: {job['inter_node_transport']}")
+    texts.append(f"GPUDirect: {_GDR[job['gdr']]}")
     local = job["intra_node"]
     inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local.get(name)]
     if local.get("nvls"):
         inside.append("NVLS")
     if inside:
-        found.append("inside: " + ", ".join(inside))
+        texts.append("inside: " + ", ".join(inside))
     if job.get("sharp"):
-        found.append("SHARP in use")
+        texts.append("SHARP in use")
     interfaces = job["bootstrap"].get("interfaces") or {}
     if interfaces:
-        found.append("bootstrap: " + ", ".join(sorted(plain(name, 32) for name in interfaces)[:4]))
-    return found
+        texts.append("bootstrap: " + ", ".join(sorted(plain(name, 32) for name in interfaces)[:4]))
+    return texts
 
 
 def _count(number: int | None, word: str) -> str:

@@ -38,12 +38,12 @@ def summary(jobs: Sequence[Job], width: int = WIDTH) -> str:
     counts = ", ".join(f"{sum(job['verdict'] == verdict for job in jobs)} {verdict}" for verdict in order)
     lines = [f"{len(jobs)} jobs: {counts}", ""]
     ranked = sorted(kinds.items(), key=lambda item: (item[0][0], -len(item[1]), item[0]))
-    for (_, verdict, diagnosis, main), found in ranked[:MAX_KINDS]:
+    for (_, verdict, diagnosis, main), same in ranked[:MAX_KINDS]:
         why = f" ({main})" if main else ""
-        lines.append(_cut(f"{verdict.upper():<12} {len(found):>4}  {diagnosis}{why}", width))
-        lines.append(_cut(" " * 19 + _names(found, width - 19), width))
+        lines.append(_cut(f"{verdict.upper():<12} {len(same):>4}  {diagnosis}{why}", width))
+        lines.append(_cut(" " * 19 + _names(same, width - 19), width))
     if len(ranked) > MAX_KINDS:
-        rest = sum(len(found) for _, found in ranked[MAX_KINDS:])
+        rest = sum(len(same) for _, same in ranked[MAX_KINDS:])
         lines.append(f"and {len(ranked) - MAX_KINDS} more kinds of {rest} jobs")
     worst = ranked[0][1][0]
     name = plain(worst["files"][0], 200) if worst["files"] else ""

@@ -59,15 +59,15 @@ def _job_markdown(job: Job) -> str:
         else f"**{job['verdict'].upper()}**"
     ]
     lines += ["", _md(job["sentence"], 1200)]
-    if told := job.get("failure_class"):
-        lines += ["", f"Failure class: {told}"]
+    if failure_class := job.get("failure_class"):
+        lines += ["", f"Failure class: {failure_class}"]
     lines += _todo(job)
     lines += ["", " · ".join(_md(fact) for fact in facts(job))]
     if lost := places(job):
         lines += ["", "| rank that does not come | where | last words |", "|---|---|---|"]
         lines += [
-            f"| {rank} | {_md(spot, 600)} | {_code(words).replace('|', chr(92) + '|') if words else ''} |"
-            for rank, spot, words in lost
+            f"| {rank} | {_md(spot, 600)} | {_code(last_words).replace('|', chr(92) + '|') if last_words else ''} |"
+            for rank, spot, last_words in lost
         ]
     pairs = pairs_in_order(job["pairs"])
     if pairs:

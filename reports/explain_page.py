@@ -95,17 +95,17 @@ def _causes(job: Job) -> Iterator[str]:
 
 
 def _ranks(job: Job, key: str) -> list[int]:
-    found: Any = job.get(key) or []
-    return list(found)
+    ranks: Any = job.get(key) or []
+    return list(ranks)
 
 
 def _around(job: Job) -> Iterator[str]:
     """Yield what happened in the job's time, in order, each with its part in the failure."""
-    told = around(job)
-    if not told:
+    moments = around(job)
+    if not moments:
         return
     yield f"<h2>{AROUND}</h2><table><tr><th>part</th><th>at</th><th>where</th><th>what</th><th>why</th></tr>"
-    for cells in told:
+    for cells in moments:
         yield f"<tr>{''.join(f'<td>{_text(cell, 400)}</td>' for cell in cells)}</tr>"
     yield "</table>"
 
@@ -120,8 +120,8 @@ def _places(job: Job) -> Iterator[str]:
         here = ", ".join(_text(part, 120) for part in (place["host"], place["gpu"] and f"GPU {place['gpu']}") if part)
         pods = (place.get("pod"), place.get("node"), place.get("pod_state"), place.get("node_state"))
         pod = ", ".join(_text(part, 200) for part in pods if part)
-        words = _text(place.get("last_words", ""))
-        yield f"<tr><td>{_text(rank, 12)}</td><td>{here}</td><td>{pod}</td><td>{words}</td></tr>"
+        last_words = _text(place.get("last_words", ""))
+        yield f"<tr><td>{_text(rank, 12)}</td><td>{here}</td><td>{pod}</td><td>{last_words}</td></tr>"
     yield "</table>"
 
 
@@ -173,9 +173,9 @@ def _cell(pair: Pair | None) -> str:
         return "<td></td>"
     kinds = sorted(pair["transports"])
     colour = "bad" if "socket" in kinds else "ok" if set(kinds) <= _FAST else "other"
-    words = ", ".join(f"{kind} x{pair['transports'][kind]}" for kind in kinds)
+    carried = ", ".join(f"{kind} x{pair['transports'][kind]}" for kind in kinds)
     direct = {True: " GDR", "mixed": " GDR in part"}.get(pair["gdr"] or "", "")
-    return f'<td class="{colour}">{_text(words + direct, 80)}</td>'
+    return f'<td class="{colour}">{_text(carried + direct, 80)}</td>'
 
 
 def _head(name: str, marked: set[str]) -> str:

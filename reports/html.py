@@ -50,18 +50,18 @@ def finish(text: str) -> str:
 def overview(run: Run) -> Iterable[str]:
     """Yield the verdict, what was proven, what was found with its remedy, the nodes, the plots, what is installed."""
     record = run.to_dict()
-    told = summarize(record)
+    summary = summarize(record)
     yield style()
     yield '<div class="st">'
-    yield _hero(told)
+    yield _hero(summary)
     if run.simulated:
         yield '<div class="sim">SIMULATED: an embedded cluster; this says nothing about any real one.</div>'
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
             yield _failure(run, result)
-    if told.proven:
-        yield f"<h2>Proven, in {told.seconds:.0f} s</h2>{_facts_table(told.proven)}"
-    yield _not_judged(told)
+    if summary.proven:
+        yield f"<h2>Proven, in {summary.seconds:.0f} s</h2>{_facts_table(summary.proven)}"
+    yield _not_judged(summary)
     yield _list("Not seen, so not judged", run.not_seen)
     yield _list("Left behind, not deleted", run.leftovers)
     yield matrix(run)

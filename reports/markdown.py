@@ -26,7 +26,7 @@ LONGEST = 60_000
 
 def markdown(record: Record) -> str:
     """Return the report of a record: verdict, culprit, what was proven, findings with remedies, what is installed."""
-    told = summarize(record)
+    summary = summarize(record)
     cluster = record["cluster"]
     facts = {
         "server": cluster.get("server"),
@@ -39,20 +39,20 @@ def markdown(record: Record) -> str:
         "seatrial": record["seatrial"],
     }
     parts = [
-        f"# seatrial: {told.verdict}",
-        f"**{_text(told.headline)}**",
-        f"{told.counted}; {told.seconds:.0f} s",
+        f"# seatrial: {summary.verdict}",
+        f"**{_text(summary.headline)}**",
+        f"{summary.counted}; {summary.seconds:.0f} s",
         _table(("", ""), [(name, _code(value)) for name, value in facts.items() if value]),
     ]
-    if told.proven:
+    if summary.proven:
         parts += [
             "## Proven",
-            _table(("what", "with which numbers"), [(what, _code(text)) for what, text in told.proven]),
+            _table(("what", "with which numbers"), [(what, _code(text)) for what, text in summary.proven]),
         ]
     for check in record["checks"]:
         if check["outcome"] in (Outcome.FAILED, Outcome.ERROR):
             parts += _finding(check, record["faults"])
-    for why, families in told.not_judged.items():
+    for why, families in summary.not_judged.items():
         named = ", ".join(f"{family} {number}" for family, number in families.items())
         parts.append(f"Not judged, {_text(why)}: {named}.")
     parts += _training(record)
@@ -70,9 +70,9 @@ def workflow_commands(record: Record) -> Iterable[str]:
         if kind:
             text = f"{check['title']}: {check['reason'] or check['outcome']}"
             yield f"::{kind} title=seatrial {_property(check['id'])}::{_data(text)}"
-    told = summarize(record)
-    kind = {"go": "notice", "no-go": "error"}.get(str(told.verdict), "warning")
-    yield f"::{kind} title=seatrial::{_data(told.headline)}"
+    summary = summarize(record)
+    kind = {"go": "notice", "no-go": "error"}.get(str(summary.verdict), "warning")
+    yield f"::{kind} title=seatrial::{_data(summary.headline)}"
 
 
 def _training(record: Record) -> Iterable[str]:

@@ -65,7 +65,7 @@ def _cells(
     """Return the worst state of each node in each family, and what was found at each node."""
     order = "pun"  # a check that failed outweighs all
     cells: dict[tuple[str, str], str] = {}
-    found: dict[str, list[tuple[CheckResult, Finding]]] = {}
+    by_pair: dict[str, list[tuple[CheckResult, Finding]]] = {}
     for result in results:
         if result.outcome is Outcome.SKIPPED:
             continue
@@ -87,8 +87,8 @@ def _cells(
                 worse = state == "f" or (before != "f" and order.index(state) > order.index(before))
                 cells[key] = state if worse else before
                 if finding.ok is not True:
-                    found.setdefault(node, []).append((result, finding))
-    return cells, found
+                    by_pair.setdefault(node, []).append((result, finding))
+    return cells, by_pair
 
 
 def _findings(findings: Sequence[tuple[CheckResult, Finding]]) -> str:

@@ -141,13 +141,15 @@ def _of_checks(made: _Metrics, record: Record) -> None:
     made.fill(outcome, {(c["id"], str(c["outcome"])): 1.0 for c in checks})
     seconds = made.gauge("seatrial_check_duration_seconds", "How long the check took.", ("check",))
     made.fill(seconds, {(c["id"],): c["seconds"] for c in checks})
-    found: dict[tuple[str, ...], float] = {}
+    samples: dict[tuple[str, ...], float] = {}
     for check in checks:
         for finding in check["findings"]:
             if finding["fault"] and finding["ok"] is not True:
-                found[finding["fault"],] = found.get((finding["fault"],), 0.0) + 1
+                samples[finding["fault"],] = samples.get((finding["fault"],), 0.0) + 1
     faults = made.gauge("seatrial_fault_subjects", "How many subjects a fault was found on.", ("fault",))
-    made.fill(faults, found or {("none",): 0.0})  # a push replaces only what has a sample: the last run's must not stay
+    made.fill(
+        faults, samples or {("none",): 0.0}
+    )  # a push replaces only what has a sample: the last run's must not stay
 
 
 def _of_trial(made: _Metrics, record: Record) -> None:

@@ -39,8 +39,8 @@ EXIT_CODES = {Verdict.GO: 0, Verdict.NO_GO: 1, Verdict.INCONCLUSIVE: 10}
 
 def worst(verdicts: Iterable[str]) -> Verdict:
     """Return the worst of several verdicts: no-go, then inconclusive; of none at all inconclusive."""
-    found = {Verdict(verdict) for verdict in verdicts} or {Verdict.INCONCLUSIVE}
-    return next(each for each in (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO) if each in found)
+    present = {Verdict(verdict) for verdict in verdicts} or {Verdict.INCONCLUSIVE}
+    return next(each for each in (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO) if each in present)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,16 +250,16 @@ RUN = pytest.StashKey[Run]()
 
 def bill(bom: Mapping[str, object], head: str = "") -> list[tuple[str, str]]:
     """Write the bill of materials as (what, value) lines: sections become a path, counted values are joined."""
-    found: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     for key, value in bom.items():
         name = f"{head} {key}".strip()
         if isinstance(value, dict) and value and all(isinstance(v, int) for v in value.values()):
-            found.append((name, ", ".join(f"{text} ({count})" for text, count in value.items())))
+            lines.append((name, ", ".join(f"{text} ({count})" for text, count in value.items())))
         elif isinstance(value, dict):
-            found += bill(value, name)
+            lines += bill(value, name)
         else:
-            found.append((name, str(value)))
-    return found
+            lines.append((name, str(value)))
+    return lines
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -294,22 +294,22 @@ def read_json(path: Path) -> Record:
     try:
         with place.open("rb") as file:
             raw = file.read(LARGEST + 1)
-        found = json.loads(raw, parse_constant=_no_number) if len(raw) <= LARGEST else {"schema": None}
+        content = json.loads(raw, parse_constant=_no_number) if len(raw) <= LARGEST else {"schema": None}
     except OSError as error:
         raise RecordError(f"{place}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{place} is damaged or no record of a run: it is not JSON") from error
     if len(raw) > LARGEST:
         raise RecordError(f"{place} is no record of a run: it is larger than {LARGEST:,} bytes")
-    if not isinstance(found, dict) or type(found.get("schema")) is not int or found["schema"] < 1:
+    if not isinstance(content, dict) or type(content.get("schema")) is not int or content["schema"] < 1:
         raise RecordError(f"{place} is no record of a run (report.json): it has no schema")
-    if found["schema"] > SCHEMA:
-        newer = f"{place} has schema {found['schema']}; this version reads up to {SCHEMA}"
+    if content["schema"] > SCHEMA:
+        newer = f"{place} has schema {content['schema']}; this version reads up to {SCHEMA}"
         raise RecordError(f"{newer}: use a newer seatrial")
-    if missing := [key for key in NEEDED if found.get(key) is None]:
+    if missing := [key for key in NEEDED if content.get(key) is None]:
         raise RecordError(f"{place} is damaged: {missing[0]!r} is missing")
     try:
-        return completed(found)
+        return completed(content)
     except RecordError as error:
         raise RecordError(f"{place} is damaged: {error}") from None
 

@@ -335,9 +335,9 @@ def _completed(value: Any, hint: Any, where: str) -> Any:
             raise RecordError(f"{where} is no object")
         return {key: _completed(item, inner[1], f"{where}.{key}"[:200]) for key, item in (value or {}).items()}
     if kind is Literal or (isinstance(hint, type) and issubclass(hint, StrEnum)):
-        words = inner or [str(word) for word in hint]
-        if value not in words or not isinstance(value, str):
-            raise RecordError(f"{where} is none of {', '.join(sorted(words))}")
+        expected = inner or [str(word) for word in hint]
+        if value not in expected or not isinstance(value, str):
+            raise RecordError(f"{where} is none of {', '.join(sorted(expected))}")
         return value if kind is Literal else hint(value)
     return _plain(value, hint, where) if hint in _SIMPLE else value
 

@@ -85,12 +85,16 @@ def summarize(record: Record) -> Summary:
 def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) -> str:
     """Name what decided: the first check that failed, or the first that could not tell, or what ended the run."""
     decisive = Outcome.FAILED if verdict is Verdict.NO_GO else Outcome.ERROR
-    found = [check for check in checks if check["outcome"] == decisive]
+    decisive_checks = [check for check in checks if check["outcome"] == decisive]
     if record["interrupted"] and verdict is not Verdict.NO_GO:
         return f"ended early: {record['interrupted']}"
-    if found:
-        more = f" (and {len(found) - 1} more {'check' if len(found) == 2 else 'checks'})" if len(found) > 1 else ""
-        return _deciding(found[0], coverage_of(record)) + more
+    if decisive_checks:
+        more = (
+            f" (and {len(decisive_checks) - 1} more {'check' if len(decisive_checks) == 2 else 'checks'})"
+            if len(decisive_checks) > 1
+            else ""
+        )
+        return _deciding(decisive_checks[0], coverage_of(record)) + more
     run = run_of(record)
     if run.required_but_unseen:
         return f"required but not judged: {', '.join(run.required_but_unseen)}"
@@ -205,16 +209,16 @@ def _number(text: str) -> float:
 def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
     """Count the checks that were not judged, by the reason and by family: ``{'skipped': {'storage': 5}}``."""
     roots = blocked_roots((check["id"], check["outcome"], check["blocked_by"]) for check in checks)
-    found: dict[str, Counter[str]] = {}
+    reasons: dict[str, Counter[str]] = {}
     for check in checks:
         family = check["id"].partition(".")[0]
         if check["outcome"] == Outcome.BLOCKED:
             named = ", ".join(roots[check["id"]])
             why = f"blocked by {named}" if named else _short(check["reason"], REASON) or "blocked by what it requires"
-            found.setdefault(why, Counter())[family] += 1
+            reasons.setdefault(why, Counter())[family] += 1
         elif check["outcome"] == Outcome.SKIPPED:
-            found.setdefault("skipped", Counter())[family] += 1
-    return {why: dict(families.most_common()) for why, families in found.items()}
+            reasons.setdefault("skipped", Counter())[family] += 1
+    return {why: dict(families.most_common()) for why, families in reasons.items()}
 
 
 def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
@@ -227,8 +231,8 @@ def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[
     for check_id, outcome, blocked_by in checks:  # what a check requires stands before it
         judged.add(check_id)
         if outcome == Outcome.BLOCKED:
-            found = [root for name in blocked_by for root in roots.get(name, (name,))]
-            roots[check_id] = tuple(dict.fromkeys([name for name in found if name in judged] or found))
+            causes = [root for name in blocked_by for root in roots.get(name, (name,))]
+            roots[check_id] = tuple(dict.fromkeys([name for name in causes if name in judged] or causes))
     return roots
 
 

@@ -126,11 +126,11 @@ def _list(terminal: Any, title: str, texts: Sequence[str], width: int) -> None:
 
 def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
     """Write the verdict and nothing else, on one line however long."""
-    told = summarize(run.to_dict())
+    summarized = summarize(run.to_dict())
     terminal.ensure_newline()
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
     report = f" · {folder / 'report.html'}" if folder is not None else ""
-    terminal.write_line(_plain(told.headline.removeprefix(run.verdict) + report))
+    terminal.write_line(_plain(summarized.headline.removeprefix(run.verdict) + report))
 
 
 def _proven(terminal: Any, summary: Summary, width: int) -> None:

@@ -79,14 +79,14 @@ def _series(series: Sequence[float]) -> str:
 
 def _ranks(steps: RecordedTraining) -> str:
     """Each GPU's own compute as a bar, the slowest first, with the floor as a mark in each."""
-    told = slowest_first(steps)
-    floor, most = steps.get("floor_tflops") or 0.0, max([value or 0.0 for _, value in told], default=0.0)
+    ordered = slowest_first(steps)
+    floor, most = steps.get("floor_tflops") or 0.0, max([value or 0.0 for _, value in ordered], default=0.0)
     whole = 1.05 * max(most, floor)
     if whole <= 0:
         return ""
     mark = f'<i style="left:{100 * floor / whole:.2f}%"></i>' if floor else ""
     rows = []
-    for name, value in told[:MOST_RANKS]:
+    for name, value in ordered[:MOST_RANKS]:
         low = bool(floor) and value is not None and value < floor
         number = "not told" if value is None else f"{value:.1f}{' below' if low else ''}"
         bar = f'<u style="width:{100 * (value or 0.0) / whole:.2f}%"></u>'
@@ -94,7 +94,7 @@ def _ranks(steps: RecordedTraining) -> str:
             f"<li{' class=low' if low else ''}><span>{escape(name)}</span>"
             f'<span class="bar" aria-hidden="true">{bar}{mark}</span><span>{number}</span></li>'
         )
-    left = len(told) - len(rows)
+    left = len(ordered) - len(rows)
     more = f'<p class="note">… and {left} faster ones, in report.json</p>' if left else ""
     note = "TFLOP/s of each GPU's own compute, without the wait for others; the slowest first" + (
         f". The mark is the floor of the whole step, {floor:g}." if floor else "."

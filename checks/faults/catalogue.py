@@ -78,11 +78,11 @@ def fill(text: str, subject: str = "", namespace: str = "") -> str:
     A finding's subject starts with the node's name where it is about a node, and goes on with 'rail mlx5_3' where it is
     about one of its rails; a pair reads 'NODE - NODE', a right 'create jobs.batch in ns'.
     """
-    words = subject.split()
+    parts_of_subject = subject.split()
     rail = subject.partition(" rail ")[2].split(", ")[0]
     values = {
         "{subject}": shlex.quote(subject) if subject else "NAME",
-        "{node}": shlex.quote(words[0]) if words else "NODE",
+        "{node}": shlex.quote(parts_of_subject[0]) if parts_of_subject else "NODE",
         "{pair}": shlex.quote(",".join(subject.split(" - "))) if subject else "NODE,NODE",
         "{rail}": shlex.quote(rail) if rail else "DEVICE",
         "{right}": right_arguments(subject) or "VERB RESOURCE",

@@ -34,13 +34,13 @@ SWITCHES = ("gang", "checkpoint", "tenant", "check_secrets", "training")
 def left_behind(session: Session) -> str:
     """Return what another process needs to go on with this run, packed; '' where that is too much."""
     options, done = session.options, {result.id for result in session.run.results}
-    told: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, *SWITCHES)}
-    told |= {"on": list(options.on), "trial_on": list(options.trial_on), "all_nodes": options.all_nodes}
-    told |= {"soak_s": options.soak_s, "profile": options.profile}
+    options_given: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, *SWITCHES)}
+    options_given |= {"on": list(options.on), "trial_on": list(options.trial_on), "all_nodes": options.all_nodes}
+    options_given |= {"soak_s": options.soak_s, "profile": options.profile}
     return packed(
         {
             "seatrial": version(),
-            "options": told,
+            "options": options_given,
             "remaining": [check_id for check_id in session.selected if check_id not in done],
             "nodes": sorted(session.nodes),
             "record": session.run.to_dict(),
@@ -53,11 +53,11 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
 
     They are foreign: only those known here, each with its value in one word, none of which names a file.
     """
-    told = begun.told.get("options")
-    if not isinstance(told, dict) or begun.told.get("seatrial") != version():
+    options = begun.told.get("options")
+    if not isinstance(options, dict) or begun.told.get("seatrial") != version():
         other = str(begun.told.get("seatrial") or "another version")[:40]
         raise JobError(f"it was begun by seatrial {other}; this is {version()}: attach with the same one")
-    return list(_words(told, profile))
+    return list(_words(options, profile))
 
 
 def _words(told: Mapping[str, Any], profile: str | None) -> Iterator[str]:
@@ -106,7 +106,7 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
     )
     session.nodes |= {str(name) for name in begun.told.get("nodes") or ()}
     session.began = time.monotonic() - _age(run.started)
-    by_id = {found.id: item for item in items if (found := selection.declaration(item))}
+    by_id = {declared.id: item for item in items if (declared := selection.declaration(item))}
     remaining = [str(check_id) for check_id in begun.told.get("remaining") or ()]
     if unknown := [check_id for check_id in remaining if check_id not in by_id]:
         raise pytest.UsageError(f"{session.options.attach} has a check of its own, {unknown[0][:100]}: name its file")
@@ -115,13 +115,13 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
 
 def same_trial(session: Session, spec: TrialSpec) -> str:
     """Say why the trial under way is not the one that this run would start; '' where it is."""
-    found = differences(session.begun, spec) if session.begun else ""
-    return f"{spec.job_name} is not the trial that these options ask for ({found})" if found else ""
+    differing = differences(session.begun, spec) if session.begun else ""
+    return f"{spec.job_name} is not the trial that these options ask for ({differing})" if differing else ""
 
 
 def _result(check: Mapping[str, Any]) -> CheckResult:
-    told = {key: tuple(value) if isinstance(value, list) else value for key, value in check.items()}
-    known: dict[str, Any] = {name: told[name] for name in CheckResult.__dataclass_fields__}
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in check.items()}
+    known: dict[str, Any] = {name: values[name] for name in CheckResult.__dataclass_fields__}
     known["findings"] = tuple(
         Finding(**{name: finding[name] for name in Finding.__dataclass_fields__}) for finding in check["findings"]
     )

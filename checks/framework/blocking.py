@@ -79,14 +79,14 @@ def blocks(
     whole: list[str] = []
     held: dict[str, list[str]] = {}
     for name in dict.fromkeys(bad):
-        found = frozenset[str]()
+        failed = frozenset[str]()
         if name in results and name in by_node:
-            found = _nodes(results[name], nodes)
+            failed = _nodes(results[name], nodes)
         elif name in results and name in declared.by_pair:
-            found = _pairs(results[name], nodes)
-        here = found if among is None else {place for place in found if named(place, nodes) <= frozenset(among)}
+            failed = _pairs(results[name], nodes)
+        here = failed if among is None else {place for place in failed if named(place, nodes) <= frozenset(among)}
         starts_trial = declared.stage == "acceptance" and among is None  # on the nodes that are left
-        if not found or (here and not (declared.by_node or declared.by_pair or starts_trial)):
+        if not failed or (here and not (declared.by_node or declared.by_pair or starts_trial)):
             whole.append(name)
         for place in here:
             held.setdefault(place, []).append(name)

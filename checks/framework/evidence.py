@@ -123,8 +123,8 @@ class Evidence:
         if not judged and not self.withheld:
             raise CannotTell("nothing was observed, so there is nothing to judge")
         if missing:
-            told = ", ".join(missing[:5])
-            raise CannotTell(f"no finding for {told} ({len(missing)} of {len(self._expected)} subjects)")
+            shown = ", ".join(missing[:5])
+            raise CannotTell(f"no finding for {shown} ({len(missing)} of {len(self._expected)} subjects)")
         if unclear := [f for f in judged if f.ok is None and f.observed not in self._open]:
             self.fault = next((f.fault for f in unclear if f.fault), "")
             raise CannotTell(_sentence(unclear, len(judged)), self.fault)

@@ -60,10 +60,10 @@ def cluster(seatrial: Session) -> Inventory:
     if seatrial.tenant:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
     seatrial.clear()
-    found = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
-    seatrial.run.not_seen += found.not_seen.values()
-    seatrial.nodes |= {node.name for node in found.nodes}
-    return found
+    inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
+    seatrial.run.not_seen += inventory.not_seen.values()
+    seatrial.nodes |= {node.name for node in inventory.nodes}
+    return inventory
 
 
 @pytest.fixture(scope="session")
@@ -131,8 +131,8 @@ def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
     from checks.rules.rdma_offer import named_networks  # noqa: PLC0415 -- collection stays light
     from jobs.cluster.facts.networks import definitions  # noqa: PLC0415
 
-    wanted = named_networks(spec.annotations, spec.namespace)
-    return definitions(seatrial.kube, wanted, tenant=seatrial.tenant)
+    asked = named_networks(spec.annotations, spec.namespace)
+    return definitions(seatrial.kube, asked, tenant=seatrial.tenant)
 
 
 @pytest.fixture(scope="session")
@@ -230,24 +230,24 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     if seatrial.begun:
         if why := attaching.same_trial(seatrial, spec):
             raise CannotTell(why)
-        found = _launcher(seatrial).attach(spec)
+        result = _launcher(seatrial).attach(spec)
     else:
-        wanted, begun = placed(cluster, gpu_pool, spec, seatrial.unfit), attaching.left_behind(seatrial)
+        asked, begun = placed(cluster, gpu_pool, spec, seatrial.unfit), attaching.left_behind(seatrial)
         start = _detach if seatrial.options.detach else _start
-        found = start(seatrial, wanted, begun)
-    seatrial.trial_nodes |= {place(found, rank) for rank in range(spec.nodes)}
+        result = start(seatrial, asked, begun)
+    seatrial.trial_nodes |= {place(result, rank) for rank in range(spec.nodes)}
     seatrial.nodes |= seatrial.trial_nodes
     seatrial.run.trial = {
-        "job": found.job,
+        "job": result.job,
         "image": spec.image,
-        "hosts": hosts(found),
-        "dns_seconds": dns_seconds(found),
-        "timeline": timeline(found),
+        "hosts": hosts(result),
+        "dns_seconds": dns_seconds(result),
+        "timeline": timeline(result),
     }
-    seatrial.run.checkpoint = section(found, spec) if spec.checkpoint else None
-    if found.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
-        seatrial.run.trial["failure"] = {"fault": found.analysis.fault, "failure": failure_of(found.analysis)}
-    return found
+    seatrial.run.checkpoint = section(result, spec) if spec.checkpoint else None
+    if result.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
+        seatrial.run.trial["failure"] = {"fault": result.analysis.fault, "failure": failure_of(result.analysis)}
+    return result
 
 
 @pytest.fixture(scope="session")
@@ -289,8 +289,10 @@ def trial(trial_run: TrialResult, evidence: Evidence) -> TrialResult:
 
     if not evidence.withheld:
         return trial_run
-    told = {rank: e for rank, e in trial_run.evidence.items() if place(trial_run, rank) not in evidence.withheld}
-    return replace(trial_run, evidence=told)
+    evidence_left = {
+        rank: e for rank, e in trial_run.evidence.items() if place(trial_run, rank) not in evidence.withheld
+    }
+    return replace(trial_run, evidence=evidence_left)
 
 
 @pytest.fixture(scope="session")
@@ -299,9 +301,9 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
     from checks.rules.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
     from checks.rules.ranks import place  # noqa: PLC0415
 
-    found = conclude_nodes(trial_run, profile)
-    seatrial.run.intra_node = {place(trial_run, rank): job for rank, job in found.items()}
-    return found
+    jobs = conclude_nodes(trial_run, profile)
+    seatrial.run.intra_node = {place(trial_run, rank): job for rank, job in jobs.items()}
+    return jobs
 
 
 @pytest.fixture(scope="session")
@@ -310,9 +312,9 @@ def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, p
     from checks.rules.training import members  # noqa: PLC0415 -- collection stays light
     from checks.rules.training_pace import pace, section  # noqa: PLC0415
 
-    found = members(trial_run, spec)
-    seatrial.run.training = section(found, pace(found), profile.training) if found else None
-    return found
+    ranks = members(trial_run, spec)
+    seatrial.run.training = section(ranks, pace(ranks), profile.training) if ranks else None
+    return ranks
 
 
 @pytest.fixture(scope="session")
@@ -321,11 +323,11 @@ def nccl_jobs(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profil
     from checks.rules.bandwidth import floors_of  # noqa: PLC0415 -- collection stays light
     from checks.rules.collectives import conclude_collectives  # noqa: PLC0415
 
-    found = conclude_collectives(trial_run, profile)
-    seatrial.run.collectives = found
+    jobs = conclude_collectives(trial_run, profile)
+    seatrial.run.collectives = jobs
     seatrial.run.floors = {
         name: [{"size_bytes": f.size, "busbw_gbps": f.busbw_gbps, "source": f.source} for f in floors]
-        for name in found
+        for name in jobs
         if (floors := floors_of(profile, name, spec.nodes))
     }
-    return found
+    return jobs

@@ -221,10 +221,10 @@ def seconds(text: str | None, option: str = "--budget") -> float | None:
     """Return a time such as 30m in seconds; None for none. Raises ValueError."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,6})([smh])", text)
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r"(\d{1,6})([smh])", text)
+    if match is None or not int(match[1]):
         raise ValueError(f"{option} {text!r}: a number with s, m or h, such as 30m")
-    return float(int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]])
+    return float(int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]])
 
 
 def _names(text: str) -> tuple[str, ...]:

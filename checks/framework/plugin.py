@@ -201,28 +201,28 @@ def _narrow(run: Run, config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Block a check whose prerequisite did not pass, and name it."""
-    found = selection.declaration(item)
-    if found is None:
+    declared = selection.declaration(item)
+    if declared is None:
         return
     item.stash[EVIDENCE] = Evidence()
     results = {r.id: r for r in item.config.stash[RUN].results}
     opened = item.config.stash[SESSION]
-    among = (opened.trial_nodes or None) if found.stage == "acceptance" else None
+    among = (opened.trial_nodes or None) if declared.stage == "acceptance" else None
     by_node = item.config.stash[BY_NODE]
-    met = blocks(found, results, by_node, opened.nodes, among)
+    met = blocks(declared, results, by_node, opened.nodes, among)
     item.stash[BLOCKED] = met.checks
     if met.whole:
         said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in met.whole]
         raise Blocked("blocked by " + ", ".join(said))
-    if met.nodes and found.stage == "acceptance" and among is None:
+    if met.nodes and declared.stage == "acceptance" and among is None:
         opened.unfit = met.nodes  # the trial, which this check starts, keeps off them
         item.stash[EVIDENCE].note(f"the trial keeps off {'; '.join(withheld_in_words(met.nodes))}")
     elif met.nodes:
         item.stash[EVIDENCE].withhold(met.nodes)
-    if item.config.stash[RUN].tenant and not found.tenant and (hidden := beyond_namespace(found.needs)):
-        shown = f"; shown instead by {', '.join(found.proven_by)}" if found.proven_by else ""
-        item.config.stash[RUN].not_seen.append(f"{found.id} takes {hidden}{shown}")
-        item.stash[HIDDEN] = found.proven_by
+    if item.config.stash[RUN].tenant and not declared.tenant and (hidden := beyond_namespace(declared.needs)):
+        shown = f"; shown instead by {', '.join(declared.proven_by)}" if declared.proven_by else ""
+        item.config.stash[RUN].not_seen.append(f"{declared.id} takes {hidden}{shown}")
+        item.stash[HIDDEN] = declared.proven_by
         pytest.skip(f"tenant: it takes {hidden}, which is not a tenant's to ask{shown}")
 
 
@@ -236,16 +236,16 @@ SECONDS = pytest.StashKey[float]()
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
     """What the check observes; it is kept however the check ends."""
-    found = request.node.stash.get(EVIDENCE, None)
-    return Evidence() if found is None else found
+    collected = request.node.stash.get(EVIDENCE, None)
+    return Evidence() if collected is None else collected
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Turn how the item ended into the result of the check, and keep it in the record."""
     report = yield
-    found = selection.declaration(item)
-    if found is None:
+    declared = selection.declaration(item)
+    if declared is None:
         return report
     item.stash[SECONDS] = item.stash.get(SECONDS, 0.0) + call.duration
     if report.when != "call" and report.passed:
@@ -260,11 +260,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
     reason = report.longrepr[2] if report.skipped else _reason(error)
     result = CheckResult(
-        id=found.id,
-        title=found.title,
-        stage=found.stage,
-        doc=found.doc,
-        requires=found.requires,
+        id=declared.id,
+        title=declared.title,
+        stage=declared.stage,
+        doc=declared.doc,
+        requires=declared.requires,
         outcome=outcome,
         reason=redact(reason.removeprefix("Skipped: ")),
         seconds=item.stash[SECONDS],
@@ -279,7 +279,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
     run.results.append(result)
     _explain(run, result, item.config.stash.get(OWN_FAULTS, {}))
-    for name, value in (("check", found.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
+    for name, value in (("check", declared.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)
     report.seatrial = result

@@ -127,8 +127,8 @@ class Session:
         self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
         if self.simulation:
             facts = self.simulation.facts
-            told = ("scenario", "platform", "network", "lost", "weather")
-            self.run.cluster |= cast("Cluster", {key: facts[key] for key in told if facts.get(key)})
+            sim_options = ("scenario", "platform", "network", "lost", "weather")
+            self.run.cluster |= cast("Cluster", {key: facts[key] for key in sim_options if facts.get(key)})
         if self.earlier and self.options.resume:
             from checks.framework.sweep_run import fits  # noqa: PLC0415
 

@@ -57,9 +57,9 @@ class Ending:
 
 def install() -> Ending:
     """Take over the signals to end, once in a process; what ``nohup`` made it ignore stays ignored."""
-    found = signal.getsignal(signal.SIGTERM)
-    if isinstance(found, Ending):
-        return found
+    handler = signal.getsignal(signal.SIGTERM)
+    if isinstance(handler, Ending):
+        return handler
     ending = Ending()
     for number in NUMBERS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

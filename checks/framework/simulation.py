@@ -33,10 +33,10 @@ def lab_package() -> tuple[str, Path]:
     """
     if (ROOT / "lab" / "__init__.py").is_file():
         return "lab", ROOT
-    found = find_spec("seatrial_lab")
-    if found is None or found.origin is None:
+    package = find_spec("seatrial_lab")
+    if package is None or package.origin is None:
         raise pytest.UsageError(MISSING)
-    return "seatrial_lab", Path(found.origin).parents[1]
+    return "seatrial_lab", Path(package.origin).parents[1]
 
 
 class Simulation:

@@ -83,7 +83,7 @@ class Output:
 @contextlib.contextmanager
 def tolerant() -> Iterator[Output]:
     """Make this process's own streams tolerant; streams that a caller put in their place are left alone."""
-    found = Output()
+    output = Output()
     _fill()
     before = sys.stdout, sys.stderr
     codecs.register_error(ERRORS, _plain)
@@ -91,7 +91,7 @@ def tolerant() -> Iterator[Output]:
         stream = getattr(sys, name)
         if stream is not getattr(sys, f"__{name}__"):
             continue
-        raw = found.raw[number] = Tolerant(number)
+        raw = output.raw[number] = Tolerant(number)
         with contextlib.suppress(OSError):
             stream.flush()
         setattr(
@@ -105,7 +105,7 @@ def tolerant() -> Iterator[Output]:
             ),
         )
     try:
-        yield found
+        yield output
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

@@ -100,10 +100,10 @@ def mirrored(image: str, registry: str) -> str:
 
 def equalities(selector: str) -> dict[str, str]:
     """Return a label selector as a pod's nodeSelector. Raises SpecError for what that cannot express (in, !, !=)."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in selector.split(","))):
         match = re.fullmatch(r"([\w./-]+)\s*==?\s*([\w.-]*)", part)
         if match is None:
             raise SpecError(f"--nodes {selector!r}: {part!r} is not key=value, which is all that a pod can select by")
-        found[match[1]] = match[2]
-    return found
+        labels[match[1]] = match[2]
+    return labels

@@ -35,10 +35,10 @@ def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | N
     resource = profile.gpu.resource
     nodes = cluster.gpu_nodes(resource) if cluster and resource else ()
     counts = [count for node in nodes if (count := node.capacity.get(resource, 0)) > 0]
-    found: dict[str, Any] = {"gpus_per_node": min(counts, default=1)}
+    defaults: dict[str, Any] = {"gpus_per_node": min(counts, default=1)}
     if listed is not None and not counts and not profile.pod.claims:
-        found |= _claims(nodes, resource, listed)
-    return found | (modest(profile.pod, nodes) if nodes and not profile.known else {})
+        defaults |= _claims(nodes, resource, listed)
+    return defaults | (modest(profile.pod, nodes) if nodes and not profile.known else {})
 
 
 def claimable(nodes: Iterable[Node], resource: str, listed: Listed) -> tuple[str, dict[str, int]]:
@@ -68,13 +68,13 @@ def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> dict[str, A
 
 def modest(pod: PodSection, nodes: Iterable[Node]) -> dict[str, Any]:
     """Return CPU (thousandths of a core) and memory (MiB) where the smallest node is too small for what is usual."""
-    found: dict[str, Any] = {}
+    requests: dict[str, Any] = {}
     cpu = min((n.allocatable["cpu"] for n in nodes if n.allocatable.get("cpu")), default=0) // SHARE
     memory = min((n.allocatable["memory"] for n in nodes if n.allocatable.get("memory")), default=0) // SHARE
     if 0 < cpu < 1000 * (quantity(pod.cpu) or 0):
-        found["cpu"] = f"{cpu}m"
+        requests["cpu"] = f"{cpu}m"
     if 0 < memory < (quantity(pod.memory) or 0):
-        found["memory"] = f"{memory >> 20}Mi"
+        requests["memory"] = f"{memory >> 20}Mi"
     if 0 < memory < pod.shm:  # a tmpfs is no larger than the node's memory, and counts as the pod's
-        found["shm_bytes"] = memory >> 20 << 20
-    return found
+        requests["shm_bytes"] = memory >> 20 << 20
+    return requests

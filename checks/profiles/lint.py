@@ -95,13 +95,13 @@ def _unmeasured(profile: Profile) -> Iterator[Objection]:
                 text=("is never measured: inside a node NCCL chooses by itself; write default"),
             )
     if profile.floors and not profile.floor("all_reduce", "ring", profile.nodes):
-        told = ", ".join(sorted({str(f.nodes) for f in profile.floors if f.nodes > 1})) or "none"
+        sizes = ", ".join(sorted({str(f.nodes) for f in profile.floors if f.nodes > 1})) or "none"
         yield Objection(
             path="floors",
             fatal=False,
             text=(
                 f"name no row of all_reduce with ring on {profile.nodes} nodes, which the trial spans "
-                f"(there are some for: {told}): every run is inconclusive on bandwidth"
+                f"(there are some for: {sizes}): every run is inconclusive on bandwidth"
             ),
         )
 

@@ -33,12 +33,12 @@ def load_profile(ref: str) -> Profile:
     document = _inherit(path, ())
     document.setdefault("name", path.stem)
     try:
-        found: Profile = build(Profile, document, "")
-        _refuse(found)
-        spec_of(found, run_id="lint", namespace="lint")  # what Kubernetes would refuse is refused here
+        profile: Profile = build(Profile, document, "")
+        _refuse(profile)
+        spec_of(profile, run_id="lint", namespace="lint")  # what Kubernetes would refuse is refused here
     except (ProfileError, SpecError) as error:
         raise ProfileError(f"{path.name}: {error}") from error
-    return found
+    return profile
 
 
 def _refuse(profile: Profile) -> None:

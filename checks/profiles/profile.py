@@ -96,8 +96,8 @@ class Profile:
     def floor(self, collective: str, algorithm: str, nodes: int) -> tuple[Floor, ...]:
         """Return the floors of this collective, algorithm and number of nodes, smallest row first."""
         key = (collective, algorithm, nodes)
-        found = (f for f in self.floors if (f.collective, f.algorithm, f.nodes) == key)
-        return tuple(sorted(found, key=lambda f: f.size))
+        floors = (f for f in self.floors if (f.collective, f.algorithm, f.nodes) == key)
+        return tuple(sorted(floors, key=lambda f: f.size))
 
 
 def _changed(value: Any) -> Any:

@@ -81,7 +81,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
 
     Nodes that offer none are in no pool, unless no node offers any: then a device plugin is dead.
     """
-    found: dict[tuple[str, str, str, int, str], list[Node]] = {}
+    by_kind: dict[tuple[str, str, str, int, str], list[Node]] = {}
     for resource in PRODUCT:
         nodes = cluster.gpu_nodes(resource)
         claim, counts = claimable(nodes, resource, listed) if listed and nodes else ("", {})
@@ -92,9 +92,9 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
             per_node = counted or counts.get(node.name, 0)
             plain = counted or mapped or not per_node  # asked for as a resource, whoever hands it out
             key = (product, label, resource if plain else "", per_node, "" if plain else claim)
-            found.setdefault(key, []).append(node)
-    found = {key: nodes for key, nodes in found.items() if key[3]} or found
-    made = (ProposedPool(*key[:4], tuple(nodes), key[4]) for key, nodes in found.items())
+            by_kind.setdefault(key, []).append(node)
+    by_kind = {key: nodes for key, nodes in by_kind.items() if key[3]} or by_kind
+    made = (ProposedPool(*key[:4], tuple(nodes), key[4]) for key, nodes in by_kind.items())
     return tuple(sorted(made, key=lambda p: (-p.per_node * len(p.nodes), p.product, p.per_node)))
 
 
@@ -170,10 +170,10 @@ def propose(
     ``networks``: names of the NetworkAttachmentDefinitions that a pod could attach. ``listed``: lists DeviceClasses and
     ResourceSlices, where GPUs may be claimed.
     """
-    found = pools(cluster, listed)
-    if not found:
+    kinds = pools(cluster, listed)
+    if not kinds:
         return None
-    pool, others = found[0], found[1:]
+    pool, others = kinds[0], kinds[1:]
     classes = listed("deviceclasses") if listed else None
     known = None if classes is None or classes.hidden else names(classes)
     parent = best(pool, profiles, networks, known)
@@ -204,7 +204,7 @@ def propose(
     if not document["pod"]:
         del document["pod"]
     made.open += [f"not covered, wants a profile of its own: {other}" for other in others]
-    placed = {node.name for each in found for node in each.nodes}
+    placed = {node.name for each in kinds for node in each.nodes}
     if none := [n.name for resource in PRODUCT for n in cluster.gpu_nodes(resource) if n.name not in placed]:
         made.open.append(
             f"labelled as GPU nodes, and offering none: {', '.join(none[:4])}{' and others' if len(none) > 4 else ''}"

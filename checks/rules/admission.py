@@ -61,13 +61,13 @@ class NamespaceState:
 def namespace_state(kube: Kube) -> NamespaceState:
     """Read the namespace; where that is not granted, try a create in it without doing it."""
     try:
-        found = kube.get(path("namespaces", kube.namespace))
+        answer = kube.get(path("namespaces", kube.namespace))
     except NotFound:
         return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")
     except Forbidden:
         return _namespace_by_dry_run(kube)
-    phase = str((found.get("status") or {}).get("phase") or "unknown")
-    if phase == "Terminating" or (found.get("metadata") or {}).get("deletionTimestamp"):
+    phase = str((answer.get("status") or {}).get("phase") or "unknown")
+    if phase == "Terminating" or (answer.get("metadata") or {}).get("deletionTimestamp"):
         return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
     return NamespaceState(ok=phase == "Active" or None, observed=phase)
 
@@ -134,11 +134,11 @@ def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:
 
 def refusal(error: ApiError) -> Admission:
     """Say which of the gates refused. What is no gate's word (a webhook without dry run, a lost server) is not told."""
-    found = read_refusal(error.message)
-    known = found.fault in GATES or is_policys(error.message)
+    read = read_refusal(error.message)
+    known = read.fault in GATES or is_policys(error.message)
     if NO_DRY_RUN.search(error.message):
-        return Admission(ok=None, observed=error.message, fault="admission.no-dry-run", subject=found.subject)
+        return Admission(ok=None, observed=error.message, fault="admission.no-dry-run", subject=read.subject)
     if isinstance(error, NotFound) or not (known or isinstance(error, Forbidden)):
         return Admission(ok=None, observed=error.message or error.reason)
-    fault = found.fault if found.fault in GATES or found.fault == "namespace.terminating" else "admission.denied"
-    return Admission(ok=False, observed=error.message, fault=fault, subject=found.subject, notes=(found.suggestion,))
+    fault = read.fault if read.fault in GATES or read.fault == "namespace.terminating" else "admission.denied"
+    return Admission(ok=False, observed=error.message, fault=fault, subject=read.subject, notes=(read.suggestion,))

@@ -50,21 +50,21 @@ def unlike(
     ``line(fact, value)``: what two nodes must share of a value. A fact that a node does not tell is not compared; a
     node that tells nothing, while others do, is unclear.
     """
-    names = list(dict.fromkeys(name for told in facts.values() for name in told))
+    names = list(dict.fromkeys(name for node_facts in facts.values() for name in node_facts))
     usual: dict[str, tuple[str, str]] = {}
     for name in names:
-        values = {node: told[name] for node, told in facts.items() if told.get(name)}
+        values = {node: node_facts[name] for node, node_facts in facts.items() if node_facts.get(name)}
         if found := majority(line(name, value) for value in values.values()):
             shown = next(value for value in values.values() if line(name, value) == found[0])
             usual[name] = (found[0], f"{name} {shown} as on {found[1]} of {found[2]} nodes")
         elif values:
             yield difference(name, values, fault)
-    for node, told in facts.items():
-        decided = [name for name, value in told.items() if value and name in usual]
-        other = [name for name in decided if line(name, told[name]) != usual[name][0]]
-        shown = ", ".join(f"{name} {told[name]}" for name in other or decided)
-        blank = "nothing that most nodes share" if any(told.values()) else "nothing is told"
-        silent = not any(told.values()) and any(any(each.values()) for each in facts.values())
+    for node, node_facts in facts.items():
+        decided = [name for name, value in node_facts.items() if value and name in usual]
+        other = [name for name in decided if line(name, node_facts[name]) != usual[name][0]]
+        shown = ", ".join(f"{name} {node_facts[name]}" for name in other or decided)
+        blank = "nothing that most nodes share" if any(node_facts.values()) else "nothing is told"
+        silent = not any(node_facts.values()) and any(any(each.values()) for each in facts.values())
         yield Finding(
             subject=node,
             ok=None if silent else not other,

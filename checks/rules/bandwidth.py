@@ -63,13 +63,13 @@ def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> I
         rows = rows_of(table["rows"], floor.size)
         subject = f"{node} {floor.collective} {format_size(floor.size)}".strip()
         sides = [(text, [side for row in rows if (side := row[key])]) for key, text in SIDES]
-        if not any(found for _, found in sides):
+        if not any(measured for _, measured in sides):
             yield Finding(
                 subject=subject, ok=None, observed="this row is missing", expected=_expected(floor), unit="GB/s"
             )
-        for text, found in sides:
-            if found:
-                yield _compare(f"{subject} {text}", [side["busbw_gbps"] for side in found], floor)
+        for text, measured in sides:
+            if measured:
+                yield _compare(f"{subject} {text}", [side["busbw_gbps"] for side in measured], floor)
 
 
 def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:

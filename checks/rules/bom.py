@@ -46,7 +46,7 @@ def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: 
     for pod in cluster.pods:
         if kind := operand(pod):
             parts.setdefault(kind, Counter()).update(pod.images)
-    found = {
+    entries = {
         "kubernetes": version,
         "nodes": {fact: values for fact, values in software.items() if values},
         "gpus": _counted(node.labels.get("nvidia.com/gpu.product", "") for node in nodes),
@@ -58,7 +58,7 @@ def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: 
         "firmware labels": _firmware(nodes),
         "policy": {policy.name: dict(policy.versions) for policy in policies},
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in entries.items() if value}
 
 
 def _csi_drivers(cluster: Inventory) -> list[str]:
@@ -71,12 +71,12 @@ def _csi_drivers(cluster: Inventory) -> list[str]:
 
 def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     """Return what labels tell of BMC, BIOS and firmware: label -> value -> nodes; nothing where none does."""
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for node in nodes:
         for key, value in node.labels.items():
             if HARDWARE.search(key.rpartition("/")[2]):
-                found.setdefault(key, []).append(value)
-    return {key: _counted(values) for key, values in sorted(found.items())[:MOST] if any(values)}
+                versions.setdefault(key, []).append(value)
+    return {key: _counted(values) for key, values in sorted(versions.items())[:MOST] if any(values)}
 
 
 def from_profile(profile: Profile) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def from_profile(profile: Profile) -> dict[str, Any]:
     models = {
         image: "by digest" if "@sha256:" in image else "by a tag, which can be moved" for image in profile.images.models
     }
-    found = {"not verified": dict(profile.stack.baseline), "model images": models}
-    return {key: value for key, value in found.items() if value}
+    entries = {"not verified": dict(profile.stack.baseline), "model images": models}
+    return {key: value for key, value in entries.items() if value}
 
 
 def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
     runtimes = [stage(trial, rank, "runtime") or {} for rank in sorted(trial.evidence)]
     rdma_stages = [stage(trial, rank, "rdma") or {} for rank in sorted(trial.evidence)]
     devices = [device for each in rdma_stages for device in each.get("devices") or []]
-    found = {
+    entries = {
         "driver": _counted(str(each.get("driver") or "") for each in runtimes),
         "cuda": _counted(str(each.get("cuda") or "") for each in runtimes),
         "toolkit": _counted(str(each.get("toolkit") or "") for each in runtimes),
@@ -105,14 +105,14 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
         "firmware": _counted(f"{d.get('board') or ''} {d.get('fw') or ''}".strip() for d in devices),
         "images": _images(trial),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in entries.items() if value}
 
 
 def _images(trial: TrialResult) -> dict[str, str]:
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for pod in trial.pods:
-        found |= dict(pod.images.values())
-    return dict(sorted(found.items())[:MOST])
+        digests |= dict(pod.images.values())
+    return dict(sorted(digests.items())[:MOST])
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:

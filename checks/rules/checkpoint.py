@@ -79,10 +79,12 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
             yield Finding(subject=node, ok=None, observed=f"not tried: {data['skipped']}", expected=VERIFIED)
         else:
             yield _saved(node, place(trial, (rank + 1) % spec.nodes), data)
-    found = measured(trial, spec)
-    if found and asked.mb_s:
-        slow = found.mb_s < asked.mb_s
-        observed = f"{found.mb_s:.0f} MB/s: {found.ranks} ranks saved {format_gib(found.size)} in {found.pause_s:.2f} s"
+    result = measured(trial, spec)
+    if result and asked.mb_s:
+        slow = result.mb_s < asked.mb_s
+        observed = (
+            f"{result.mb_s:.0f} MB/s: {result.ranks} ranks saved {format_gib(result.size)} in {result.pause_s:.2f} s"
+        )
         fault = "checkpoint.slow" if slow else ""
         yield Finding(
             subject="all ranks", ok=not slow, observed=observed, expected=f"at least {asked.mb_s:g} MB/s", fault=fault
@@ -191,11 +193,11 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
     """Return what the record keeps: what all ranks together measured, and the states that each node reached."""
-    told: RecordedCheckpoint = {"nodes": []}
-    if found := measured(trial, spec):
-        told["ranks"], told["bytes"] = found.ranks, found.size
-        told["pause_s"], told["flush_s"] = round(found.pause_s, 3), round(found.flush_s, 3)
-        told["mb_s"], told["slowest_mb_s"] = round(found.mb_s, 1), round(found.slowest_mb_s, 1)
+    recorded: RecordedCheckpoint = {"nodes": []}
+    if result := measured(trial, spec):
+        recorded["ranks"], recorded["bytes"] = result.ranks, result.size
+        recorded["pause_s"], recorded["flush_s"] = round(result.pause_s, 3), round(result.flush_s, 3)
+        recorded["mb_s"], recorded["slowest_mb_s"] = round(result.mb_s, 1), round(result.slowest_mb_s, 1)
     for rank in range(spec.nodes):
         began: dict[int, float] = {}
         states: list[RecordedState] = []
@@ -203,8 +205,8 @@ def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
             step, at = int(each.get("step") or 0), each.get("at") or 0.0
             seconds = max(0.0, at - began.setdefault(step, at))
             states.append({"step": step, "state": str(each.get("state")), "seconds": round(seconds, 3)})
-        told["nodes"].append({"node": place(trial, rank), "states": states})
-    return told
+        recorded["nodes"].append({"node": place(trial, rank), "states": states})
+    return recorded
 
 
 # -- what it means for a model -----------------------------------------------------------------------------------------
@@ -229,11 +231,13 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
     if asked.gather:
         free = (stage(trial, 0, "checkpoint") or {}).get("memory_free")
         fits = None if free is None else free >= size
-        told = "free memory is not told" if free is None else f"{format_gib(free)} left below its limit and on its node"
+        memory = (
+            "free memory is not told" if free is None else f"{format_gib(free)} left below its limit and on its node"
+        )
         yield Finding(
             subject=f"{place(trial, 0)} rank 0",
             ok=fits,
-            observed=f"{told}; the state of {model} unsharded is {format_gib(size)}",
+            observed=f"{memory}; the state of {model} unsharded is {format_gib(size)}",
             expected="room to gather it",
             fault="checkpoint.gather-memory" if fits is False else "",
         )

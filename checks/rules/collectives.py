@@ -181,8 +181,8 @@ def logged(entry: FoundFault) -> str:
     """Return the line of NCCL's log on which the analyzer's finding stands, without what stands before its words."""
     lines = [each["text"] for each in entry["evidence"]]
     line = next((line for line in lines if "NCCL WARN" in line), lines[0] if lines else "")
-    words = re.sub(r"^.*?\bNCCL (?:WARN|INFO|ERROR) ", "", line).strip()
-    return f"'{words[:LONGEST]}{'...' if len(words) > LONGEST else ''}'" if words else ""
+    message = re.sub(r"^.*?\bNCCL (?:WARN|INFO|ERROR) ", "", line).strip()
+    return f"'{message[:LONGEST]}{'...' if len(message) > LONGEST else ''}'" if message else ""
 
 
 def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) -> Iterator[str]:
@@ -190,10 +190,10 @@ def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) ->
 
     A fault without a cause of its own is left out: the catalogue's entry says the same.
     """
-    wanted = set(faults)
+    asked = set(faults)
     said: dict[str, None] = {}
     for job in seen(jobs).values():
         for entry in job["faults"]:
-            if entry["fault"] in wanted and entry["why"] not in (None, entry["fault"]):
+            if entry["fault"] in asked and entry["why"] not in (None, entry["fault"]):
                 said[f"{entry['why']}: to confirm: {entry['confirm']}; remedy: {entry['remedy']}"] = None
     yield from said

@@ -50,9 +50,9 @@ def misfit(pool: Pool, profile: Profile) -> str:
     Other cards on every node, and the profile's on none, are another fabric; no card at all is a device plugin that is
     missing. Google's networks, of which each is counted as a resource, are on Google's nodes only.
     """
-    others = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
-    if others and not pool.nodes:
-        node, why = next(iter(others.items()))
+    outside = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
+    if outside and not pool.nodes:
+        node, why = next(iter(outside.items()))
         return _does_not_fit(profile, "gpu.product, pool", f"{node} is {why}")
     if pool.instead:
         why = f"no node has {resource_of(profile)}, and there are {pool.instead}"
@@ -132,10 +132,10 @@ def unstarted(
         return ""
     texts = (failed.observed, *failed.events)
     placed = any(replica.node for replica in trial.replicas)
-    told = {} if placed else {key: what for text in texts for key, what in _unplaced(text, spec, here)}
+    reasons = {} if placed else {key: what for text in texts for key, what in _unplaced(text, spec, here)}
     if lost := next(filter(None, (_unmounted(text, spec) for text in texts)), ""):
-        told["pod.volumes"] = lost
-    return _may_not_fit(profile, next(iter(told)), "; ".join(told.values())) if told else ""
+        reasons["pod.volumes"] = lost
+    return _may_not_fit(profile, next(iter(reasons)), "; ".join(reasons.values())) if reasons else ""
 
 
 def known_here(cluster: Inventory, granted: Collection[str], networks: Definitions, spec: TrialSpec) -> frozenset[str]:
@@ -151,10 +151,10 @@ def known_here(cluster: Inventory, granted: Collection[str], networks: Definitio
 
 def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield each key of the profile whose wish no node fulfils, by the scheduler's own words."""
-    found = OF_NODES.search(text)
-    if found is None:
+    match = OF_NODES.search(text)
+    if match is None:
         return
-    nodes, why = int(found[1]), found[2]
+    nodes, why = int(match[1]), match[2]
     unmatched = sum(map(int, UNMATCHED.findall(why)))
     rest = nodes - sum(map(int, TAINTED.findall(why)))  # those of the control plane, and whatever else is not for pods
     if spec.node_selector and 0 < rest == unmatched:
@@ -162,8 +162,8 @@ def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tup
     short = {what: int(count) for count, what in INSUFFICIENT.findall(why)}
     rest -= unmatched
     whole = short.get(spec.gpu_resource, 0) < rest  # some node has the GPUs, and lacks the rest
-    wanted = {name for name in spec.resources if name.startswith(FABRIC)} - {*here}
-    if lacking := sorted(what for what in wanted if short.get(what, 0) == nodes or (whole and short.get(what) == rest)):
+    fabric = {name for name in spec.resources if name.startswith(FABRIC)} - {*here}
+    if lacking := sorted(what for what in fabric if short.get(what, 0) == nodes or (whole and short.get(what) == rest)):
         yield "pod.resources", f"none of {short[lacking[0]]} nodes has {', '.join(lacking)} to give"
     missing = NO_CLASS.search(why)
     if missing and missing[1] + DEVICES not in here:

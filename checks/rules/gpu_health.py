@@ -77,12 +77,12 @@ def fabric_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield what keeps one GPU out of the NVLink fabric."""
     state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
     summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
-    told = f"fabric state {state}, status {status}"
+    state_text = f"fabric state {state}, status {status}"
     if state not in ("Completed", *ABSENT) or status not in ("Success", *ABSENT):
-        yield "gpu.fabric", told, "Completed, Success"
+        yield "gpu.fabric", state_text, "Completed, Success"
     elif summary not in ("Healthy", *ABSENT):
         parts = ", ".join(f"{name} {value}" for name, value in sorted((gpu.get("fabric_health") or {}).items()))
-        yield "gpu.fabric", f"{told}, but {parts}", "Completed, Success, Healthy"
+        yield "gpu.fabric", f"{state_text}, but {parts}", "Completed, Success, Healthy"
 
 
 def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
@@ -135,8 +135,8 @@ def each_gpu(
 
 
 def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[str]], expected: str) -> Finding:
-    told = [(key, value) for key in keys[0] if (value := gpu.get(key)) is not None]
-    seen = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in told]
+    values = [(key, value) for key in keys[0] if (value := gpu.get(key)) is not None]
+    seen = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in values]
     observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(seen)}" if seen else "nothing is told"
     lost = [key for key in keys[1] if gpu.get(key) is None]
     observed += f"; not told, as most GPUs do: {', '.join(lost)}" if seen and lost else ""
@@ -158,8 +158,8 @@ def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
 
 def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
     """Say whether at least half of all GPUs tell a value: the others then leave it out."""
-    told = [gpu.get(key) is not None for gpu in _all(trial, when)]
-    return any(told) and 2 * sum(told) >= len(told)
+    given = [gpu.get(key) is not None for gpu in _all(trial, when)]
+    return any(given) and 2 * sum(given) >= len(given)
 
 
 def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
@@ -219,6 +219,6 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
         if warm:
             yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
-        others = [entry for entry in data.get("xid") or [] if not _is_known(entry.get("xid"))]
-        if others:
-            yield f"{node}: other Xids in the kernel's log: {', '.join(sorted({str(e.get('xid')) for e in others}))}"
+        unknown = [entry for entry in data.get("xid") or [] if not _is_known(entry.get("xid"))]
+        if unknown:
+            yield f"{node}: other Xids in the kernel's log: {', '.join(sorted({str(e.get('xid')) for e in unknown}))}"

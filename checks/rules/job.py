@@ -100,11 +100,11 @@ def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     spans: dict[int, list[tuple[str, str]]] = {}
     for pod in trial.pods:
         spans.setdefault(pod.index, []).append((pod.began, pod.ended))
-    told = {rank: each[0] for rank, each in spans.items() if rank < spec.nodes and len(each) == 1 and all(each[0])}
-    if not told:
+    known = {rank: each[0] for rank, each in spans.items() if rank < spec.nodes and len(each) == 1 and all(each[0])}
+    if not known:
         return
-    first, last = min(told, key=lambda rank: told[rank][1]), max(told, key=lambda rank: told[rank][0])
-    ended, began = told[first][1], told[last][0]
+    first, last = min(known, key=lambda rank: known[rank][1]), max(known, key=lambda rank: known[rank][0])
+    ended, began = known[first][1], known[last][0]
     if first != last and began >= ended:
         yield Finding(
             subject=trial.job,

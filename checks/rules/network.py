@@ -77,15 +77,15 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
     if record is None:
         return Finding(subject=subject, ok=None, observed=why)
     first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
-    wanted = profile.network.mtu
-    size, whose = (wanted, f"profile {profile.name}") if wanted else (first, "as the interface says")
+    least = profile.network.mtu
+    size, whose = (least, f"profile {profile.name}") if least else (first, "as the interface says")
     expected = f"packets of {size} bytes get through uncut ({whose})"
     if fits is None:
         # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
         told = str(record.get("mtu_error") or "it was not tried")
         carried = record.get("bytes") or 0
         observed = f"packet sizes are not known ({told}); TCP carried {carried / 1e6:.0f} MB"
-        enough = carried > 1e6 and not wanted
+        enough = carried > 1e6 and not least
         return Finding(subject=subject, ok=True if enough else None, observed=observed, expected=expected)
     if first is None or record.get("df_ok") is None:
         observed = f"{fits} bytes get through; whether that is all that the interface allows is not told"
@@ -97,7 +97,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="network.mtu-blackhole")
     observed = f"{fits} bytes" + (f" of {first}; the network says so (ICMP)" if fits != first else "")
-    ok = wanted is None or fits >= wanted
+    ok = least is None or fits >= least
     return Finding(
         subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "network.mtu-mismatch"
     )
@@ -114,8 +114,8 @@ def _own_mtu(trial: TrialResult, rank: int) -> int | None:
     """Return the MTU of the interface that has the pod's address; where that is not told, of the way to a peer."""
     own = _own(trial, rank)
     peers = (stage(trial, rank, STAGE) or {}).get("peers") or []
-    told = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
-    return next((mtu for mtu in told if mtu), None)
+    values = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
+    return next((mtu for mtu in values if mtu), None)
 
 
 def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
@@ -125,24 +125,24 @@ def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
 
 def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
     """Judge the MTU of every interface that was attached to a pod beside its own."""
-    wanted = profile.network.secondary_mtu or 0
+    least = profile.network.secondary_mtu or 0
     for rank in range(spec.nodes):
         node = place(trial, rank)
         if stage(trial, rank, STAGE) is None:
             yield silent(trial, rank, STAGE)
             continue
         own = _own(trial, rank)
-        others = [each for each in interfaces(trial, rank) if each is not own]
-        if not others:
+        attached = [each for each in interfaces(trial, rank) if each is not own]
+        if not attached:
             yield Finding(subject=node, ok=None, observed="the pod has one interface only")
-        for each in others:
+        for each in attached:
             mtu = each.get("mtu")
-            ok = None if mtu is None or each.get("name") is None else mtu >= wanted
+            ok = None if mtu is None or each.get("name") is None else mtu >= least
             yield Finding(
                 subject=f"{node} {each.get('name')}",
                 ok=ok,
                 observed=f"MTU {mtu}",
-                expected=f"at least {wanted} (profile {profile.name})",
+                expected=f"at least {least} (profile {profile.name})",
                 fault="network.secondary-mtu" if ok is False else "",
             )
 
@@ -150,8 +150,8 @@ def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) ->
 def _own(trial: TrialResult, rank: int) -> Interface | None:
     """Return the interface that has the pod's address; where addresses cannot be read, the one that is always there."""
     address, there = (stage(trial, rank, "start") or {}).get("pod_ip"), interfaces(trial, rank)
-    found = next((each for each in there if address and address in (each.get("addresses") or [])), None)
-    return found or next((each for each in there if each.get("name") == "eth0"), None)
+    own = next((each for each in there if address and address in (each.get("addresses") or [])), None)
+    return own or next((each for each in there if each.get("name") == "eth0"), None)
 
 
 def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -201,5 +201,5 @@ def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer |
 
 
 def _range(trial: TrialResult, rank: int) -> tuple[int, int]:
-    found = (stage(trial, rank, STAGE) or {}).get("port_range")
-    return (found[0], found[1]) if found and len(found) == 2 else (32768, 60999)
+    ports = (stage(trial, rank, STAGE) or {}).get("port_range")
+    return (ports[0], ports[1]) if ports and len(ports) == 2 else (32768, 60999)

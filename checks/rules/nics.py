@@ -21,10 +21,10 @@ SHOWN = 8
 
 def notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
     """Name each card whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
-    found = [text for rank in sorted(trial.evidence) for text in _of(trial, rank, profile.fabric.device_rate or 0.0)]
-    yield from found[:SHOWN]
-    if len(found) > SHOWN:
-        yield f"and {len(found) - SHOWN} more cards like these"
+    texts = [text for rank in sorted(trial.evidence) for text in _of(trial, rank, profile.fabric.device_rate or 0.0)]
+    yield from texts[:SHOWN]
+    if len(texts) > SHOWN:
+        yield f"and {len(texts) - SHOWN} more cards like these"
 
 
 def _of(trial: TrialResult, rank: int, least_gbps: float) -> Iterator[str]:

@@ -32,8 +32,8 @@ def node_findings(
     nodes = pool.nodes
     chosen = f" (--nodes {selector})" if selector else ""
     expected = f"at least {profile.nodes} GPU nodes"
-    others = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
-    narrowed = None if selector or len(others) < len(pool.outside) else False  # others may well be there
+    outside = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
+    narrowed = None if selector or len(outside) < len(pool.outside) else False  # others may well be there
     known = {node.name for node in cluster.nodes}
     for name in [name for name in dict.fromkeys(named) if name not in known]:
         among = f" among those that --nodes {selector} chooses" if selector else ""
@@ -53,12 +53,12 @@ def node_findings(
             fault="nodes.other-kind",
         )
         return
-    if others and not nodes:
-        told = "; ".join(f"{name} is {why}" for name, why in list(others.items())[:3])
+    if outside and not nodes:
+        reasons = "; ".join(f"{name} is {why}" for name, why in list(outside.items())[:3])
         yield Finding(
             subject="cluster",
             ok=None,
-            observed=f"no GPU node is of this profile's kind: {told}",
+            observed=f"no GPU node is of this profile's kind: {reasons}",
             expected=f"{expected} as {profile.name} describes them",
             fault="nodes.other-kind",
         )

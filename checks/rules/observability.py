@@ -20,9 +20,9 @@ EXPORTERS = ("dcgm-exporter", "device-metrics-exporter")
 
 def exporter_findings(nodes: Sequence[Node], pods: Iterable[PodUse]) -> Iterator[Finding]:
     """Judge the exporter on each GPU node."""
-    found = operands(pods).get("dcgm-exporter", {})
+    exporters = operands(pods).get("dcgm-exporter", {})
     for node in nodes:
-        here = found.get(node.name, [])
+        here = exporters.get(node.name, [])
         ready = any(pod.ready for pod in here)
         why = f"{here[0].name} is not ready ({here[0].trouble or here[0].phase})" if here else "no exporter runs here"
         yield Finding(
@@ -58,6 +58,6 @@ def _name(item: dict[str, Any]) -> str:
 def _means_exporter(item: dict[str, Any]) -> bool:
     selector = as_map(as_map(item.get("spec")).get("selector"))
     labels = as_map(selector.get("matchLabels"))
-    words = [_name(item), *map(str, labels.values())]
-    words += [str(value) for entry in as_list(selector.get("matchExpressions")) for value in entry.get("values") or []]
-    return any(exporter in word for word in words for exporter in EXPORTERS)
+    names = [_name(item), *map(str, labels.values())]
+    names += [str(value) for entry in as_list(selector.get("matchExpressions")) for value in entry.get("values") or []]
+    return any(exporter in word for word in names for exporter in EXPORTERS)

@@ -19,8 +19,8 @@ NVIDIA's data sheets give both directions together (NVLink 3: 600, 4: 900, 5: 1,
 
 def links_gbps(products: tuple[str, ...]) -> float | None:
     """Return the rate of a GPU's links to its neighbours; None where the product is unknown, or several differ."""
-    found = {rate for product in products for name, rate in LINKS_GBPS.items() if name in product.upper()}
-    return found.pop() if len(found) == 1 else None
+    rates = {rate for product in products for name, rate in LINKS_GBPS.items() if name in product.upper()}
+    return rates.pop() if len(rates) == 1 else None
 
 
 def intra_node_limit_gbps(links: float, *, gpus: int) -> float:

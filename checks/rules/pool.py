@@ -72,14 +72,14 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
 
     ``named``: the only nodes that the user wants judged; none: all.
     """
-    wanted = {**profile.pool, **profile.pod.node_selector}
+    selector = {**profile.pool, **profile.pod.node_selector}
     inside: list[Node] = []
     outside: dict[str, str] = {}
     resource = resource_of(profile)
     for node in cluster.gpu_nodes(resource):
         wrong = [
             f"{key} is {node.labels.get(key) or 'not set'}, not {value}"
-            for key, value in wanted.items()
+            for key, value in selector.items()
             if node.labels.get(key) != value
         ]
         if named and node.name not in named:
@@ -99,14 +99,14 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
 
 def _of_another_vendor(cluster: Inventory, resource: str) -> str:
     """Name the accelerators that nodes offer, or are labelled to have, in place of these; '' where there are none."""
-    found = {
+    vendors = {
         name: node.name
         for name in ACCELERATORS
         if name != resource
         for node in reversed(cluster.nodes)
         if has_gpus(node, name)
     }
-    return ", ".join(f"{name} ({node})" for name, node in sorted(found.items()))
+    return ", ".join(f"{name} ({node})" for name, node in sorted(vendors.items()))
 
 
 def _not_for_pods(node: Node, resource: str) -> str:
@@ -119,8 +119,8 @@ def _not_for_pods(node: Node, resource: str) -> str:
         return ""
     if (config := node.labels.get("nvidia.com/gpu.workload.config", "")).startswith("vm-"):
         return f"its GPUs are for virtual machines (nvidia.com/gpu.workload.config={config})"
-    told = node.labels.get("nvidia.com/gpu.deploy.operands") == "false"
-    return "the GPU operator is told to leave it alone (nvidia.com/gpu.deploy.operands=false)" if told else ""
+    left_alone = node.labels.get("nvidia.com/gpu.deploy.operands") == "false"
+    return "the GPU operator is told to leave it alone (nvidia.com/gpu.deploy.operands=false)" if left_alone else ""
 
 
 def resource_of(profile: Profile) -> str:
@@ -165,8 +165,8 @@ def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:
     pieces = [f"{count} {name}" for name, count in node.capacity.items() if count > 0 and PARTS.fullmatch(name)]
     if pieces:
         return f"its GPUs are partitioned (MIG mixed: {', '.join(pieces[:3])})"
-    if found := re.search(r"-MIG-([\w.]+?)(?:-SHARED)?$", labels.get("nvidia.com/gpu.product", "")):
-        return f"its GPUs are partitioned (MIG single: each {resource} is a {found[1]})"
+    if match := re.search(r"-MIG-([\w.]+?)(?:-SHARED)?$", labels.get("nvidia.com/gpu.product", "")):
+        return f"its GPUs are partitioned (MIG single: each {resource} is a {match[1]})"
     if node.capacity.get("nvidia.com/gpu.shared", 0) > 0:
         return f"its GPUs are shared ({node.capacity['nvidia.com/gpu.shared']} nvidia.com/gpu.shared)"
     strategy = labels.get("nvidia.com/gpu.sharing-strategy", "none")

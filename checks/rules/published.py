@@ -77,8 +77,8 @@ class Published:
 @cache
 def published() -> tuple[Published, ...]:
     """Read the published measurements."""
-    found = build(tuple[Published, ...], read_yaml(FILE).get("published"), FILE.name)
-    return tuple(found)
+    entries = build(tuple[Published, ...], read_yaml(FILE).get("published"), FILE.name)
+    return tuple(entries)
 
 
 def is_card(gpu: str) -> bool:
@@ -128,9 +128,9 @@ def looks_like_tcp(job: JobDocument, table: Table, algorithm: str) -> str | None
         return None
     if value > FAR_BELOW * max(least.busbw_gbps.values()):
         return None
-    told = " and ".join(f"{max(e.busbw_gbps.values()):g} GB/s ({e.source})" for e in slow)
+    figures = " and ".join(f"{max(e.busbw_gbps.values()):g} GB/s ({e.source})" for e in slow)
     return (
-        f"{value:g} GB/s at {format_size(size)} is what such hosts give over TCP, {told}; {least} gives"
+        f"{value:g} GB/s at {format_size(size)} is what such hosts give over TCP, {figures}; {least} gives"
         f" {max(least.busbw_gbps.values()):g} ({least.source})"
     )
 
@@ -169,13 +169,13 @@ def least_elsewhere(job: JobDocument, table: Table) -> tuple[Published, float] |
     """
     if (job["nodes"] or 0) < 2 or not job["ranks"]:
         return None
-    wanted = table["collective"] or "all_reduce"
-    found = [
+    collective = table["collective"] or "all_reduce"
+    comparable = [
         (entry, max(entry.busbw_gbps.values()) * (job["ranks"] / (job["nodes"] or 1)) / entry.gpus_per_node)
         for entry in _of_gpus(job, any_host=True)
-        if entry.nodes > 1 and entry.fabric != TCP and entry.collective == wanted
+        if entry.nodes > 1 and entry.fabric != TCP and entry.collective == collective
     ]
-    return min(found, key=lambda item: item[1], default=None)
+    return min(comparable, key=lambda item: item[1], default=None)
 
 
 def _of_gpus(job: JobDocument, *, any_host: bool = False) -> Iterator[Published]:

@@ -158,19 +158,19 @@ def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
         yield (own := _active(cluster, launch_stack.cluster))
         if not own.ok:  # the LocalQueue only repeats it
             return
-    yield (found := _active(f"{LOCAL}/{queue}", launch_stack.local))
-    if found.ok and launch_stack.cluster is not None:
+    yield (active := _active(f"{LOCAL}/{queue}", launch_stack.local))
+    if active.ok and launch_stack.cluster is not None:
         yield from _quota(cluster, launch_stack.cluster, spec)
 
 
 def _active(subject: str, raw: Mapping[str, Any]) -> Finding:
     stop = (raw.get("spec") or {}).get("stopPolicy")
-    told = by_type(as_map(raw.get("status"))).get("Active") or {}
+    condition = by_type(as_map(raw.get("status"))).get("Active") or {}
     halted = stop not in (None, "None")
-    active = None if not told else told.get("status") == "True" and not halted
+    active = None if not condition else condition.get("status") == "True" and not halted
     observed = f"stopPolicy {stop}" if halted else ""
-    if told and told.get("status") != "True":
-        said = f"not active: {told.get('reason')}: {told.get('message')}"
+    if condition and condition.get("status") != "True":
+        said = f"not active: {condition.get('reason')}: {condition.get('message')}"
         observed = f"{observed}; {said}" if observed else said
     return Finding(
         subject=subject,
@@ -186,11 +186,11 @@ def total(spec: TrialSpec) -> dict[str, Decimal]:
     asked = resources(spec)
     each = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
     amounts = {name: quantity(str(text)) for name, text in each.items()}
-    found = {name: amount * spec.nodes for name, amount in amounts.items() if amount is not None}
+    totals = {name: amount * spec.nodes for name, amount in amounts.items() if amount is not None}
     if spec.launcher == "mpijob":  # its launcher is one more pod of the job
         for name, text in MPI_LAUNCHER.items():
-            found[name] = found.get(name, Decimal(0)) + (quantity(text) or Decimal(0))
-    return found
+            totals[name] = totals.get(name, Decimal(0)) + (quantity(text) or Decimal(0))
+    return totals
 
 
 def _quota(subject: str, cluster: Mapping[str, Any], spec: TrialSpec) -> Iterator[Finding]:
@@ -348,10 +348,10 @@ def gang_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         )
         return
     kept = trial.analysis is not None and trial.analysis.fault in KEPT_OUT
-    told = trial.analysis.observed if trial.analysis else f"the job ended as {trial.state}"
+    ended = trial.analysis.observed if trial.analysis else f"the job ended as {trial.state}"
     yield Finding(
         subject=subject,
         ok=True if kept else None,
-        observed=f"no pod was placed; {told}",
+        observed=f"no pod was placed; {ended}",
         expected="no pod of a job that does not fit starts",
     )

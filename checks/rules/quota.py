@@ -46,7 +46,7 @@ def shortages(
         return (), ("no right to list resourcequotas: only one pod was tried against them",), frozenset()
     needed = {key: amount * pods for key, amount in demand(as_map(pod.get("spec"))).items()}
     needed |= dict.fromkeys(_OBJECTS, Decimal(1))
-    found: list[Shortage] = []
+    short: list[Shortage] = []
     notes: list[str] = []
     granted: set[str] = set()
     for quota in quotas:
@@ -61,8 +61,8 @@ def shortages(
         status = as_map(quota.get("status"))
         hard = as_map(status.get("hard")) or as_map(spec.get("hard"))
         granted |= {key.removeprefix("requests.") for key, limit in hard.items() if "/" in key and quantity(limit)}
-        found += _short(name, hard, as_map(status.get("used")), needed, pods)
-    return tuple(found), tuple(notes), frozenset(granted)
+        short += _short(name, hard, as_map(status.get("used")), needed, pods)
+    return tuple(short), tuple(notes), frozenset(granted)
 
 
 def _short(

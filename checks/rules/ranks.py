@@ -80,21 +80,21 @@ def silent(trial: TrialResult, rank: int, name: str) -> Finding:
 
 def hosts(trial: TrialResult) -> dict[str, str]:
     """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there."""
-    found = {}
+    by_host = {}
     for rank in trial.evidence:
         start = stage(trial, rank, "start") or {}
         if name := start.get("hostname"):
-            found[str(name).partition(".")[0]] = place(trial, rank)
-    return found
+            by_host[str(name).partition(".")[0]] = place(trial, rank)
+    return by_host
 
 
 def dns_seconds(trial: TrialResult) -> dict[str, float]:
     """By node: how long a rank took until the last of its peers was resolved; ranks that never did are not there."""
-    found = {}
+    seconds = {}
     for rank in trial.evidence:
         peers = (stage(trial, rank, "dns") or {}).get("peers") or []
         waits = [peer.get("seconds_to_first_answer") for peer in peers]
         known = [wait for wait in waits if wait is not None]
         if known and len(known) == len(waits):
-            found[place(trial, rank)] = max(known)
-    return found
+            seconds[place(trial, rank)] = max(known)
+    return seconds

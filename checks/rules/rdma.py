@@ -68,8 +68,8 @@ def lets_through(spec: str, name: str, port: object = None) -> bool:
     exact, spec = spec.startswith("="), spec.removeprefix("=")
     named = False
     for entry in filter(None, spec.split(",")):
-        wanted, _, number = entry.partition(":")
-        same = name == wanted if exact else name.startswith(wanted)
+        device, _, number = entry.partition(":")
+        same = name == device if exact else name.startswith(device)
         named = named or (same and (not number.isdigit() or port is None or int(number) == port))
     return named != exclude
 
@@ -236,8 +236,8 @@ def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     if port.get("gid") is False:
         return Wrong("rdma.gid-missing", "every entry of the port's GID table is zero", "a GID")
     known = [gid.get("index") for gid in gids]
-    told = known and (len(known) < SHOWN_GIDS or max(i or 0 for i in known) > (index or 0))
-    if index is not None and index >= 0 and told and None not in known and index not in known:
+    listed = known and (len(known) < SHOWN_GIDS or max(i or 0 for i in known) > (index or 0))
+    if index is not None and index >= 0 and listed and None not in known and index not in known:
         return Wrong(
             "rdma.gid-missing",
             f"entry {index} of the GID table is zero; set are {known}",
@@ -275,15 +275,15 @@ def _number(value: object) -> int | None:
 
 def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
     """Say which firmware the cards run where they do not agree; '' where they do."""
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for rank in range(spec.nodes):
         for port in _devices_in_pod(trial, rank, spec):
             if port.get("fw"):
-                found.setdefault(f"{port.get('board') or 'card'} {port['fw']}", []).append(
+                versions.setdefault(f"{port.get('board') or 'card'} {port['fw']}", []).append(
                     f"{place(trial, rank)} {_name(port)}"
                 )
-    if len(found) < 2:
+    if len(versions) < 2:
         return ""
-    few = sorted(found.items(), key=lambda pair: len(pair[1]))
-    told = "; ".join(f"{version}: {', '.join(where[:3])}{' ...' if len(where) > 3 else ''}" for version, where in few)
-    return f"the cards do not run one firmware: {told}"
+    few = sorted(versions.items(), key=lambda pair: len(pair[1]))
+    texts = "; ".join(f"{version}: {', '.join(where[:3])}{' ...' if len(where) > 3 else ''}" for version, where in few)
+    return f"the cards do not run one firmware: {texts}"

@@ -73,7 +73,9 @@ def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
         usable = considered(ports, spec.env)
         left = {f"{p.get('name')}:{p.get('port')}" for p in ports if p not in usable}
-        wrong = [found for key, each in moved.items() if key not in left for found in _errors(_named(node, key), each)]
+        wrong = [
+            finding for key, each in moved.items() if key not in left for finding in _errors(_named(node, key), each)
+        ]
         yield from wrong
         if wrong:
             continue
@@ -100,9 +102,9 @@ def _uncounted(trial: TrialResult, rank: int, ports: list[RdmaPort]) -> str:
         return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's cards are not told"
     evidence = trial.evidence.get(rank)
     names = [name.removeprefix(COLLECTIVE) for name in (evidence.stages if evidence else ()) if COLLECTIVE in name]
-    ended = {name: told for name in names if (told := ran(trial, rank, name)) and told.get("exit") == 0}
-    lost = [n for n, told in ended.items() if not told.get("rdma_counters") and told.get("scope") != "node"]
-    lost += [n for n, told in ended.items() if told.get("rdma_counters") is None and n not in lost]
+    ended = {name: result for name in names if (result := ran(trial, rank, name)) and result.get("exit") == 0}
+    lost = [n for n, result in ended.items() if not result.get("rdma_counters") and result.get("scope") != "node"]
+    lost += [n for n, result in ended.items() if result.get("rdma_counters") is None and n not in lost]
     return f"what the cards counted during {', '.join(lost)} is not told" if lost else ""
 
 
@@ -111,9 +113,9 @@ def _errors(subject: str, moved: dict[str, int]) -> Iterator[Finding]:
         (name, moved[name], limit, meaning) for name, (limit, meaning) in LIMITS.items() if moved.get(name, 0) > limit
     ]
     if wrong:
-        told = "; ".join(f"{counter} grew by {value}: {meaning}" for counter, value, _, meaning in wrong)
+        grown = "; ".join(f"{counter} grew by {value}: {meaning}" for counter, value, _, meaning in wrong)
         allowed = ", ".join(f"{counter} by at most {limit}" for counter, _, limit, _ in wrong) + " (seatrial's limits)"
-        yield Finding(subject=subject, ok=False, observed=told, expected=allowed, fault="rdma.errors")
+        yield Finding(subject=subject, ok=False, observed=grown, expected=allowed, fault="rdma.errors")
 
 
 def _carried(moved: dict[str, int]) -> int:

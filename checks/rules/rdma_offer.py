@@ -62,7 +62,7 @@ def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str
     (https://github.com/k8snetworkplumbingwg/multus-cni/blob/master/docs/how-to-use.md).
     """
     text = annotations.get(MULTUS, "").strip()
-    found: list[tuple[str, str, str]] = []
+    networks: list[tuple[str, str, str]] = []
     if text.startswith("["):
         try:
             given = [each for each in json.loads(text) if isinstance(each, dict)]
@@ -73,8 +73,8 @@ def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str
         words = (_SELECTION.fullmatch(part.strip()) for part in text.split(",") if part.strip())
         entries = [(word[1], word[2], word[3]) for word in words if word]
     for number, (space, name, interface) in enumerate(entries, 1):
-        found.append((str(space or namespace), str(name or ""), str(interface or f"net{number}")))
-    return found
+        networks.append((str(space or namespace), str(name or ""), str(interface or f"net{number}")))
+    return networks
 
 
 def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, str]:

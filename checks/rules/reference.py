@@ -123,13 +123,13 @@ def _rows(job: JobDocument, table: Table, profile: Profile) -> list[FloorRow]:
     if job["ranks"] != (job["nodes"] or 0) * (profile.gpu.per_node or 0):
         return []  # other sizes give other numbers
     floors = profile.floor(table["collective"] or "all_reduce", algorithm_of(table), job["nodes"] or 0)
-    found: list[FloorRow] = []
+    rows: list[FloorRow] = []
     for floor in floors:
         for row in table["rows"]:
             sides = (row["out_of_place"], row["in_place"])
             values = [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
             if row["size_bytes"] == floor.size and values:
-                found.append(
+                rows.append(
                     {
                         "size_bytes": row["size_bytes"],
                         "busbw_gbps": min(values),
@@ -139,7 +139,7 @@ def _rows(job: JobDocument, table: Table, profile: Profile) -> list[FloorRow]:
                         "source": floor.source,
                     }
                 )
-    return found
+    return rows
 
 
 def _below_floor(table: Table, low: list[FloorRow]) -> str:

@@ -34,10 +34,10 @@ def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
 
     An MPIJob's workers share one template: their number is mpirun's to say.
     """
-    wanted = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
+    names = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
     for rank in range(spec.nodes):
         env = (stage(trial, rank, "start") or {}).get("env")
-        gone = [name for name in wanted if env is not None and not env.get(name)]
+        gone = [name for name in names if env is not None and not env.get(name)]
         if gone:
             yield (
                 f"{place(trial, rank)}: {', '.join(gone)} {'is' if len(gone) == 1 else 'are'} not set in the pod; a "
@@ -67,17 +67,17 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
     expected = f"{name} = {pod_ip}" if pod_ip else f"{name} resolves"
     if record is None:
         return Finding(subject=subject, ok=None, observed="this name was not looked up", expected=expected)
-    found = [str(a) for a in record.get("addresses") or []]
+    addresses = [str(a) for a in record.get("addresses") or []]
     if record.get("addresses") is None and not record.get("error"):
         return Finding(subject=subject, ok=None, observed="what it resolved to is not told", expected=expected)
-    if not found:
+    if not addresses:
         why = record.get("error") or record.get("first_error") or "no address"
         observed = f"{why} after {record.get('attempts')} attempts"
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.unresolved")
-    observed = ", ".join(found) + f" after {record.get('seconds_to_first_answer')} s"
+    observed = ", ".join(addresses) + f" after {record.get('seconds_to_first_answer')} s"
     if first := record.get("first_error"):
         observed += f" (first {first}{_denied_by_cache(first, record.get('seconds_to_first_answer'))})"
-    right = leads_to(found, pod_ip, record.get("pod_ip_matches"))
+    right = leads_to(addresses, pod_ip, record.get("pod_ip_matches"))
     if right is None:
         observed += "; the address of that pod is not told"
         return Finding(subject=subject, ok=None, observed=observed, expected=expected)
@@ -105,8 +105,8 @@ def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) 
 
 
 def _pod_ip(trial: TrialResult, rank: int) -> str | None:
-    found = (stage(trial, rank, "start") or {}).get("pod_ip")
-    return str(found) if found else None
+    address = (stage(trial, rank, "start") or {}).get("pod_ip")
+    return str(address) if address else None
 
 
 def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:

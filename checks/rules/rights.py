@@ -166,16 +166,16 @@ def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bo
 
 def unused(spec: TrialSpec, profile: Profile) -> set[str]:
     """Which needs this trial does not have: nothing is claimed, or the profile does not ask for it."""
-    found = set() if spec.claims else {"deviceclasses", "resourceslices"}
-    found |= set() if MULTUS in spec.annotations else {"networks"}
-    found |= set() if GKE in spec.annotations else {"gke-networks"}
+    kinds = set() if spec.claims else {"deviceclasses", "resourceslices"}
+    kinds |= set() if MULTUS in spec.annotations else {"networks"}
+    kinds |= set() if GKE in spec.annotations else {"gke-networks"}
     stored = profile.storage.classes or any(item.claim for item in spec.storage)
-    found |= set() if stored else {"storage"}
+    kinds |= set() if stored else {"storage"}
     queue = spec.queue.kind if spec.queue else ""
-    found |= set() if queue == "kueue" else {"clusterqueues"}
-    found |= set() if queue == "volcano" else {"volcano-queues"}
-    found |= set() if spec.launcher == "trainjob" else {"runtimes"}
-    return found if profile.observability.service_monitor else found | {"servicemonitors"}
+    kinds |= set() if queue == "kueue" else {"clusterqueues"}
+    kinds |= set() if queue == "volcano" else {"volcano-queues"}
+    kinds |= set() if spec.launcher == "trainjob" else {"runtimes"}
+    return kinds if profile.observability.service_monitor else kinds | {"servicemonitors"}
 
 
 def launching(spec: TrialSpec) -> list[Right]:

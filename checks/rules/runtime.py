@@ -52,20 +52,20 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
         if data is None:
             yield silent(trial, rank, "runtime")
             continue
-        found = _gpus(subject, data, spec.gpus_per_node, profile.runtime.driver_min)
-        other = _of_other_kind(data, profile.gpu.product) if found.ok else ()
+        finding = _gpus(subject, data, spec.gpus_per_node, profile.runtime.driver_min)
+        other = _of_other_kind(data, profile.gpu.product) if finding.ok else ()
         if other:  # labels may be missing, and a tenant sees none: the driver knows what it drives
             kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
-            found = Finding(
+            finding = Finding(
                 subject=subject,
                 ok=None,
                 observed=f"the GPUs are {', '.join(other)}",
                 expected=kind,
                 fault="nodes.other-kind",
             )
-        elif found.ok and data.get("kind") != "amd" and (lost := _unsaid(trial, rank, profile)):
-            found = replace(found, ok=None, observed=f"{found.observed}; {lost}")
-        yield found
+        elif finding.ok and data.get("kind") != "amd" and (lost := _unsaid(trial, rank, profile)):
+            finding = replace(finding, ok=None, observed=f"{finding.observed}; {lost}")
+        yield finding
 
 
 def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
@@ -85,10 +85,10 @@ def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Name the pods that show the same GPUs: nodes that share one machine (kind, nested VMs) are no two nodes."""
     first: dict[str, str] = {}
     for rank in range(spec.nodes):
-        found, where = _uuids(stage(trial, rank, "runtime") or {}), f"rank {rank} on {place(trial, rank)}"
-        if shared := [uuid for uuid in found if uuid in first]:
+        uuids, where = _uuids(stage(trial, rank, "runtime") or {}), f"rank {rank} on {place(trial, rank)}"
+        if shared := [uuid for uuid in uuids if uuid in first]:
             yield f"{len(shared)} GPUs of {where} have the UUIDs of {first[shared[0]]}'s: are they the same ones?"
-        first.update((uuid, where) for uuid in found if uuid not in first)
+        first.update((uuid, where) for uuid in uuids if uuid not in first)
 
 
 def _uuids(data: RuntimeStage) -> list[str]:
@@ -116,8 +116,12 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     elif sliced := [str(g.get("index")) for g in gpus if g.get("mig") == "Enabled" or g.get("mig_devices")]:
         fault, ok, observed = "gpu.mig-enabled", False, f"MIG is on for GPU {', '.join(sliced)}: parts, not whole GPUs"
     elif len(gpus) > requested or (foreign := _foreign(data)):
-        others = len(gpus) - requested if len(gpus) > requested else foreign
-        fault, ok, observed = "runtime.extra-gpus", False, f"{len(gpus)} GPUs in the pod, {others} of them not its own"
+        foreign_gpus = len(gpus) - requested if len(gpus) > requested else foreign
+        fault, ok, observed = (
+            "runtime.extra-gpus",
+            False,
+            f"{len(gpus)} GPUs in the pod, {foreign_gpus} of them not its own",
+        )
     elif len(gpus) != requested:
         fault, ok, observed = "runtime.gpu-count", False, f"{len(gpus)} GPUs in the pod"
     elif twice := [uuid for uuid, count in Counter(_uuids(data)).items() if count > 1]:
@@ -141,10 +145,10 @@ def _foreign(data: RuntimeStage) -> int:
 
 def version_at_least(version: str, minimum: str) -> bool | None:
     """Compare '580.95.05' with '580'; None where the version is not readable."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    if found is None:
+    match = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    if match is None:
         return None
-    return tuple(map(int, found[1].split("."))) >= tuple(map(int, minimum.split(".")))
+    return tuple(map(int, match[1].split("."))) >= tuple(map(int, minimum.split(".")))
 
 
 def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimum: str) -> Iterator[Finding]:
@@ -181,15 +185,15 @@ def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 def _facts(data: RuntimeStage | None) -> dict[str, str]:
     """Return what should be the same everywhere; several values of one node's GPUs are joined."""
-    found = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")}
+    facts = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")}
     gpus = (data or {}).get("gpus") or []
     for name, values in (
         ("model", [gpu.get("name") for gpu in gpus]),
         ("memory", [gpu.get("memory_mib") for gpu in gpus]),
         ("VBIOS", [gpu.get("vbios") for gpu in gpus]),
     ):
-        found[name] = "/".join(sorted({str(value) for value in values if value is not None}))
-    return {name: value for name, value in found.items() if value}
+        facts[name] = "/".join(sorted({str(value) for value in values if value is not None}))
+    return {name: value for name, value in facts.items() if value}
 
 
 def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -209,20 +213,20 @@ def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     for rank in range(spec.nodes):
         data = stage(trial, rank, "start") or {}
         cpu, memory = data.get("cpu_max"), data.get("memory_max")
-        told = [f"{cpu:g} CPUs" if cpu is not None else "CPUs without limit"]
-        told.append(f"{memory / 2**30:.3g} GiB" if memory and memory > 0 else "memory without limit")
-        yield f"{place(trial, rank)}: the container may use {', '.join(told)}"
+        limits = [f"{cpu:g} CPUs" if cpu is not None else "CPUs without limit"]
+        limits.append(f"{memory / 2**30:.3g} GiB" if memory and memory > 0 else "memory without limit")
+        yield f"{place(trial, rank)}: the container may use {', '.join(limits)}"
 
 
 def _shm(subject: str, data: StartStage, asked: int) -> Finding:
-    found, most = data.get("shm_bytes"), data.get("memory_max")
-    if found is None:
+    size, most = data.get("shm_bytes"), data.get("memory_max")
+    if size is None:
         observed = "the size of /dev/shm was not read"
         return Finding(subject=subject, ok=None, observed=observed, expected=format_size(asked))
     # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
-    ok = found >= asked * 0.99
-    observed = f"{found / 2**30:.2f} GiB of /dev/shm"
-    if not ok and most is not None and 0 < most <= found * 1.01:
+    ok = size >= asked * 0.99
+    observed = f"{size / 2**30:.2f} GiB of /dev/shm"
+    if not ok and most is not None and 0 < most <= size * 1.01:
         observed += ", as much as the container's memory limit allows (the profile's, or a LimitRange's)"
     return Finding(
         subject=subject,
@@ -234,14 +238,14 @@ def _shm(subject: str, data: StartStage, asked: int) -> Finding:
 
 
 def _memlock(subject: str, data: StartStage, least: int) -> Finding:
-    found = data.get("memlock_bytes")
+    limit = data.get("memlock_bytes")
     expected = f"{format_size(least)} lockable, or IPC_LOCK"
     if can_lock(data.get("cap_eff")):
         return Finding(subject=subject, ok=True, observed="IPC_LOCK", expected=expected)
-    if found is None:
+    if limit is None:
         return Finding(subject=subject, ok=None, observed="RLIMIT_MEMLOCK could not be read", expected=expected)
-    ok = found == -1 or (least != -1 and found >= least)
-    observed = f"{format_size(found)} lockable, no IPC_LOCK"
+    ok = limit == -1 or (least != -1 and limit >= least)
+    observed = f"{format_size(limit)} lockable, no IPC_LOCK"
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "runtime.memlock")
 
 

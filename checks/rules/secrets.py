@@ -24,7 +24,7 @@ def secret_findings(kube: Kube, names: Iterable[str]) -> Iterator[Finding]:
     for name in names:
         subject = f"secret/{name}"
         try:
-            found = kube.get(path("secrets", name, namespace=kube.namespace))
+            secret = kube.get(path("secrets", name, namespace=kube.namespace))
         except NotFound:
             yield Finding(
                 subject=subject,
@@ -37,7 +37,7 @@ def secret_findings(kube: Kube, names: Iterable[str]) -> Iterator[Finding]:
         except Forbidden as error:
             yield Finding(subject=subject, ok=None, observed=f"not seen: {error.message}", expected=expected)
             continue
-        kind = str(found.get("type") or "")
+        kind = str(secret.get("type") or "")
         ok = kind in KINDS
         yield Finding(
             subject=subject,

@@ -27,12 +27,12 @@ def shapes_of(full: int, domain: int | None) -> dict[int, str]:
 
     ``domain``: GPUs of a NUMA node, None where nothing tells.
     """
-    found = {1: "one GPU"}
+    shapes = {1: "one GPU"}
     if domain:
-        found |= {domain // 2: "half a NUMA node"} if domain > 1 else {}
-        found[domain] = "a NUMA node"
-    found[full] = "a whole node"
-    return {size: found[size] for size in sorted(found) if 0 < size <= full}
+        shapes |= {domain // 2: "half a NUMA node"} if domain > 1 else {}
+        shapes[domain] = "a NUMA node"
+    shapes[full] = "a whole node"
+    return {size: shapes[size] for size in sorted(shapes) if 0 < size <= full}
 
 
 def domain_of(zones: Mapping[str, Zones], resource: str) -> int | None:

@@ -46,22 +46,22 @@ AT_REST = ("", "upgrade-done")
 
 def operands(pods: Iterable[PodUse]) -> dict[str, dict[str, list[PodUse]]]:
     """Sort the pods of the stack: part -> node -> pods."""
-    found: dict[str, dict[str, list[PodUse]]] = {}
+    by_operand: dict[str, dict[str, list[PodUse]]] = {}
     for pod in pods:
         if (kind := operand(pod)) and pod.node:
-            found.setdefault(kind, {}).setdefault(pod.node, []).append(pod)
-    return found
+            by_operand.setdefault(kind, {}).setdefault(pod.node, []).append(pod)
+    return by_operand
 
 
 def stack_findings(
     nodes: Sequence[Node], pods: Iterable[PodUse], resource: str = "nvidia.com/gpu"
 ) -> Iterator[Finding]:
     """Judge on each node every part that runs on some node of the pool; none is expected that runs nowhere."""
-    found = operands(pods)
+    by_operand = operands(pods)
     pool = {node.name for node in nodes}
-    parts = [part for part in CHAIN if pool & set(found.get(part, {}))]
+    parts = [part for part in CHAIN if pool & set(by_operand.get(part, {}))]
     for node in nodes:
-        yield _on(node, [(part, found[part].get(node.name, [])) for part in parts], resource)
+        yield _on(node, [(part, by_operand[part].get(node.name, [])) for part in parts], resource)
 
 
 def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) -> Finding:
@@ -182,9 +182,9 @@ def handed_out(
         return tuple(spec.claims)
     if not pool.whole or any(resource in node.capacity for node in pool.whole):
         return ()
-    found = mapped_class(listed("deviceclasses"), resource)
+    device_class = mapped_class(listed("deviceclasses"), resource)
     count = profile.gpu.per_node or spec.gpus_per_node
-    return (ClaimSpec(name="gpus", device_class=found, count=count),) if found else ()
+    return (ClaimSpec(name="gpus", device_class=device_class, count=count),) if device_class else ()
 
 
 def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listing]) -> list[Finding]:

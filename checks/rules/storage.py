@@ -42,10 +42,10 @@ def claim_findings(
     """Judge each claim of the profile, and the classes that it names; a claim's first fault is its only one."""
     for name in storage.classes:
         yield _class(classes[name])
-    for wanted in storage.paths:
-        if wanted.claim:
-            claim = claims[wanted.claim]
-            yield _claim(wanted, claim, classes.get(claim.storage_class or ""), nodes)
+    for asked_path in storage.paths:
+        if asked_path.claim:
+            claim = claims[asked_path.claim]
+            yield _claim(asked_path, claim, classes.get(claim.storage_class or ""), nodes)
 
 
 def _class(storage_class: Class) -> Finding:
@@ -107,9 +107,9 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
         if data is None:
             yield silent(trial, rank, "storage")
             continue
-        hung, told = str(data.get("error") or ""), _tried(trial, rank)
+        hung, tried = str(data.get("error") or ""), _tried(trial, rank)
         for path in asked:
-            seen_path = told.get(path.name)
+            seen_path = tried.get(path.name)
             if seen_path is None:
                 yield Finding(subject=f"{node} {path.path}", ok=None, observed=f"not tried{hung and ': '}{hung}")
                 continue
@@ -164,15 +164,15 @@ def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str
 
 def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, str]:
     """Judge the files that the profile names: (all can be read, or None where not all were tried, what was seen)."""
-    wanted, tried, bad = len(asked_path.files), seen_path.get("files_tried") or 0, seen_path.get("files_bad") or 0
+    asked, tried, bad = len(asked_path.files), seen_path.get("files_tried") or 0, seen_path.get("files_bad") or 0
     if bad:
         named = seen_path.get("files_bad_named") or []
         shown = "; ".join(named[:SHOWN]) + (f" and {bad - SHOWN} more" if bad > SHOWN else "")
-        return False, f"{bad} of {wanted} files cannot be read: {shown}"
+        return False, f"{bad} of {asked} files cannot be read: {shown}"
     if seen_path.get("files_bad") is None and tried:
         return None, f"which of {tried} files can be read is not told"
-    if tried < wanted:
-        return None, f"{tried} of {wanted} files were tried before the time was up"
+    if tried < asked:
+        return None, f"{tried} of {asked} files were tried before the time was up"
     return True, f"{_as_seen(seen_path)}, {tried} files can be read"
 
 
@@ -199,10 +199,10 @@ def format_gib(count: int) -> str:
 def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge what each node sees of the next one's files, for paths that the profile calls shared."""
     for rank in range(spec.nodes):
-        peer, told = place(trial, (rank + 1) % spec.nodes), _tried(trial, rank)
+        peer, tried = place(trial, (rank + 1) % spec.nodes), _tried(trial, rank)
         for path in storage.paths:
             if path.shared and path.write:
-                yield _shared(f"{place(trial, rank)} {path.path}", told.get(path.name) or {}, peer)
+                yield _shared(f"{place(trial, rank)} {path.path}", tried.get(path.name) or {}, peer)
 
 
 def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
@@ -225,12 +225,12 @@ def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
 def rate_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Compare each path's rates on each node with the profile's."""
     for rank in range(spec.nodes):
-        told = _tried(trial, rank)
+        tried = _tried(trial, rank)
         for path in storage.paths:
-            found: TriedPath = told.get(path.name) or {}
+            seen_path: TriedPath = tried.get(path.name) or {}
             for key, floor in (("write_mb_s", path.write_mb_s), ("read_mb_s", path.read_mb_s)):
                 if floor is not None:
-                    yield _rate(f"{place(trial, rank)} {path.path}", key, found.get(key), floor)
+                    yield _rate(f"{place(trial, rank)} {path.path}", key, seen_path.get(key), floor)
 
 
 def _rate(subject: str, key: str, value: object, floor: float) -> Finding:

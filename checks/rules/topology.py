@@ -244,8 +244,8 @@ def _rows(trial: TrialResult, rank: int) -> list[str]:
 
 def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge ACS of the bridges above GPUs and cards, on the nodes where pods can read it."""
-    told = {rank: (stage(trial, rank, STAGE) or {}).get("acs") for rank in range(spec.nodes)}
-    for rank, bridges in told.items() if any(told.values()) else ():
+    switches = {rank: (stage(trial, rank, STAGE) or {}).get("acs") for rank in range(spec.nodes)}
+    for rank, bridges in switches.items() if any(switches.values()) else ():
         if not bridges or any(b.get("enabled") is None for b in bridges):
             observed = "ACS is not told of every bridge" if bridges else "ACS is not told, as it is on other nodes"
             yield Finding(subject=place(trial, rank), ok=None, observed=observed)

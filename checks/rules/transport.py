@@ -57,12 +57,12 @@ def _found(
 
     ``finding`` returns what was observed and expected.
     """
-    told: set[tuple[str, str]] = set()
+    seen_faults: set[tuple[str, str]] = set()
     for name, job in seen(jobs).items():
         bad = [f for f in job["faults"] if f["fault"] in faults]
         for entry in bad:
-            if (entry["fault"], entry["subject"]) not in told:
-                told.add((entry["fault"], entry["subject"]))
+            if (entry["fault"], entry["subject"]) not in seen_faults:
+                seen_faults.add((entry["fault"], entry["subject"]))
                 observed, expected = finding(job, entry)
                 yield Finding(
                     subject=by_node(trial, entry["subject"]),
@@ -126,7 +126,7 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
             fault="" if whole else fault,
         )
     # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
-    told = sum(len(host["connected"]) for host in job["hosts"])
+    connected = sum(len(host["connected"]) for host in job["hosts"])
     if not pairs:
         yield Finding(
             subject=subject_of(name),
@@ -135,8 +135,8 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
             expected="channels between nodes",
             fault=fault,
         )
-    elif told < (job["ranks"] or 0):
-        observed = f"{told} of {job['ranks']} ranks show their channels in the log"
+    elif connected < (job["ranks"] or 0):
+        observed = f"{connected} of {job['ranks']} ranks show their channels in the log"
         yield Finding(subject=subject_of(name), ok=None, observed=observed, expected="all ranks", fault=fault)
     elif cut := _cut(job):
         yield Finding(
@@ -178,8 +178,8 @@ def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], 
     expected = f"{kind} (profile, fabric.kind)"
 
     def right(name: str, job: JobDocument) -> Iterator[Finding]:
-        found = job["inter_node_transport"]
-        yield Finding(subject=subject_of(name), ok=found == kind or None, observed=found, expected=expected)
+        carried = job["inter_node_transport"]
+        yield Finding(subject=subject_of(name), ok=carried == kind or None, observed=carried, expected=expected)
 
     return _found(trial, jobs, ("nccl.wrong-fabric",), lambda _, entry: (entry["cause"], expected), right)
 
@@ -233,12 +233,12 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
     """Compare NCCL's ranks and nodes with what the trial started."""
     ranks = spec.nodes * spec.gpus_per_node
     for name, job in seen(jobs).items():
-        found = (job["ranks"], job["nodes"])
-        ok = None if None in found else found == (ranks, spec.nodes)
+        size = (job["ranks"], job["nodes"])
+        ok = None if None in size else size == (ranks, spec.nodes)
         yield Finding(
             subject=subject_of(name),
             ok=ok,
-            observed=f"{found[0]} ranks on {found[1]} nodes",
+            observed=f"{size[0]} ranks on {size[1]} nodes",
             expected=f"{ranks} ranks on {spec.nodes} nodes",
             fault="nccl.ranks-missing" if ok is False else "",
         )
@@ -247,11 +247,11 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
 def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
     """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
     documents = seen(jobs).values()
-    others = {f["fault"] for job in documents for f in job["faults"] if f["severity"] != "info"} - JUDGED
+    further = {f["fault"] for job in documents for f in job["faults"] if f["severity"] != "info"} - JUDGED
     return _found(
         trial,
         jobs,
-        others,
+        further,
         lambda _, entry: (logged(entry) or entry["cause"], "no such line in NCCL's log"),
         lambda name, _: [Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")],
     )

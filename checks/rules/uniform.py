@@ -61,12 +61,12 @@ def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
 
     A node that feature discovery has not labelled is one of those of its type.
     """
-    found = {node.name: (node.labels.get(ARCH, ""), node.labels.get(TYPE, ""), product(node)) for node in nodes}
-    for name, (arch, kind, gpu) in found.items():
+    kinds = {node.name: (node.labels.get(ARCH, ""), node.labels.get(TYPE, ""), product(node)) for node in nodes}
+    for name, (arch, kind, gpu) in kinds.items():
         if not gpu:
-            others = majority(each[2] for each in found.values() if each[:2] == (arch, kind) and each[2])
-            found[name] = (arch, kind, others[0] if others else "")
-    return found
+            usual = majority(each[2] for each in kinds.values() if each[:2] == (arch, kind) and each[2])
+            kinds[name] = (arch, kind, usual[0] if usual else "")
+    return kinds
 
 
 def _line(fact: str, value: str) -> str:
@@ -75,8 +75,8 @@ def _line(fact: str, value: str) -> str:
     Patch releases of a kubelet may be mixed at any time (Kubernetes' version skew policy), and are during every
     roll-out of a managed node pool; what a driver is built against is the kernel.
     """
-    if fact == "kubelet" and (found := major_minor(value)):
-        return "{}.{}".format(*found)
+    if fact == "kubelet" and (version := major_minor(value)):
+        return "{}.{}".format(*version)
     if fact == "os" and (release := re.match(r"\D*\d+(?:\.\d+)?", value)):
         return release[0]
     return value

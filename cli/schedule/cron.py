@@ -241,9 +241,9 @@ class ScheduledRun:
         if choice.nodes and choice.nodes != (node_history.ANY,):
             given["--trial-on"] = ",".join(choice.nodes)
         program, environment = own_program()
-        words = [word for key, value in given.items() if value for word in (key, str(value))]
+        command_line = [word for key, value in given.items() if value for word in (key, str(value))]
         trial = "sweep" if self.options.sweep else "accept"
-        command = [*program, trial if choice.nodes else "preflight", *words, "--out", str(self._folder)]
+        command = [*program, trial if choice.nodes else "preflight", *command_line, "--out", str(self._folder)]
         command += self.further
         with signals.child(command, environment | {"SEATRIAL_RUN_ID": self.run_id}) as child:
             while child.poll() is None:
@@ -275,17 +275,17 @@ class ScheduledRun:
         """Write results and metrics, forget the oldest runs, push where that is asked for."""
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
-        told = record.copy()
-        told["verdict"] = Verdict(verdict)  # an alert must not fire for what counts only when it fails again
+        summary = record.copy()
+        summary["verdict"] = Verdict(verdict)  # an alert must not fire for what counts only when it fails again
         history = state.series(time.time())
-        metrics = exposition(told, last_success=state.last_success or None, bad=state.judged, history=history)
+        metrics = exposition(summary, last_success=state.last_success or None, bad=state.judged, history=history)
         try:
             write_atomically(self._folder / "metrics.prom", metrics)
             write_atomically(self.options.out / "metrics.prom", metrics)
         except OSError as error:
             self._say(f"the metrics could not be written to {self.options.out}: {error.strerror}")
         short = {key: record.get(key) for key in ("run_id", "started", "seconds", "scope", "profile")}
-        found = {
+        exit_codes = {
             "verdict": verdict,
             "run_verdict": record["verdict"],
             **short,
@@ -295,12 +295,12 @@ class ScheduledRun:
             "checks": {check["id"]: check["outcome"] for check in record["checks"]},
             "faults": list(record["faults"]),
         }
-        latest = {"latest.json": json.dumps(found, indent=1)}
+        latest = {"latest.json": json.dumps(exit_codes, indent=1)}
         if not self._kept(RESULTS, latest | {"metrics.prom": metrics}):
             self._kept(RESULTS, latest | {"metrics.prom": ""})  # they may be too large; the verdict is not
         self._forget()
         if self.options.push:
-            self._push(told, state)
+            self._push(summary, state)
 
     def _push(self, record: Record, state: NodeHistory) -> None:
         from reports.push import PushError, push  # noqa: PLC0415 -- only where it is asked for
@@ -360,5 +360,5 @@ class ScheduledRun:
 def _accused(record: Record) -> list[str]:
     """Name what was found wrong, and where, in a few words: an Event says it without the report."""
     findings = (f for check in record["checks"] for f in check["findings"] if f["ok"] is not True and f["fault"])
-    told = {f"{f['fault']} ({f['subject']})": None for f in findings}
-    return list(told)[:_FEW]
+    texts = {f"{f['fault']} ({f['subject']})": None for f in findings}
+    return list(texts)[:_FEW]

@@ -102,8 +102,8 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
     A node that only the sweep which it goes on with has tested was tested then, and is counted once.
     """
     fresh, then = _rounds_of(sweep, now)
-    why = {found["names"][0]: f"sweep.{found['kind']}" for found in sweep.get("findings", []) if found["names"]}
-    found: dict[str, Watched] = {}
+    why = {watched["names"][0]: f"sweep.{watched['kind']}" for watched in sweep.get("findings", []) if watched["names"]}
+    watched: dict[str, Watched] = {}
     for row in sweep.get("elements", {}).get("nodes") or []:
         name, shown = str(row.get("name")), row.get("state")
         before = state.nodes.get(name, Watched())
@@ -111,10 +111,10 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
         if when < now and before.tested >= when:
             continue  # it was learnt from the run that tested it, or is known better since
         if shown in ("proven", "flaky"):
-            found[name] = _passed(before, when)
+            watched[name] = _passed(before, when)
         elif shown in ("at fault", "suspect"):
             bad = shown == "at fault"
-            found[name] = replace(
+            watched[name] = replace(
                 before,
                 tested=when,
                 strikes=before.strikes + bad,
@@ -123,7 +123,7 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
                 seen=before.seen or when,
                 weeks=before.counted(when, failed=bad),
             )
-    return found
+    return watched
 
 
 def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float]:
@@ -244,8 +244,8 @@ def _concluded(before: NodeHistory, after: NodeHistory, record: Record) -> Verdi
         whole = all(c["outcome"] not in ("error", "blocked") for c in record["checks"])
         return Verdict.GO if whole and not record.get("interrupted") else Verdict.INCONCLUSIVE
     static = any(check.get("stage") == "preflight" for check in failed)
-    told = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
-    last = next(told, None)  # preflight alone, in between, shows nothing of training
+    concluded = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
+    last = next(concluded, None)  # preflight alone, in between, shows nothing of training
     again = last is not None and set(last.faults) & {fault for fault, _ in _faults(record)}
     if static or again or set(after.bad) & {*nodes_of(record)}:
         return Verdict.NO_GO

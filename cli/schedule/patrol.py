@@ -49,8 +49,8 @@ def patrol(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, ev
         return Choice((), f"all {len(idle)} idle nodes were tested within {spoken(every_s)}")
     if len(chosen) < LEAST:
         return Choice((), "1 idle node; a sweep needs 2: the cluster is at work and is left alone")
-    words = [f"{len(doubted)} under suspicion"] * bool(doubted) + [f"{len(due)} due"] * bool(due)
-    return Choice(tuple(chosen), f"of {len(idle)} idle nodes {' and '.join(words)}")
+    reasons = [f"{len(doubted)} under suspicion"] * bool(doubted) + [f"{len(due)} due"] * bool(due)
+    return Choice(tuple(chosen), f"of {len(idle)} idle nodes {' and '.join(reasons)}")
 
 
 def overdue(state: NodeHistory, *, now: float, limit_s: float) -> tuple[str, ...]:

@@ -115,8 +115,8 @@ class NodeHistory:
 
     def series(self, now: float) -> dict[str, tuple[float, int, int]]:
         """Of each node: since when it has not been tested (or has been there), and its score; longest ago first."""
-        found = {name: (node.tested or node.seen, *node.score(now)) for name, node in self.nodes.items()}
-        return dict(sorted(found.items(), key=lambda item: item[1][0]))
+        scores = {name: (node.tested or node.seen, *node.score(now)) for name, node in self.nodes.items()}
+        return dict(sorted(scores.items(), key=lambda item: item[1][0]))
 
 
 def bounded(state: NodeHistory, largest: int = 800_000) -> str:

@@ -48,12 +48,12 @@ def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] 
 def untaint(kube: Kube, node: str, key: str) -> None:
     """Take a taint from a node, whatever its effect; one that is not there is fine. Raises ClusterError."""
     for attempt in range(_ATTEMPTS):
-        found = kube.get(path("nodes", node))
-        taints = as_list(as_map(found.get("spec")).get("taints"))
+        raw = kube.get(path("nodes", node))
+        taints = as_list(as_map(raw.get("spec")).get("taints"))
         kept = [taint for taint in taints if taint.get("key") != key]
         if len(kept) == len(taints):
             return
-        version = as_map(found.get("metadata")).get("resourceVersion")
+        version = as_map(raw.get("metadata")).get("resourceVersion")
         try:  # the list is replaced whole: never over what somebody else has just written
             kube.patch(
                 path("nodes", node), {"metadata": {"resourceVersion": version}, "spec": {"taints": kept or None}}

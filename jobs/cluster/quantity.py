@@ -15,10 +15,10 @@ _LONGEST = 64
 
 def quantity(text: object) -> Decimal | None:
     """Read a quantity in its base unit (bytes, cores, pieces); None where it is none."""
-    found = _SHAPE.fullmatch(str(text).strip()) if len(str(text)) <= _LONGEST else None
-    if found is None:
+    match = _SHAPE.fullmatch(str(text).strip()) if len(str(text)) <= _LONGEST else None
+    if match is None:
         return None
-    number, binary, decimal, exponent = found.groups()
+    number, binary, decimal, exponent = match.groups()
     try:
         value = Decimal(number)
         if binary:

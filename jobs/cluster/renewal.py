@@ -53,8 +53,8 @@ def record(seconds: float, *, released: bool = False) -> dict[str, str]:
     """Return the annotation, renewed now; released, its holder is empty, as where client-go's gives up its own."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     holder = "" if released else f"{socket.gethostname()}_{os.getpid()}"
-    told = {"holderIdentity": holder, "leaseDurationSeconds": max(1, round(seconds)), "renewTime": now}
-    return {ANNOTATION: json.dumps(told)}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": max(1, round(seconds)), "renewTime": now}
+    return {ANNOTATION: json.dumps(spec)}
 
 
 def held(item: Mapping[str, Any]) -> Held | None:
@@ -62,13 +62,13 @@ def held(item: Mapping[str, Any]) -> Held | None:
     text = as_map(as_map(item.get("metadata")).get("annotations")).get(ANNOTATION)
     if not isinstance(text, str):
         return None
-    told: dict[str, Any] = {}
+    lease: dict[str, Any] = {}
     with contextlib.suppress(ValueError, RecursionError):
-        told = as_map(json.loads(text))
-    lasts = told.get("leaseDurationSeconds")
+        lease = as_map(json.loads(text))
+    lasts = lease.get("leaseDurationSeconds")
     seconds = float(lasts) if type(lasts) is int and 0 < lasts <= _LONGEST_S else SECONDS
-    holder = told.get("holderIdentity")
-    return Held(text, seconds, safe(holder or "", 100), safe(told.get("renewTime") or "", 40), released=holder == "")
+    holder = lease.get("holderIdentity")
+    return Held(text, seconds, safe(holder or "", 100), safe(lease.get("renewTime") or "", 40), released=holder == "")
 
 
 class Renewal:
@@ -169,7 +169,7 @@ def run_out(kube: Kube, leases: Mapping[str, Held], tell: Callable[[str], None] 
         for url, (lease, since) in list(waiting.items()):
             asked = time.monotonic()
             try:
-                found = held(kube.get(url, deadline_s=lease.seconds))
+                now_held = held(kube.get(url, deadline_s=lease.seconds))
             except NotFound:
                 del waiting[url]
                 continue
@@ -180,7 +180,7 @@ def run_out(kube: Kube, leases: Mapping[str, Held], tell: Callable[[str], None] 
                 waiting[url] = (lease, time.monotonic())
                 continue
             now = time.monotonic()
-            if found is None or found.text != lease.text:
+            if now_held is None or now_held.text != lease.text:
                 del waiting[url]
             elif now - asked > pause:  # an answer that took so long hides as long an outage
                 waiting[url] = (lease, now)

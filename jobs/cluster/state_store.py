@@ -34,11 +34,11 @@ class StateStoreError(Exception):
 def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
     """Return a ConfigMap's data and its resourceVersion; nothing and "" where there is none."""
     try:
-        found = kube.get(path("configmaps", name, namespace=kube.namespace))
+        raw = kube.get(path("configmaps", name, namespace=kube.namespace))
     except NotFound:
         return {}, ""
-    data = {str(key): str(value) for key, value in as_map(found.get("data")).items()}
-    return data, str(as_map(found.get("metadata")).get("resourceVersion") or "")
+    data = {str(key): str(value) for key, value in as_map(raw.get("data")).items()}
+    return data, str(as_map(raw.get("metadata")).get("resourceVersion") or "")
 
 
 def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, Any]:
@@ -46,12 +46,12 @@ def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, Any]:
     if key not in data:
         return {}
     try:
-        found = json.loads(data[key])
+        state = json.loads(data[key])
     except (ValueError, RecursionError) as error:
         raise StateStoreError(f"configmap {name}: {key} is damaged (not JSON); delete it to start anew") from error
-    if not isinstance(found, dict):
+    if not isinstance(state, dict):
         raise StateStoreError(f"configmap {name}: {key} is damaged (not an object); delete it to start anew")
-    return found
+    return state
 
 
 def save(
@@ -70,10 +70,10 @@ def save(
         try:
             kube.patch(place, body | {"metadata": {"resourceVersion": version}})
         except Conflict:
-            found, newer = load(kube, name)
-            if found == dict(data):  # our own change, sent twice over a broken connection
+            stored, newer = load(kube, name)
+            if stored == dict(data):  # our own change, sent twice over a broken connection
                 return
-            if found != was:
+            if stored != was:
                 raise
             kube.patch(place, body | {"metadata": {"resourceVersion": newer}})
         return

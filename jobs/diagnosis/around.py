@@ -129,21 +129,21 @@ def from_lines(pod: Mapping[str, Any], lines: Iterable[str]) -> Iterator[Moment]
 def judged(moments: Iterable[Moment], pods: Sequence[Mapping[str, Any]]) -> list[Moment]:
     """Return what happened in the job's time, in order, each with its part in the failure."""
     timed = {replace(moment, at=_utc(at)) for moment in moments if (at := time_of(moment.at)) is not None}
-    found = sorted(timed, key=lambda moment: (_seconds(moment), moment.text))
+    moments_in_order = sorted(timed, key=lambda moment: (_seconds(moment), moment.text))
     began = min(
         filter(None, (time_of(as_map(pod.get("metadata")).get("creationTimestamp")) for pod in pods)), default=None
     )
-    found = [moment for moment in found if began is None or _seconds(moment) >= began.timestamp()]
-    failure = next((moment for moment in found if moment.kind == "failure"), None)
+    moments_in_order = [moment for moment in moments_in_order if began is None or _seconds(moment) >= began.timestamp()]
+    failure = next((moment for moment in moments_in_order if moment.kind == "failure"), None)
     if failure is None:
-        return found[-MOST:]
+        return moments_in_order[-MOST:]
     started = {_place(pod)[0]: _started(pod) for pod in pods}
-    told = [_against(moment, failure, started) for moment in found]
-    possible = [moment for moment in told if moment.role == "possible"]
+    judged_moments = [_against(moment, failure, started) for moment in moments_in_order]
+    possible = [moment for moment in judged_moments if moment.role == "possible"]
     if possible:
         likely = min(possible, key=lambda moment: _rank(moment, failure))
-        told[told.index(likely)] = replace(likely, role="likely")
-    return _bounded(told)
+        judged_moments[judged_moments.index(likely)] = replace(likely, role="likely")
+    return _bounded(judged_moments)
 
 
 def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None]) -> Moment:
@@ -200,18 +200,18 @@ def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
 def _started(pod: Mapping[str, Any]) -> float | None:
     for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
         for state in as_map(entry.get("state")).values():
-            if (found := time_of(as_map(state).get("startedAt"))) is not None:
-                return found.timestamp()
+            if (began := time_of(as_map(state).get("startedAt"))) is not None:
+                return began.timestamp()
     return None
 
 
 def time_of(text: object) -> datetime.datetime | None:
     """Read an RFC 3339 time with a zone; None of anything else."""
     try:
-        found = datetime.datetime.fromisoformat(str(text or ""))
+        moment = datetime.datetime.fromisoformat(str(text or ""))
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return moment if moment.tzinfo is not None else None
 
 
 def _utc(at: datetime.datetime) -> str:
@@ -220,5 +220,5 @@ def _utc(at: datetime.datetime) -> str:
 
 
 def _seconds(moment: Moment) -> float:
-    found = time_of(moment.at)
-    return found.timestamp() if found else 0.0
+    moment_time = time_of(moment.at)
+    return moment_time.timestamp() if moment_time else 0.0

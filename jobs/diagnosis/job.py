@@ -83,9 +83,9 @@ class JobObjects:
         into one second (recordings).
         """
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
-        told = latest(self.events, *FAILED) if not self.job else None
-        since = str(failing.get("lastTransitionTime") or (told.when if told else ""))
-        reason = failing.get("reason") or (told.reason if told else "")
+        event = latest(self.events, *FAILED) if not self.job else None
+        since = str(failing.get("lastTransitionTime") or (event.when if event else ""))
+        reason = failing.get("reason") or (event.reason if event else "")
         if reason == "DeadlineExceeded":
             limit = self.spec.get("activeDeadlineSeconds")
             due = later(str(self.status.get("startTime") or ""), limit) if isinstance(limit, int) else ""
@@ -121,8 +121,8 @@ class JobObjects:
 
     def index(self, pod: Mapping[str, Any]) -> int:
         """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
-        found = self.kind.index(pod)
-        return self.pods_wanted() - 1 if found >= MOST_REPLICAS and self.kind.multiplexed else found
+        index_of_pod = self.kind.index(pod)
+        return self.pods_wanted() - 1 if index_of_pod >= MOST_REPLICAS and self.kind.multiplexed else index_of_pod
 
     def tried_again(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
@@ -175,8 +175,8 @@ class JobObjects:
         """How many pods the job wants."""
         indexed = self.spec.get("completionMode") == "Indexed"
         counts = [self.spec.get("parallelism"), self.spec.get("completions") if indexed else None]
-        wanted = max((n for n in counts if isinstance(n, int) and not isinstance(n, bool)), default=1)
-        return min(max(wanted, 0), MOST_REPLICAS)
+        count = max((n for n in counts if isinstance(n, int) and not isinstance(n, bool)), default=1)
+        return min(max(count, 0), MOST_REPLICAS)
 
     def vanished(self) -> list[str]:
         """Pods that were created and are gone, though nobody of the cluster's own removed them."""
@@ -203,5 +203,5 @@ def _standing(events: list[Event]) -> list[Event]:
 
 def _pod_names(event: Event) -> list[str]:
     """Pods named in a SuccessfulCreate or SuccessfulDelete event of the Job controller."""
-    found = re.search(r"(?:Created|Deleted) pod: (\S+)", event.message)
-    return [found[1]] if found else []
+    match = re.search(r"(?:Created|Deleted) pod: (\S+)", event.message)
+    return [match[1]] if match else []

@@ -28,7 +28,7 @@ class JobSymptoms(JobObjects):
 
     def symptoms(self) -> dict[str, PodSymptom]:
         """What is wrong with each pod, by the pod's name; pods that are gone are judged by their events."""
-        found: dict[str, PodSymptom] = {}
+        by_pod: dict[str, PodSymptom] = {}
         for pod in self.pods:
             meta = as_map(pod.get("metadata"))
             if self._served(pod):
@@ -37,22 +37,22 @@ class JobSymptoms(JobObjects):
             if symptom is not None and symptom.fault == "job.failed" and self.tried_again(pod):
                 continue
             if symptom is not None:
-                found[str(meta.get("name"))] = self._placed(symptom)
+                by_pod[str(meta.get("name"))] = self._placed(symptom)
         for pod in self.history.departed.values():
             name = str(as_map(pod.get("metadata")).get("name"))
             if self.mine(pod) and self.state() in {JobState.COMPLETE, JobState.ERROR} and not self._served(pod):
                 symptom = examine(pod, self._around(pod))
                 if symptom is not None:
-                    found[name] = self._placed(symptom)
+                    by_pod[name] = self._placed(symptom)
         here = {str(as_map(pod.get("metadata")).get("name")) for pod in [*self.pods, *self.history.departed.values()]}
         if self.state() is JobState.ERROR:
             for name in self.created:
-                if name in here or name in found:
+                if name in here or name in by_pod:
                     continue
                 symptom = self._of_gone(name)
                 if symptom is not None:
-                    found[name] = self._placed(symptom)
-        return found
+                    by_pod[name] = self._placed(symptom)
+        return by_pod
 
     def _served(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a pod only served those that tell, and they have come to a good end: its operator removes it."""
@@ -136,5 +136,5 @@ class JobSymptoms(JobObjects):
         fault = read_refusal(message).fault
         if fault != "rights.missing":
             return fault != "job.start-timeout"
-        same = [other for other, words in refusals if read_refusal(words).fault == fault]
+        same = [other for other, refused in refusals if read_refusal(refused).fault == fault]
         return later(min(other.since for other in same), int(RIGHTS_S)) <= later(event.when, 0)

@@ -135,5 +135,5 @@ def never_started(failed: Sequence[Event]) -> PodSymptom:
 
 
 def _quoted(message: str) -> str:
-    found = re.search(r'image "([^"]+)"', message)
-    return found[1] if found else ""
+    match = re.search(r'image "([^"]+)"', message)
+    return match[1] if match else ""

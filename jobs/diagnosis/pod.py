@@ -36,28 +36,28 @@ def examine(pod: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Find the pod's symptom; None where nothing is wrong or it only follows its Job's end."""
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     phase = status.get("phase")
-    found = _interrupted(status, around) or _rejected(status)
-    if found is not None and phase == "Failed":
-        found = replace(found, grace_s=DELETED_S)  # its Job says so in a moment
+    issue = _interrupted(status, around) or _rejected(status)
+    if issue is not None and phase == "Failed":
+        issue = replace(issue, grace_s=DELETED_S)  # its Job says so in a moment
     if phase == "Succeeded":
         # A program that ends well when it is asked to makes its interrupted pod a success: podFailurePolicy is silent.
-        found = None if around.told_all else found or _evicted(around.events) or _cut_short(pod, around)
-    elif found is None and was_taken(pod, around.taken):
-        found = (
+        issue = None if around.told_all else issue or _evicted(around.events) or _cut_short(pod, around)
+    elif issue is None and was_taken(pod, around.taken):
+        issue = (
             (_node_lost(status, around) if phase == "Running" else None)
             or _deleted(meta, around)
             # A deadline may have ended its wait.
             or (pending(pod, spec, status, around) if phase in ("Pending", None) else None)
         )
-    elif found is None:
-        found = (
+    elif issue is None:
+        issue = (
             (_ended(spec, status, around) if phase == "Failed" else None)
             or _ending(spec, status, around)
             or _node_lost(status, around)
             or (waiting_container(spec, status, around) if phase == "Running" else None)
             or (pending(pod, spec, status, around) if phase in ("Pending", None) else None)
         )
-    return found.at(pod=str(meta.get("name") or ""), node=str(spec.get("nodeName") or "")) if found else None
+    return issue.at(pod=str(meta.get("name") or ""), node=str(spec.get("nodeName") or "")) if issue else None
 
 
 def _evicted(events: Sequence[Event]) -> PodSymptom | None:
@@ -86,8 +86,8 @@ def unready(pod: Mapping[str, Any], events: Sequence[Event]) -> Issue | None:
     if status.get("phase") != "Running" or ready.get("status") == "True" or not ready:
         return None
     probe = latest(events, "Unhealthy")
-    words = [safe(ready.get("message") or ""), probe.message if probe else ""]
-    return Issue(safe(ready.get("reason") or "NotReady", 100), "; ".join(word for word in words if word))
+    texts = [safe(ready.get("message") or ""), probe.message if probe else ""]
+    return Issue(safe(ready.get("reason") or "NotReady", 100), "; ".join(word for word in texts if word))
 
 
 def lost(node: Mapping[str, Any] | None, status: Mapping[str, Any], events: Sequence[Event]) -> bool:
@@ -108,10 +108,10 @@ def _interrupted(status: Mapping[str, Any], around: Surroundings) -> PodSymptom 
     if target.get("status") != "True":
         return None
     reason = safe(target.get("reason") or "DisruptionTarget", 100)
-    words = (
+    text = (
         status.get("message") if reason == "TerminationByKubelet" and status.get("message") else target.get("message")
     )
-    issue, when = Issue(reason, safe(words or "")), str(target.get("lastTransitionTime") or "")
+    issue, when = Issue(reason, safe(text or "")), str(target.get("lastTransitionTime") or "")
     if reason == "DeletionByTaintManager" and lost(around.node, status, around.events):
         return _node(issue, when)
     if status.get("reason") == "Evicted" and _OWN_LIMIT.search(str(status.get("message") or "")):
@@ -177,14 +177,14 @@ def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surround
 def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
     sidecars = sidecar_names(spec)
-    found = []
+    endings = []
     for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
         symptom = terminated(entry)
         if symptom is not None:
             symptom = _restarted(_node_oom(symptom, entry, around), status, around)
-            found.append((symptom.rank, str(entry.get("name")) in sidecars, symptom.when, symptom))
-    if found:
-        return replace(min(found, key=lambda item: item[:3])[3], grace_s=DELETED_S)
+            endings.append((symptom.rank, str(entry.get("name")) in sidecars, symptom.when, symptom))
+    if endings:
+        return replace(min(endings, key=lambda item: item[:3])[3], grace_s=DELETED_S)
     issue = Issue(safe(status.get("reason") or "PodFailed", 100), safe(status.get("message") or ""))
     if around.deleted_by_controller:
         return None
@@ -216,8 +216,8 @@ def _restarted(symptom: PodSymptom, status: Mapping[str, Any], around: Surroundi
     changed, began = str(ready.get("lastTransitionTime") or ""), str(status.get("startTime") or "")
     if not began or changed <= began:
         return symptom
-    words = f"{symptom.issue.message}; its node was not ready meanwhile (Ready: {ready.get('status')} since {changed})"
-    return _node(Issue(symptom.issue.reason, safe(words)), symptom.when)
+    text = f"{symptom.issue.message}; its node was not ready meanwhile (Ready: {ready.get('status')} since {changed})"
+    return _node(Issue(symptom.issue.reason, safe(text)), symptom.when)
 
 
 def _deleted(meta: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
@@ -228,19 +228,19 @@ def _deleted(meta: Mapping[str, Any], around: Surroundings) -> PodSymptom | None
     asked = asked_at(deletion, meta.get("deletionGracePeriodSeconds"))
     if around.ending_since and asked > around.ending_since:
         return None
-    words = latest(around.events, "Killing", "Preempted", "Evicted", "TaintManagerEviction")
-    told = Issue("Deleted", f"the pod was deleted by others ({words.message if words else deletion})")
-    return replace(disruption(told, asked), grace_s=DELETED_S)
+    event = latest(around.events, "Killing", "Preempted", "Evicted", "TaintManagerEviction")
+    issue = Issue("Deleted", f"the pod was deleted by others ({event.message if event else deletion})")
+    return replace(disruption(issue, asked), grace_s=DELETED_S)
 
 
 def _node_lost(status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     if status.get("phase") not in ("Running", "Unknown") or not lost(around.node, status, around.events):
         return None
     ready = by_type(as_map(around.node.get("status"))).get("Ready") or {} if around.node else {}
-    words = f"node is not ready: {safe(ready.get('reason') or '', 100)} {safe(ready.get('message') or '', 300)}".strip(
+    text = f"node is not ready: {safe(ready.get('reason') or '', 100)} {safe(ready.get('message') or '', 300)}".strip(
         ": "
     )
-    return replace(_node(Issue("NodeNotReady", words), str(ready.get("lastTransitionTime") or "")), grace_s=NODE_LOST_S)
+    return replace(_node(Issue("NodeNotReady", text), str(ready.get("lastTransitionTime") or "")), grace_s=NODE_LOST_S)
 
 
 def _node(issue: Issue, when: str) -> PodSymptom:

@@ -30,7 +30,7 @@ def pod_facts(
     pods: Iterable[Mapping[str, Any]], events: Iterable[Any], index: Callable[[Mapping[str, Any]], int]
 ) -> tuple[PodFacts, ...]:
     """Describe every pod, in the order of ranks."""
-    told = read_events(events)
+    read = read_events(events)
     found = []
     for pod in pods:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
@@ -44,7 +44,7 @@ def pod_facts(
                 uid=uid,
                 images=_images(spec, entries),
                 annotations={str(k): redact(str(v))[:_LONGEST] for k, v in as_map(meta.get("annotations")).items()},
-                pull_seconds=_pulls((event.message for event in about(told, "Pod", name, uid)), spec),
+                pull_seconds=_pulls((event.message for event in about(read, "Pod", name, uid)), spec),
                 created=str(meta.get("creationTimestamp") or ""),
                 scheduled=_scheduled(status),
                 began=_started(status),
@@ -75,14 +75,14 @@ def _asked(spec: Mapping[str, Any]) -> dict[str, str]:
 def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]:
     """Seconds by image, as the pod names it: kubelets may add the tag that is understood (image_manager.go)."""
     names = {f"{image}:latest": image for image in _asked(spec).values()}
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for message in messages:
         if pulled := _PULLED.search(message):
             image = names.get(pulled["image"], pulled["image"])
-            found[image] = sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(pulled["time"]))
+            seconds[image] = sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(pulled["time"]))
         elif present := _PRESENT.search(message):
-            found.setdefault(names.get(present["image"], present["image"]), 0.0)
-    return found
+            seconds.setdefault(names.get(present["image"], present["image"]), 0.0)
+    return seconds
 
 
 def _scheduled(status: Mapping[str, Any]) -> str:

@@ -155,18 +155,18 @@ def is_policys(message: str) -> bool:
 def read_refusal(message: str) -> Refusal:
     """Tell which rule refused; an unknown refusal is admission.denied, with its message to go by."""
     for pattern, fault, subject, advice in _COMPILED:
-        found = pattern.search(message)
-        if not found:
+        match = pattern.search(message)
+        if not match:
             continue
-        names = found.groupdict()
+        names = match.groupdict()
         group = names.get("group") or ""
-        told = {
+        parts = {
             "name": names.get("name") or names.get("name2") or "?",
             "verb": names.get("verb") or "",
             "place": f" in {names['place']}" if names.get("place") else "",
             "what": (names.get("what") or "") + (f".{group}" if group else ""),
         }
-        return Refusal(fault, safe(subject.format(**told), 200), advice)
+        return Refusal(fault, safe(subject.format(**parts), 200), advice)
     if not _UNREACHED.search(message) and re.search(r"(?i)forbidden|denied|invalid|not allowed|refused", message):
         return Refusal("admission.denied", "pod", "The API server's message says what it objects to.")
     # "Internal error occurred", "etcdserver: request timed out", ...: no refusal, it is tried again.

@@ -176,8 +176,8 @@ def waiting(status: Mapping[str, Any], image: str) -> PodSymptom | None:
             return PodSymptom(
                 fault="job.failed", issue=issue, subject="", suggestion="See the log.", grace_s=CRASH_LOOP_S
             )
-        words = f"{message}; it ended with {before.issue}" if message else str(before.issue)
-        return replace(before, issue=Issue(reason, safe(words)), hopeless=False)
+        text = f"{message}; it ended with {before.issue}" if message else str(before.issue)
+        return replace(before, issue=Issue(reason, safe(text)), hopeless=False)
     return None
 
 
@@ -237,13 +237,13 @@ def terminated(status: Mapping[str, Any]) -> PodSymptom | None:
     blame, advice = _EXITS.get(code if isinstance(code, int) else -1, (ERR_PROGRAM, "See the last lines of its log."))
     if reason in NOT_FOUND:
         blame, advice = ERR_INFRA, "The kubelet lost the container: the node or its container runtime was restarted."
-    words = f"container {status.get('name')} ended with exit code {code}"
+    text = f"container {status.get('name')} ended with exit code {code}"
     # A termination message may be a whole document of the program's own; what is no error text stays in the log.
     if message and not message.startswith(("{", "[")):
-        words += f": {message}"
+        text += f": {message}"
     return PodSymptom(
         fault="job.failed",
-        issue=Issue(reason, safe(words)),
+        issue=Issue(reason, safe(text)),
         subject="",
         suggestion=advice,
         err_class=blame,

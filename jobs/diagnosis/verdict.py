@@ -114,8 +114,8 @@ class _Judgement(JobSymptoms):
 
     def _missing(self, index: int) -> Replica:
         if self.suspended:
-            words = as_map(self.conditions.get("Suspended")).get("message")
-            return Replica(index=index, readiness_issue=Issue("Suspended", safe(words or "")))
+            message = as_map(self.conditions.get("Suspended")).get("message")
+            return Replica(index=index, readiness_issue=Issue("Suspended", safe(message or "")))
         refused = self.refusal()
         if refused is None:
             return Replica(index=index)
@@ -190,12 +190,12 @@ class _Judgement(JobSymptoms):
         if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
             return cause
         placed = sum(1 for pod in self.living() if as_map(pod.get("spec")).get("nodeName"))
-        words = Issue("PartialStart", f"{placed} of {self.pods_wanted()} pods started; {cause.issue}")
+        issue = Issue("PartialStart", f"{placed} of {self.pods_wanted()} pods started; {cause.issue}")
         advice = "Half a gang holds its GPUs and waits for ever: the queue must admit all pods or none."
         return replace(
             cause,
             fault="gang.partial",
-            issue=words,
+            issue=issue,
             suggestion=f"{advice} {cause.suggestion}",
             expected="all pods of the job start, or none",
         )
@@ -203,8 +203,8 @@ class _Judgement(JobSymptoms):
     def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
         """What only the Job itself says."""
         if self.suspended and (self.removed or (self.history.resumed and (self.created or self.history.ran))):
-            words = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
-            return self._whole(disruption(Issue("Suspended", f"the job was suspended while it ran: {words}")))
+            message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
+            return self._whole(disruption(Issue("Suspended", f"the job was suspended while it ran: {message}")))
         failed = self.conditions.get("Failed") or self.conditions.get("FailureTarget")
         gone = latest(self.events, *FAILED) if not self.job else None
         if failed is not None:
@@ -217,8 +217,8 @@ class _Judgement(JobSymptoms):
             return self._whole(overdue(issue))
         if issue.reason == "PodFailurePolicy" and "condition DisruptionTarget" in issue.message:
             taken = re.search(r"Pod [^/\s]+/(\S+) has condition", issue.message)
-            told = replace(disruption(issue), inferred=True)
-            return told.at(pod=taken[1], node="") if taken else self._whole(told)
+            analysis = replace(disruption(issue), inferred=True)
+            return analysis.at(pod=taken[1], node="") if taken else self._whole(analysis)
         return None if candidates else self._unexplained(issue)
 
     def _unattended(self) -> PodSymptom | None:
@@ -281,7 +281,7 @@ class _Judgement(JobSymptoms):
         if cause.err_class != ERR_INFRA:
             return ()
         hosts = {s.node for s in candidates if s.node}
-        told = [
+        events = [
             {"node_event_name": s.issue.reason, "message": s.issue.message, "node": s.node, "pod": s.pod}
             for s in candidates
             if s.fault in {"container.oom", "node.lost"}
@@ -289,8 +289,10 @@ class _Judgement(JobSymptoms):
         since = str(self.status.get("startTime") or "")
         for event in self.all_events:
             if event.kind == "Node" and event.name in hosts and event.reason in _NODE_EVENTS and event.when >= since:
-                told.append({"node_event_name": event.reason, "message": event.message, "node": event.name, "pod": ""})
-        return tuple(told[:50])
+                events.append(
+                    {"node_event_name": event.reason, "message": event.message, "node": event.name, "pod": ""}
+                )
+        return tuple(events[:50])
 
 
 def _exit_code(status: Mapping[str, Any], container: str) -> int | None:
@@ -298,11 +300,11 @@ def _exit_code(status: Mapping[str, Any], container: str) -> int | None:
 
     A sidecar's is its own affair: a native one is killed (137) when the trial has ended.
     """
-    others: list[int] = []
+    further: list[int] = []
     for entry in (*as_list(status.get("containerStatuses")), *as_list(status.get("initContainerStatuses"))):
         states = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]
         codes: list[int] = [state["exitCode"] for state in states if isinstance(state.get("exitCode"), int)]
         if codes and entry.get("name") == container:
             return codes[0]
-        others += [code for code in codes[:1] if code]
-    return others[0] if others and status.get("phase") == "Failed" else None
+        further += [code for code in codes[:1] if code]
+    return further[0] if further and status.get("phase") == "Failed" else None

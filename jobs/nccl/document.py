@@ -186,8 +186,8 @@ def _tables(judgement: Judgement) -> list[Table]:
     printed = {text for proc in judgement.job.procs for text in proc.facts.get("algorithm", ())}
     documents = []
     for table in judgement.tables:
-        wanted = (table["collective"] or "").replace("_", "").lower()
-        used = forced or {text.split(" ")[1] for text in printed if text.split(" ")[0].lower() == wanted}
+        collective = (table["collective"] or "").replace("_", "").lower()
+        used = forced or {text.split(" ")[1] for text in printed if text.split(" ")[0].lower() == collective}
         document = _table(table, next(iter(used)) if len(used) == 1 else None)
         document["collective"] = document["collective"] or _collective(table, judgement.view.ranks)
         documents.append(document)

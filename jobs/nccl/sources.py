@@ -93,12 +93,12 @@ def _plan(path: str) -> list[tuple[str, str | None]]:
     except (OSError, ValueError) as error:
         raise NcclLogError("%s: %s" % (shown, _why(error))) from error
     if stat.S_ISDIR(status.st_mode):
-        found = logs_below(path)
-        if not found:
+        logs = logs_below(path)
+        if not logs:
             raise NcclLogError(
                 "%s: a directory without NCCL logs; name the log files, or the directory that holds them" % shown
             )
-        return [(printable(item, 200), item) for item in found]
+        return [(printable(item, 200), item) for item in logs]
     if stat.S_ISREG(status.st_mode):
         head = _head(path)
         if not head.strip():
@@ -117,7 +117,7 @@ def _why(error: Exception) -> str:
 
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order."""
-    found: list[str] = []
+    logs: list[str] = []
     for parent, names, files in os.walk(folder):
         names[:] = sorted(item for item in names if not item.startswith("."))
         for item in sorted(files):
@@ -129,10 +129,10 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
             except NcclLogError:
                 continue  # what cannot be read is passed over in a directory, not when it is named
             if head and not is_binary(head) and any(anchor in head for anchor in _ANCHORS) and not _other_json(head):
-                found.append(path)
-            if len(found) >= MAX_FILES:
-                return found
-    return found
+                logs.append(path)
+            if len(logs) >= MAX_FILES:
+                return logs
+    return logs
 
 
 def _other_json(head: bytes) -> bool:

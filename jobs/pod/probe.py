@@ -16,7 +16,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 def refuse() -> int:
     """Say in the evidence's own form that this image's Python is too old."""
-    found = ".".join(str(part) for part in sys.version_info[:3])
+    version = ".".join(str(part) for part in sys.version_info[:3])
     line = {
         "seatrial": 1,
         "run": os.environ.get("SEATRIAL_RUN", ""),
@@ -24,7 +24,10 @@ def refuse() -> int:
         "n": 1,
         "stage": "start",
         "seconds": 0,
-        "data": {"python": found, "error": "Python " + found + " is too old for the probe, which needs 3.8 or newer"},
+        "data": {
+            "python": version,
+            "error": "Python " + version + " is too old for the probe, which needs 3.8 or newer",
+        },
     }
     sys.stdout.write(json.dumps(line) + "\n")
     return 65

@@ -60,19 +60,19 @@ def place(text: str) -> Tuple[str, int]:
 
 def listens(port: int) -> Optional[bool]:
     """Say whether a socket listens on a port of this network namespace; None where /proc does not tell."""
-    found: Optional[bool] = None
+    listening: Optional[bool] = None
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(path) as file:
                 next(file)
                 for line in file:
-                    found = False if found is None else found
-                    words = line.split()
-                    if len(words) > 3 and words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:
+                    listening = False if listening is None else listening
+                    columns = line.split()
+                    if len(columns) > 3 and columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == port:
                         return True
         except (OSError, ValueError, StopIteration):
             continue
-    return found
+    return listening
 
 
 def line_of(connection: socket.socket, end: float) -> str:

@@ -39,15 +39,15 @@ def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
 
     A node that is missing now is a consequence only where the attempt before had one for every rank.
     """
-    cause, told = first.analysis, second.analysis
-    if cause is not None and told is not None and told.fault in _AFTERMATH and (told.disrupted or _had_nodes(first)):
-        words = f"{cause.observed}; tried again: {told.observed}"
-        told = replace(cause, observed=safe(words, 1500))
-    return replace(second, analysis=told, attempts=attempt)
+    cause, later = first.analysis, second.analysis
+    if cause is not None and later is not None and later.fault in _AFTERMATH and (later.disrupted or _had_nodes(first)):
+        text = f"{cause.observed}; tried again: {later.observed}"
+        later = replace(cause, observed=safe(text, 1500))
+    return replace(second, analysis=later, attempts=attempt)
 
 
 def _had_nodes(result: TrialResult) -> bool:
     """Tell whether every rank had found a node, as its pod says, or what is left of its events."""
     placed = {replica.pod for replica in result.replicas if replica.node}
-    placed |= {found[1] for event in result.events if (found := re.match(r"Scheduled pod/([^\s:]+)", event))}
+    placed |= {match[1] for event in result.events if (match := re.match(r"Scheduled pod/([^\s:]+)", event))}
     return len(placed) >= max(len(result.replicas), 1)

@@ -52,25 +52,25 @@ def packed(told: Mapping[str, Any]) -> str:
 def read(kube: Kube, name: str) -> Begun:
     """Read what the run of the job ``name`` left in our namespace. Raises JobError (one line), ClusterError."""
     try:
-        found = kube.get(path("configmaps", name, namespace=kube.namespace))
+        raw = kube.get(path("configmaps", name, namespace=kube.namespace))
     except NotFound:
         raise JobError(
             f"there is no trial {safe(name, 100)} in namespace {kube.namespace}; one that was judged, canceled, or "
             "outlived by its time (deadlines.ttl_s) is gone"
         ) from None
-    labels = as_map(as_map(found.get("metadata")).get("labels"))
+    labels = as_map(as_map(raw.get("metadata")).get("labels"))
     run_id = str(labels.get(LABEL_RUN) or "")
     attempt = re.fullmatch(rf"seatrial-{re.escape(run_id)}(?:-([2-9]))?", name)
     if labels.get(LABEL_MANAGED) != MANAGED_BY or not run_id or attempt is None:
         raise JobError(f"{safe(name, 100)} in {kube.namespace} is no trial of seatrial: it is left alone")
-    text = as_map(found.get("binaryData")).get(BEGUN)
+    text = as_map(raw.get("binaryData")).get(BEGUN)
     if not isinstance(text, str):
         raise JobError(
             f"{name} tells nothing of the run that began it (a sweep, an applied manifest, or more than "
             f"{MOST_BYTES:,} bytes): only seatrial job status and logs can look at it"
         )
     try:
-        trial = json.loads(as_map(found.get("data")).get("trial.json") or "")
+        trial = json.loads(as_map(raw.get("data")).get("trial.json") or "")
         return Begun(run_id, int(attempt[1] or 1), _unpacked(text), as_map(trial))
     except (ValueError, TypeError, RecursionError):
         raise JobError(f"what the run of {name} left in its ConfigMap is damaged") from None
@@ -85,16 +85,14 @@ def _unpacked(text: str) -> dict[str, Any]:
         raise ValueError(str(error)) from error
     if not unpacking.eof:
         raise ValueError("cut off, or larger than any run")
-    found = json.loads(data)
-    if not isinstance(found, dict):
+    content = json.loads(data)
+    if not isinstance(content, dict):
         raise ValueError("no object")  # noqa: TRY004  (of what was read, not of an argument)
-    return found
+    return content
 
 
 def differences(begun: Begun, spec: TrialSpec) -> str:
     """Say in what the trial that is under way is not this one; '' where it is."""
-    wanted = json.loads(json.dumps(trial_json(spec)))
-    keys = [key for key in wanted if wanted[key] != begun.trial.get(key)]
-    return ", ".join(
-        f"{key}: {safe(begun.trial.get(key), 60)} there, {safe(wanted[key], 60)} asked" for key in keys[:3]
-    )
+    asked = json.loads(json.dumps(trial_json(spec)))
+    keys = [key for key in asked if asked[key] != begun.trial.get(key)]
+    return ", ".join(f"{key}: {safe(begun.trial.get(key), 60)} there, {safe(asked[key], 60)} asked" for key in keys[:3])

@@ -131,13 +131,13 @@ def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
     pause, last = 0.05, "still there"
     while time.monotonic() < end:
         try:
-            found = kube.get(url_path, deadline_s=10.0)
+            raw = kube.get(url_path, deadline_s=10.0)
         except NotFound:
             return
         except Unreachable as error:
             last = str(error)
         else:
-            meta = found.get("metadata") or {}
+            meta = raw.get("metadata") or {}
             if uid and meta.get("uid") != uid:
                 return
             holds = ", ".join(str(item) for item in meta.get("finalizers") or [])

@@ -95,6 +95,10 @@ def _of_one(
     for pod in pods:
         if as_map(pod.get("metadata")).get("name") == replica.pod and (message := termination_message(pod, container)):
             reader.summarize(message)
-    told = reader.result()
+    evidence = reader.result()
     # Without a single line, what kept them from us is the best that can be said.
-    return told if told.stages or follower is None else replace(told, problem=told.problem or follower.problem)
+    return (
+        evidence
+        if evidence.stages or follower is None
+        else replace(evidence, problem=evidence.problem or follower.problem)
+    )

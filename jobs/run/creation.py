@@ -171,10 +171,10 @@ class Creation:
             try:
                 return self._kube.create(_place(item), item.body)
             except Conflict:
-                found = self._own(item) if again else None
-                if found is None:
+                own = self._own(item) if again else None
+                if own is None:
                     raise
-                return Response(200, found)
+                return Response(200, own)
 
         end = time.monotonic() + (RESTART_S if len(self._entries) > 1 else 0.0)
         return outlasting(create, end, self._progress)
@@ -189,11 +189,11 @@ class Creation:
     def _own(self, item: Owned) -> dict[str, Any] | None:
         """The object of this name if it carries our run's label."""
         try:
-            found: dict[str, Any] = self._kube.get(_place(item, item.body["metadata"]["name"]))
+            raw: dict[str, Any] = self._kube.get(_place(item, item.body["metadata"]["name"]))
         except NotFound:
             return None
-        tags = as_map(as_map(found.get("metadata")).get("labels"))
-        return found if tags.get(LABEL_MANAGED) == MANAGED_BY and tags.get(LABEL_RUN) == self._run else None
+        tags = as_map(as_map(raw.get("metadata")).get("labels"))
+        return raw if tags.get(LABEL_MANAGED) == MANAGED_BY and tags.get(LABEL_RUN) == self._run else None
 
     def detach(self) -> None:
         """Leave all of it to the cluster, and to whoever attaches to it. Raises ClusterError; then it is still ours."""

@@ -203,11 +203,11 @@ class Streams:
             yield line[: tags[0].start()]
         ends = [tag.start() for tag in tags[1:]] + [len(line)]
         for tag, end in zip(tags, ends, strict=True):
-            told = self._begun.pop(tag.groups(), "") + line[tag.end() : end]
+            whole = self._begun.pop(tag.groups(), "") + line[tag.end() : end]
             if end == len(line):  # the line's end is this process's: all others will go on
-                yield told
-            elif len(told) <= LONGEST_LINE and len(self._begun) <= _MOST_PARTS:
-                self._begun[tag.groups()] = told
+                yield whole
+            elif len(whole) <= LONGEST_LINE and len(self._begun) <= _MOST_PARTS:
+                self._begun[tag.groups()] = whole
 
 
 class MultiplexedReader:
@@ -226,16 +226,16 @@ class MultiplexedReader:
 
     def feed(self, line: bytes | str) -> bool:
         """Take one line of the stream; True if it brought evidence. `latest` is rank 0's latest stage."""
-        self.latest, found = "", False
+        self.latest, any_taken = "", False
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         for told in self._streams.lines(text):
             said = _RANK.search(told[:400]) if told.lstrip().startswith(MARK) else None
             if said is None or int(said[1]) >= self._expected:
                 continue
             reader = self._readers.setdefault(int(said[1]), EvidenceReader(self._run))
-            found = reader.feed(told) or found
+            any_taken = reader.feed(told) or any_taken
             self.latest = reader.latest if said[1] == "0" else self.latest
-        return found
+        return any_taken
 
     @property
     def end(self) -> Mapping[str, Any] | None:
@@ -259,7 +259,7 @@ class MultiplexedReader:
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

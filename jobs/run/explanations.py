@@ -39,13 +39,13 @@ class Explanations:
             return
         self._asked_events = time.monotonic()
         selectors = [f"involvedObject.name={name}" for name in names] if len(names) <= _FEW else [""]
-        found: list[Any] = []
+        items: list[Any] = []
         # Events only explain: without them (no right, an outage) the objects still tell what is wrong.
         with contextlib.suppress(ClusterError):
             for selector in selectors:
                 url_path = path("events", namespace=self._namespace)
-                found += self._kube.list(url_path, fieldSelector=selector, deadline_s=10.0)[0]
-            kept = {uid_of(item): item for item in [*self.events, *found] if isinstance(item, dict)}
+                items += self._kube.list(url_path, fieldSelector=selector, deadline_s=10.0)[0]
+            kept = {uid_of(item): item for item in [*self.events, *items] if isinstance(item, dict)}
             self.events = list(kept.values())
 
     def read_nodes(self, *, now: bool) -> bool:

@@ -37,14 +37,14 @@ class JobLookup:
         for kind in KINDS.values():
             try:
                 url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
-                found: dict[str, Any] = self._kube.get(url_path)
+                raw: dict[str, Any] = self._kube.get(url_path)
             except NotFound:
                 continue
             except Forbidden:
                 if not kind.operator:
                     raise
                 continue  # a kind that this account has nothing to do with, or that is not there at all
-            return kind, found
+            return kind, raw
         return KINDS["indexed"], None
 
     def own(self, name: str) -> tuple[Kind, dict[str, Any]]:
@@ -79,13 +79,13 @@ class JobLookup:
         """The last lines of every pod's main container, redacted."""
         kind, _ = self.find(name)
         pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
-        found = {}
+        by_pod = {}
         for pod in pods:
             containers = as_list(as_map(pod.get("spec")).get("containers"))
             if containers:
                 pod_name = str(pod["metadata"]["name"])
-                found[pod_name] = tail(self._kube, self._namespace, pod_name, str(containers[0].get("name")), lines)
-        return found
+                by_pod[pod_name] = tail(self._kube, self._namespace, pod_name, str(containers[0].get("name")), lines)
+        return by_pod
 
     def cancel(self, name: str) -> None:
         """Delete one of our jobs with its pods, and wait until all are gone."""

@@ -89,8 +89,8 @@ class Launcher:
             except ClusterError as error:
                 if not cause.disrupted:
                     raise
-                words = safe(f"{cause.observed}; it could not be tried again: {error}", 1500)
-                result = replace(result, analysis=replace(cause, observed=words))
+                text = safe(f"{cause.observed}; it could not be tried again: {error}", 1500)
+                result = replace(result, analysis=replace(cause, observed=text))
                 break
             result = after(result, second, attempt)
         return replace(result, seconds=time.monotonic() - began)

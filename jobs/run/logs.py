@@ -188,14 +188,14 @@ class Follower:
         self._rest = rest  # a torn last line comes again, whole, as long as there is more of it
 
     def _take(self, line: bytes) -> None:
-        found = _STAMP.match(line)
+        match = _STAMP.match(line)
         # What has no time continues a line that was cut.
-        second = _utc(found[1], found[2]) if found else self._resume.second
+        second = _utc(match[1], match[2]) if match else self._resume.second
         if not self._resume.new(second, line):
             return
         self._moved = self.heard = True
         self.gap = self.gap or self._resume.gap
-        text = line[found.end() :] if found else line
+        text = line[match.end() :] if match else line
         if self.reader.feed(text):
             if self.reader.latest:
                 self._told(self.reader.latest)

@@ -72,9 +72,9 @@ def explained(analysis: FailureAnalysis | None, output: Iterable[str]) -> Failur
     lines = list(output)
     for pattern, blame, advice in _LAST_LINES:
         for line in lines:
-            found = re.search(pattern, line)
-            if found:
-                host = found.groupdict().get("host") or ""
+            match = re.search(pattern, line)
+            if match:
+                host = match.groupdict().get("host") or ""
                 return replace(
                     analysis,
                     fault="mpi.ssh-failed",

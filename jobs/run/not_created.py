@@ -35,15 +35,15 @@ def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResu
 
 def not_served(kube: Kube, name: str, kind: Kind, error: NotFound) -> TrialResult:
     """Say that the API server does not know the kind that was to be created; raise `error` where it does."""
-    found = serving(kube, kind.group, kind.resource)
-    fault = "" if found.not_seen else missing_fault(kind, found)
+    served = serving(kube, kind.group, kind.resource)
+    fault = "" if served.not_seen else missing_fault(kind, served)
     if not fault:
         raise error
-    others = f", but in {', '.join(found.versions)}" if found.versions else ""
+    elsewhere = f", but in {', '.join(served.versions)}" if served.versions else ""
     analysis = FailureAnalysis(
         fault=fault,
         subject=f"{kind.resource}.{kind.group}",
-        observed=f"{kind.kind} is not served in {kind.group}/{kind.version}{others}",
+        observed=f"{kind.kind} is not served in {kind.group}/{kind.version}{elsewhere}",
         expected=f"{kind.group}/{kind.version} serves {kind.resource}",
         suggestion=f"Install {kind.operator}, or choose another launcher (--launcher indexed needs no operator).",
         err_class=ERR_INFRA,

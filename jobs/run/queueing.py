@@ -80,15 +80,15 @@ class Queueing:
             return
         self._asked = time.monotonic()
         try:
-            found = self._workload() if self.queue.kind == "kueue" else self._group()
+            state = self._workload() if self.queue.kind == "kueue" else self._group()
         except NotFound:
-            found = None
+            state = None
         except ApiError as error:
             self.not_seen = str(error)
         except ClusterError:
             return  # an outage is the watcher's to wait for
         else:
-            self.raw = found if found is not None else self.raw
+            self.raw = state if state is not None else self.raw
         if self.admitted_s is None and (self._in() or (started and self.raw is None)):
             self.admitted_s = time.monotonic() - self._began
 
@@ -115,8 +115,8 @@ class Queueing:
         url_path = path(
             "podgroups", self.job, namespace=self.namespace, group="scheduling.volcano.sh", version="v1beta1"
         )
-        found: Mapping[str, Any] = self.kube.get(url_path, deadline_s=10.0)
-        return found
+        raw_group: Mapping[str, Any] = self.kube.get(url_path, deadline_s=10.0)
+        return raw_group
 
     def _in(self) -> bool:
         status = as_map((self.raw or {}).get("status"))
@@ -201,14 +201,14 @@ def _of_workload(raw: Mapping[str, Any], queue: str, *, waiting: bool) -> PodSym
 def _kept_out(issue: Issue, queue: str) -> PodSymptom:
     """Read Kueue's words on a Workload without quota: missing, stopped, too small for ever, or only full."""
     text = issue.message
-    if found := _ABSENT.search(text):
-        named = f"{found['kind'].lower()}/{found['name']}" if found["kind"] else f"localqueue/{queue}"
+    if match := _ABSENT.search(text):
+        named = f"{match['kind'].lower()}/{match['name']}" if match["kind"] else f"localqueue/{queue}"
         return _symptom("queue.missing", issue, named, "Create the queue, or name another (--queue kueue:NAME).")
-    if found := _STOPPED.search(text):
-        named = f"{found['kind'].lower()}/{found['name']}"
+    if match := _STOPPED.search(text):
+        named = f"{match['kind'].lower()}/{match['name']}"
         return _symptom("queue.stopped", issue, named, "Its stopPolicy, a missing flavor or admission check holds it.")
-    if found := _UNCOVERED.search(text):
-        advice = f"Add {safe(found['what'], 100)} to the ClusterQueue's resourceGroups (nominalQuota)."
+    if match := _UNCOVERED.search(text):
+        advice = f"Add {safe(match['what'], 100)} to the ClusterQueue's resourceGroups (nominalQuota)."
         return _symptom("queue.uncovered", issue, f"localqueue/{queue}", advice)
     if _TOO_SMALL.search(text) and "unused quota" not in text:
         return _symptom(
@@ -242,12 +242,12 @@ def _symptom(fault: str, issue: Issue, subject: str, suggestion: str) -> PodSymp
 
 def _of_group(raw: Mapping[str, Any], name: str) -> PodSymptom | None:
     """Volcano: the group is not ready. Whether that can change is the pods' own symptom to say (their nodes)."""
-    told = by_type(as_map(raw.get("status"))).get("Unschedulable") or {}
-    if told.get("status") != "True":
+    condition = by_type(as_map(raw.get("status"))).get("Unschedulable") or {}
+    if condition.get("status") != "True":
         return None
     return PodSymptom(
         fault="gang.unschedulable",
-        issue=Issue(safe(told.get("reason") or "Unschedulable", 100), safe(told.get("message") or "")),
+        issue=Issue(safe(condition.get("reason") or "Unschedulable", 100), safe(condition.get("message") or "")),
         subject=f"podgroup/{name}",
         suggestion="Compare what all pods ask for together with the free nodes and the queue's capability (kubectl "
         "describe podgroup, kubectl describe queue).",

@@ -134,7 +134,7 @@ class Recorder:
         marks = [f"{t - born:.1f} s: {json.loads(text)}" for t, kind, _, text in self._lines if kind == MARK]
         cause = self._result.analysis if self._result else None
         said = safe(cause.observed, 500) if cause else "nothing was wrong" if self._result else "the run was ended"
-        told = {
+        stub = {
             "situation": f"Recorded by seatrial, confirmed by nobody: {said}",
             "how": marks,
             "job": self.job,
@@ -154,7 +154,7 @@ class Recorder:
         )
         import yaml  # noqa: PLC0415  (not needed unless a recording is kept)
 
-        return head + str(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120))
+        return head + str(yaml.safe_dump(stub, sort_keys=False, allow_unicode=True, width=120))
 
 
 class RecordedKube(Kube):

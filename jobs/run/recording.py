@@ -106,8 +106,8 @@ class RecordingWriter:
 
     def write(self, line: Line) -> None:
         """Add one line; objects lose what a recording does not hold (`small`)."""
-        told = small(line.kind, line.object) if isinstance(line.object, dict) else line.object
-        self._put({"t": round(line.t, 4), "kind": line.kind, "type": line.type, "object": told})
+        shown = small(line.kind, line.object) if isinstance(line.object, dict) else line.object
+        self._put({"t": round(line.t, 4), "kind": line.kind, "type": line.type, "object": shown})
 
     def _put(self, item: dict[str, Any]) -> None:
         self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
@@ -116,19 +116,19 @@ class RecordingWriter:
 def small(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return the object as a recording holds it: no managedFields, no data of ConfigMaps, of Nodes what decides."""
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key != "managedFields"}
-    told = item | {"metadata": meta}
+    shown = item | {"metadata": meta}
     if kind == "ConfigMap" and "keys" not in item:
         keys = sorted((item.get("data") or {}) | (item.get("binaryData") or {}))
-        told = {key: value for key, value in told.items() if key not in {"data", "binaryData"}} | {"keys": keys}
+        shown = {key: value for key, value in shown.items() if key not in {"data", "binaryData"}} | {"keys": keys}
     if kind == "Node":
         kept = ("name", "labels", "uid", "resourceVersion")
         spec, status = item.get("spec") or {}, item.get("status") or {}
-        told = {
+        shown = {
             "metadata": {key: meta[key] for key in kept if key in meta},
             "spec": {key: spec[key] for key in _NODE_SPEC if key in spec},
             "status": {key: status[key] for key in _NODE_STATUS if key in status},
         }
-    return told
+    return shown
 
 
 def _line(path: Path, number: int, text: str) -> Line:
@@ -141,9 +141,9 @@ def _line(path: Path, number: int, text: str) -> Line:
 
 def _object(path: Path, number: int, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise RecordingError(f"{path.name}, line {number}: not a JSON object")
-    return found
+    return value

@@ -30,11 +30,11 @@ def _apart(result: TrialResult) -> bool:
     """Tell whether a rank did not find a peer's name, or a collective failed, and nothing else explains it."""
     if result.analysis is not None and result.analysis.fault != "job.failed":
         return False
-    for told in result.evidence.values():
-        peers = as_list(as_map(told.stages.get("dns")).get("peers"))
+    for evidence in result.evidence.values():
+        peers = as_list(as_map(evidence.stages.get("dns")).get("peers"))
         if any(not peer.get("addresses") for peer in peers):
             return True
-        if any(name.startswith("collective.") and data.get("exit") != 0 for name, data in told.stages.items()):
+        if any(name.startswith("collective.") and data.get("exit") != 0 for name, data in evidence.stages.items()):
             return True
     return False
 
@@ -45,13 +45,13 @@ def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> Tria
     That is the cause then; an operator makes its own anew. None where it is not, or nobody can tell.
     """
     try:
-        found = kube.get(path("services", name, namespace=namespace))
+        service = kube.get(path("services", name, namespace=namespace))
     except NotFound:
         then = "deleted by others"
     except ClusterError:
         return None
     else:
-        made = str(as_map(found.get("metadata")).get("creationTimestamp") or "")
+        made = str(as_map(service.get("metadata")).get("creationTimestamp") or "")
         began = min(filter(None, (pod.began for pod in result.pods)), default="")
         if not (began and later(began, int(DELETED_S)) < made):
             return None

@@ -27,16 +27,16 @@ _SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a
 
 def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
     """Name the pods whose container `name` runs, or ended well, though no runtime made it and nothing was heard."""
-    found = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
-    found = [pod for pod in found if followers[_name(pod)].problem or _phase(pod) == "Succeeded"]
-    if not found:
+    mute = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
+    mute = [pod for pod in mute if followers[_name(pod)].problem or _phase(pod) == "Succeeded"]
+    if not mute:
         return None
-    first = _name(found[0])
+    first = _name(mute[0])
     problem = followers[first].problem
     return FailureAnalysis(
         fault="node.simulated",
-        subject=_node(found[0]),
-        observed=f"pod {first} on {_node(found[0])}{_more(found)} is {_phase(found[0])} without a container ID, and "
+        subject=_node(mute[0]),
+        observed=f"pod {first} on {_node(mute[0])}{_more(mute)} is {_phase(mute[0])} without a container ID, and "
         + (f"its log cannot be read: {problem}" if problem else "its log is empty"),
         expected="a container runtime runs the pod, and its log can be read",
         suggestion="No output: are these simulated nodes (KWOK)? They show how pods are scheduled, nothing of GPUs.",
@@ -46,14 +46,14 @@ def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower],
 
 def unreachable(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower]) -> FailureAnalysis | None:
     """Name the pods whose log the API server cannot fetch from the node."""
-    found = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[_name(pod)].problem)]
-    if not found:
+    mute = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[_name(pod)].problem)]
+    if not mute:
         return None
     return FailureAnalysis(
         fault="job.log-unreachable",
-        subject=_node(found[0]),
-        observed=f"pod {_name(found[0])} on {_node(found[0])}{_more(found)} has ended, and the API server cannot fetch "
-        f"its log: {followers[_name(found[0])].problem}",
+        subject=_node(mute[0]),
+        observed=f"pod {_name(mute[0])} on {_node(mute[0])}{_more(mute)} has ended, and the API server cannot fetch "
+        f"its log: {followers[_name(mute[0])].problem}",
         expected="the API server reaches the kubelet of every node",
         suggestion="kubectl logs and exec fail alike: nothing that the trial has measured can be read.",
     )

@@ -44,11 +44,11 @@ def timeline(trial: TrialResult) -> list[Span]:
         for phase, start, end in phases:
             if start is not None and end is not None and end > start:
                 spans.append(Span(node=pod.node or pod.name, phase=phase, start_s=start - first, seconds=end - start))
-        told = trial.evidence.get(pod.index)
-        if began is not None and told is not None:
-            spans += _stages(pod.node or pod.name, began - first, told.seconds.items())
+        evidence = trial.evidence.get(pod.index)
+        if began is not None and evidence is not None:
+            spans += _stages(pod.node or pod.name, began - first, evidence.seconds.items())
             if pod.index == 0:
-                spans += _rounds(began - first, told.stages, {pod.node for pod in trial.pods[:MOST_PODS]})
+                spans += _rounds(began - first, evidence.stages, {pod.node for pod in trial.pods[:MOST_PODS]})
     return spans
 
 

@@ -62,14 +62,14 @@ def locked_out(server: str, job: str, error: ClusterError, waited: float) -> Fai
 
 def never_let_in(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last: str) -> FailureAnalysis:
     """The queue's deadline has passed: what it said last, which may be nothing."""
-    words = f"job {job} was not let in by its queue within {waited:.0f} s; {last}"
+    text = f"job {job} was not let in by its queue within {waited:.0f} s; {last}"
     cause = outcome.analysis
     if cause is not None:
-        return replace(cause, observed=f"{words}; {cause.observed}", hopeless=True)
+        return replace(cause, observed=f"{text}; {cause.observed}", hopeless=True)
     return FailureAnalysis(
         fault="queue.waiting",
         subject=f"job/{job}",
-        observed=words,
+        observed=text,
         expected=f"the queue lets the job in within {limits.queue_s:.0f} s",
         suggestion="Wait for room there, or raise deadlines.queue_s in the profile.",
     )
@@ -79,16 +79,16 @@ def too_late(
     job: str, limits: Limits, outcome: WatchOutcome, waited: float, started: int, last: str, *, queued: bool
 ) -> FailureAnalysis:
     """Some pods have not started in their time."""
-    wanted = len(outcome.replicas)
+    pods = len(outcome.replicas)
     late = next((r for r in outcome.replicas if r.phase == "Pending"), None)
-    words = f"{wanted - started} of {wanted} pods have not started after {waited:.0f} s; {last}"
+    text = f"{pods - started} of {pods} pods have not started after {waited:.0f} s; {last}"
     cause = outcome.analysis
     if cause is not None:
-        return replace(cause, observed=f"job {job}: {words}", hopeless=True)
+        return replace(cause, observed=f"job {job}: {text}", hopeless=True)
     return FailureAnalysis(
         fault="job.start-timeout",
         subject=late.pod if late and late.pod else f"job/{job}",
-        observed=f"job {job}: {words}",
+        observed=f"job {job}: {text}",
         expected=f"all pods started within {limits.start_s:.0f} s",
         suggestion="It is suspended: its queue has not let it start. Wait for room there, or raise start_s."
         if queued

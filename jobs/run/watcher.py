@@ -274,8 +274,8 @@ class Watcher:
         started = sum(1 for pod in outcome.pods if has_started(pod, self._kind.container))
         if waited > self._limits.start_s and started < max(len(outcome.replicas), 1):
             queued = as_map(self._kind.as_job(self._last_job or {}).get("spec")).get("suspend") is True
-            told = waiting.too_late(self._job, self._limits, outcome, waited, started, last(), queued=queued)
-            self._abort(outcome, told)
+            analysis = waiting.too_late(self._job, self._limits, outcome, waited, started, last(), queued=queued)
+            self._abort(outcome, analysis)
             return True
         if waited > self._limits.job_s + _DRAIN_S:
             self._abort(outcome, waiting.overdue(self._job, self._limits, outcome, waited, last()))
@@ -293,26 +293,26 @@ class Watcher:
             self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
             return False
-        told = replace(cause, observed=f"{cause.observed} (given up after {waited:.0f} s: waiting cannot help)")
-        self._abort(outcome, told)
+        analysis = replace(cause, observed=f"{cause.observed} (given up after {waited:.0f} s: waiting cannot help)")
+        self._abort(outcome, analysis)
         return True
 
     def _lingers(self, outcome: WatchOutcome) -> bool:
         """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
-        wanted = self._kind.pods_wanted(self._last_job or {})
-        if sum(1 for pod in outcome.pods if has_ended(pod, self._kind.container)) < wanted:
+        pods = self._kind.pods_wanted(self._last_job or {})
+        if sum(1 for pod in outcome.pods if has_ended(pod, self._kind.container)) < pods:
             self._ended_since = None
             return False
         self._ended_since = self._ended_since or time.monotonic()
-        others = [
+        living = [
             f"{pod['metadata']['name']}: {name}"
             for pod in outcome.pods
             for name in others_running(pod, self._kind.container)
         ]
-        if not others or time.monotonic() - self._ended_since < _LINGER_S:
+        if not living or time.monotonic() - self._ended_since < _LINGER_S:
             return False
         outcome.lingering = (
-            f"the trial has ended but other containers keep its pods running ({', '.join(others[:4])}): a Job in this "
+            f"the trial has ended but other containers keep its pods running ({', '.join(living[:4])}): a Job in this "
             "namespace never completes; exempt its pods from the injection, or make these native sidecars"
         )
         return True
@@ -355,13 +355,13 @@ class Watcher:
         by_phase: dict[str, list[str]] = {}
         for replica in outcome.replicas:
             by_phase.setdefault(replica.phase, []).append(replica.node or "no node yet")
-        words = ", ".join(f"{len(on)} {phase} ({_some(on)})" for phase, on in sorted(by_phase.items()))
-        words = words or "no pods yet"
+        text = ", ".join(f"{len(on)} {phase} ({_some(on)})" for phase, on in sorted(by_phase.items()))
+        text = text or "no pods yet"
         issue = next((r.readiness_issue for r in outcome.replicas if r.readiness_issue), None)
-        words = f"{self._job} {outcome.state}: {words}" + (f" ({issue})"[:200] if issue else "")
-        if words != self._told:
-            self._told = words
-            self._progress(words)
+        text = f"{self._job} {outcome.state}: {text}" + (f" ({issue})"[:200] if issue else "")
+        if text != self._told:
+            self._told = text
+            self._progress(text)
 
 
 def _told_all(follower: Follower) -> bool:

@@ -24,14 +24,14 @@ class Serving:
 def serving(kube: Kube, group: str, resource: str) -> Serving:
     """Ask discovery for every version of the group."""
     try:
-        told = as_map(kube.get(f"/apis/{group}"))
-        known = [str(item.get("version")) for item in as_list(told.get("versions"))]
-        found = [version for version in known if _has(kube, group, version, resource)]
+        api_group = as_map(kube.get(f"/apis/{group}"))
+        known = [str(item.get("version")) for item in as_list(api_group.get("versions"))]
+        versions = [version for version in known if _has(kube, group, version, resource)]
     except NotFound:
         return Serving()
     except ClusterError as error:
         return Serving(not_seen=str(error))
-    return Serving(tuple(found))
+    return Serving(tuple(versions))
 
 
 def missing_fault(kind: Kind, serving_now: Serving) -> str:
@@ -45,7 +45,7 @@ def missing_fault(kind: Kind, serving_now: Serving) -> str:
 
 def _has(kube: Kube, group: str, version: str, resource: str) -> bool:
     try:
-        told = as_map(kube.get(f"/apis/{group}/{version}"))
+        listing = as_map(kube.get(f"/apis/{group}/{version}"))
     except NotFound:
         return False
-    return any(item.get("name") == resource for item in as_list(told.get("resources")))
+    return any(item.get("name") == resource for item in as_list(listing.get("resources")))

@@ -59,29 +59,29 @@ def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
             hidden[word] = error.message or error.reason
             return None
 
-    found: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     if kind.operator:
-        found["served"] = serving(kube, kind.group, kind.resource)
-    if spec.launcher == "trainjob" and kind.version in found["served"].versions:
+        objects["served"] = serving(kube, kind.group, kind.resource)
+    if spec.launcher == "trainjob" and kind.version in objects["served"].versions:
         group = "trainer.kubeflow.org"
         url_path = path("clustertrainingruntimes", spec.runtime, group=group, version="v1alpha1")
-        found["runtime"] = get("runtime", url_path)
+        objects["runtime"] = get("runtime", url_path)
     if spec.queue is not None and spec.queue.kind == "kueue":
-        told = serving(kube, KUEUE_GROUP, "localqueues")
-        found["queue_served"] = told
-        version = next((v for v in KUEUE_VERSIONS if v in told.versions), "")
+        served = serving(kube, KUEUE_GROUP, "localqueues")
+        objects["queue_served"] = served
+        version = next((v for v in KUEUE_VERSIONS if v in served.versions), "")
         if version:
             where = {"group": KUEUE_GROUP, "version": version}
-            found["local"] = get("local", path("localqueues", spec.queue.name, namespace=spec.namespace, **where))
-            name = str(as_map(as_map(found["local"]).get("spec")).get("clusterQueue") or "")
+            objects["local"] = get("local", path("localqueues", spec.queue.name, namespace=spec.namespace, **where))
+            name = str(as_map(as_map(objects["local"]).get("spec")).get("clusterQueue") or "")
             if name:
-                found["cluster"] = get("cluster", path("clusterqueues", name, **where))
+                objects["cluster"] = get("cluster", path("clusterqueues", name, **where))
     if spec.queue is not None and spec.queue.kind == "volcano":
-        found["queue_served"] = serving(kube, VOLCANO_GROUP, "podgroups")
-        if "v1beta1" in found["queue_served"].versions:
+        objects["queue_served"] = serving(kube, VOLCANO_GROUP, "podgroups")
+        if "v1beta1" in objects["queue_served"].versions:
             name = spec.queue.name or "default"
-            found["volcano"] = get("volcano", path("queues", name, group=VOLCANO_GROUP, version="v1beta1"))
-    return LaunchStack(not_seen=hidden, **found)
+            objects["volcano"] = get("volcano", path("queues", name, group=VOLCANO_GROUP, version="v1beta1"))
+    return LaunchStack(not_seen=hidden, **objects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ def shares(cluster: Mapping[str, Any]) -> dict[str, list[Share]]:
     """Read a ClusterQueue's quotas by resource: what is its own, and what it may borrow where it has a cohort."""
     spec = as_map(cluster.get("spec"))
     lends = bool(spec.get("cohort") or spec.get("cohortName"))
-    found: dict[str, list[Share]] = {}
+    by_resource: dict[str, list[Share]] = {}
     for group in as_list(spec.get("resourceGroups")):
         for name in as_texts(group.get("coveredResources")):
-            found.setdefault(name, [])
+            by_resource.setdefault(name, [])
         for flavor in as_list(group.get("flavors")):
             for item in as_list(flavor.get("resources")):
                 nominal = quantity(str(item.get("nominalQuota") or "0")) or quantity("0")
@@ -107,5 +107,5 @@ def shares(cluster: Mapping[str, Any]) -> dict[str, list[Share]]:
                 if nominal is None:
                     continue
                 most = nominal if not lends else (nominal + limit if limit is not None else None)
-                found.setdefault(str(item.get("name")), []).append(Share(nominal, most))
-    return found
+                by_resource.setdefault(str(item.get("name")), []).append(Share(nominal, most))
+    return by_resource

@@ -212,8 +212,8 @@ def trial_json(spec: TrialSpec) -> dict[str, Any]:
 
 
 def _collective(item: Collective) -> dict[str, Any]:
-    told = {"name": item.name, "op": item.op, "scope": item.scope, "env": dict(item.env), "repeats": item.repeats}
-    return told | ({"bench": asdict(item.bench)} if item.bench else {})
+    document = {"name": item.name, "op": item.op, "scope": item.scope, "env": dict(item.env), "repeats": item.repeats}
+    return document | ({"bench": asdict(item.bench)} if item.bench else {})
 
 
 def _storage(spec: TrialSpec) -> dict[str, Any] | None:

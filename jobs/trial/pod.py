@@ -85,18 +85,18 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
         "SEATRIAL_POD_NAME": "metadata.name",
         "SEATRIAL_POD_IP": "status.podIP",
     }
-    told: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in everywhere.items()]
+    entries: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in everywhere.items()]
     if rank.isdigit():
-        told.append({"name": "NODE_RANK", "value": rank})
+        entries.append({"name": "NODE_RANK", "value": rank})
     elif rank:
         fields = {"NODE_RANK": rank} | fields
-    told += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
+    entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     for (
         item
     ) in spec.credentials:  # optional: what is missing shall be told by the probe, not keep the pod from starting
         source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
-        told.append({"name": item.env, "valueFrom": source})
-    return told + [{"name": key, "value": value} for key, value in user.items()]
+        entries.append({"name": item.env, "valueFrom": source})
+    return entries + [{"name": key, "value": value} for key, value in user.items()]
 
 
 def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = None) -> dict[str, Any]:
@@ -166,8 +166,8 @@ def _name(operator: str, name: str) -> dict[str, Any]:
 def anti_affinity(spec: TrialSpec) -> dict[str, Any]:
     """Keep the ranks of this run on different nodes; another run beside it is no reason to wait."""
     # Not what only starts the ranks (an MPIJob's launcher): it may stand beside one.
-    told = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: "trial"}}
-    term = {"labelSelector": told, "topologyKey": "kubernetes.io/hostname"}
+    selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: "trial"}}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 

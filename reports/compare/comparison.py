@@ -87,27 +87,29 @@ class Comparison:
 
 def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: bool = False) -> Comparison:
     """Compare two sides of at least one record each; ``all_nodes``: one that tried a part of its pool is no basis."""
-    found = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
+    comparison = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
     before, after = distinct(before), distinct(after)
-    found.sides = about(before), about(after)
-    found.unclear += unfit(before, after)
-    (found.unclear if all_nodes else found.notes).extend(partial(before, after))
-    found.no_longer_proven = lost_checks(before, after)
-    found.changes += _outcomes(before, after)
-    found.changes += _lost(before, after)
-    found.changes += _faults(before, after)
-    found.changes += _uses(before, after)
-    found.changes += _elements(before, after)
+    comparison.sides = about(before), about(after)
+    comparison.unclear += unfit(before, after)
+    (comparison.unclear if all_nodes else comparison.notes).extend(partial(before, after))
+    comparison.no_longer_proven = lost_checks(before, after)
+    comparison.changes += _outcomes(before, after)
+    comparison.changes += _lost(before, after)
+    comparison.changes += _faults(before, after)
+    comparison.changes += _uses(before, after)
+    comparison.changes += _elements(before, after)
     sides = ((before, after), (after, before))
-    found.rows = list(judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides)))
-    if all(row.kind == APPEARED for row in found.rows if not row.group.alone):
-        found.unclear.append(
+    comparison.rows = list(
+        judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides))
+    )
+    if all(row.kind == APPEARED for row in comparison.rows if not row.group.alone):
+        comparison.unclear.append(
             "no bandwidth was compared over the network: no collective over all nodes has rows of 64 "
             "MiB and more on both sides"
         )
-    for row in found.rows:
+    for row in comparison.rows:
         if row.kind in (WORSE, BETTER, UNCLEAR):
-            found.changes.append(
+            comparison.changes.append(
                 Change(
                     kind=row.kind,
                     area="bandwidth",
@@ -117,8 +119,8 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
                     note=row.note,
                 )
             )
-    found.versions = list(_versions(before, after))
-    return found
+    comparison.versions = list(_versions(before, after))
+    return comparison
 
 
 def _worst(side: Sequence[Record]) -> dict[str, RecordedCheck]:
@@ -177,14 +179,14 @@ def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
 
 
 def _check(kind: str, name: str, was: RecordedCheck | None, now: RecordedCheck | None, note: str) -> Change:
-    told = [str(side["outcome"]) if side else "not run" for side in (was, now)]
-    return Change(kind=kind, area="check", subject=name, before=told[0], after=told[1], note=note)
+    outcomes = [str(side["outcome"]) if side else "not run" for side in (was, now)]
+    return Change(kind=kind, area="check", subject=name, before=outcomes[0], after=outcomes[1], note=note)
 
 
 def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
     """Faults on subjects that one side shows and the other does not."""
     old, new = _bad_findings(before), _bad_findings(after)
-    others = (_worst(before), _worst(after))  # what the side that does not show a fault has to say of its check
+    worst_of = (_worst(before), _worst(after))  # what the side that does not show a fault has to say of its check
     swept = sweeps(before) and sweeps(after)
     for key in dict.fromkeys([*old, *new]):
         if (key in old) == (key in new) or (swept and key[0] in OF_ELEMENTS):
@@ -193,11 +195,11 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         check, seen = old.get(key) or new[key]
         kind = BETTER if key in old else WORSE if seen["ok"] is False else UNCLEAR
         looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
-        other = others[key in old].get(check)
+        other = worst_of[key in old].get(check)
         if other is None or other["outcome"] not in looked:
             kind = UNCLEAR  # the other side did not look
-        told = f"{short(seen['observed'])} {seen['unit']}".strip()
-        sides = (told, "not found") if key in old else ("not found", told)
+        value = f"{short(seen['observed'])} {seen['unit']}".strip()
+        sides = (value, "not found") if key in old else ("not found", value)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
 
 
@@ -243,7 +245,7 @@ def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
 
 def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:
     """Rails of each collective against the same one; the worst of them is told."""
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     for run in sorted(was.rails):
         old, new = was.fewest(run), now.fewest(run)
         lost = ", ".join(sorted(old - new)) if old - new else ""
@@ -256,9 +258,11 @@ def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:
             kind, note = BETTER, run
         else:
             continue
-        told = [f"{count:g} rails" for count in ((len(old), len(new)) if len(old) != len(new) else usual)]
-        found.setdefault(kind, Change(kind=kind, area="rails", subject=node, before=told[0], after=told[1], note=note))
-    yield from (found[kind] for kind in (WORSE, UNCLEAR, BETTER) if kind in found)
+        counts = [f"{count:g} rails" for count in ((len(old), len(new)) if len(old) != len(new) else usual)]
+        changes.setdefault(
+            kind, Change(kind=kind, area="rails", subject=node, before=counts[0], after=counts[1], note=note)
+        )
+    yield from (changes[kind] for kind in (WORSE, UNCLEAR, BETTER) if kind in changes)
 
 
 def _use(node: str, was: Use, now: Use) -> Iterator[Change]:

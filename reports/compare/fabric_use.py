@@ -39,13 +39,13 @@ def nodes_of(record: Record) -> dict[str, str]:
 
 def fabric_use(side: Sequence[Record]) -> dict[str, Use]:
     """Return how each node used the fabric on one side."""
-    found: dict[str, Use] = {}
+    uses: dict[str, Use] = {}
     for record in side:
         names = nodes_of(record)
         for collective, job in record["collectives"].items():
             if job and (job["nodes"] or 0) >= 2:
-                _of_job(found, collective, job, names)
-    return found
+                _of_job(uses, collective, job, names)
+    return uses
 
 
 def _of_job(uses: dict[str, Use], collective: str, job: RecordedJob, names: Mapping[str, str]) -> None:

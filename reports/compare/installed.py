@@ -16,14 +16,14 @@ DEEPEST = 20
 
 def installed(side: Sequence[Record]) -> dict[str, set[str]]:
     """Return every version that a side's records name, by where it stands in the bill of materials."""
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for record in side:
         for key, value in _flat(record["bom"], ""):
-            found.setdefault(key, set()).add(value)
+            versions.setdefault(key, set()).add(value)
         for job in record["collectives"].values():
             if job and job["nccl_versions"]:
-                found.setdefault("nccl", set()).update(job["nccl_versions"])
-    return found
+                versions.setdefault("nccl", set()).update(job["nccl_versions"])
+    return versions
 
 
 def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -33,7 +33,7 @@ def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]
     elif isinstance(value, dict):
         named = {str(key): item for key, item in value.items()}
         if any(_VERSION.search(key) for key in named) and not any(isinstance(v, dict | list) for v in named.values()):
-            yield from ((path, _described(key, told)) for key, told in named.items())
+            yield from ((path, _described(key, details)) for key, details in named.items())
             return
         for key, item in named.items():
             yield from _flat(item, f"{path}.{key}".lstrip("."), depth + 1)

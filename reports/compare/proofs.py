@@ -95,15 +95,15 @@ def lost_ranks(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tu
 
 def _ranks(side: Sequence[Record]) -> dict[tuple[str, tuple[str, ...]], int]:
     """By run of a collective and the nodes it ran on: the most ranks that took part."""
-    found: dict[tuple[str, tuple[str, ...]], int] = {}
+    ranks: dict[tuple[str, tuple[str, ...]], int] = {}
     for record in side:
         names = nodes_of(record)
         for run, job in measured(record):
             hosts = {names.get(str(h["name"]), str(h["name"])) for h in job["hosts"]}
             key = run, tuple(sorted(hosts))
             if job["ranks"] is not None:
-                found[key] = max(found.get(key, 0), job["ranks"])
-    return found
+                ranks[key] = max(ranks.get(key, 0), job["ranks"])
+    return ranks
 
 
 def lasting_names(record: Record) -> dict[str, str]:

@@ -113,7 +113,7 @@ Samples = dict[RowGroup, Rows]
 
 def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Samples:
     """Collect every sample of bus bandwidth (GB/s) of the rows of at least ``least`` bytes, by group and size."""
-    found: Samples = {}
+    samples: Samples = {}
     for record in side:
         in_run: dict[tuple[RowGroup, int], list[float]] = {}
         names = nodes_of(record)
@@ -126,8 +126,8 @@ def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Sample
                         in_run.setdefault((group, row["size_bytes"]), []).extend(samples_of(row))
         for (group, size), values in in_run.items():
             if values:
-                found.setdefault(group, {}).setdefault(size, []).append(values)
-    return found
+                samples.setdefault(group, {}).setdefault(size, []).append(values)
+    return samples
 
 
 def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
@@ -150,10 +150,10 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
             )
             continue
         yield _large(group, old[0], new[0], usual)
-        if found := _medium(group, old[1], new[1], usual):
-            yield found
+        if change := _medium(group, old[1], new[1], usual):
+            yield change
         elif any(new) and (missing := sorted(old[1].keys() - {*new[0], *new[1]})):
-            told = f"not measured after: {', '.join(map(format_size, missing))}"
+            note = f"not measured after: {', '.join(map(format_size, missing))}"
             yield BandwidthRow(
                 group=group,
                 kind="unclear",
@@ -161,7 +161,7 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
                 error=0.0,
                 told_before=_as_text(old[1]),
                 told_after=_as_text(new[1]),
-                note=told,
+                note=note,
                 sizes=_span(missing),
             )
 
@@ -188,19 +188,19 @@ def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
             told_after=_as_text(new),
             note=note,
         )
-    found = _part(group, old, new, usual, LEAST_CHANGE)
-    if (missing := sorted(old.keys() - new.keys())) and found.kind != "worse":
-        return replace(found, kind="unclear", note=f"not measured after: {', '.join(map(format_size, missing))}")
-    return found
+    part = _part(group, old, new, usual, LEAST_CHANGE)
+    if (missing := sorted(old.keys() - new.keys())) and part.kind != "worse":
+        return replace(part, kind="unclear", note=f"not measured after: {', '.join(map(format_size, missing))}")
+    return part
 
 
 def _medium(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow | None:
     """Judge the rows below the large ones; silent unless something is wrong there."""
     both = sorted(old.keys() & new.keys())
-    found = _part(group, old, new, usual, LEAST_CHANGE_MEDIUM) if both else None
-    if found is None or found.kind == "same":
+    part = _part(group, old, new, usual, LEAST_CHANGE_MEDIUM) if both else None
+    if part is None or part.kind == "same":
         return None
-    return replace(found, sizes=_span(both))
+    return replace(part, sizes=_span(both))
 
 
 def _span(sizes: Sequence[int]) -> str:
@@ -216,8 +216,8 @@ def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> 
         for size in sorted(old.keys() & new.keys(), reverse=True):
             row = _judged(group, {size: old[size]}, {size: new[size]}, usual, least=least, errors=ERRORS_OF_A_ROW)
             if row.kind == kind == "worse" or (row.kind == kind and row.change < math.expm1(-STANDS_OUT)):
-                told = f"the rows of {format_size(size)} alone: {row.note}"
-                return replace(row, change=together.change, error=together.error, note=told)
+                note = f"the rows of {format_size(size)} alone: {row.note}"
+                return replace(row, change=together.change, error=together.error, note=note)
     return together
 
 

@@ -49,8 +49,8 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
                 yield f"{run} is inconclusive itself: what it could not tell cannot be compared"
             if record["interrupted"]:
                 yield f"{run} did not get to its end: {short(record['interrupted'])}"
-            if (found := verdict_of(record)) != record["verdict"]:
-                yield f"{run} says {short(record['verdict'])}, and its checks say {found}: it was edited or damaged"
+            if (computed := verdict_of(record)) != record["verdict"]:
+                yield f"{run} says {short(record['verdict'])}, and its checks say {computed}: it was edited or damaged"
     same = (("profile", "profile"), ("simulated", "kind of cluster (simulated)"), ("tenant", "view (of a tenant)"))
     for key, what in same:
         values = [{str(r.get(key) or False) for r in side} for side in (before, after)]
@@ -90,9 +90,9 @@ def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 def _elsewhere(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     """Say where the records are of more than one cluster."""
     known = [record for record in (*before, *after) if record["cluster"].get("server")]
-    others = [record for record in known if not _same_cluster(known[0], record)]
-    if others:
-        servers = [f"{r['cluster'].get('server')}{_vouched(r)}" for r in (known[0], others[0])]
+    foreign = [record for record in known if not _same_cluster(known[0], record)]
+    if foreign:
+        servers = [f"{r['cluster'].get('server')}{_vouched(r)}" for r in (known[0], foreign[0])]
         yield f"the records are of more than one cluster: {short(servers[0])} and {short(servers[1])}"
 
 

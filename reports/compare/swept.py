@@ -54,9 +54,9 @@ def _samples(sweep: RecordedSweep, shared: set[tuple[str, ...]]) -> Iterator[tup
     bad, leaves = _at_fault(sweep), _leaves(sweep)
     for pair, value in _pairs(sweep):
         for node in pair:
-            others = set(pair) - {node}
+            partners = set(pair) - {node}
             ways = {leaves.get(name, "") for name in pair}
-            if not (others & bad or pair in bad or (len(ways) > 1 and ways & bad)):
+            if not (partners & bad or pair in bad or (len(ways) > 1 and ways & bad)):
                 yield paired, RowGroup((node,), "all_reduce", PAIRS), value
         if pair in shared:
             yield paired, RowGroup(pair, "all_reduce", PAIR), value
@@ -92,7 +92,7 @@ def _elements(sweep: RecordedSweep, kind: str) -> Sequence[Mapping[str, Any]]:
 
 def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
     """Return each element's state, the worst of the side's sweeps, and what was said of it."""
-    found: dict[str, tuple[str, str]] = {}
+    by_subject: dict[str, tuple[str, str]] = {}
     for sweep in sweeps(side):
         why = {" - ".join(each["names"]): str(each["why"]) for each in sweep.get("findings", [])}
         here = {str(row["name"]): row["state"] for row in _elements(sweep, "nodes")}
@@ -101,9 +101,9 @@ def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
         here |= {" - ".join(row["nodes"]): row["state"] for row in _elements(sweep, "pairs")}
         for name, state in here.items():
             rank = RANK.index(state) if state in RANK else 0  # flaky: it passed
-            if name not in found or rank > RANK.index(found[name][0]):
-                found[name] = (RANK[rank], why.get(name.removeprefix("uplink of "), ""))
-    return found
+            if name not in by_subject or rank > RANK.index(by_subject[name][0]):
+                by_subject[name] = (RANK[rank], why.get(name.removeprefix("uplink of "), ""))
+    return by_subject
 
 
 def turned(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, str, str, str, str]]:

@@ -96,12 +96,12 @@ class Informer:
 
     def _list(self) -> str:
         items, version = self._kube.list(self._path, deadline_s=30.0, **self._selectors)
-        found = {_key(item): item for item in items if isinstance(item, dict)}
+        by_key = {_key(item): item for item in items if isinstance(item, dict)}
         with self._changed:
-            for key in self._objects.keys() - found.keys():
+            for key in self._objects.keys() - by_key.keys():
                 if not _older(version, _version(self._objects[key])):  # else the list is of before it was written
                     self._remove(key, self._objects[key], version)
-            for item in found.values():
+            for item in by_key.values():
                 self._take(item)
             self._seen()
         return version

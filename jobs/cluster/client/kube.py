@@ -242,8 +242,8 @@ class Kube(HttpClient):
             answer = self.request("POST", url_path, body=body, repeatable=True).body
         except NotFound:
             return ""
-        told = as_map(same_kind(answer, body, self.where("POST", url_path)).get("status"))
-        return safe(as_map(told.get("userInfo")).get("username") or "", 200)
+        status = as_map(same_kind(answer, body, self.where("POST", url_path)).get("status"))
+        return safe(as_map(status.get("userInfo")).get("username") or "", 200)
 
     def server_time_skew(self) -> float | None:
         """Estimate server clock minus ours in seconds (resolution 1 s, from the Date header); None if not told.

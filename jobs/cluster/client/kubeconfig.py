@@ -74,12 +74,12 @@ def _service_account(context: str | None, namespace: str | None) -> ClusterSourc
     if context:
         raise ConfigError(f"context {context!r} asked for, but there is no kubeconfig, only this pod's service account")
     own = SERVICE_ACCOUNT / "namespace"
-    found = own.read_text(encoding="utf-8").strip() if own.is_file() else ""
+    own_namespace = own.read_text(encoding="utf-8").strip() if own.is_file() else ""
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
     return ClusterSource(
-        namespace=namespace or found or "default",
+        namespace=namespace or own_namespace or "default",
         server=f"https://{host}:{port}",
         ca=_fingerprint(SERVICE_ACCOUNT, {"certificate-authority": "ca.crt"}),
     )
@@ -185,8 +185,8 @@ def _fingerprint(folder: Path, cluster: dict[str, Any]) -> str:
             pem = (folder / Path(str(name)).expanduser()).read_text(encoding="utf-8")
         else:
             return ""
-        found = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
-        known = sorted({ssl.PEM_cert_to_DER_cert(certificate) for certificate in found})
+        certificates = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
+        known = sorted({ssl.PEM_cert_to_DER_cert(certificate) for certificate in certificates})
     except (OSError, ValueError, binascii.Error):  # the client says what is wrong with it when it connects
         return ""
     return "sha256:" + hashlib.sha256(b"".join(known)).hexdigest() if known else ""

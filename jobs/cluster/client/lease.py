@@ -75,15 +75,15 @@ class Lease:
             "renewTime": self._now(),
         }
         try:
-            found = self._kube.get(self._path)
+            lease = self._kube.get(self._path)
         except NotFound:
             self._create(spec)
             return
-        held = as_map(found.get("spec"))
+        held = as_map(lease.get("spec"))
         holder = str(held.get("holderIdentity") or "")
         if holder and holder != self._holder and (left := self._left(held)) > 0:
             raise HeldError(self._held_by(holder, held, left))
-        self._version = _version(found)
+        self._version = _version(lease)
         transitions = held.get("leaseTransitions")
         self._transitions = (transitions if isinstance(transitions, int) else 0) + 1
         if not self._written(spec | {"leaseTransitions": self._transitions}):
@@ -137,10 +137,10 @@ class Lease:
 
     def _ours(self) -> bool:
         """Read the Lease; say whether we hold it, and take over its version if so."""
-        found = self._kube.get(self._path)
-        if as_map(found.get("spec")).get("holderIdentity") != self._holder:
+        lease = self._kube.get(self._path)
+        if as_map(lease.get("spec")).get("holderIdentity") != self._holder:
             return False
-        self._version = _version(found)
+        self._version = _version(lease)
         return True
 
     def _write(self, spec: dict[str, Any]) -> None:

@@ -59,12 +59,12 @@ def execute(
     import websocket  # noqa: PLC0415 -- comes with kubernetes; most commands never execute anything in a pod
 
     url_path = path("pods", pod, namespace=kube.namespace, sub="exec")
-    wanted = [("container", container)] * bool(container) + [("command", word) for word in command]
-    wanted += [("stdin", "true")] * bool(stdin) + [("stdout", "true"), ("stderr", "true")]
+    parameters = [("container", container)] * bool(container) + [("command", word) for word in command]
+    parameters += [("stdin", "true")] * bool(stdin) + [("stdout", "true"), ("stderr", "true")]
     end = time.monotonic() + deadline_s
     try:
         socket = websocket.create_connection(
-            "ws" + kube.server.removeprefix("http") + url_path + "?" + urlencode(wanted),
+            "ws" + kube.server.removeprefix("http") + url_path + "?" + urlencode(parameters),
             timeout=min(CONNECT_S * 3, deadline_s),
             subprotocols=list(PROTOCOLS),
             suppress_origin=True,
@@ -117,12 +117,12 @@ def _converse(socket: Any, done: Executed, end: float, most_bytes: int) -> None:
 
 
 def _status(done: Executed, status: Any) -> None:
-    told = as_map(status)
-    if told.get("status") == "Success":
+    answer = as_map(status)
+    if answer.get("status") == "Success":
         done.code = 0
         return
-    done.message = safe(told.get("message") or "the server did not say why", 600)
-    for cause in as_list(as_map(told.get("details")).get("causes")):
+    done.message = safe(answer.get("message") or "the server did not say why", 600)
+    for cause in as_list(as_map(answer.get("details")).get("causes")):
         number = str(cause.get("message") or "")
         if cause.get("reason") == "ExitCode" and number.isdigit():
             done.code = int(number)

@@ -102,12 +102,12 @@ def query(params: Mapping[str, Any] | None) -> str:
     """Encode parameters; booleans as Kubernetes spells them, None and empty text left out."""
     if not params:
         return ""
-    told = {
+    parameters = {
         key: str(value).lower() if isinstance(value, bool) else value
         for key, value in params.items()
         if value is not None and value != ""
     }
-    return "?" + urlencode(told) if told else ""
+    return "?" + urlencode(parameters) if parameters else ""
 
 
 def pause(attempt: int, retry_after: str) -> float:
@@ -124,7 +124,7 @@ def transport(error: BaseException) -> str:
     """Say in a few words what went wrong below HTTP."""
     kind = type(error).__name__
     text = str(error)
-    for shape, words in (
+    for shape, meaning in (
         (r"CERTIFICATE_VERIFY_FAILED.*?: ([^\"')(]+)", r"TLS: the server's certificate is not accepted: \1"),
         (r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER", "TLS: the server does not speak it (http, not https?)"),
         (r"Connection refused", "connection refused: nothing listens there"),
@@ -140,15 +140,15 @@ def transport(error: BaseException) -> str:
         (r"IncompleteRead", "the answer ended early"),
         (r"(?i)remote end closed|Connection aborted|closed connection without", "the server closed the connection"),
     ):
-        if found := re.search(shape, text):
-            return safe(found.expand(words), 300)
+        if match := re.search(shape, text):
+            return safe(match.expand(meaning), 300)
     return safe(f"{kind}: {text}", 300)
 
 
 def warning(header: str) -> str:
     """Take the text out of a `Warning: 299 - "text"` header (RFC 7234, what API servers send)."""
-    found = re.match(r'\s*\d{3} \S+ "(.*)"', header)
-    return safe(found.group(1).replace('\\"', '"') if found else header, 500)
+    match = re.match(r'\s*\d{3} \S+ "(.*)"', header)
+    return safe(match.group(1).replace('\\"', '"') if match else header, 500)
 
 
 def is_loopback(server: str) -> bool:

@@ -51,8 +51,8 @@ def _amount(value: Any) -> bool:
     """A quantity that can be had: of nothing is there less than none."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return False
-    found = quantity(value)
-    return found is not None and found >= 0
+    amount = quantity(value)
+    return amount is not None and amount >= 0
 
 
 def _moment(value: Any) -> bool:
@@ -229,11 +229,11 @@ def wrong(kind: str, item: Mapping[str, Any]) -> str:
 
 def check(kind: str, item: Mapping[str, Any], where: str) -> None:
     """Raise Unreadable, naming the object and the path in it, where a declared field has another type."""
-    if found := wrong(kind, item):
+    if mistake := wrong(kind, item):
         meta = item.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
         whose = safe(name, 120) if isinstance(name, str) and name else "without a name"
-        raise Unreadable(f"{where}: no answer of a Kubernetes API: {safe(kind or 'object', 60)} {whose}: {found}")
+        raise Unreadable(f"{where}: no answer of a Kubernetes API: {safe(kind or 'object', 60)} {whose}: {mistake}")
 
 
 def _compile(shape: Shape) -> Callable[[Any], str]:  # noqa: C901 -- one small closure for each form
@@ -248,8 +248,8 @@ def _compile(shape: Shape) -> Callable[[Any], str]:  # noqa: C901 -- one small c
                 if inner is None:
                     if needed:
                         return f"{key} is missing"
-                elif found := test(inner):
-                    return _in(key, found)
+                elif mistake := test(inner):
+                    return _in(key, mistake)
             return ""
 
         return mapping
@@ -260,8 +260,8 @@ def _compile(shape: Shape) -> Callable[[Any], str]:  # noqa: C901 -- one small c
             if not isinstance(value, list):
                 return _is(value, "a list")
             for number, inner in enumerate(value):
-                if found := entry(inner):
-                    return _in(f"[{number}]", found)
+                if mistake := entry(inner):
+                    return _in(f"[{number}]", mistake)
             return ""
 
         return sequence
@@ -272,8 +272,8 @@ def _compile(shape: Shape) -> Callable[[Any], str]:  # noqa: C901 -- one small c
             if not isinstance(value, dict):
                 return _is(value, "a mapping")
             for key, inner in value.items():
-                if found := one(inner):
-                    return _in(f"[{safe(key, 80)!r}]", found)
+                if mistake := one(inner):
+                    return _in(f"[{safe(key, 80)!r}]", mistake)
             return ""
 
         return each

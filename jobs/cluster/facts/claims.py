@@ -48,12 +48,12 @@ class Class:
 def claim(kube: Kube, name: str) -> Claim:
     """Read one claim of the namespace, and what was last said of it where it is not bound."""
     try:
-        found = kube.get(path("persistentvolumeclaims", name, namespace=kube.namespace))
+        raw = kube.get(path("persistentvolumeclaims", name, namespace=kube.namespace))
     except NotFound:
         return Claim(name=name)
     except (Forbidden, Unauthorized) as error:
         return Claim(name=name, hidden=safe(error.message, 300))
-    spec, status = as_map(found.get("spec")), as_map(found.get("status"))
+    spec, status = as_map(raw.get("spec")), as_map(raw.get("status"))
     phase = str(status.get("phase") or "Pending")
     return Claim(
         name=name,
@@ -70,24 +70,24 @@ def claim(kube: Kube, name: str) -> Claim:
 def storage_class(kube: Kube, name: str) -> Class:
     """Read one StorageClass."""
     try:
-        found = kube.get(path("storageclasses", name, group="storage.k8s.io"))
+        raw = kube.get(path("storageclasses", name, group="storage.k8s.io"))
     except NotFound:
         return Class(name=name)
     except (Forbidden, Unauthorized) as error:
         return Class(name=name, hidden=safe(error.message, 300))
-    binding = str(found.get("volumeBindingMode") or "Immediate")
-    return Class(name=name, exists=True, provisioner=str(found.get("provisioner") or ""), binding=binding)
+    binding = str(raw.get("volumeBindingMode") or "Immediate")
+    return Class(name=name, exists=True, provisioner=str(raw.get("provisioner") or ""), binding=binding)
 
 
 def read(
     kube: Kube, claims: Iterable[str], classes: Iterable[str], *, tenant: bool = False
 ) -> tuple[dict[str, Claim], dict[str, Class]]:
     """Read the claims, and the classes: those that are named, and those that the claims name."""
-    found = {name: claim(kube, name) for name in dict.fromkeys(claims)}
-    named = dict.fromkeys([*classes, *(each.storage_class for each in found.values() if each.storage_class)])
+    by_name = {name: claim(kube, name) for name in dict.fromkeys(claims)}
+    named = dict.fromkeys([*classes, *(each.storage_class for each in by_name.values() if each.storage_class)])
     if tenant:
-        return found, {name: Class(name=name, hidden="not a tenant's to ask") for name in named}
-    return found, {name: storage_class(kube, name) for name in named}
+        return by_name, {name: Class(name=name, hidden="not a tenant's to ask") for name in named}
+    return by_name, {name: storage_class(kube, name) for name in named}
 
 
 def _last_event(kube: Kube, name: str) -> str:

@@ -116,37 +116,37 @@ def _rebooter(item: Mapping[str, Any]) -> Rebooter | None:
     )
     if container is None:
         return None
-    told = _options(container)
-    window = " ".join(f"{key} {told[key]}" for key in _WINDOW if told.get(key))
+    options = _options(container)
+    window = " ".join(f"{key} {options[key]}" for key in _WINDOW if options.get(key))
     return Rebooter(
         name=safe(f"{meta.get('namespace')}/{meta.get('name')}", 253),
         window=safe(window, 200) or "at any time",
-        waits_for=tuple(safe(f"{key} {told[key]}", 200) for key in _GUARDS if told.get(key)),
+        waits_for=tuple(safe(f"{key} {options[key]}", 200) for key in _GUARDS if options.get(key)),
         draining=frozenset(_locked(as_map(meta.get("annotations")).get(LOCK))),
     )
 
 
 def _options(container: Mapping[str, Any]) -> dict[str, str]:
     """Options of the command line, `--name=value` or in two words, and their variables KURED_NAME."""
-    told = {
+    options = {
         str(each.get("name"))[6:].lower().replace("_", "-"): str(each.get("value") or "")
         for each in as_list(container.get("env"))
         if str(each.get("name")).startswith("KURED_")
     }
-    words = [*as_list_of_text(container.get("command")), *as_list_of_text(container.get("args"))]
-    for word, after in itertools.pairwise([*words, ""]):
+    command = [*as_list_of_text(container.get("command")), *as_list_of_text(container.get("args"))]
+    for word, after in itertools.pairwise([*command, ""]):
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
-            told[name] = value if equals else after if not after.startswith("--") else "true"
-    return told
+            options[name] = value if equals else after if not after.startswith("--") else "true"
+    return options
 
 
 def _locked(text: object) -> Iterator[str]:
     """The nodes that a lock names: of one holder, or of several (--concurrency)."""
     try:
-        told = as_map(json.loads(text)) if isinstance(text, str) else {}
+        lock = as_map(json.loads(text)) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
         return
-    for each in (told, *as_list(told.get("locks"))):
+    for each in (lock, *as_list(lock.get("locks"))):
         if isinstance(each.get("nodeID"), str):
             yield each["nodeID"]

@@ -45,8 +45,8 @@ class Event:
 
 def read_events(items: Iterable[Any]) -> list[Event]:
     """Project raw events of either API to records, oldest first; what is no event is passed over."""
-    found = [_read(item) for item in items if isinstance(item, dict)]
-    return sorted((event for event in found if event is not None), key=lambda event: (event.when, event.instant))
+    events = [_read(item) for item in items if isinstance(item, dict)]
+    return sorted((event for event in events if event is not None), key=lambda event: (event.when, event.instant))
 
 
 def about(events: Iterable[Event], kind: str, name: str, uid: str = "") -> list[Event]:
@@ -56,11 +56,11 @@ def about(events: Iterable[Event], kind: str, name: str, uid: str = "") -> list[
 
 def latest(events: Iterable[Event], *reasons: str) -> Event | None:
     """The last event with one of these reasons."""
-    found = None
+    newest = None
     for event in events:
         if event.reason in reasons:
-            found = event
-    return found
+            newest = event
+    return newest
 
 
 def warnings(events: Iterable[Event], most: int = 10) -> tuple[str, ...]:

@@ -149,11 +149,11 @@ class Inventory:
     @classmethod
     def read_settled(cls, kube: Kube, selector: str = "") -> Inventory:
         """Read; while a kubelet has just begun and counts no devices yet, read again, for seconds."""
-        found, end = cls.read(kube, selector), time.monotonic() + RESTARTED_S
-        while any(node.restarted for node in found.nodes) and time.monotonic() < end:
+        inventory, end = cls.read(kube, selector), time.monotonic() + RESTARTED_S
+        while any(node.restarted for node in inventory.nodes) and time.monotonic() < end:
             time.sleep(_AGAIN_S)
-            found = cls.read(kube, selector)
-        return found
+            inventory = cls.read(kube, selector)
+        return inventory
 
     def gpu_nodes(self, resource: str = "nvidia.com/gpu") -> tuple[Node, ...]:
         """Nodes that have, offer or are labelled to have GPUs of the vendor of `resource`."""
@@ -271,9 +271,9 @@ def _trouble(status: Mapping[str, Any]) -> str:
         if ended and ended.get("exitCode"):
             return safe(f"{ended.get('reason') or 'Error'}: exit code {ended['exitCode']}", 300)
     for kind in ("PodScheduled", "Initialized", "Ready"):
-        found = by_type(status).get(kind) or {}
-        if found.get("status") == "False":
-            return safe(f"{found.get('reason') or kind}: {found.get('message') or ''}".strip(": "), 300)
+        condition = by_type(status).get(kind) or {}
+        if condition.get("status") == "False":
+            return safe(f"{condition.get('reason') or kind}: {condition.get('message') or ''}".strip(": "), 300)
     return ""
 
 
@@ -289,12 +289,12 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     sidecars: dict[str, int] = defaultdict(int)
     peak: dict[str, int] = defaultdict(int)
     for container in as_list(spec.get("initContainers")):
-        wanted = _extended(container)
+        requested = _extended(container)
         if container.get("restartPolicy") == "Always":
-            for name, amount in wanted.items():
+            for name, amount in requested.items():
                 sidecars[name] += amount
         else:
-            for name, amount in wanted.items():
+            for name, amount in requested.items():
                 peak[name] = max(peak[name], sidecars[name] + amount)
     names = {*running, *sidecars, *peak}
     return {name: max(running[name] + sidecars[name], peak[name]) for name in sorted(names)}

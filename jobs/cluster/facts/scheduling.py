@@ -61,7 +61,7 @@ def read_unschedulable(
     `nodes` that are visible tell what the message does not: whether an amount is offered at all, and whether what is
     missing is held by the job's `own` other pods (names of their nodes), which wait for this one.
     """
-    found = _LINE.search(message)
+    match = _LINE.search(message)
     # What no node counts and the scheduler does not miss is handed out by other means (DRAExtendedResource, 1.36).
     asked = {
         name: amount
@@ -69,12 +69,12 @@ def read_unschedulable(
         if f"Insufficient {name}" in message or any(name in _offers(node) for node in nodes)
     }
     nowhere = bool(nodes) and bool(pod) and not any(_possible(node, pod, asked, own) for node in nodes)
-    if not found:
+    if not match:
         # "no nodes available to schedule pods": an empty cluster (or shard of the scheduler); other schedulers' words.
         none = "no nodes available" in message
         return Unschedulable(0, ((0, message),) if message else (), none or nowhere, volume=False)
-    total = int(found[2])
-    rest = _TAIL.sub("", found[3] or "").strip().rstrip(".")
+    total = int(match[2])
+    rest = _TAIL.sub("", match[3] or "").strip().rstrip(".")
     reasons = tuple(_reason(part) for part in re.split(r", (?=\d+ )", rest) if part.strip())
     stuck = sum(count or total for count, reason in reasons if _permanent(reason))
     if nodes and pod:  # Kubernetes 1.35 and later do not name the taints any more: the nodes themselves do
@@ -93,13 +93,13 @@ def possible_nodes(pod: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -
 
 def lacking(pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
     """Say which of the visible nodes offer less than one such pod asks for."""
-    told = []
+    texts = []
     for name, amount in pod_requests(as_map(pod.get("spec"))).items():
         for node in nodes:
             offers = whole(as_map(as_map(node.get("status")).get("allocatable")).get(name) or 0)
             if offers < amount:
-                told.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {amount} {name}")
-    return ", ".join(told[:4])
+                texts.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {amount} {name}")
+    return ", ".join(texts[:4])
 
 
 def _offers(node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -126,13 +126,13 @@ def _passes_all(node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
 
 def _plain(pod: Mapping[str, Any]) -> dict[str, Decimal]:
     """What the pod's containers ask for together of cpu and memory; a limit without a request is the request."""
-    found: dict[str, Decimal] = {}
+    amounts: dict[str, Decimal] = {}
     for container in as_list(as_map(pod.get("spec")).get("containers")):
         resources = as_map(container.get("resources"))
         both = as_map(resources.get("limits")) | as_map(resources.get("requests"))
         for name in ("cpu", "memory"):
-            found[name] = found.get(name, Decimal(0)) + (quantity(both.get(name, "0")) or 0)
-    return found
+            amounts[name] = amounts.get(name, Decimal(0)) + (quantity(both.get(name, "0")) or 0)
+    return amounts
 
 
 def _passes(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
@@ -157,20 +157,20 @@ def _hint(
     """Say what the visible nodes add to the scheduler's words."""
     if (plain := re.match(r"Insufficient (cpu|memory)$", reason)) and nodes:
         kind = plain[1]
-        told = []
+        texts = []
         for node in nodes[:4]:
             offers = as_map(as_map(node.get("status")).get("allocatable")).get(kind)
-            told.append(f"{as_map(node.get('metadata')).get('name')} has {offers} {kind}")
-        return f"the pod asks for {wants.get(kind, 0):f} {kind}, {', '.join(told)}, less what others hold"
-    found = re.match(r"Insufficient (\S+/\S+)", reason)
-    if found and nodes:
-        name, told = found[1], []
+            texts.append(f"{as_map(node.get('metadata')).get('name')} has {offers} {kind}")
+        return f"the pod asks for {wants.get(kind, 0):f} {kind}, {', '.join(texts)}, less what others hold"
+    match = re.match(r"Insufficient (\S+/\S+)", reason)
+    if match and nodes:
+        name, texts = match[1], []
         for node in nodes:
             status = as_map(node.get("status"))
             offers, has = (whole(as_map(status.get(key)).get(name) or 0) for key in ("allocatable", "capacity"))
             if offers < max(has, asked.get(name, 0)):
-                told.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {has} {name}")
-        return ", ".join(told[:4]) or f"others hold {name}"
+                texts.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {has} {name}")
+        return ", ".join(texts[:4]) or f"others hold {name}"
     if "untolerated taint" in reason:
         taints = {
             f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}"
@@ -183,8 +183,8 @@ def _hint(
 
 
 def _reason(part: str) -> tuple[int, str]:
-    found = re.match(r"(\d+) (.*)", part.strip(), re.DOTALL)
-    return (int(found[1]), found[2].strip()) if found else (0, part.strip())
+    match = re.match(r"(\d+) (.*)", part.strip(), re.DOTALL)
+    return (int(match[1]), match[2].strip()) if match else (0, part.strip())
 
 
 def _permanent(reason: str) -> bool:

@@ -207,8 +207,8 @@ def names(listing: Listing) -> tuple[str, ...]:
 def image_version(image: str) -> str:
     """Return the version in the tag of an image: 'v1.19.0' of '.../container-toolkit:v1.19.0-ubi9'."""
     tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
-    found = re.match(r"v?\d+(?:\.\d+)+", tag)
-    return found[0] if found else tag
+    match = re.match(r"v?\d+(?:\.\d+)+", tag)
+    return match[0] if match else tag
 
 
 def toolkit_version(policies_found: Iterable[Policy], pods: Iterable[PodUse]) -> str:

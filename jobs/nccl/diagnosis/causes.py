@@ -43,8 +43,8 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and judgement.job.flag("mnnvl"):
         return "nccl.imex-import", _importers(judgement, fault)
     if fault in _REFUSED:
-        found = _PEER.search(note.text)
-        peer = _address(found[1]) if found else None
+        match = _PEER.search(note.text)
+        peer = _address(match[1]) if match else None
         if peer is not None and peer.is_link_local:
             return "nccl.bootstrap-link-local", (
                 f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
@@ -74,16 +74,16 @@ def _importers(judgement: Judgement, fault: str) -> str | None:
 
 def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | None]:
     """Compare the two ends of a failed connection; a line that was wrapped holds them in its second half."""
-    found = _GIDS.search(text)
-    if found is None and other is not None and other.source == note.source and 0 <= other.line - note.line <= 2:
-        found = _GIDS.search(other.text)
-    if found is None:
+    match = _GIDS.search(text)
+    if match is None and other is not None and other.source == note.source and 0 <= other.line - note.line <= 2:
+        match = _GIDS.search(other.text)
+    if match is None:
         return None, None
-    ends = _address(found[1]), _address(found[2])
+    ends = _address(match[1]), _address(match[2])
     local, remote = ends
     if local is None or remote is None:
         return None, None
-    card = f" ({found[3]})" if found[3] else ""
+    card = f" ({match[3]})" if match[3] else ""
     if local.is_link_local or remote.is_link_local:
         return "nccl.gid-link-local", (
             f"the connection ran from {local}{card} to {remote}: a link-local address is not routed and says that this "
@@ -99,10 +99,10 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
 
 def _address(text: str) -> Address | None:
     try:
-        found: Address = ipaddress.ip_address(text.rstrip(".:") if not text.endswith("::") else text)
+        address: Address = ipaddress.ip_address(text.rstrip(".:") if not text.endswith("::") else text)
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _network(address: Address) -> object:

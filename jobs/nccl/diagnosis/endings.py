@@ -72,12 +72,12 @@ def _virtual_interfaces(judgement: Judgement) -> list[str]:
     """Return the virtual interfaces that are all a process offers for the bootstrap, where several nodes take part."""
     if judgement.view.nodes == 1:
         return []
-    found = set()
+    virtual = set()
     for proc in judgement.job.procs:
         names = {text.split(" ")[0] for text in proc.facts.get("boot", ())}
         if names and all(name.startswith(_VIRTUAL) for name in names):
-            found |= names
-    return sorted(found)
+            virtual |= names
+    return sorted(virtual)
 
 
 def _came_up(judgement: Judgement) -> bool:
@@ -106,19 +106,19 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
 
     Warnings after the first error trace of a process are consequences (catalogue 1.1), unless nothing stood before it.
     """
-    found: list[tuple[bool, int, int, str, Note]] = []
+    causes: list[tuple[bool, int, int, str, Note]] = []
     for proc in judgement.job.procs:
         trace = proc.notes.get("trace")
         for name, note in proc.notes.items():
             if name in _CAUSES:
                 late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
-                found.append((late or name in _SECOND, note.source, note.line, name, note))
-    if all(name == "nccl.cuda-failure" for *_, name, _ in found):  # an application's own word may stand before it
+                causes.append((late or name in _SECOND, note.source, note.line, name, note))
+    if all(name == "nccl.cuda-failure" for *_, name, _ in causes):  # an application's own word may stand before it
         for source in judgement.job.sources.values():
             for event, note in source.events.items():
                 if event.startswith("symptom ") and event[8:] in _CAUSES:
-                    found.append((event[8:] == "nccl.cuda-failure", note.source, note.line, event[8:], note))
-    return [(name, note) for *_, name, note in sorted(found, key=lambda item: item[:4])]
+                    causes.append((event[8:] == "nccl.cuda-failure", note.source, note.line, event[8:], note))
+    return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]
 
 
 def _hang_evidence(judgement: Judgement) -> list[EvidenceLine]:
@@ -230,4 +230,4 @@ def _unconfirmed(procs: list[Proc]) -> str:
 def _version(proc: Proc) -> tuple[int, ...]:
     """Return the major and minor version that a process printed, or nothing."""
     versions = [re.match(r"(\d+)\.(\d+)", text) for text in proc.facts.get("version", ())]
-    return max((tuple(int(part) for part in found.groups()) for found in versions if found), default=())
+    return max((tuple(int(part) for part in match.groups()) for match in versions if match), default=())

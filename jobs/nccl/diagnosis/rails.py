@@ -44,7 +44,7 @@ def judge_rails(judgement: Judgement) -> None:
     ranks = {id(host): max(len(host["ranks"]), len(host["connected"])) for host in hosts}
     most, best = max(ranks.values()), max(len(rails_used([host])) for host in hosts)
     # a job on some of the GPUs needs some of the rails
-    wanted = expect.rails if most >= (expect.gpus_per_node or 0) else None
+    rails = expect.rails if most >= (expect.gpus_per_node or 0) else None
     full = judgement.view.ranks is not None and sum(ranks.values()) >= judgement.view.ranks
     offers = [host["rails_offered"] or 0 for host in hosts]
     filters = {proc.env["NCCL_IB_HCA"] for proc in judgement.job.procs if "NCCL_IB_HCA" in proc.env}
@@ -52,8 +52,8 @@ def judge_rails(judgement: Judgement) -> None:
         if ranks[id(host)] < most or set(host["ranks"]) - set(host["connected"]):
             continue  # a log that was cut before the channels shows a rank, not its rails
         used, missing = rails_used([host]), ""
-        if wanted is not None:
-            missing = rails_missing(used, wanted, filters)
+        if rails is not None:
+            missing = rails_missing(used, rails, filters)
         elif (
             full and len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers)
         ):  # NCCL may choose differently

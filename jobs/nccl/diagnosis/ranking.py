@@ -43,17 +43,17 @@ def signs_of(judgement: Judgement) -> Signs:
 
 def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: Sequence[str] = ()) -> list[Cause]:
     """Return the causes that remain, the most likely first; ``seen`` are further faults that lines speak of."""
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for fault in faults:
         if fault["severity"] != "info" or fault["why"] is not None or fault["fault"] in _SUSPECT:
-            found += _of(fault, signs) if not found else [_own(fault)]
-    named = {cause["fault"] for cause in found} | {fault["fault"] for fault in faults}
+            causes += _of(fault, signs) if not causes else [_own(fault)]
+    named = {cause["fault"] for cause in causes} | {fault["fault"] for fault in faults}
     for name in seen:
-        if name not in named and len(found) < MOST_CAUSES:
+        if name not in named and len(causes) < MOST_CAUSES:
             named.add(name)
             entry = fault_catalogue()[name]
-            found.append({"fault": name, "cause": f"{entry.title}: {entry.meaning}", "confirm": entry.confirm})
-    return found[:MOST_CAUSES]
+            causes.append({"fault": name, "cause": f"{entry.title}: {entry.meaning}", "confirm": entry.confirm})
+    return causes[:MOST_CAUSES]
 
 
 def _of(fault: FoundFault, signs: Mapping[str, bool | None]) -> list[Cause]:

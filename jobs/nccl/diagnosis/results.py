@@ -104,23 +104,23 @@ _MOST_GBPS = 10_000.0
 
 def _unreasonable(table: dict[str, Any], ranks: int | None) -> list[str]:
     """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
-    found = []
+    texts = []
     for size, value in busbw(table):
         if value > _MOST_GBPS:
-            found.append("busbw at %d bytes is %g GB/s" % (size, value))
+            texts.append("busbw at %d bytes is %g GB/s" % (size, value))
         elif value == 0 and size >= 64 << 20 and ranks != 1:
-            found.append("busbw at %d bytes is 0" % size)
+            texts.append("busbw at %d bytes is 0" % size)
     if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
-        found.append("%d of its rows cannot be read" % table["unreadable"])
+        texts.append("%d of its rows cannot be read" % table["unreadable"])
     for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
         for side in ("out_of_place", "in_place"):
             if row["count"] is not None and row[side]:
-                found += _contradicting(row["size_bytes"], row[side])
+                texts += _contradicting(row["size_bytes"], row[side])
             for key in ("busbw_gbps", "algbw_gbps", "time_us"):
                 number = (row[side] or {}).get(key)
                 if number is not None and number < 0:
-                    found.append("%s at %d bytes is %g" % (key.partition("_")[0], row["size_bytes"], number))
-    return found[:8]
+                    texts.append("%s at %d bytes is %g" % (key.partition("_")[0], row["size_bytes"], number))
+    return texts[:8]
 
 
 _MOST_FACTOR, _ROUNDED = 2.0, 0.1
@@ -132,13 +132,13 @@ def _contradicting(size: int, side: dict[str, Any]) -> list[str]:
     time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
     if not algbw or algbw < 1:
         return []
-    found = []
+    texts = []
     if busbw is not None and busbw > algbw * _MOST_FACTOR * (1 + _ROUNDED):
-        found.append("busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (
+        texts.append("busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (
             size, busbw, algbw))  # fmt: skip
     if time and time >= 100 and abs(size / time / 1e3 / algbw - 1) > _ROUNDED:
-        found.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time, size / time / 1e3, algbw))
-    return found
+        texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time, size / time / 1e3, algbw))
+    return texts
 
 
 def _table_line(judgement: Judgement, table: dict[str, Any], line: list[Any]) -> list[EvidenceLine]:

@@ -21,13 +21,13 @@ def measure(bench: Any) -> Dict[str, Any]:
     copies = torch.zeros(bench.ranks, dtype=torch.float64, device=device)
     copies[bench.rank] = _copies(torch, device)
     bench.dist.all_reduce(copies)
-    found = product.repeated(torch, device, "bf16", SIDE, SECONDS)
-    if found.get("why"):
-        raise RuntimeError("no product of matrices: %s" % found["why"])
+    result = product.repeated(torch, device, "bf16", SIDE, SECONDS)
+    if result.get("why"):
+        raise RuntimeError("no product of matrices: %s" % result["why"])
     return {
         "copies_gbps": [round(value, 2) for value in copies.tolist()],
-        "products": bench.least(found["made"]),
-        "differs": bench.total(found["differs"]),
+        "products": bench.least(result["made"]),
+        "differs": bench.total(result["differs"]),
     }
 
 

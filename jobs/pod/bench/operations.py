@@ -165,8 +165,8 @@ class AllGather(Operation):
         self._call("all_gather_single", "all_gather_into_tensor", "_all_gather_base")(self.target, self._mine())
 
     def wrong(self) -> int:
-        found = (values.mismatches(self.piece(self.target, r), self.pattern(r)) for r in range(self.ranks))
-        return sum(found)
+        counts = (values.mismatches(self.piece(self.target, r), self.pattern(r)) for r in range(self.ranks))
+        return sum(counts)
 
     def _mine(self) -> Any:
         return self.piece(self.target, self.rank) if self.side == "in_place" else self.source[: self.part]

@@ -28,7 +28,7 @@ def repeated(torch: Any, device: Any, kind: str, side: int, seconds: float) -> D
     The matrices are drawn on the CPU from SEED, so that every GPU multiplies the same bits. `why` says where this
     device or this torch has no such product: then `made` is 0.
     """
-    found: Dict[str, Any] = {"kind": kind, "seed": SEED, "side": side, "made": 0, "differs": 0, "digest": None}
+    result: Dict[str, Any] = {"kind": kind, "seed": SEED, "side": side, "made": 0, "differs": 0, "digest": None}
     generator = torch.Generator()
     generator.manual_seed(SEED)
     one, other = (torch.randn(side, side, generator=generator, dtype=torch.float32).to(device) for _ in range(2))
@@ -37,12 +37,12 @@ def repeated(torch: Any, device: Any, kind: str, side: int, seconds: float) -> D
         first = multiply()
     except (RuntimeError, TypeError, AttributeError, ValueError) as error:
         # A GPU or a torch without this format says so here; a GPU that is broken fails all that follows, too.
-        return dict(found, why=("%s: %s" % (type(error).__name__, error)).splitlines()[0][:200])
+        return dict(result, why=("%s: %s" % (type(error).__name__, error)).splitlines()[0][:200])
     until = time.perf_counter() + seconds
-    while found["made"] < LEAST_PRODUCTS or time.perf_counter() < until:
-        found["differs"] += int(not torch.equal(multiply(), first))
-        found["made"] += 1
-    return dict(found, digest=_digest(torch, first))
+    while result["made"] < LEAST_PRODUCTS or time.perf_counter() < until:
+        result["differs"] += int(not torch.equal(multiply(), first))
+        result["made"] += 1
+    return dict(result, digest=_digest(torch, first))
 
 
 def _multiplier(torch: Any, kind: str, one: Any, other: Any) -> Callable[[], Any]:

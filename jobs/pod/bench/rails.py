@@ -35,9 +35,9 @@ def measure(bench: Any, largest: int) -> Dict[str, Any]:
         dist.all_reduce(tensor, group=mine)
     bench.align()
     seconds = bench.clocked(lambda: dist.all_reduce(tensor, group=mine), bench.options.iters)
-    found: List[float] = [0.0] * local
-    found[bench.local] = seconds
-    slowest = torch.tensor(found, dtype=torch.float64, device=bench.device)
+    speeds: List[float] = [0.0] * local
+    speeds[bench.local] = seconds
+    slowest = torch.tensor(speeds, dtype=torch.float64, device=bench.device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     factor = 2 * (nodes - 1) / nodes
     values = [round(size / each * factor / 1e9, 3) if each > 0 else None for each in slowest.tolist()]

@@ -33,8 +33,8 @@ def mismatches(part: Any, expected: Any) -> int:
     """Count the values that are not exactly as expected (a NaN is not)."""
     period = expected.numel()
     whole = part.numel() // period * period
-    found = int((part[whole:] != expected[: part.numel() - whole]).sum())
+    count = int((part[whole:] != expected[: part.numel() - whole]).sum())
     rows = part[:whole].view(-1, period)
     for first in range(0, rows.shape[0], CHECK_ROWS):
-        found += int((rows[first : first + CHECK_ROWS] != expected).sum())
-    return found
+        count += int((rows[first : first + CHECK_ROWS] != expected).sum())
+    return count

@@ -165,11 +165,11 @@ class Agent:
                 return
             link = self._current = fleettest.Link(order.get("id"))
             try:
-                found = fleettest.run(self.trial, self.me, self.watch, self.place, self.here, order, link)
+                result = fleettest.run(self.trial, self.me, self.watch, self.place, self.here, order, link)
             except Exception as problem:  # noqa: BLE001  (a test's bug must not cost the pod)
-                found = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
+                result = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
             self._current = None
-            self._tell(dict(found, seatrial=1, kind="result", id=order.get("id")))
+            self._tell(dict(result, seatrial=1, kind="result", id=order.get("id")))
 
 
 def _rails() -> List[str]:

@@ -65,9 +65,9 @@ class Barrier:
         limit = time.monotonic() + limit_s
         while True:
             with self._lock:
-                found = self._posts.get((topic, rank))
-            if found is not None or not self.rendezvous.channels(rank) or self.rendezvous.watch.stopped():
-                return found
+                post = self._posts.get((topic, rank))
+            if post is not None or not self.rendezvous.channels(rank) or self.rendezvous.watch.stopped():
+                return post
             if time.monotonic() >= limit:
                 return None
             with self.rendezvous.changed:

@@ -110,13 +110,13 @@ class Capture:
 
 def causes(text: str) -> List[str]:
     """Return the lines that say why a program ended, the first of each kind: ranks differ in numbers only."""
-    found: Dict[str, str] = {}
+    by_form: Dict[str, str] = {}
     for match in _CAUSE.finditer(text):
         line = match.group().strip()[:_SHOWN]
-        found.setdefault(re.sub(r"\d+", "0", line), line)
-        if len(found) == _FEW:
+        by_form.setdefault(re.sub(r"\d+", "0", line), line)
+        if len(by_form) == _FEW:
             break
-    return list(found.values())
+    return list(by_form.values())
 
 
 def _write(file: RawIOBase, block: bytes) -> int:

@@ -98,8 +98,8 @@ class Checkpoint(collective.BenchRun):
             ranks = self.trial.nodes * max(1, self.trial.gpus_per_node)
             needed = self.asked["bytes"] * ranks * 3
             if needed > space.f_bavail * space.f_frsize * storage.FREE_SHARE:
-                told = (parent, needed, 100 * storage.FREE_SHARE)
-                return "%s: %d bytes would be more than %.0f %% of what is free" % told
+                figures = (parent, needed, 100 * storage.FREE_SHARE)
+                return "%s: %d bytes would be more than %.0f %% of what is free" % figures
         return ""
 
     # -- from writing to verified --------------------------------------------------------------------------------------
@@ -202,24 +202,26 @@ class Checkpoint(collective.BenchRun):
     def _verify(self, data: Dict[str, Any], own: Dict[str, str]) -> None:
         """Read the next node's files back from the durable path and compare their checksums."""
         peer = (self.me.rank + 1) % self.trial.nodes
-        found: Dict[str, Any] = {"peer": peer, "elsewhere": peer != self.me.rank, "seen": False, "ok": False}
-        found.update(files=0, bad=[], error=None, seconds=None, mb_s=None)
-        data["verified"] = found
+        verified: Dict[str, Any] = {"peer": peer, "elsewhere": peer != self.me.rank, "seen": False, "ok": False}
+        verified.update(files=0, bad=[], error=None, seconds=None, mb_s=None)
+        data["verified"] = verified
         began, size = time.monotonic(), 0
         try:
             sums = own if peer == self.me.rank else self._sums_of(peer)
-            found["seen"] = sums is not None
-            for name, wanted in sorted((sums or {}).items()):
+            verified["seen"] = sums is not None
+            for name, expected in sorted((sums or {}).items()):
                 place = os.path.join(self.durable, "step-%d" % SAVED, name)
-                found["files"] += 1
+                verified["files"] += 1
                 size += os.path.getsize(place)
-                if digest(place) != wanted:
-                    found["bad"].append(name)
+                if digest(place) != expected:
+                    verified["bad"].append(name)
         except (OSError, ValueError) as error:
-            found["error"] = storage.error_text(error) if isinstance(error, OSError) else redact.text(str(error))[:200]
+            verified["error"] = (
+                storage.error_text(error) if isinstance(error, OSError) else redact.text(str(error))[:200]
+            )
         seconds = time.monotonic() - began
-        found.update(seconds=round(seconds, 4), mb_s=storage.rate(size, seconds), bad=found["bad"][:8])
-        found["ok"] = bool(found["files"]) and not found["bad"] and not found["error"]
+        verified.update(seconds=round(seconds, 4), mb_s=storage.rate(size, seconds), bad=verified["bad"][:8])
+        verified["ok"] = bool(verified["files"]) and not verified["bad"] and not verified["error"]
 
     def _sums_of(self, peer: int) -> Optional[Dict[str, str]]:
         place, until = os.path.join(self.durable, "sums-%d" % peer), time.monotonic() + storage.VISIBLE_S
@@ -227,8 +229,8 @@ class Checkpoint(collective.BenchRun):
             try:
                 os.listdir(self.durable)  # asks the server again where only the folder is cached
                 with open(place, encoding="ascii") as file:
-                    found = json.loads(file.read(1 << 20))
-                return {str(name): str(text) for name, text in found.items() if "/" not in name}
+                    sums = json.loads(file.read(1 << 20))
+                return {str(name): str(text) for name, text in sums.items() if "/" not in name}
             except FileNotFoundError:
                 if time.monotonic() >= until:
                     return None
@@ -248,23 +250,23 @@ class Checkpoint(collective.BenchRun):
 
     def _resume(self, data: Dict[str, Any]) -> None:
         """Load the newest step that was verified; a newer one that was not is passed over, however whole it looks."""
-        found: Dict[str, Any] = {"step": None, "wrong": None, "seconds": None, "passed_over": [], "error": None}
-        data["resume"] = found
+        resumed: Dict[str, Any] = {"step": None, "wrong": None, "seconds": None, "passed_over": [], "error": None}
+        data["resume"] = resumed
         steps = states_of(self.durable)
         verified = [step for step, state in steps.items() if state == "verified"]
-        found["step"] = max(verified) if verified else None
-        found["passed_over"] = [{"step": s, "state": t} for s, t in steps.items() if s > (found["step"] or 0)]
+        resumed["step"] = max(verified) if verified else None
+        resumed["passed_over"] = [{"step": s, "state": t} for s, t in steps.items() if s > (resumed["step"] or 0)]
         go, why = self._together("resume", "" if verified else "no step is verified")
         if not go:
-            found["error"] = why
+            resumed["error"] = why
             return
         began = time.monotonic()
-        ended = self._program("load", self.durable, [found["step"]])
-        loaded = [each for each in ended["ranks"] if each.get("loaded") == found["step"]]
-        found["seconds"] = round(time.monotonic() - began, 3)
-        found["error"] = _problem(ended) or None
+        ended = self._program("load", self.durable, [resumed["step"]])
+        loaded = [each for each in ended["ranks"] if each.get("loaded") == resumed["step"]]
+        resumed["seconds"] = round(time.monotonic() - began, 3)
+        resumed["error"] = _problem(ended) or None
         if len(loaded) == max(1, self.trial.gpus_per_node):
-            found["wrong"] = sum(int(each.get("wrong") or 0) for each in loaded)
+            resumed["wrong"] = sum(int(each.get("wrong") or 0) for each in loaded)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -276,8 +278,8 @@ def looked(role: str, path: str, asked: Dict[str, Any]) -> Dict[str, Any]:
     point, fs, device, readonly = storage.mounted(path)
     kind = asked["kinds"].get(role) or "path"
     own = kind != "path" or point != "/"
-    told = {"role": role, "path": path, "kind": kind, "fs": fs, "device": device, "readonly": readonly, "mounted": own}
-    return dict(told, mode=stat.S_IMODE(mode), sticky=bool(mode & stat.S_ISVTX), shared=asked["shared"])
+    facts = {"role": role, "path": path, "kind": kind, "fs": fs, "device": device, "readonly": readonly, "mounted": own}
+    return dict(facts, mode=stat.S_IMODE(mode), sticky=bool(mode & stat.S_ISVTX), shared=asked["shared"])
 
 
 def leftovers(parent: str, now: str) -> List[str]:
@@ -341,29 +343,29 @@ def digest(path: str) -> str:
 
 def states_of(folder: str) -> Dict[int, str]:
     """Return the state of each step, as it was kept beside it; what cannot be read is not there."""
-    found = {}
+    states = {}
     for name in names_in(folder):
         match = re.fullmatch(r"step-(\d{1,9})\.state", name)
         if match:
             try:
                 with open(os.path.join(folder, name), encoding="ascii") as file:
-                    found[int(match.group(1))] = file.readline(40).strip()
+                    states[int(match.group(1))] = file.readline(40).strip()
             except (OSError, ValueError):
                 continue
-    return found
+    return states
 
 
 def _facts(path: str, ranks: int) -> List[Dict[str, Any]]:
     """Return what each of this pod's ranks told; those that told nothing are not there."""
-    found = []
+    facts = []
     for local in range(ranks):
         try:
             with open("%s.%d" % (path, local), encoding="ascii") as file:
-                told = json.loads(file.read(MAX_FACTS))
+                fact = json.loads(file.read(MAX_FACTS))
         except (OSError, ValueError):
             continue
-        found += [told] if isinstance(told, dict) else []
-    return found
+        facts += [fact] if isinstance(fact, dict) else []
+    return facts
 
 
 def _problem(ended: Dict[str, Any]) -> str:

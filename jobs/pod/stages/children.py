@@ -37,13 +37,13 @@ def descendants(root: int) -> List[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             below.setdefault(_parent(int(name)), []).append(int(name))
-    found: List[int] = []
+    pids: List[int] = []
     rest = [root]
     while rest:
         children = below.get(rest.pop(), [])
-        found += children
+        pids += children
         rest += children
-    return found
+    return pids
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:

@@ -264,8 +264,8 @@ class BenchRun:
                     return
             if now - spoke >= PROGRESS_S:
                 spoke = now
-                words = (data["name"], now - began, limit - began, capture.last_line())
-                self.say("%s: %.0f s of at most %.0f s: %s" % words)
+                figures = (data["name"], now - began, limit - began, capture.last_line())
+                self.say("%s: %.0f s of at most %.0f s: %s" % figures)
 
     def _analyze(self, data: Dict[str, Any], name: str, debug_file: str) -> None:
         """Turn the ranks' log files and the output into the analyzer's partial verdict."""
@@ -317,10 +317,10 @@ def _spoken(env: Mapping[str, str]) -> Dict[str, str]:
     names = [name for name in subsystems.lstrip("^").split(",") if name]
     if subsystems.startswith("^"):
         kept = [name for name in names if name not in SUBSYSTEMS and name != "ALL"]
-        wanted = "^" + ",".join(kept) if kept else "ALL"
+        asked = "^" + ",".join(kept) if kept else "ALL"
     else:
-        wanted = subsystems if "ALL" in names else ",".join(dict.fromkeys(list(SUBSYSTEMS) + names))
-    return {"NCCL_DEBUG": level if level in TALKATIVE else "INFO", "NCCL_DEBUG_SUBSYS": wanted}
+        asked = subsystems if "ALL" in names else ",".join(dict.fromkeys(list(SUBSYSTEMS) + names))
+    return {"NCCL_DEBUG": level if level in TALKATIVE else "INFO", "NCCL_DEBUG_SUBSYS": asked}
 
 
 def _settings(env: Mapping[str, str]) -> Dict[str, str]:
@@ -329,24 +329,24 @@ def _settings(env: Mapping[str, str]) -> Dict[str, str]:
 
 def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
     """Return NCCL's own configuration files: an image may hide its log there (docs.nvidia.com, NCCL: nccl.conf)."""
-    found = {}
+    files = {}
     for path in (env.get("NCCL_CONF_FILE"), os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
         try:
             with open(path or "", encoding="utf-8", errors="replace") as stream:
-                found[str(path)] = redact.text(stream.read(4096))
+                files[str(path)] = redact.text(stream.read(4096))
         except OSError:
             continue
-    return found
+    return files
 
 
 def _facts(path: str) -> Optional[Dict[str, Any]]:
     """Return what the bench says beside its table; None where it says nothing."""
     try:
         with open(path, encoding="ascii") as stream:
-            found = json.loads(stream.read(MAX_FACTS))
+            facts = json.loads(stream.read(MAX_FACTS))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return facts if isinstance(facts, dict) else None
 
 
 def _older_words(argv: List[str], data: Mapping[str, Any]) -> Optional[List[str]]:

@@ -171,13 +171,13 @@ def _try(
     record = name.record
     record["attempts"] += 1
     try:
-        found = lookup(record["name"])
+        answer = lookup(record["name"])
     except socket.gaierror as problem:
         record["error"] = _reason(record["name"], problem, resolver, limit)
     except (OSError, UnicodeError) as problem:
         record["error"] = str(problem)[:200] or type(problem).__name__
     else:
-        record["addresses"] = found[:16]
+        record["addresses"] = answer[:16]
         record["seconds_to_first_answer"] = round(time.monotonic() - began, 3)
         record["error"] = None
         return True

@@ -44,15 +44,15 @@ def read_resolver(path: str = "/etc/resolv.conf") -> Resolver:
     except OSError:
         lines = []
     for line in lines:
-        words = line.split("#")[0].split(";")[0].split()
-        if len(words) < 2:
+        fields = line.split("#")[0].split(";")[0].split()
+        if len(fields) < 2:
             continue
-        if words[0] == "nameserver" and len(resolver.nameservers) < 3:
-            resolver.nameservers.append(words[1])
-        elif words[0] in ("search", "domain"):
-            resolver.search = words[1:33]
-        elif words[0] == "options":
-            for option in words[1:]:
+        if fields[0] == "nameserver" and len(resolver.nameservers) < 3:
+            resolver.nameservers.append(fields[1])
+        elif fields[0] in ("search", "domain"):
+            resolver.search = fields[1:33]
+        elif fields[0] == "options":
+            for option in fields[1:]:
                 key, _, value = option.partition(":")
                 if key == "ndots" and value.isdigit():
                     resolver.ndots = min(15, int(value))

@@ -116,9 +116,9 @@ def toolkit(env: Mapping[str, str]) -> Optional[str]:
         tool = shutil.which(name, path=env.get("PATH"))
         if tool:
             answer = command.run([tool, "--version"], SHORT_TIMEOUT_S, 4096)
-            found = _TOOLKIT.search(answer.out.decode("utf-8", "replace"))
-            if answer.exit == 0 and found:
-                return found.group(1)
+            match = _TOOLKIT.search(answer.out.decode("utf-8", "replace"))
+            if answer.exit == 0 and match:
+                return match.group(1)
     return None
 
 

@@ -51,8 +51,8 @@ def conventions(env: Mapping[str, str]) -> Dict[str, str]:
 
 
 def _capabilities(root: str) -> Optional[str]:
-    found = re.search(rb"^CapEff:\s*([0-9a-fA-F]+)", content(os.path.join(root, "proc/self/status")), re.MULTILINE)
-    return found.group(1).decode("ascii") if found else None
+    match = re.search(rb"^CapEff:\s*([0-9a-fA-F]+)", content(os.path.join(root, "proc/self/status")), re.MULTILINE)
+    return match.group(1).decode("ascii") if match else None
 
 
 def _memlock() -> int:
@@ -81,8 +81,8 @@ def _memory_max(root: str) -> Optional[int]:
 
 def memory_free(root: str = "/") -> Optional[int]:
     """Return how many bytes this pod may still take: what its cgroup leaves, or its node if that is less."""
-    found = re.search(rb"^MemAvailable:\s+(\d+) kB", content(os.path.join(root, "proc/meminfo")), re.MULTILINE)
-    told = [int(found.group(1)) * 1024] if found else []
+    match = re.search(rb"^MemAvailable:\s+(\d+) kB", content(os.path.join(root, "proc/meminfo")), re.MULTILINE)
+    told = [int(match.group(1)) * 1024] if match else []
     most = _memory_max(root)
     for name in ("memory.current", "memory/memory.usage_in_bytes"):
         used = first_line(os.path.join(root, "sys/fs/cgroup", name))

@@ -58,8 +58,8 @@ def ports(root: str = "/", names: Optional[List[str]] = None) -> List[Tuple[str,
     """Return every port of every device, as (device, port)."""
     devices = os.path.join(root, "sys/class/infiniband")
     names = _list(devices)[0] if names is None else names
-    found = [(name, port) for name in names for port in _list(os.path.join(devices, name, "ports"))[0]]
-    return found[:MAX_PORTS]
+    names_and_ports = [(name, port) for name in names for port in _list(os.path.join(devices, name, "ports"))[0]]
+    return names_and_ports[:MAX_PORTS]
 
 
 def counters(root: str = "/") -> Dict[str, int]:
@@ -125,15 +125,15 @@ def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
 
 def _gids(folder: str) -> List[Dict[str, Any]]:
     """Return the entries of the GID table that hold one, with their type and interface (RoCE)."""
-    found = []
+    gids = []
     for index in _list(os.path.join(folder, "gids"))[0][:MAX_GIDS]:
         gid = first_line(os.path.join(folder, "gids", index)) or ""
         if not gid.strip("0:"):
             continue
         kind = first_line(os.path.join(folder, "gid_attrs/types", index))
         netdev = first_line(os.path.join(folder, "gid_attrs/ndevs", index))
-        found.append({"index": _whole(index), "gid": gid, "type": kind, "netdev": netdev})
-    return found
+        gids.append({"index": _whole(index), "gid": gid, "type": kind, "netdev": netdev})
+    return gids
 
 
 def _netdev(device: str) -> Optional[str]:
@@ -144,10 +144,10 @@ def _netdev(device: str) -> Optional[str]:
 def _pkeys(folder: str) -> List[str]:
     """Return the partition keys by index (NCCL_IB_PKEY is such an index); zero means the entry is empty."""
     table = os.path.join(folder, "pkeys")
-    found = [first_line(os.path.join(table, index)) or "" for index in _list(table)[0][:MAX_PKEYS]]
-    while found and not found[-1].replace("x", "").strip("0"):
-        found.pop()
-    return found
+    pkeys = [first_line(os.path.join(table, index)) or "" for index in _list(table)[0][:MAX_PKEYS]]
+    while pkeys and not pkeys[-1].replace("x", "").strip("0"):
+        pkeys.pop()
+    return pkeys
 
 
 def _hexadecimal(text: Optional[str]) -> Optional[int]:

@@ -33,33 +33,33 @@ def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
     """
     for gpu in gpus:
         folder = os.path.join(root, "sys/bus/pci/devices", str(gpu.get("bus_id") or "").lower(), "ras")
-        found = []
+        counts = []
         for name in sorted(glob.glob(os.path.join(glob.escape(folder), "*_err_count"))) if gpu.get("bus_id") else []:
-            found += re.findall(rb"(?m)^\s*ue:\s*(\d{1,18})\s*$", content(name, 4096))
-        gpu["ecc_uncorrected_volatile"] = sum(map(int, found)) if found else None
+            counts += re.findall(rb"(?m)^\s*ue:\s*(\d{1,18})\s*$", content(name, 4096))
+        gpu["ecc_uncorrected_volatile"] = sum(map(int, counts)) if counts else None
 
 
 def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     """Return ({driver, cuda, gpus}, error) of rocm-smi's JSON; warnings may stand before and after it."""
-    found: Dict[str, Any] = {"driver": None, "cuda": None, "gpus": []}
+    result: Dict[str, Any] = {"driver": None, "cuda": None, "gpus": []}
     plain = text.decode("utf-8", "replace")
     first, last = plain.find("{"), plain.rfind("}")
     if first < 0 or last < first:
-        return found, "no JSON: %s" % " ".join(plain.split())[:300] if plain.strip() else "no output"
+        return result, "no JSON: %s" % " ".join(plain.split())[:300] if plain.strip() else "no output"
     try:
         document = json.loads(plain[first : last + 1])
     except ValueError as error:
-        return found, "broken JSON: %s" % error
+        return result, "broken JSON: %s" % error
     if not isinstance(document, dict):
-        return found, "the JSON is no object"
+        return result, "the JSON is no object"
     system = document.get("system")
-    found["driver"] = _value(system, "driver version") if isinstance(system, dict) else None
+    result["driver"] = _value(system, "driver version") if isinstance(system, dict) else None
     cards = [(int(name[4:]), card) for name, card in document.items() if re.match(r"card\d{1,4}$", str(name))]
     for index, card in sorted(cards, key=lambda pair: pair[0]):
         if isinstance(card, dict):
-            found["gpus"].append(_gpu(index, card))
-            found["driver"] = found["driver"] or _value(card, "driver version")
-    return found, ""
+            result["gpus"].append(_gpu(index, card))
+            result["driver"] = result["driver"] or _value(card, "driver version")
+    return result, ""
 
 
 def _gpu(index: int, fields: Dict[str, Any]) -> Dict[str, Any]:
@@ -78,8 +78,8 @@ def _gpu(index: int, fields: Dict[str, Any]) -> Dict[str, Any]:
 
 def _pages(fields: Dict[str, Any], word: str) -> Optional[bool]:
     """Say whether memory pages wait for their retirement; null where rocm-smi says nothing of pages."""
-    told = {str(name).lower(): value for name, value in fields.items() if "page" in str(name).lower()}
-    return any(word in name and _some(value) for name, value in told.items()) if told else None
+    pages = {str(name).lower(): value for name, value in fields.items() if "page" in str(name).lower()}
+    return any(word in name and _some(value) for name, value in pages.items()) if pages else None
 
 
 def _some(value: Any) -> bool:

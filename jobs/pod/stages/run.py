@@ -216,9 +216,9 @@ class Probe:
             now = time.monotonic()
             if record["error"] in dns.NOT_THERE and now - spoke[0] > WAITING_SAY_S:
                 spoke[0] = now
-                words = "its pod has not started, or a cache still denies it (CoreDNS: 30 s)"
-                told = (record["name"], record["error"], now - began, words)
-                self.writer.say("dns: waits for %s, %s for %.0f s: %s" % told)
+                why = "its pod has not started, or a cache still denies it (CoreDNS: 30 s)"
+                parts = (record["name"], record["error"], now - began, why)
+                self.writer.say("dns: waits for %s, %s for %.0f s: %s" % parts)
             if record["index"] == self.me.rank or not data["peers"][self.me.rank]["addresses"]:
                 return base
             if record["error"] not in dns.NOT_THERE or self.barrier.decided("port"):
@@ -331,8 +331,8 @@ def analyze(paths: List[str]) -> Dict[str, Any]:
     streams = [open(path, "rb") for path in paths]
     try:
         partial = nccl.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
-        found: Dict[str, Any] = partial.to_dict(getattr(nccl, "POD_BUDGET", 200 * 1024))
-        return found
+        state: Dict[str, Any] = partial.to_dict(getattr(nccl, "POD_BUDGET", 200 * 1024))
+        return state
     finally:
         for stream in streams:
             stream.close()

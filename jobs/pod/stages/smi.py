@@ -29,17 +29,17 @@ _QUIET = frozenset(["gpu_idle", "none"])
 
 def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     """Return ({driver, cuda, attached, gpus}, error); whole GPUs survive a cut text and warnings around it."""
-    found: Dict[str, Any] = {"driver": None, "cuda": None, "attached": None, "gpus": []}
+    result: Dict[str, Any] = {"driver": None, "cuda": None, "attached": None, "gpus": []}
     begin = _BEGIN.search(text)
     if begin is None:
-        return found, "no XML: %s" % _gist(text) if text.strip() else "no output"
+        return result, "no XML: %s" % _gist(text) if text.strip() else "no output"
     end = text.rfind(_END)
     document = text[begin.start() : end + len(_END) if end >= 0 else len(text)]
     if b"<!ENTITY" in document or re.search(rb"<!DOCTYPE[^>\[]*\[", document):
-        return found, "the XML defines entities of its own; refused"
+        return result, "the XML defines entities of its own; refused"
     around = _gist(text[: begin.start()] + b" " + (text[end + len(_END) :] if end >= 0 else b""))
-    error = _parse(document, found)
-    return found, error or around
+    error = _parse(document, result)
+    return result, error or around
 
 
 def _parse(document: bytes, answer: Dict[str, Any]) -> str:
@@ -124,14 +124,14 @@ def blank(index: int) -> Dict[str, Any]:
 
 def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
     """Return the active reasons that mean a fault (None where no reason is told of), and the other active ones."""
-    active, told = [], False
+    active, any_told = [], False
     for group in ("clocks_event_reasons", "clocks_throttle_reasons"):  # the older name was dropped with driver 530
         for reason in gpu.findall(group + "/*"):
-            told = True
+            any_told = True
             if (reason.text or "").strip().lower() == "active":
                 active.append(re.sub(r"^clocks_(event|throttle)_reasons?_", "", str(reason.tag)))
     slowed = sorted({name for name in active if name in _SLOWED})
-    return slowed if told else None, sorted({name for name in active if name not in _SLOWED and name not in _QUIET})
+    return slowed if any_told else None, sorted({name for name in active if name not in _SLOWED and name not in _QUIET})
 
 
 def _uncorrected(counters: Optional[Element]) -> Optional[int]:
@@ -148,8 +148,8 @@ def _uncorrected(counters: Optional[Element]) -> Optional[int]:
 def _fabric_health(gpu: Element) -> Optional[Dict[str, str]]:
     """Return what the fabric manager says beyond state and status; None where it says nothing."""
     said = {str(child.tag): (child.text or "").strip() for child in gpu.findall("fabric/health/*")}
-    told = {name: value for name, value in said.items() if _value(value) is not None}
-    return told or None
+    values = {name: value for name, value in said.items() if _value(value) is not None}
+    return values or None
 
 
 def _pcie(gpu: Element) -> Optional[str]:
@@ -195,8 +195,8 @@ def _value(text: Optional[str]) -> Optional[str]:
 
 def number(text: Optional[str]) -> Optional[int]:
     """Return the whole number that a text begins with, None where it begins with none."""
-    found = re.match(r"\s*(-?\d{1,18})(?:\.\d+)?\b", text or "")
-    return int(found.group(1)) if found else None
+    match = re.match(r"\s*(-?\d{1,18})(?:\.\d+)?\b", text or "")
+    return int(match.group(1)) if match else None
 
 
 def _yes(text: Optional[str]) -> Optional[bool]:

@@ -92,10 +92,10 @@ def identify(env: Mapping[str, str], trial: Trial) -> Identity:
     """
     host = os.uname().nodename.partition(".")[0]
     named = [index for index, peer in enumerate(trial.peers) if peer.partition(".")[0] == host]
-    told = [env.get(name, "").strip() for name in ("JOB_COMPLETION_INDEX", "NODE_RANK")]
-    told += [str(index) for index in named]
-    told += [env.get(name, "").strip() for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK")]
-    ranks = [int(value) for value in told if value.isdigit() and len(value) < 7]
+    indices = [env.get(name, "").strip() for name in ("JOB_COMPLETION_INDEX", "NODE_RANK")]
+    indices += [str(index) for index in named]
+    indices += [env.get(name, "").strip() for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK")]
+    ranks = [int(value) for value in indices if value.isdigit() and len(value) < 7]
     if not ranks:
         raise SpecError("neither JOB_COMPLETION_INDEX nor NODE_RANK is a number: is this pod part of an Indexed Job?")
     if ranks[0] >= trial.nodes:
@@ -150,7 +150,7 @@ def _choice(raw: Mapping[str, Any], key: str, choices: Sequence[str]) -> str:
 
 
 def _collectives(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    found = []
+    collectives = []
     for entry in raw.get("collectives") or []:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum():
@@ -160,8 +160,8 @@ def _collectives(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
         known["scope"] = _choice(entry, "scope", ("job", "node"))
         known["repeats"] = _whole(entry, "repeats", 1, low=1, high=100)
         known["bench"] = _bench(entry) if entry.get("bench") else None
-        found.append(known)
-    return found
+        collectives.append(known)
+    return collectives
 
 
 def _bench(raw: Mapping[str, Any]) -> Dict[str, int]:

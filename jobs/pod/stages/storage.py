@@ -341,13 +341,13 @@ def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
     try:
         with open(table, encoding="utf-8", errors="replace") as stream:
             for line in stream:
-                words = line.split()
-                if len(words) < 4:
+                fields = line.split()
+                if len(fields) < 4:
                     continue
-                point = words[1].replace("\\040", " ")
+                point = fields[1].replace("\\040", " ")
                 inside = real == point or real.startswith(point.rstrip("/") + "/")
                 if inside and len(point) >= len(best[0]):
-                    best = [point, words[2], redact.text(words[0])[:200], "ro" in words[3].split(",")]
+                    best = [point, fields[2], redact.text(fields[0])[:200], "ro" in fields[3].split(",")]
     except OSError:  # unknown
         pass
     return best

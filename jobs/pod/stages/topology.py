@@ -171,8 +171,8 @@ def _rows(data: Mapping[str, Any], links: Mapping[Tuple[str, str], str]) -> List
     ways = {(path["gpu"], path["nic"]): path["path"] for path in data["paths"]}
     rows = []
     for gpu in data["gpus"]:
-        others = [links.get(("GPU%s" % gpu["index"], "GPU%s" % other["index"]), "") for other in data["gpus"]]
-        near = ["NV" if word.startswith("NV") else word for word in others if word]
+        row = [links.get(("GPU%s" % gpu["index"], "GPU%s" % other["index"]), "") for other in data["gpus"]]
+        near = ["NV" if word.startswith("NV") else word for word in row if word]
         nics = [ways.get((gpu["index"], nic["name"]), "?") for nic in data["nics"]]
         numa = "?" if gpu["numa"] is None else gpu["numa"]
         rows.append("GPU%s NUMA %s | %s | %s" % (gpu["index"], numa, " ".join(near), " ".join(nics)))
@@ -185,12 +185,12 @@ def _acs(data: Mapping[str, Any]) -> Optional[List[Dict[str, Any]]]:
     for entry in data["gpus"] + data["nics"]:
         for depth in range(2, len(entry["place"])):
             bridges[entry["place"][depth - 1]] = os.path.join(entry["base"], *entry["place"][:depth])
-    found = []
+    switches = []
     for bus, folder in sorted(bridges.items()):
         control = acs_control(os.path.join(folder, "config"))
         if control is not None:
-            found.append({"bus_id": bus, "enabled": bool(control & ACS_REDIRECT), "control": control})
-    return found or None
+            switches.append({"bus_id": bus, "enabled": bool(control & ACS_REDIRECT), "control": control})
+    return switches or None
 
 
 def acs_control(path: str) -> Optional[int]:

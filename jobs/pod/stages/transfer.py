@@ -197,13 +197,13 @@ def send(line: socket.socket, seconds: float) -> Dict[str, Any]:
             if not block:
                 break
             text += block
-        found = json.loads(text.decode("ascii"))
+        answer = json.loads(text.decode("ascii"))
     except socket.timeout:
         return {"error": "the connection stalled after %d bytes" % sent}
     except (OSError, ValueError) as error:
         return {"error": "the connection was lost: %s" % error}
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         return {"error": "no answer"}
-    ours, theirs = _since(waited), found.get("cpu_wait_s")
-    found["cpu_wait_s"] = None if ours is None or not isinstance(theirs, (int, float)) else round(ours + theirs, 4)
-    return found
+    ours, theirs = _since(waited), answer.get("cpu_wait_s")
+    answer["cpu_wait_s"] = None if ours is None or not isinstance(theirs, (int, float)) else round(ours + theirs, 4)
+    return answer

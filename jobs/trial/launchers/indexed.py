@@ -61,5 +61,5 @@ class IndexedJob(Kind):
 
     def belongs(self, pod: Mapping[str, Any], name: str) -> bool:
         """By the label, also in its form without a prefix."""
-        found = as_map(as_map(pod.get("metadata")).get("labels"))
-        return bool(name) and name in (found.get("batch.kubernetes.io/job-name"), found.get("job-name"))
+        pod_labels = as_map(as_map(pod.get("metadata")).get("labels"))
+        return bool(name) and name in (pod_labels.get("batch.kubernetes.io/job-name"), pod_labels.get("job-name"))

@@ -57,12 +57,12 @@ class Kind:
 
     def meta(self, spec: TrialSpec) -> dict[str, Any]:
         """Name and labels, the queue's among them."""
-        told = labels(spec)
+        own_labels = labels(spec)
         if spec.queue is not None and spec.queue.kind == "kueue":
-            told |= {"kueue.x-k8s.io/queue-name": spec.queue.name}
+            own_labels |= {"kueue.x-k8s.io/queue-name": spec.queue.name}
             if spec.queue.priority_class:
-                told |= {"kueue.x-k8s.io/priority-class": spec.queue.priority_class}
-        return {"name": spec.job_name, "namespace": spec.namespace, "labels": told}
+                own_labels |= {"kueue.x-k8s.io/priority-class": spec.queue.priority_class}
+        return {"name": spec.job_name, "namespace": spec.namespace, "labels": own_labels}
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

@@ -60,8 +60,8 @@ class PyTorchJob(KubeflowJob):
         kind = as_map(as_map(pod.get("metadata")).get("labels")).get(TYPE)
         if kind == "master":
             return 0
-        found = number(pod, REPLICA)
-        return found + 1 if found < MOST_REPLICAS else found
+        replica = number(pod, REPLICA)
+        return replica + 1 if replica < MOST_REPLICAS else replica
 
 
 def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> dict[str, Any]:

@@ -39,14 +39,14 @@ def queue_allowance(spec: TrialSpec) -> float:
 def pod_group(spec: TrialSpec, meta: dict[str, Any]) -> dict[str, Any]:
     """All ranks or none (scheduling.volcano.sh/v1beta1); an MPIJob's launcher needs no device and stays outside."""
     queue = spec.queue
-    told: dict[str, Any] = {"minMember": spec.nodes}
+    group_spec: dict[str, Any] = {"minMember": spec.nodes}
     if queue is not None and queue.name:
-        told["queue"] = queue.name
+        group_spec["queue"] = queue.name
     if queue is not None and queue.priority_class:
-        told["priorityClassName"] = queue.priority_class
+        group_spec["priorityClassName"] = queue.priority_class
     if needed := _all(spec):
-        told["minResources"] = needed
-    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": meta, "spec": told}
+        group_spec["minResources"] = needed
+    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": meta, "spec": group_spec}
 
 
 def _all(spec: TrialSpec) -> dict[str, str]:

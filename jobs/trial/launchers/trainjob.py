@@ -40,12 +40,12 @@ class TrainJob(Kind):
         """The same with runtimePatches, for a Trainer that no longer knows podTemplateOverrides."""
         if '"spec.podTemplateOverrides"' not in refusal or "podTemplateOverrides" not in job["spec"]:
             return None
-        told = as_map(job["spec"])
-        (override,) = told["podTemplateOverrides"]
+        job_spec = as_map(job["spec"])
+        (override,) = job_spec["podTemplateOverrides"]
         template = {key: override[key] for key in ("metadata", "spec")}
         jobs = [{"name": NODE, "template": {"spec": {"template": template}}}]
         patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
-        kept = {key: value for key, value in told.items() if key != "podTemplateOverrides"}
+        kept = {key: value for key, value in job_spec.items() if key != "podTemplateOverrides"}
         return dict(job) | {"spec": kept | {"runtimePatches": [patch]}}
 
     def _written(self, spec: TrialSpec, changes: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class TrainJob(Kind):
 
 
 def _override(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    override: dict[str, Any] = {
         "volumes": pod.volumes(spec, keys),
         "containers": [{"name": NODE, "volumeMounts": pod.mounts(spec)}],
     }
@@ -114,8 +114,8 @@ def _override(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
         "imagePullSecrets": [{"name": name} for name in spec.pull_secrets],
         "affinity": pod.anti_affinity(spec) if spec.anti_affinity and spec.nodes > 1 else None,
     }
-    told |= {key: value for key, value in optional.items() if value}
+    override |= {key: value for key, value in optional.items() if value}
     meta: dict[str, Any] = {"labels": pod.labels(spec)}
     if spec.annotations:
         meta["annotations"] = dict(spec.annotations)
-    return {"targetJobs": [{"name": NODE}], "metadata": meta, "spec": told}
+    return {"targetJobs": [{"name": NODE}], "metadata": meta, "spec": override}
