@@ -165,6 +165,33 @@ def test_a_report_does_not_tell_late_ranks_from_one_that_called_more(explain, tm
     assert "or rank 0 called one operation more" in job["sentence"]
 
 
+@pytest.mark.parametrize("front", ["[pod/train-0/main] ", "2026-11-22T17:12:0{}.1234{}Z ", "[1,0]<stdout>:", "0: ", ""])
+@pytest.mark.parametrize("name", ["ras-0.txt", "ras-2.json"])
+def test_an_answer_of_ras_is_found_in_a_log_and_behind_a_prefix(explain, tmp_path, front, name):
+    """As `kubectl logs --prefix` or `--timestamps`, mpirun and srun print it, or what a script added to the log."""
+    folder = DATA / "nccl-2.28.9" / "exit"
+    log = [line for line in (folder / "rank0.log").read_text().splitlines() if "NCCL INFO" in line]
+    answer = (folder / name).read_text().splitlines()
+    lines = enumerate([*log[:20], *answer[:12], *log[20:25], *answer[12:]] if name.endswith("txt") else [*log, *answer])
+    (tmp_path / "job.log").write_text("".join(f"{front.format(n % 10, n)}{line}\n" for n, line in lines))
+    code, job = explain(tmp_path / "job.log")
+    assert (code, job["hang"], job["dead_ranks"]) == (1, True, [2])
+    assert job["nccl_lines"] > 20
+    (tmp_path / "job.log").write_text("".join(f"{front.format(1, 2)}{line}\n" for line in answer[: len(answer) // 4]))
+    assert "dead_ranks" not in explain(tmp_path / "job.log")[1]  # cut before its table
+
+
+def test_an_empty_recording_is_said(explain, tmp_path):
+    code, said = explain(DATA / "nccl-2.28.9" / "stopped" / "ras-0.json")
+    assert (code, "nothing was recorded in it" in said) == (4, True)
+    shutil.copytree(DATA / "nccl-2.28.9" / "sleep", tmp_path / "d", ignore=shutil.ignore_patterns("ras*", "*.log"))
+    (tmp_path / "d" / "nccl_trace_rank_2").write_bytes(b"")
+    (tmp_path / "d" / "stderr").write_bytes(b"")
+    _, job = explain(tmp_path / "d")
+    assert (len(job["unread"]), job["late_ranks"], job["unknown_ranks"]) == (1, [], [2])
+    assert "nccl_trace_rank_2: an empty file" in job["sentence"]
+
+
 def test_most_ranks_do_not_hold_up_the_few(explain, tmp_path):
     """Three of four stand where one is through; without a snapshot nothing tells why, and none of them is blamed."""
     text = (DATA / "nccl-2.28.9" / "branch" / "rank0.log").read_text()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
 from ..sources import MAX_FILES, logs_below
-from . import flight_recorder, inspector, ras, watchdog
+from . import flight_recorder, inspector, ras, ras_in_logs, watchdog
 from .apart import Job, absorb, apart, folder_of, same_job
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
@@ -20,6 +21,8 @@ MAX_TEXT = 64 << 20
 MAX_LOG = 8 << 30
 MAX_NOTES = 50
 MAX_TAIL = 512 << 10
+_RECORDING = re.compile(r"\.jsonl?$|(?:^|[^A-Za-z])(?:nccl)?ras[^/]*$|(?:rank|dump|trace)_?\d+$")
+"""File names of what RAS, Inspector or a recorder writes; of others, an empty one is no loss (standard error)."""
 
 
 @dataclass(slots=True)
@@ -143,6 +146,8 @@ def _take(place: _Place, path: str) -> bool:
             head = file.read(HEAD)
             status = os.fstat(file.fileno())
             size = status.st_size
+            if not size and os.path.isfile(path) and _RECORDING.search(path):
+                raise PickleRefusedError("an empty file: nothing was recorded in it")  # noqa: TRY301
             if flight_recorder.is_dump(head if size <= HEAD else head + _tail(file.fileno(), size)):
                 if size > MAX_BYTES:
                     raise PickleRefusedError(f"larger than the {MAX_BYTES >> 20} MiB that are read of one dump")  # noqa: TRY301
@@ -195,6 +200,9 @@ def _scan_log(evidence: Evidence, path: str, shown: str, size: int) -> None:
     if not 0 < size <= MAX_LOG:
         return
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        if answers := [place for anchor in ras_in_logs.ANCHORS if (place := whole.find(anchor)) >= 0]:
+            begin = max(0, min(answers) - HEAD)
+            ras_in_logs.read(evidence, shown, whole[begin : begin + ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
         places = [place for anchor in watchdog.ANCHORS if (place := whole.find(anchor)) >= 0]
         if not places:
             return

@@ -10,6 +10,7 @@ from typing import Any
 from .model import Evidence, Process, Sample
 
 _HEAD = re.compile(r"^\s*Group\s+Comms\s+Nodes\s+Ranks", re.MULTILINE)
+_BEGIN = re.compile(r"^Communicators\.\.\.", re.MULTILINE)
 _ROW = re.compile(r"^\s+\d+\s+\d+\s+[\d-]+\s+[\d-]+\s+(\d+)\s+\d+\s+([A-Z]+)\s+([A-Z,]+)\s*$", re.MULTILINE)
 _COMM = re.compile(r"^#(\S+) \((\w+)\) ([A-Z, ]+)$")
 _OPERATION = re.compile(r"Communicator ranks have different (\w+) operation counts")
@@ -25,7 +26,7 @@ _PROCESS = re.compile(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\w,]+)"
 
 def is_text(text: str) -> bool:
     """Say whether a file's beginning is RAS's text."""
-    return "Communicators..." in text or _HEAD.search(text) is not None
+    return _BEGIN.search(text) is not None or _HEAD.search(text) is not None
 
 
 def is_json(text: str) -> bool:
@@ -38,7 +39,7 @@ def is_json(text: str) -> bool:
 
 def read_text(evidence: Evidence, file: str, text: str) -> None:
     """Add the samples of a text; several answers in one file are told apart by their headings."""
-    starts = [found.start() for found in re.finditer(r"^Communicators\.\.\.", text, re.MULTILINE)]
+    starts = [found.start() for found in _BEGIN.finditer(text)]
     cuts = [0, *starts[1:], len(text)]
     for begin, end in itertools.pairwise(cuts):
         evidence.samples.append(_sample(file, text[begin:end]))

@@ -13,6 +13,7 @@ from .lines.pasted import restore
 from .tables.testsjson import JsonReader
 
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
+_DOCUMENT = re.compile(rb"[{\[]\s*[\"{\[]")  # and no prefix in brackets
 _KEYS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
 MAX_PART = 64 * 1024
 
@@ -24,7 +25,9 @@ def unwrapper(first: bytes, reader: Any) -> Tuple[Callable[[bytes], None], Calla
     if head[:1] in (b"{", b"["):
         if _text_of(line) is not None:
             return _Lines(reader, _JsonLines()).hooks()
-        if b'"bus_bw"' in first or b'"nccl_version"' in first or b'"busBw"' in first or b'"minimum_bytes"' in first:
+        if _DOCUMENT.match(head) and (
+            b'"bus_bw"' in first or b'"nccl_version"' in first or b'"busBw"' in first or b'"minimum_bytes"' in first
+        ):
             document = JsonReader(reader.source, reader)
             return document.feed, document.finish
     if _CRI.match(line):

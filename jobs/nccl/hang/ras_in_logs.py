@@ -1,0 +1,44 @@
+"""Find answers of NCCL RAS inside a log, and behind what a log collector puts in front of each line.
+
+What stands in front of the answer's heading stands in front of its other lines, too, except for its digits: the time of
+a line, or the index of a pod.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from . import ras
+
+if TYPE_CHECKING:
+    from .model import Evidence
+
+ANCHORS = (b"Communicators...", b'"communicators_count"')
+MAX_SPAN = 8 << 20
+"""Bytes of a log that are read from the first answer on."""
+_MOST_PREFIXES = 8
+_HEADING = re.compile(r"^(.{0,200}?)(?:Communicators\.\.\.|[ \t]*\"nccl_version\":)", re.MULTILINE)
+_BEGIN = re.compile(r"^Communicators\.\.\.", re.MULTILINE)
+_OBJECT = re.compile(r"^([ \t]*)\{\s*\n\s*\"nccl_version\"", re.MULTILINE)
+_MOST_ANSWERS = 64
+
+
+def read(evidence: Evidence, file: str, text: str) -> int:
+    """Add the answers in a log's text; return how many there are. What is cut is passed over."""
+    before = len(evidence.samples)
+    fronts = {re.sub(r"\d+", r"\\d+", re.escape(found[1])) for found in _HEADING.finditer(text)}
+    for front in sorted(fronts)[:_MOST_PREFIXES]:
+        starts = re.compile(front)
+        bare = "\n".join(line[found.end() :] for line in text.splitlines() if (found := starts.match(line)))
+        for begin in islice(_BEGIN.finditer(bare), _MOST_ANSWERS):
+            if "\n=====" in bare[begin.end() : begin.end() + 4000]:  # its underline
+                ras.read_text(evidence, file, bare[begin.start() :])
+                break
+        for begin in islice(_OBJECT.finditer(bare), _MOST_ANSWERS):
+            end = bare.find(f"\n{begin[1]}}}", begin.end())
+            with contextlib.suppress(ValueError):
+                ras.read_json(evidence, file, bare[begin.start() : end + len(begin[1]) + 2])
+    return len(evidence.samples) - before
