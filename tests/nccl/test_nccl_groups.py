@@ -34,7 +34,7 @@ def edges(rank, members, fault):
                 way = "NET/Socket/0" if (fault, rank) == ("socket", BAD) else way
                 lines.append(f"{text}[{'receive' if dst == own else 'send'}] via {way}")
             elif src == own:  # only the sender prints a channel inside a host
-                off = fault in ("p2p", "p2p-env") and rank >= GPUS
+                off = fault == "shm" or (fault in ("p2p", "p2p-env") and rank >= GPUS)
                 lines.append(text + ("via SHM/direct/direct" if off else "via P2P/CUMEM/read"))
     return [*lines, "Connected all rings, use ring PXN 0 GDR 1"]
 
@@ -108,3 +108,24 @@ def test_hosts_of_other_sizes_or_cut_logs_are_not_compared(judge):
     for rank in range(10, 16):
         made["gpu-9", 2000 + rank] = [line for line in made["gpu-9", 2000 + rank] if " via " not in line]
     assert "nccl.p2p-off" not in {fault["fault"] for fault in judge(sequential(made))["faults"]}
+
+
+@pytest.mark.parametrize(
+    ("link", "setting", "named"),
+    [
+        ("                                            + NVL[240.0] - NVS/0", "NCCL_P2P_DISABLE set by environment to 1.", True),
+        ("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)", "", True),
+        # PCIe only, whatever is set; a virtual machine to which no link is given
+        ("NVLS multicast support is not available on dev 0 (NVLS_NCHANNELS 0)", "NCCL_P2P_DISABLE set by environment to 1.", False),
+        ("              + PCI[24.0] - GPU/7000 (0)", "", False),
+    ],
+)  # fmt: skip
+def test_shared_memory_on_all_hosts_is_a_fault_where_nvlink_connects_the_gpus(judge, link, setting, named):
+    made = megatron("shm", 2)
+    for (host, pid), lines in made.items():
+        lines[:0] = [f"{host}:{pid}:{pid} [0] NCCL INFO {text}" for text in (link, setting) if text]
+    job = judge(sequential(made))
+    faults = [(fault["fault"], fault["subject"]) for fault in job["faults"]]
+    assert faults == ([("nccl.p2p-off", "gpu-7"), ("nccl.p2p-off", "gpu-9")] if named else [])
+    assert job["verdict"] == ("no-go" if named else "go")
+    assert ("NCCL_P2P_DISABLE=1 is set here" in job["sentence"]) == (named and bool(setting))

@@ -184,10 +184,11 @@ def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
 
 
 def _judge_peers(judgement: Judgement) -> None:
-    """Report hosts whose GPUs talk through the host's memory alone, where those of others reach each other directly.
+    """Report hosts whose GPUs talk through the host's memory alone, where NVLink connects them or other hosts use P2P.
 
-    Only hosts of which every rank shows its channels are compared, and only with those of as many ranks: where GPUs
-    hang at two CPUs, both kinds are on every host.
+    Without NVLink, and in a virtual machine, shared memory may be all there is. Only hosts of which all ranks show their
+    channels are compared, and only with those of as many ranks: where GPUs hang at two CPUs, both kinds are on every
+    host.
     """
     job = judgement.job
     ways: dict[str | None, set[str]] = {}
@@ -198,13 +199,17 @@ def _judge_peers(judgement: Judgement) -> None:
         for host in judgement.hosts
         if host["name"] and len(host["ranks"]) > 1 and set(host["ranks"]) <= set(host["connected"])
     }
+    if judgement.has("nccl.p2p-off"):
+        return
+    linked = {job.node_of[proc] for proc in job.procs if proc.has("flag", "nvlink")}
     for name, ranks in hosts.items():
         peers = [other for other in hosts if hosts[other] == ranks and ways.get(other) == {"p2p"}]
-        if ways.get(name) != {"shm"} or not peers or judgement.has("nccl.p2p-off"):
+        if ways.get(name) != {"shm"} or not (peers or name in linked):
             continue
         own = [proc for proc in job.procs if job.node_of[proc] == name]
         env = sorted({f"{key}={proc.env[key]}" for proc in own for key in _P2P_SETTINGS if key in proc.env})
-        text = "shared memory carries all channels inside this host, and P2P those inside %s" % peers[0]
+        text = "shared memory carries all channels inside this host, "
+        text += f"and P2P those inside {peers[0]}" if peers else "though NVLink connects its GPUs"
         judgement.add("nccl.p2p-off", name, [], cause=text + ("; %s is set here" % " and ".join(env) if env else ""))
 
 

@@ -106,6 +106,9 @@ def _others(text: bytes, said: List[Effect]) -> None:
     if channels:
         said.append((FACT, "flag", "nvls-channels" if int(channels.group(1)) else "no-nvls-channels"))
         return
+    if b"+ NVL[" in text:  # of the topology, graph/topo.cc: the links as the driver tells them, used or not
+        said.append((FACT, "flag", "nvlink"))
+        return
     wire = _WIRE.search(text) if b"+ NET[" in text else None
     if wire:
         said.append((FACT, "wire", "%s %s" % (name(wire.group(1)), name(wire.group(2)))))
@@ -309,6 +312,8 @@ def _nvls(text: bytes, said: List[Effect]) -> bool:
     if text.startswith((b"NVLS comm ", b"NVLS Head")):
         said.append((FACT, "flag", "nvls"))
         return True
+    if text.startswith(b"NVLS multicast support is available"):
+        said.append((FACT, "flag", "nvlink"))
     return text.startswith(b"NVLS multicast support")
 
 

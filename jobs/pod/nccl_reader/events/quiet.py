@@ -18,7 +18,7 @@ from .signals import matters
 from .symptoms import candidates
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *LANES))
-_SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[")
+_SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[", b"+ NVL[")
 _SAYS = any_of(word.translate(HEX_DIGITS) for word in _SAYING)
 _TRACE = re.compile(rb"\S{1,160}:0+ (?:\([^()]{1,120}\) )?-> 0")  # facts._TRACE, masked
 _TIMINGS = b"Init timings"  # no letter of it is masked
