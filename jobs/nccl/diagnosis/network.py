@@ -186,9 +186,9 @@ def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
 def _judge_peers(judgement: Judgement) -> None:
     """Report hosts whose GPUs talk through the host's memory alone, where NVLink connects them or other hosts use P2P.
 
-    Without NVLink, and in a virtual machine, shared memory may be all there is. Only hosts of which all ranks show their
-    channels are compared, and only with those of as many ranks: where GPUs hang at two CPUs, both kinds are on every
-    host.
+    Without NVLink, and in a virtual machine, shared memory may be all there is. Only hosts are compared of which all
+    ranks show their channels, and only with those of as many ranks: where GPUs hang at two CPUs, both kinds are on
+    every host.
     """
     job = judgement.job
     ways: dict[str | None, set[str]] = {}
