@@ -10,6 +10,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
+from jobs.nccl.rows import bandwidths, sides
 from reports.record import Finding
 from reports.sizes import format_size
 
@@ -176,8 +177,8 @@ def impossible_findings(
 
 
 def _peak(row: Row) -> float:
-    values = [side["busbw_gbps"] for key, _ in SIDES if (side := row[key])]
-    return max((v for v in values if isinstance(v, int | float) and not math.isnan(v)), default=0.0)
+    values = (value for value in bandwidths(row) if isinstance(value, int | float) and not math.isnan(value))
+    return max(values, default=0.0)
 
 
 def notes(
@@ -218,8 +219,8 @@ def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
             time
             for row in rows
             if str(row["size_bytes"]) == size
-            for key, _ in SIDES
-            if (side := row[key]) and (time := _number(side["time_us"]))
+            for side in sides(row)
+            if (time := _number(side["time_us"]))
         ]
         slow = bool(times) and (_number(took) or 0.0) > DIP * median(times) > 0
         if slow and int(size) >= BANDWIDTH_BOUND * (1 - ROUNDED):
@@ -240,17 +241,17 @@ def correct(subject: str, table: Table | None) -> Finding:
     """Judge #wrong of one table."""
     if table is None:
         return Finding(subject=subject, ok=None, observed="no table", expected="0 wrong")
-    sides = [(row, side) for row in table["rows"] for key, _ in SIDES if (side := row[key])]
-    wrong = [(row, side["wrong"]) for row, side in sides if side["wrong"]]
+    measured = [(row, side) for row in table["rows"] for side in sides(row)]
+    wrong = [(row, side["wrong"]) for row, side in measured if side["wrong"]]
     if wrong:
         row, count = max(wrong, key=lambda pair: pair[1])
-        observed = f"wrong in {len(wrong)} of {len(sides)} measurements, {count} at {format_size(row['size_bytes'])}"
+        observed = f"wrong in {len(wrong)} of {len(measured)} measurements, {count} at {format_size(row['size_bytes'])}"
         return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
     if table["out_of_bounds"]:
         observed = f"out of bounds values: {table['out_of_bounds']}"
         return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
-    unchecked = sum(side["wrong"] is None for _, side in sides)
-    if unchecked or not sides:
-        observed = f"{unchecked} of {len(sides)} measurements were not checked (N/A)"
+    unchecked = sum(side["wrong"] is None for _, side in measured)
+    if unchecked or not measured:
+        observed = f"{unchecked} of {len(measured)} measurements were not checked (N/A)"
         return Finding(subject=subject, ok=None, observed=observed, expected="0 wrong")
-    return Finding(subject=subject, ok=True, observed=f"0 wrong in {len(sides)} measurements", expected="0 wrong")
+    return Finding(subject=subject, ok=True, observed=f"0 wrong in {len(measured)} measurements", expected="0 wrong")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobs import nccl
 from jobs.nccl.job_document import Expected
+from jobs.nccl.rows import sides
 from jobs.pod.stages.capture import causes
 from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
@@ -148,8 +149,8 @@ def _explained(job: JobDocument | None) -> bool:
     """
     if job is None:
         return False
-    sides = [side for t in job["tables"] for row in t["rows"] for side in (row["out_of_place"], row["in_place"])]
-    wrong = any(side and side["wrong"] for side in sides) or any(t["out_of_bounds"] for t in job["tables"])
+    measured = [side for t in job["tables"] for row in t["rows"] for side in sides(row)]
+    wrong = any(side["wrong"] for side in measured) or any(t["out_of_bounds"] for t in job["tables"])
     return wrong or any(f["fault"] == "nccl.low-bandwidth" for f in job["faults"])
 
 

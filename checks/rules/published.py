@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.nccl.rows import bandwidths
 from reports.sizes import format_size
 
 from ..profiles.yaml_schema import build, parse_size, read_yaml
@@ -198,7 +199,5 @@ def _largest_shared(entry: Published, table: Table) -> tuple[int, float] | None:
 def _rows(table: Table) -> Iterator[tuple[int, float]]:
     """Yield size and bus bandwidth of each row; the better side, as published tables show one of them."""
     for row in table["rows"]:
-        sides = (row["out_of_place"], row["in_place"])
-        known = [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
-        if known:
-            yield row["size_bytes"], max(known)
+        if values := bandwidths(row):
+            yield row["size_bytes"], max(values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs import nccl
+from jobs.nccl.rows import bandwidths
 
 from .physics import TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
 from .published import compare_published, is_card, looks_like_tcp
@@ -126,8 +127,7 @@ def _rows(job: JobDocument, table: Table, profile: Profile) -> list[FloorRow]:
     rows: list[FloorRow] = []
     for floor in floors:
         for row in table["rows"]:
-            sides = (row["out_of_place"], row["in_place"])
-            values = [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
+            values = bandwidths(row)
             if row["size_bytes"] == floor.size and values:
                 rows.append(
                     {

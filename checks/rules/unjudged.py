@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs import nccl
+from jobs.nccl.rows import bandwidths, sides
 from reports.sizes import format_size
 
 from .published import FAR_BELOW, least_elsewhere, published_for
@@ -16,7 +17,7 @@ from .published import FAR_BELOW, least_elsewhere, published_for
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jobs.nccl.job_document import JobDocument, Row, Table
+    from jobs.nccl.job_document import JobDocument, Table
 
     from ..profiles.loader import Profile
 
@@ -80,8 +81,7 @@ def _layout(job: JobDocument, profile: Profile) -> Iterator[str]:
 
 
 def _sums(job: JobDocument) -> Iterator[str]:
-    sides = [row[side] for table in job["tables"] for row in table["rows"] for side in ("out_of_place", "in_place")]
-    if any(side and side["wrong"] is None for side in sides):
+    if any(side["wrong"] is None for table in job["tables"] for row in table["rows"] for side in sides(row)):
         yield "the results, since #wrong holds no count"
 
 
@@ -95,7 +95,7 @@ def _far_below(job: JobDocument) -> Iterator[str]:
             continue
         entries = published_for(job, table)
         size, value = max(
-            ((row["size_bytes"], max(busbw)) for row in table["rows"] if (busbw := _values(row))), default=(0, 0.0)
+            ((row["size_bytes"], max(busbw)) for row in table["rows"] if (busbw := bandwidths(row))), default=(0, 0.0)
         )
         if not entries and size >= _MIDDLING and (other := least_elsewhere(job, table)) is not None:
             entry, scaled = other
@@ -107,11 +107,6 @@ def _far_below(job: JobDocument) -> Iterator[str]:
         peak = max(least.busbw_gbps.values())
         if value < peak * (SMALL if size >= _LARGE else _OF_MIDDLING):
             yield _below_published(value, size, peak, str(least), least.source)
-
-
-def _values(row: Row) -> list[float]:
-    sides = (row["out_of_place"], row["in_place"])
-    return [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
 
 
 def _below_published(value: float, size: int, published: float, topology: str, source: str) -> str:

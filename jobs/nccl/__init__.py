@@ -12,7 +12,7 @@ from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
 from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
 from .diagnosis.words import call_odd, call_slow, withhold
-from .document import brief, conclude
+from .document import conclude
 from .hang.collect import collect as collect_hang
 from .hang.collect import tail_of
 from .hang.document import conclude as conclude_hang
@@ -25,7 +25,6 @@ __all__ = [
     "POD_BUDGET",
     "NcclLogError",
     "Partial",
-    "brief",
     "call_odd",
     "call_slow",
     "collect_hang",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,11 @@ from .job.hosts import NONE, joined
 from .job.jobs import group
 from .job.view import View
 from .job_document import NOTHING
+from .rows import sides
 
 if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import Partial
-    from .job_document import Bootstrap, Expected, JobDocument, Pair, Table
+    from .job_document import Bootstrap, Expected, JobDocument, Pair, ReadTable, Table
 
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
 _MOST_GPU_NAMES = 16
@@ -137,27 +137,6 @@ def _further(judgement: Judgement, diagnosis: str) -> list[str]:
     return signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
 
 
-def brief(documents: list[JobDocument], budget: int = 4096) -> dict[str, Any]:
-    """Return the verdicts in a few words, within a budget of bytes: what fits a pod's termination message."""
-    jobs = [
-        {
-            "verdict": job["verdict"],
-            "diagnosis": job["diagnosis"],
-            "sentence": job["sentence"][:300],
-            "inter_node_transport": job["inter_node_transport"],
-            "ranks": job["ranks"],
-            "nodes": job["nodes"],
-            "faults": [[fault["fault"], fault["subject"][:80]] for fault in job["faults"][:8]],
-        }
-        for job in documents
-    ]
-    said: dict[str, Any] = {"schema": 1, "jobs": jobs, "left_off": 0}
-    while jobs and len(json.dumps(said)) > budget:
-        jobs.pop()
-        said["left_off"] += 1
-    return said
-
-
 # -- parts -------------------------------------------------------------------------------------------------------------
 def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
     """Return NCCL's version as printed (the one of most processes), and every version that is named."""
@@ -194,7 +173,7 @@ def _tables(judgement: Judgement) -> list[Table]:
     return documents
 
 
-def _collective(table: dict[str, Any], ranks: int | None) -> str | None:
+def _collective(table: ReadTable, ranks: int | None) -> str | None:
     """Tell a collective by its numbers: bus bandwidth is algorithm bandwidth times a factor (doc/PERFORMANCE.md).
 
     Two collectives reduce, and their factors differ, 2(n-1)/n and (n-1)/n; where nothing is reduced, several share one.
@@ -206,12 +185,13 @@ def _collective(table: dict[str, Any], ranks: int | None) -> str | None:
         side = row["out_of_place"] or row["in_place"]
         if row["redop"] in (None, "none") or row["root"] not in (None, -1) or not side:
             return None
-        if (side["algbw_gbps"] or 0) > 1 and side["busbw_gbps"] is not None:
-            factors.add(round(side["busbw_gbps"] / side["algbw_gbps"] * ranks / (ranks - 1), 1))
+        algbw = side["algbw_gbps"] or 0
+        if algbw > 1 and side["busbw_gbps"] is not None:
+            factors.add(round(side["busbw_gbps"] / algbw * ranks / (ranks - 1), 1))
     return {2.0: "all_reduce", 1.0: "reduce_scatter"}.get(factors.pop()) if len(factors) == 1 else None
 
 
-def _table(table: dict[str, Any], algorithm: str | None) -> Table:
+def _table(table: ReadTable, algorithm: str | None) -> Table:
     points = busbw(table)
     sizes = [size for size, _ in points]
     return {
@@ -226,11 +206,7 @@ def _table(table: dict[str, Any], algorithm: str | None) -> Table:
         "sweep": {"min_bytes": min(sizes), "max_bytes": max(sizes), "rows": len(table["rows"])} if sizes else None,
         "unreadable_rows": table["unreadable"],
         "library_version": table["version"],
-        "checked": any(
-            row[side] and row[side]["wrong"] is not None
-            for row in table["rows"]
-            for side in ("out_of_place", "in_place")
-        ),
+        "checked": any(side["wrong"] is not None for row in table["rows"] for side in sides(row)),
     }
 
 

@@ -6,7 +6,7 @@ None stands for what the log does not show.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Verdict = Literal["go", "no-go", "inconclusive"]
 
@@ -74,6 +74,26 @@ class Row(TypedDict):
     root: int | None
     out_of_place: Side | None
     in_place: Side | None
+
+
+class ReadTable(TypedDict):
+    """A benchmark's table as the reader keeps it (jobs.pod.nccl_reader.tables.opened, ``new_table``)."""
+
+    collective: str | None
+    rows: list[Row]
+    out_of_bounds: int | None
+    out_of_bounds_ok: bool | None
+    avg_busbw: float | None
+    avg_ok: bool | None
+    avg_line: NotRequired[int]
+    complete: bool
+    config: dict[str, Any]
+    version: str | None
+    line: int
+    columns: list[str]
+    unreadable: int
+    odd: list[str]
+    wrong_line: list[Any] | None
 
 
 class Sweep(TypedDict):

@@ -6,7 +6,7 @@ One broken thing is one fault: what follows from the first cause (a peer that we
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.signals import watch_summary
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
@@ -18,7 +18,7 @@ from .subjects import subject_of
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
-    from ..job_document import EvidenceLine
+    from ..job_document import EvidenceLine, ReadTable
 
 _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
 
@@ -173,15 +173,17 @@ def _judge_truncation(judgement: Judgement) -> None:
         judgement.add("nccl.log-truncated", subject, [], cause=missing)
 
 
-def _table_without_end(judgement: Judgement) -> dict[str, Any] | None:
+def _table_without_end(judgement: Judgement) -> ReadTable | None:
     """Return the last table that has no end.
 
     One that a stream ends in although those before are whole: its tests never came to their end. Of a single test, or a
     job that came to its end, what is missing was left out of an excerpt.
     """
     streams = [source.tables for source in judgement.job.sources.values()]
-    cut = [
-        tables[-1] for tables in streams if len(tables) > 1 and tables[-2]["complete"] and not tables[-1]["complete"]
+    cut: list[ReadTable] = [
+        cast("ReadTable", tables[-1])
+        for tables in streams
+        if len(tables) > 1 and tables[-2]["complete"] and not tables[-1]["complete"]
     ]
     if not cut and not judgement.job.flag("destroyed"):
         cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]

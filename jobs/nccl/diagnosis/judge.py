@@ -7,7 +7,7 @@ Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
@@ -17,7 +17,7 @@ from .faults import found_fault
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
     from ..job.view import View
-    from ..job_document import EvidenceLine, Expected, FoundFault, Verdict
+    from ..job_document import EvidenceLine, Expected, FoundFault, ReadTable, Verdict
 
 
 class Judgement:
@@ -28,7 +28,7 @@ class Judgement:
         self.job = view.job
         self.expect = expect
         self.hosts = hosts_of(view)
-        self.tables = [table for source in self.job.sources.values() for table in source.tables]
+        self.tables = [cast("ReadTable", table) for source in self.job.sources.values() for table in source.tables]
         self.faults: list[FoundFault] = []
         self.causes: list[tuple[str, Note]] = []  # that lines of any process speak of, the first one first
         self.hang, self.crash = self._ending()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.events.transports import TCP
+from ..rows import bandwidths, sides
 from .causes import refine
 from .subjects import subject_of
 
 if TYPE_CHECKING:
-    from ..job_document import EvidenceLine
+    from ..job_document import EvidenceLine, ReadTable, Side
     from .judge import Judgement
 
 _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
@@ -48,19 +49,10 @@ def judge_results(judgement: Judgement) -> None:
         judgement.add("nccl.separate-runs", "the job", judgement.line(twice))
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
-        bad = [
-            row
-            for row in table["rows"]
-            for side in ("out_of_place", "in_place")
-            if row[side] and (row[side]["wrong"] or 0) != 0
-        ]
+        bad = [row for row in table["rows"] for side in sides(row) if side["wrong"]]
         if bad or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
             line = table["wrong_line"] or [table["line"], ""]
-            count = (
-                table["out_of_bounds"]
-                if not bad
-                else sum((row[side] or {}).get("wrong") or 0 for row in bad for side in ("out_of_place", "in_place"))
-            )
+            count = table["out_of_bounds"] if not bad else sum(side["wrong"] or 0 for row in bad for side in sides(row))
             wrong = "%s values were wrong" % (count if count is not None else "some")
             chunks = _chunk_sizes(judgement)
             judgement.add(
@@ -102,7 +94,7 @@ def _chunk_sizes(judgement: Judgement) -> list[str]:
 _MOST_GBPS = 10_000.0
 
 
-def _unreasonable(table: dict[str, Any], ranks: int | None) -> list[str]:
+def _unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
     """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
     texts = []
     for size, value in busbw(table):
@@ -113,13 +105,13 @@ def _unreasonable(table: dict[str, Any], ranks: int | None) -> list[str]:
     if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
         texts.append("%d of its rows cannot be read" % table["unreadable"])
     for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
-        for side in ("out_of_place", "in_place"):
-            if row["count"] is not None and row[side]:
-                texts += _contradicting(row["size_bytes"], row[side])
-            for key in ("busbw_gbps", "algbw_gbps", "time_us"):
-                number = (row[side] or {}).get(key)
+        for side in sides(row):
+            if row["count"] is not None:
+                texts += _contradicting(row["size_bytes"], side)
+            numbers = {"busbw": side["busbw_gbps"], "algbw": side["algbw_gbps"], "time": side["time_us"]}
+            for key, number in numbers.items():
                 if number is not None and number < 0:
-                    texts.append("%s at %d bytes is %g" % (key.partition("_")[0], row["size_bytes"], number))
+                    texts.append("%s at %d bytes is %g" % (key, row["size_bytes"], number))
     return texts[:8]
 
 
@@ -127,7 +119,7 @@ _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 """busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
 
 
-def _contradicting(size: int, side: dict[str, Any]) -> list[str]:
+def _contradicting(size: int, side: Side) -> list[str]:
     """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
     time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
     if not algbw or algbw < 1:
@@ -141,33 +133,29 @@ def _contradicting(size: int, side: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _table_line(judgement: Judgement, table: dict[str, Any], line: list[Any]) -> list[EvidenceLine]:
+def _table_line(judgement: Judgement, table: ReadTable, line: list[Any]) -> list[EvidenceLine]:
     for source in judgement.job.sources.values():
         if any(item is table for item in source.tables):
             return [{"file": source.name, "line": line[0], "text": line[1]}]
     return []
 
 
-def busbw(table: dict[str, Any]) -> list[tuple[int, float]]:
+def busbw(table: ReadTable) -> list[tuple[int, float]]:
     """Return (size, best bus bandwidth of the row) for every readable row."""
     points = []
     for row in table["rows"]:
-        values = [
-            row[side]["busbw_gbps"]
-            for side in ("out_of_place", "in_place")
-            if row[side] and row[side]["busbw_gbps"] is not None
-        ]
+        values = bandwidths(row)
         if values and math.isfinite(max(values)):
             points.append((int(row["size_bytes"]), float(max(values))))
     return points
 
 
-def _peak_and_last(table: dict[str, Any]) -> tuple[float, float]:
+def _peak_and_last(table: ReadTable) -> tuple[float, float]:
     points = busbw(table)
     return max(value for _, value in points), max(points)[1]
 
 
-def _falls(table: dict[str, Any]) -> bool:
+def _falls(table: ReadTable) -> bool:
     """Say whether bandwidth collapses with size: a message of 64 MiB or more gives less than 40 % of the peak.
 
     Healthy curves rise and stay: over the corpus' healthy tables the largest size gives more than 85 % of the peak, the
