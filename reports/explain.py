@@ -101,7 +101,7 @@ def _job_text(job: Job, paint: Paint, width: int) -> str:
 
 def shown_names(job: Job, room: int) -> str:
     """Return the first of a job's logs, and how many more there are, in some columns."""
-    files = job.get("files") or []
+    files = job["files"]
     if not files:
         return ""
     text = plain(files[0], 300) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
@@ -181,14 +181,14 @@ def facts(job: Job) -> list[str]:
     texts.append(f"between hosts: {job['inter_node_transport']}")
     texts.append(f"GPUDirect: {_GDR[job['gdr']]}")
     local = job["intra_node"]
-    inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local.get(name)]
-    if local.get("nvls"):
+    inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local[name]]
+    if local["nvls"]:
         inside.append("NVLS")
     if inside:
         texts.append("inside: " + ", ".join(inside))
-    if job.get("sharp"):
+    if job["sharp"]:
         texts.append("SHARP in use")
-    interfaces = job["bootstrap"].get("interfaces") or {}
+    interfaces = job["bootstrap"]["interfaces"]
     if interfaces:
         texts.append("bootstrap: " + ", ".join(sorted(plain(name, 32) for name in interfaces)[:4]))
     return texts
@@ -293,7 +293,7 @@ def shown_value(side: Side | None, key: Literal["busbw_gbps", "wrong"]) -> str:
 
 def _table_text(table: Table, paint: Paint, width: int) -> list[str]:
     title = f"Benchmark: {plain(table['collective'] or 'collective not named', 40)}"
-    if table.get("algorithm"):
+    if table["algorithm"]:
         title += f", NCCL_ALGO={plain(table['algorithm'], 20)}"
     lines = ["", paint(title, "head")]
     rows = table["rows"]
@@ -319,13 +319,13 @@ def _table_text(table: Table, paint: Paint, width: int) -> list[str]:
 def table_notes(table: Table) -> list[str]:
     """Return what is said below a table."""
     notes = []
-    if table.get("peak_busbw_gbps") is not None:
+    if table["peak_busbw_gbps"] is not None:
         notes.append(
             f"Bus bandwidth: peak {table['peak_busbw_gbps']:g} GB/s,"
             f" at the largest size {table['largest_busbw_gbps']:g} GB/s."
         )
     notes += _reference_notes(table)
-    sweep = table.get("sweep")
+    sweep = table["sweep"]
     if table["avg_busbw"] is not None:
         over = (
             f"over {shown_size(sweep['min_bytes'])} to {shown_size(sweep['max_bytes'])}"
@@ -338,9 +338,9 @@ def table_notes(table: Table) -> list[str]:
         )
     if not table["complete"]:
         notes.append("The table has no end in this log.")
-    if table["rows"] and not table.get("checked"):
+    if table["rows"] and not table["checked"]:
         notes.append("The results were not checked (#wrong is N/A).")
-    if table.get("unreadable_rows"):
+    if table["unreadable_rows"]:
         notes.append(f"{table['unreadable_rows']} rows could not be read (torn lines).")
     return notes
 

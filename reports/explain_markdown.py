@@ -55,7 +55,7 @@ def _code(value: object, limit: int = 400) -> str:
 def _job_markdown(job: Job) -> str:
     lines = [
         f"**{job['verdict'].upper()}** {_code(shown_names(job, 200))}"
-        if job.get("files")
+        if job["files"]
         else f"**{job['verdict'].upper()}**"
     ]
     lines += ["", _md(job["sentence"], 1200)]
@@ -83,7 +83,7 @@ def _job_markdown(job: Job) -> str:
         lines += ["", f"### {_md(fault['severity'])}: {_md(fault.get('title', fault['fault']))}", ""]
         lines.append(
             f"- fault {_code(fault['fault'])}"
-            + (f", because of {_code(fault['why'])}" if fault.get("why") else "")
+            + (f", because of {_code(fault['why'])}" if fault["why"] else "")
             + f": {_md(fault['subject'])}"
         )
         lines += [

@@ -47,7 +47,7 @@ def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
 
 def algorithm_of(table: Table) -> str:
     """Return 'ring', or 'default' for whatever NCCL chose."""
-    return "ring" if str(table.get("algorithm") or "").lower() == "ring" else "default"
+    return "ring" if str(table["algorithm"] or "").lower() == "ring" else "default"
 
 
 _AS_WIRE_LIMIT = ("all_reduce", "alltoall", "sendrecv")
@@ -56,7 +56,7 @@ _AS_WIRE_LIMIT = ("all_reduce", "alltoall", "sendrecv")
 
 def _above_the_hardware(job: JobDocument, table: Table, profile: Profile | None) -> str | None:
     """Say which number no hardware of this job gives: its wires, as the log or the profile names them, or its GPUs."""
-    peak, ranks, nodes = table.get("peak_busbw_gbps"), int(job["ranks"] or 0), int(job["nodes"] or 0)
+    peak, ranks, nodes = table["peak_busbw_gbps"], int(job["ranks"] or 0), int(job["nodes"] or 0)
     if peak is None or not nodes or ranks < 2 or ranks % nodes:
         return None
     wires = job["wires_gbps"] or (profile.fabric.node_gbps if profile is not None else None)
@@ -82,7 +82,7 @@ def _above_the_hardware(job: JobDocument, table: Table, profile: Profile | None)
 
 def _wire(job: JobDocument, table: Table, profile: Profile | None) -> WireUse | None:
     """Return what the peak means on the wire of a host; None inside one host."""
-    peak = table.get("peak_busbw_gbps")
+    peak = table["peak_busbw_gbps"]
     if peak is None or (job["nodes"] or 0) < 2 or table["collective"] not in ("all_reduce", None):
         return None
     limit = profile.fabric.node_gbps if profile is not None else None
@@ -113,7 +113,7 @@ def _least_per_gpu(job: JobDocument, peak: float) -> float | None:
     No algorithm without in-network reduction sends less between hosts (checks.rules.physics, ``tree_limit_gbps``).
     """
     ranks, nodes = int(job["ranks"] or 0), int(job["nodes"] or 0)
-    if not ranks or not nodes or ranks % nodes or job.get("sharp"):
+    if not ranks or not nodes or ranks % nodes or job["sharp"]:
         return None
     per_node: int = ranks // nodes
     return round(peak / limit_gbps("default", 1.0, nodes=nodes, gpus_per_node=per_node) * 8 / per_node, 1)

@@ -13,6 +13,7 @@ from jobs.nccl.rows import bandwidths, sides
 from reports.sizes import format_size
 
 from .published import FAR_BELOW, least_elsewhere, published_for
+from .reference import algorithm_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,8 +51,7 @@ def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
 
 
 def _key(table: Table, job: JobDocument, size: int) -> tuple[str, str, int, int]:
-    algorithm = "ring" if str(table.get("algorithm") or "").lower() == "ring" else "default"
-    return table["collective"] or "all_reduce", algorithm, job["nodes"] or 0, size
+    return table["collective"] or "all_reduce", algorithm_of(table), job["nodes"] or 0, size
 
 
 def _floors(job: JobDocument, profile: Profile, applied: set[tuple[str, str, int, int]]) -> Iterator[str]:
