@@ -198,15 +198,17 @@ def test_the_benchmarks_own_minimum_is_honoured(judge):
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "count"),
     [
-        "  8  2  float  sum  -1  1  1  1  5  1  1  1  0\n# Out of bounds values : 5 FAILED\n",
-        "  8  2  float  sum  -1  1  1  1  0  1  1  1  N/A\n# Out of bounds values : 2 FAILED\n",
+        ("  8  2  float  sum  -1  1  1  1  5  1  1  1  0\n# Out of bounds values : 5 FAILED\n", 5),
+        ("  8  2  float  sum  -1  1  1  1  5  1  1  1  7\n# Out of bounds values : 12 FAILED\n", 12),
+        ("  8  2  float  sum  -1  1  1  1  0  1  1  1  N/A\n# Out of bounds values : 2 FAILED\n", 2),
     ],
 )
-def test_wrong_results_are_fatal(judge, bad):
-    """#wrong above zero, or out-of-bounds values: corrupted data."""
+def test_wrong_results_are_fatal(judge, bad, count):
+    """#wrong above zero, or out-of-bounds values: corrupted data, each value counted once."""
     job = judge(HEADER + bad + "# Avg bus bandwidth : 1\n")
+    assert job["faults"][0]["cause"] == f"{count} values were wrong"
     assert (job["faults"][0]["fault"], job["faults"][0]["severity"], job["verdict"], job["diagnosis"]) == (
         "nccl.wrong-results",
         "fatal",

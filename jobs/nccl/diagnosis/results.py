@@ -49,10 +49,10 @@ def judge_results(judgement: Judgement) -> None:
         judgement.add("nccl.separate-runs", "the job", judgement.line(twice))
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
-        bad = [row for row in table["rows"] for side in sides(row) if side["wrong"]]
+        bad = [side["wrong"] for row in table["rows"] for side in sides(row) if side["wrong"]]
         if bad or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
             line = table["wrong_line"] or [table["line"], ""]
-            count = table["out_of_bounds"] if not bad else sum(side["wrong"] or 0 for row in bad for side in sides(row))
+            count = sum(bad) if bad else table["out_of_bounds"]
             wrong = "%s values were wrong" % (count if count is not None else "some")
             chunks = _chunk_sizes(judgement)
             judgement.add(
