@@ -230,10 +230,10 @@ def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
             )
 
 
-def correctness_findings(jobs: Mapping[str, JobDocument], ops: Mapping[str, str] = OPERATIONS) -> Iterator[Finding]:
+def correctness_findings(jobs: Mapping[str, JobDocument]) -> Iterator[Finding]:
     """Judge #wrong of every row; N/A is not 0, and a table without rows is not told."""
     for name, job in jobs.items():
-        op = ops.get(name, COLLECTIVE)
+        op = OPERATIONS.get(name, COLLECTIVE)
         yield correct(subject_of(name), table_of(job, op))
 
 

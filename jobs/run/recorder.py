@@ -13,8 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.client.errors import ApiError, ClusterError
-from ..cluster.client.http_client import DEADLINE_S
-from ..cluster.client.kube import LIST_S, Kube
+from ..cluster.client.kube import Kube
 from ..cluster.redact import MASK, redact_value, safe, secret_name
 from ..cluster.unstructured import as_list, as_map
 from ..diagnosis.state import JobState
@@ -164,44 +163,33 @@ class RecordedKube(Kube):
         vars(self).update(vars(kube))  # one connection pool, one set of credentials
         self._recorder = recorder
 
-    def create(self, url_path: str, body: Any, *, dry_run: bool = False, deadline_s: float = DEADLINE_S) -> Response:
+    def create(self, url_path: str, body: Any, *, dry_run: bool = False, **options: Any) -> Response:
         """POST an object; see Kube.create."""
-        answer = super().create(url_path, body, dry_run=dry_run, deadline_s=deadline_s)
+        answer = super().create(url_path, body, dry_run=dry_run, **options)
         if not dry_run:
             self._tell(Recorder.change, url_path, "ADDED", answer.body)
             self._tell(Recorder.mark, f"{_kind(url_path)} created")
         return answer
 
-    def patch(
-        self, url_path: str, body: Any, *, strategic: bool = False, deadline_s: float = DEADLINE_S, **params: Any
-    ) -> Any:
+    def patch(self, url_path: str, body: Any, **options: Any) -> Any:
         """PATCH an object; see Kube.patch."""
-        answer = super().patch(url_path, body, strategic=strategic, deadline_s=deadline_s, **params)
+        answer = super().patch(url_path, body, **options)
         self._tell(Recorder.change, url_path, "MODIFIED", answer)
         self._tell(Recorder.mark, f"{_kind(url_path)} patched: {safe(json.dumps(body), 200)}")
         return answer
 
-    def pages(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> Iterator[tuple[list[Any], str]]:
+    def pages(self, url_path: str, **options: Any) -> Iterator[tuple[list[Any], str]]:
         """Yield the pages of a list; see Kube.pages."""
-        for page, version in super().pages(url_path, deadline_s=deadline_s, **params):
+        for page, version in super().pages(url_path, **options):
             self._tell(Recorder.listed, url_path, page)
             yield page, version
 
     def watch(
-        self,
-        url_path: str,
-        *,
-        resource_version: str,
-        timeout_s: float = 60.0,
-        cancel_token: CancelToken | None = None,
-        **params: Any,
+        self, url_path: str, *, cancel_token: CancelToken | None = None, **options: Any
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the events of a watch; see Kube.watch."""
-        events = super().watch(
-            url_path, resource_version=resource_version, timeout_s=timeout_s, cancel_token=cancel_token, **params
-        )
         try:
-            for kind, item in events:
+            for kind, item in super().watch(url_path, cancel_token=cancel_token, **options):
                 self._tell(Recorder.change, url_path, kind, item)
                 yield kind, item
         except ClusterError as error:

@@ -110,22 +110,12 @@ class Kube(HttpClient):
         )
         return the_object(answer.body, url_path, self.where("PATCH", url_path))
 
-    def delete(
-        self,
-        url_path: str,
-        *,
-        propagation: str = "Background",
-        uid: str = "",
-        grace_s: int | None = None,
-        deadline_s: float = DEADLINE_S,
-    ) -> Any:
+    def delete(self, url_path: str, *, propagation: str = "Background", uid: str = "") -> Any:
         """DELETE one object, only if it still has this `uid` where one is given."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
-        if grace_s is not None:
-            options["gracePeriodSeconds"] = grace_s
-        return self.request("DELETE", url_path, body=options, deadline_s=deadline_s).body
+        return self.request("DELETE", url_path, body=options).body
 
     def list(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> tuple[Items, str]:
         """List all items, page by page, and the resourceVersion to watch from."""
