@@ -15,6 +15,7 @@ from cli.trial_logs import TrialLogs
 from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
+from jobs.cluster.unstructured import name_of
 from jobs.nccl.job_document import NOTHING
 from reports import explain_forms as forms
 from reports.explain import exit_code
@@ -149,7 +150,7 @@ class _Workload:
     def tail(self, name: str) -> list[str]:
         """Return the last lines of a log that was read."""
         pod, _, container = name.partition(" ")
-        if self._kube is None or all(pod != (known.get("metadata") or {}).get("name") for known in self._pods):
+        if self._kube is None or all(pod != name_of(known) for known in self._pods):
             return nccl.tail_of(name)
         from cli.running_job import tail  # noqa: PLC0415 -- most logs are files
 

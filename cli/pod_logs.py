@@ -10,6 +10,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from jobs.cluster.client.errors import ApiError, NotFound
+from jobs.cluster.unstructured import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,7 +59,7 @@ def open_containers(kube: Kube, pods: Iterable[dict[str, Any]]) -> Iterator[tupl
     """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next."""
     opened, refused = 0, None
     for pod in pods:
-        pod_name = str((pod.get("metadata") or {}).get("name") or "")
+        pod_name = name_of(pod)
         for container, previous in _containers(pod):
             params: dict[str, Any] = {"previous": True} if previous else {}
             try:
@@ -85,7 +86,7 @@ def pods_of(kube: Kube, kind: str, name: str) -> list[dict[str, Any]]:
     if not pods:
         message = f"no pod of {kind} {name} in namespace {kube.namespace}; a finished job's pods may be gone already"
         raise NotFound(f"{kube.server}: {kind}/{name}", status=404, reason="NotFound", message=message)
-    return sorted(pods, key=lambda pod: str((pod.get("metadata") or {}).get("name")))
+    return sorted(pods, key=name_of)
 
 
 def _containers(pod: dict[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -101,7 +102,7 @@ def _containers(pod: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
 def _shown(pod: dict[str, Any], container: str, *, previous: bool) -> str:
     """Name a log: the pod, its container where it has several, and which life."""
-    name = str((pod.get("metadata") or {}).get("name") or "")
+    name = name_of(pod)
     several = len((pod.get("spec") or {}).get("containers") or ()) > 1
     return name + (f" {container}" if several else "") + (" (before its restart)" if previous else "")
 

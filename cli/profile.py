@@ -14,6 +14,7 @@ from checks.profiles.baseline import NotABaselineError, baseline
 from checks.profiles.lint import objections
 from checks.profiles.loader import ProfileError, load_profile, profile_names
 from cli.usage import INCONCLUSIVE, USAGE, Parser
+from jobs.cluster.unstructured import name_of
 from reports.record import read_json
 from reports.schema import RecordError
 
@@ -126,7 +127,7 @@ def _networks(kube: Kube) -> list[str]:
         definitions, _ = kube.list("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions")
     except ApiError:
         return []
-    return [str((item.get("metadata") or {}).get("name")) for item in definitions if isinstance(item, dict)]
+    return [name_of(item) for item in definitions if isinstance(item, dict)]
 
 
 def capture(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from jobs.cluster.client.kube import path
 from jobs.cluster.client.pod_exec import Executed, execute
 from jobs.cluster.facts.events import Event, about, read_events
 from jobs.cluster.redact import safe
-from jobs.cluster.unstructured import as_list, as_map, as_texts, by_type
+from jobs.cluster.unstructured import as_list, as_map, as_texts, by_type, name_of
 from jobs.diagnosis.pod import examine
 from jobs.diagnosis.surroundings import Surroundings
 from jobs.nccl.hang.live import take_dump, take_sample
@@ -88,11 +88,6 @@ def tail(kube: Kube, pod: str, container: str, lines: int = 400) -> list[str]:
         return []
 
 
-def name(pod: Mapping[str, Any]) -> str:
-    """Return a pod's name."""
-    return str(as_map(pod.get("metadata")).get("name") or "")
-
-
 # -- pods and nodes ----------------------------------------------------------------------------------------------------
 def _pods(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, more: bool) -> Iterator[Pod]:
     """Yield the job's pods; with ``more`` their events and nodes are asked for."""
@@ -102,10 +97,10 @@ def _pods(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, 
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         node = str(spec.get("nodeName") or "")
         seen = nodes.get(node)
-        mine = about(events, "Pod", name(pod), str(meta.get("uid") or ""))
+        mine = about(events, "Pod", name_of(pod), str(meta.get("uid") or ""))
         symptom = examine(pod, Surroundings(events=mine, node=seen))
         said = f"{symptom.issue.reason}: {symptom.issue.message}".strip(": ") if symptom else _ended(status)
-        yield Pod(name(pod), node, tuple(_addresses(meta, spec, status)), safe(said, 200), _node_trouble(seen))
+        yield Pod(name_of(pod), node, tuple(_addresses(meta, spec, status)), safe(said, 200), _node_trouble(seen))
 
 
 def _events(kube: Kube, evidence: Evidence) -> list[Event]:
@@ -164,7 +159,7 @@ def _ended(status: Mapping[str, Any]) -> str:
 
 def _addresses(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
     """Yield a pod's name and addresses; RAS has that of NCCL's bootstrap interface, which may be a second network's."""
-    yield str(spec.get("hostname") or name({"metadata": meta}))
+    yield str(spec.get("hostname") or name_of({"metadata": meta}))
     yield from (str(entry.get("ip")) for entry in as_list(status.get("podIPs")))
     yield str(status.get("podIP") or "")
     try:
@@ -222,9 +217,9 @@ def _ask(kube: Kube, pod: Mapping[str, Any], evidence: Evidence, *, samples: int
     """Run the client in a pod and take what it prints; say whether it found dumps. Raises Forbidden and the like."""
     command, text = _script(samples, dumps)
     done = execute(
-        kube, name(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S, most_bytes=2 * MOST_DUMP_BYTES
+        kube, name_of(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S, most_bytes=2 * MOST_DUMP_BYTES
     )
-    return _take(name(pod), done, evidence)
+    return _take(name_of(pod), done, evidence)
 
 
 def _all_dumps(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, dumps: str) -> None:
@@ -235,11 +230,11 @@ def _all_dumps(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence
     command, text = _script(0, dumps)
 
     def one(pod: Mapping[str, Any]) -> Executed:
-        return execute(kube, name(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S)
+        return execute(kube, name_of(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for pod, done in zip(pods[:MOST_PODS], pool.map(one, pods[:MOST_PODS]), strict=True):
-            _take(name(pod), done, evidence)
+            _take(name_of(pod), done, evidence)
 
 
 def _take(pod: str, done: Executed, evidence: Evidence) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.client.kube import path
 from jobs.cluster.quantity import quantity
-from jobs.cluster.unstructured import as_list, as_map, as_texts
+from jobs.cluster.unstructured import as_list, as_map, as_texts, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def shortages(
     notes: list[str] = []
     granted: set[str] = set()
     for quota in quotas:
-        name = str(as_map(quota.get("metadata")).get("name"))
+        name = name_of(quota)
         spec = as_map(quota.get("spec"))
         applies = in_scope(spec, as_map(pod.get("spec")))
         if applies is False:

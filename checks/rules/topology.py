@@ -14,6 +14,7 @@ from itertools import combinations, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs.cluster.quantity import whole
+from jobs.cluster.unstructured import name_of
 from reports.record import Finding
 
 from ..profiles.schema.fabric import VERBS
@@ -62,7 +63,7 @@ def read_zones(items: Iterable[Mapping[str, Any]]) -> dict[str, Zones]:
     """Read NodeResourceTopology objects, v1alpha1 and v1alpha2; they bear their nodes' names."""
     found = {}
     for item in items:
-        name = str((item.get("metadata") or {}).get("name") or "")
+        name = name_of(item)
         given = [a for a in item.get("attributes") or [] if isinstance(a, dict)]
         attributes = {str(a.get("name")): str(a.get("value")) for a in given}
         old = next((OLD_NAMES.get(str(p), "") for p in item.get("topologyPolicies") or []), "")

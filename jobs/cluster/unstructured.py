@@ -23,6 +23,11 @@ def as_texts(value: object) -> list[str]:
     return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
 
 
+def name_of(item: Mapping[str, Any]) -> str:
+    """Return an object's name, '' where it has none."""
+    return str(as_map(item.get("metadata")).get("name") or "")
+
+
 def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The conditions of a status by their type."""
     return {str(entry.get("type")): entry for entry in as_list(status.get("conditions"))}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, by_type
+from ..cluster.unstructured import as_list, as_map, by_type, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,7 +83,7 @@ def _said(event: Event) -> str:
 
 def from_node(node: Mapping[str, Any]) -> Iterator[Moment]:
     """Yield the changes of a node's conditions: what is wrong since when, and what was until then."""
-    name = safe(as_map(node.get("metadata")).get("name") or "", 253)
+    name = safe(name_of(node), 253)
     for kind, condition in by_type(as_map(node.get("status"))).items():
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
         bad = (kind == "Ready") != (state == "True")
@@ -193,7 +193,7 @@ def _bounded(told: list[Moment]) -> list[Moment]:
 
 
 def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
-    name, node = as_map(pod.get("metadata")).get("name"), as_map(pod.get("spec")).get("nodeName")
+    name, node = name_of(pod), as_map(pod.get("spec")).get("nodeName")
     return safe(name or "", 253), safe(node or "", 253)
 
 

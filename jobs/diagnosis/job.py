@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import Event, about, latest, read_events
-from ..cluster.unstructured import as_list, as_map, by_type
+from ..cluster.unstructured import as_list, as_map, by_type, name_of
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
 from .deletion import last_end, later, was_taken
@@ -65,7 +65,7 @@ class JobObjects:
             (pod for pod in pods if isinstance(pod, dict) and self.mine(pod)),
             key=lambda pod: (self.index(pod), str(pod["metadata"].get("creationTimestamp") or "")),
         )
-        self.nodes = {str(as_map(node.get("metadata")).get("name")): node for node in nodes if isinstance(node, dict)}
+        self.nodes = {name_of(node): node for node in nodes if isinstance(node, dict)}
         self.removed = {word for e in self.events if e.reason in REMOVED for word in _pod_names(e)}
         self.created = [word for e in self.events if e.reason in CREATED for word in _pod_names(e)]
         # With an anti-affinity to its own kind (or all GPUs of a node) a waiting pod cannot join a peer.
@@ -128,7 +128,7 @@ class JobObjects:
         """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
         if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
             return False
-        if str(as_map(pod.get("metadata")).get("name")) in self.given_up:
+        if name_of(pod) in self.given_up:
             return False
         gone = [p for p in self.pods if self.kind.tells(p) and as_map(p.get("status")).get("phase") == "Failed"]
         return pod in gone and len(gone) <= (self.spec.get("backoffLimit") or 0)
@@ -180,12 +180,12 @@ class JobObjects:
 
     def vanished(self) -> list[str]:
         """Pods that were created and are gone, though nobody of the cluster's own removed them."""
-        here = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods}
+        here = {name_of(pod) for pod in self.pods}
         return [name for name in self.created if self.job and name not in here and name not in self.removed]
 
     def related(self) -> list[Event]:
         """Events about the job and all its pods."""
-        pods = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods} | set(self.created)
+        pods = {name_of(pod) for pod in self.pods} | set(self.created)
         return [e for e in self.all_events if e in self.events or (e.kind == "Pod" and e.name in pods)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import Event, about, latest
-from ..cluster.unstructured import as_map
+from ..cluster.unstructured import as_map, name_of
 from .deletion import later
 from .job import CREATED, JobObjects
 from .patience import REFUSED_S, RIGHTS_S
@@ -39,12 +39,12 @@ class JobSymptoms(JobObjects):
             if symptom is not None:
                 by_pod[str(meta.get("name"))] = self._placed(symptom)
         for pod in self.history.departed.values():
-            name = str(as_map(pod.get("metadata")).get("name"))
+            name = name_of(pod)
             if self.mine(pod) and self.state() in {JobState.COMPLETE, JobState.ERROR} and not self._served(pod):
                 symptom = examine(pod, self._around(pod))
                 if symptom is not None:
                     by_pod[name] = self._placed(symptom)
-        here = {str(as_map(pod.get("metadata")).get("name")) for pod in [*self.pods, *self.history.departed.values()]}
+        here = {name_of(pod) for pod in [*self.pods, *self.history.departed.values()]}
         if self.state() is JobState.ERROR:
             for name in self.created:
                 if name in here or name in by_pod:

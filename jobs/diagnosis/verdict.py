@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.facts.events import about, latest, warnings
 from ..cluster.facts.scheduling import lacking, possible_nodes
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import as_list, as_map, name_of
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
 from .history import History, ended
@@ -158,7 +158,7 @@ class _Judgement(JobSymptoms):
         if self.state() is not JobState.ERROR or self.kind.operator or failing.get("reason") == "DeadlineExceeded":
             return candidates
         everybody = [*self.pods, *self.history.departed.values()]
-        over = {str(as_map(pod.get("metadata")).get("name")) for pod in everybody if ended(pod)}
+        over = {name_of(pod) for pod in everybody if ended(pod)}
         causes = [s for s in candidates if s.pod in over or s.rank not in (REFUSED, NOT_STARTED)]
         # A node that is not Ready ends no container elsewhere for its memory. Nor does it fail a Job while its pods are
         # neither over nor asked to go: somebody of whom nothing was heard yet has.

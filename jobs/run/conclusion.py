@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import read_events
-from ..cluster.unstructured import as_map
+from ..cluster.unstructured import name_of
 from ..diagnosis.podfacts import pod_facts
 from ..diagnosis.state import JobState
 from .containers import termination_message
@@ -93,7 +93,7 @@ def _of_one(
         follower.reader if follower is not None and isinstance(follower.reader, EvidenceReader) else EvidenceReader(run)
     )
     for pod in pods:
-        if as_map(pod.get("metadata")).get("name") == replica.pod and (message := termination_message(pod, container)):
+        if name_of(pod) == replica.pod and (message := termination_message(pod, container)):
             reader.summarize(message)
     evidence = reader.result()
     # Without a single line, what kept them from us is the best that can be said.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import ApiError, ClusterError, NotFound
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, by_type
+from ..cluster.unstructured import as_list, as_map, by_type, name_of
 from ..diagnosis.state import Issue
 from ..diagnosis.symptoms import NOT_STARTED, PodSymptom, disruption
 from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
@@ -156,7 +156,7 @@ class Queueing:
         return QueueFacts(
             kind=self.queue.kind,
             name=self.queue.name or "default",
-            subject=str(as_map(raw.get("metadata")).get("name") or ""),
+            subject=name_of(raw),
             cluster_queue=safe(as_map(status.get("admission")).get("clusterQueue") or "", 253),
             phase=safe(status.get("phase") or "", 40),
             conditions=conditions,

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import as_list, as_map, name_of
 from ..diagnosis.state import FailureAnalysis
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ _SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a
 def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
     """Name the pods whose container `name` runs, or ended well, though no runtime made it and nothing was heard."""
     mute = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
-    mute = [pod for pod in mute if followers[_name(pod)].problem or _phase(pod) == "Succeeded"]
+    mute = [pod for pod in mute if followers[name_of(pod)].problem or _phase(pod) == "Succeeded"]
     if not mute:
         return None
-    first = _name(mute[0])
+    first = name_of(mute[0])
     problem = followers[first].problem
     return FailureAnalysis(
         fault="node.simulated",
@@ -46,21 +46,21 @@ def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower],
 
 def unreachable(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower]) -> FailureAnalysis | None:
     """Name the pods whose log the API server cannot fetch from the node."""
-    mute = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[_name(pod)].problem)]
+    mute = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[name_of(pod)].problem)]
     if not mute:
         return None
     return FailureAnalysis(
         fault="job.log-unreachable",
         subject=_node(mute[0]),
-        observed=f"pod {_name(mute[0])} on {_node(mute[0])}{_more(mute)} has ended, and the API server cannot fetch "
-        f"its log: {followers[_name(mute[0])].problem}",
+        observed=f"pod {name_of(mute[0])} on {_node(mute[0])}{_more(mute)} has ended, and the API server cannot fetch "
+        f"its log: {followers[name_of(mute[0])].problem}",
         expected="the API server reaches the kubelet of every node",
         suggestion="kubectl logs and exec fail alike: nothing that the trial has measured can be read.",
     )
 
 
 def _unheard(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower]) -> list[dict[str, Any]]:
-    followed = [(pod, followers.get(_name(pod))) for pod in pods]
+    followed = [(pod, followers.get(name_of(pod))) for pod in pods]
     return [pod for pod, follower in followed if follower is not None and not follower.heard]
 
 
@@ -77,12 +77,8 @@ def _phase(pod: Mapping[str, Any]) -> str:
     return safe(as_map(pod.get("status")).get("phase") or "", 40)
 
 
-def _name(pod: Mapping[str, Any]) -> str:
-    return str(as_map(pod.get("metadata")).get("name"))
-
-
 def _node(pod: Mapping[str, Any]) -> str:
-    return str(as_map(pod.get("spec")).get("nodeName") or _name(pod))
+    return str(as_map(pod.get("spec")).get("nodeName") or name_of(pod))
 
 
 def _more(causes: list[dict[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import about, read_events
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import as_list, as_map, name_of
 from ..diagnosis.patience import NODE_LOST_S
 from ..diagnosis.pod import lost
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
@@ -123,8 +123,8 @@ class SweepWatcher(Watcher):
     def _is_lost(self, pod: dict[str, Any]) -> bool:
         """Say whether a pod's node has stopped reporting."""
         name = as_map(pod.get("spec")).get("nodeName")
-        node = next((each for each in self._seen.nodes if as_map(each.get("metadata")).get("name") == name), None)
-        told = about(read_events(self.events), "Pod", str(as_map(pod.get("metadata")).get("name")))
+        node = next((each for each in self._seen.nodes if name_of(each) == name), None)
+        told = about(read_events(self.events), "Pod", name_of(pod))
         return lost(node, as_map(pod.get("status")), told)
 
     def _why_gone(self, outcome: WatchOutcome) -> FailureAnalysis:

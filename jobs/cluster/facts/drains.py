@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..client.errors import Forbidden, Unauthorized
 from ..client.kube import path
 from ..redact import safe
-from ..unstructured import as_list, as_map
+from ..unstructured import as_list, as_map, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -87,7 +87,7 @@ def _pods(kube: Kube, namespace: str, selector: object) -> frozenset[str]:
     if not isinstance(selector, dict):
         return frozenset()
     items, _ = kube.list(path("pods", namespace=namespace), labelSelector=",".join(_terms(selector)))
-    return frozenset(str(as_map(item.get("metadata")).get("name") or "") for item in items)
+    return frozenset(name_of(item) for item in items)
 
 
 def _terms(selector: Mapping[str, Any]) -> Iterator[str]:

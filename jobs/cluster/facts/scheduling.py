@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..quantity import quantity, whole
-from ..unstructured import as_list, as_map
+from ..unstructured import as_list, as_map, name_of
 from .inventory import pod_requests
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _offers(node: Mapping[str, Any]) -> Mapping[str, Any]:
 def _possible(node: Mapping[str, Any], pod: Mapping[str, Any], asked: Mapping[str, int], own: Container[str]) -> bool:
     """Tell whether the node could take the pod once others have left it."""
     offers = _offers(node)
-    if str(as_map(node.get("metadata")).get("name")) in own:
+    if name_of(node) in own:
         return False
     if any(amount > whole(offers.get(name) or 0) for name, amount in asked.items()):
         return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..client.errors import Forbidden, NotFound, Unauthorized
 from ..client.kube import path
 from ..redact import safe
-from ..unstructured import as_list, as_map, by_type
+from ..unstructured import as_list, as_map, by_type, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,7 +123,7 @@ def _policy(item: Mapping[str, Any]) -> Policy:
     said = wrong if wrong.get("status") == "True" else ready if ready.get("status") == "False" else {}
     versions = {name: _version(as_map(spec.get(name))) for name in _PARTS}
     return Policy(
-        name=safe(as_map(item.get("metadata")).get("name") or "", 253),
+        name=safe(name_of(item), 253),
         state=safe(status.get("state") or "", 60),
         message=safe(f"{said.get('reason') or ''}: {said.get('message') or ''}".strip(": "), 300),
         versions={name: version for name, version in versions.items() if version},
@@ -201,7 +201,7 @@ def _whole(value: object) -> int:
 
 def names(listing: Listing) -> tuple[str, ...]:
     """The names of the objects."""
-    return tuple(safe(as_map(item.get("metadata")).get("name") or "", 253) for item in listing.items)
+    return tuple(safe(name_of(item), 253) for item in listing.items)
 
 
 def image_version(image: str) -> str:
