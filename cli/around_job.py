@@ -11,7 +11,7 @@ from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import path
 from jobs.cluster.facts.events import read_events
 from jobs.cluster.redact import redact, safe
-from jobs.cluster.unstructured import as_list, as_map, name_of
+from jobs.cluster.unstructured import as_list, as_map, name_of, node_of
 from jobs.diagnosis import around
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _written(moment: Moment) -> Around:
 
 
 def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
-    return name_of(pod), str(as_map(pod.get("spec")).get("nodeName") or "")
+    return name_of(pod), node_of(pod)
 
 
 def _node(kube: Kube, name: str) -> Mapping[str, Any] | str:

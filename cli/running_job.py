@@ -18,7 +18,7 @@ from jobs.cluster.client.kube import path
 from jobs.cluster.client.pod_exec import Executed, execute
 from jobs.cluster.facts.events import Event, about, read_events
 from jobs.cluster.redact import safe
-from jobs.cluster.unstructured import as_list, as_map, as_texts, by_type, name_of
+from jobs.cluster.unstructured import as_list, as_map, as_texts, by_type, name_of, node_of, phase_of
 from jobs.diagnosis.pod import examine
 from jobs.diagnosis.surroundings import Surroundings
 from jobs.nccl.hang.live import take_dump, take_sample
@@ -114,7 +114,7 @@ def _events(kube: Kube, evidence: Evidence) -> list[Event]:
 
 def _nodes(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence) -> dict[str, Mapping[str, Any]]:
     nodes: dict[str, Mapping[str, Any]] = {}
-    names = sorted({str(as_map(pod.get("spec")).get("nodeName") or "") for pod in pods} - {""})
+    names = sorted({node_of(pod) for pod in pods} - {""})
     for node in names[:MOST_NODES]:
         try:
             nodes[node] = kube.get(path("nodes", node))
@@ -172,7 +172,7 @@ def _addresses(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping
 
 # -- exec --------------------------------------------------------------------------------------------------------------
 def _running(pod: Mapping[str, Any]) -> bool:
-    return as_map(pod.get("status")).get("phase") == "Running" and bool(_container(pod))
+    return phase_of(pod) == "Running" and bool(_container(pod))
 
 
 def _container(pod: Mapping[str, Any]) -> str:

@@ -28,6 +28,21 @@ def name_of(item: Mapping[str, Any]) -> str:
     return str(as_map(item.get("metadata")).get("name") or "")
 
 
+def labels_of(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object's labels."""
+    return as_map(as_map(item.get("metadata")).get("labels"))
+
+
+def node_of(pod: Mapping[str, Any]) -> str:
+    """Return the node to which a pod is bound, '' before."""
+    return str(as_map(pod.get("spec")).get("nodeName") or "")
+
+
+def phase_of(pod: Mapping[str, Any]) -> str:
+    """Return a pod's phase, '' where none is told."""
+    return str(as_map(pod.get("status")).get("phase") or "")
+
+
 def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The conditions of a status by their type."""
     return {str(entry.get("type")): entry for entry in as_list(status.get("conditions"))}

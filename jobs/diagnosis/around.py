@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, by_type, name_of
+from ..cluster.unstructured import as_list, as_map, by_type, name_of, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -193,8 +193,7 @@ def _bounded(told: list[Moment]) -> list[Moment]:
 
 
 def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
-    name, node = name_of(pod), as_map(pod.get("spec")).get("nodeName")
-    return safe(name or "", 253), safe(node or "", 253)
+    return safe(name_of(pod), 253), safe(node_of(pod), 253)
 
 
 def _started(pod: Mapping[str, Any]) -> float | None:

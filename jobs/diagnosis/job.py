@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import Event, about, latest, read_events
-from ..cluster.unstructured import as_list, as_map, by_type, name_of
+from ..cluster.unstructured import as_list, as_map, by_type, name_of, node_of, phase_of
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
 from .deletion import last_end, later, was_taken
@@ -69,11 +69,7 @@ class JobObjects:
         self.removed = {word for e in self.events if e.reason in REMOVED for word in _pod_names(e)}
         self.created = [word for e in self.events if e.reason in CREATED for word in _pod_names(e)]
         # With an anti-affinity to its own kind (or all GPUs of a node) a waiting pod cannot join a peer.
-        self.own_nodes = frozenset(
-            str(as_map(pod.get("spec")).get("nodeName") or "")
-            for pod in self.pods
-            if as_map(pod.get("status")).get("phase") not in ("Succeeded", "Failed")
-        )
+        self.own_nodes = frozenset(node_of(pod) for pod in self.pods if phase_of(pod) not in ("Succeeded", "Failed"))
         self.ending_since = self._ending_since()
 
     def _ending_since(self) -> str:
@@ -130,7 +126,7 @@ class JobObjects:
             return False
         if name_of(pod) in self.given_up:
             return False
-        gone = [p for p in self.pods if self.kind.tells(p) and as_map(p.get("status")).get("phase") == "Failed"]
+        gone = [p for p in self.pods if self.kind.tells(p) and phase_of(p) == "Failed"]
         return pod in gone and len(gone) <= (self.spec.get("backoffLimit") or 0)
 
     def state(self) -> JobState:  # noqa: PLR0911  (one line per state is the clearest form)
@@ -149,7 +145,7 @@ class JobObjects:
             return JobState.ERROR
         if self.suspended:
             return JobState.PENDING
-        phases = [as_map(pod.get("status")).get("phase") for pod in self.pods]
+        phases = [phase_of(pod) for pod in self.pods]
         limit = self.spec.get("backoffLimit")
         if phases.count("Failed") > (limit if isinstance(limit, int) else 6):
             return JobState.ERROR

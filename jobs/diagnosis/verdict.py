@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.facts.events import about, latest, warnings
 from ..cluster.facts.scheduling import lacking, possible_nodes
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, name_of
+from ..cluster.unstructured import as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
 from .history import History, ended
@@ -90,7 +90,7 @@ class _Judgement(JobSymptoms):
             index = self.index(pod)
             index = index if index < MOST_REPLICAS else position
             before = chosen.get(index)
-            if before is None or as_map(before.get("status")).get("phase") == "Failed":
+            if before is None or phase_of(before) == "Failed":
                 chosen[index] = pod
         made = [self._replica(index, pod, symptoms) for index, pod in sorted(chosen.items())]
         if self.job and not self.finished() and not self.meta.get("deletionTimestamp"):
@@ -189,7 +189,7 @@ class _Judgement(JobSymptoms):
         """Some pods of a gang found a node and others did not: what was to hold them together did not."""
         if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
             return cause
-        placed = sum(1 for pod in self.living() if as_map(pod.get("spec")).get("nodeName"))
+        placed = sum(1 for pod in self.living() if node_of(pod))
         issue = Issue("PartialStart", f"{placed} of {self.pods_wanted()} pods started; {cause.issue}")
         advice = "Half a gang holds its GPUs and waits for ever: the queue must admit all pods or none."
         return replace(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import NotFound
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_map
+from ..cluster.unstructured import as_map, labels_of
 from ..trial.manifests import BEGUN, trial_json
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .creation import JobError
@@ -58,7 +58,7 @@ def read(kube: Kube, name: str) -> Begun:
             f"there is no trial {safe(name, 100)} in namespace {kube.namespace}; one that was judged, canceled, or "
             "outlived by its time (deadlines.ttl_s) is gone"
         ) from None
-    labels = as_map(as_map(raw.get("metadata")).get("labels"))
+    labels = labels_of(raw)
     run_id = str(labels.get(LABEL_RUN) or "")
     attempt = re.fullmatch(rf"seatrial-{re.escape(run_id)}(?:-([2-9]))?", name)
     if labels.get(LABEL_MANAGED) != MANAGED_BY or not run_id or attempt is None:

@@ -18,7 +18,7 @@ from ..cluster.client.http_client import Response
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
-from ..cluster.unstructured import as_map
+from ..cluster.unstructured import as_map, labels_of
 from ..diagnosis.patience import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Owned, older
@@ -73,7 +73,7 @@ class Creation:
             spoken = next((each for each in older(item) if each.version == self._versions.get(item.resource)), item)
             self.warned += self._post(spoken)[1]
         meta = launched.body["metadata"]
-        queue = as_map(as_map(job.get("metadata")).get("labels")).get(QUEUE)
+        queue = labels_of(job).get(QUEUE)
         if queue:
             self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} lets it start")
             return
@@ -192,7 +192,7 @@ class Creation:
             raw: dict[str, Any] = self._kube.get(_place(item, item.body["metadata"]["name"]))
         except NotFound:
             return None
-        tags = as_map(as_map(raw.get("metadata")).get("labels"))
+        tags = labels_of(raw)
         return raw if tags.get(LABEL_MANAGED) == MANAGED_BY and tags.get(LABEL_RUN) == self._run else None
 
     def detach(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import ApiError, Forbidden, NotFound
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import as_list, as_map, labels_of
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
@@ -52,7 +52,7 @@ class JobLookup:
         kind, job = self.find(name)
         if job is None:
             raise JobError(f"there is no job {safe(name, 100)} in namespace {self._namespace}")
-        if as_map(as_map(job.get("metadata")).get("labels")).get(LABEL_MANAGED) != MANAGED_BY:
+        if labels_of(job).get(LABEL_MANAGED) != MANAGED_BY:
             raise NotOurs(f"job {safe(name, 100)} in {self._namespace} was not created by seatrial: it is left alone")
         return kind, job
 

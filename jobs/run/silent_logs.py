@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, name_of
+from ..cluster.unstructured import as_list, as_map, name_of, node_of, phase_of
 from ..diagnosis.state import FailureAnalysis
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ def _nothing_ran(pod: Mapping[str, Any], name: str) -> bool:
 
 
 def _phase(pod: Mapping[str, Any]) -> str:
-    return safe(as_map(pod.get("status")).get("phase") or "", 40)
+    return safe(phase_of(pod), 40)
 
 
 def _node(pod: Mapping[str, Any]) -> str:
-    return str(as_map(pod.get("spec")).get("nodeName") or name_of(pod))
+    return node_of(pod) or name_of(pod)
 
 
 def _more(causes: list[dict[str, Any]]) -> str:

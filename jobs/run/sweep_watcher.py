@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import about, read_events
-from ..cluster.unstructured import as_list, as_map, name_of
+from ..cluster.unstructured import as_list, as_map, name_of, node_of
 from ..diagnosis.patience import NODE_LOST_S
 from ..diagnosis.pod import lost
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
@@ -48,7 +48,7 @@ class SweepWatcher(Watcher):
     def _look(self, outcome: WatchOutcome, *, final: bool = False) -> None:
         super()._look(outcome, final=final)
         for pod in (*outcome.pods, *self._pods.departed()):
-            node = str(as_map(pod.get("spec")).get("nodeName") or "")
+            node = node_of(pod)
             if node and self._owns(pod):
                 self.placed[node] = self.placed.get(node, frozenset()) | {self._kind.index(pod)}
 
@@ -122,7 +122,7 @@ class SweepWatcher(Watcher):
 
     def _is_lost(self, pod: dict[str, Any]) -> bool:
         """Say whether a pod's node has stopped reporting."""
-        name = as_map(pod.get("spec")).get("nodeName")
+        name = node_of(pod)
         node = next((each for each in self._seen.nodes if name_of(each) == name), None)
         told = about(read_events(self.events), "Pod", name_of(pod))
         return lost(node, as_map(pod.get("status")), told)
@@ -131,7 +131,7 @@ class SweepWatcher(Watcher):
         """Say why the leader ended; a signal is nobody's fault that is known: not the program's, and not the nodes'."""
         found, own = outcome.analysis, self._own_pod(outcome)
         if self._is_lost(own) and not has_ended(own, self._kind.container):
-            return _on_lost_node(self._leader, str(as_map(own.get("spec")).get("nodeName")))
+            return _on_lost_node(self._leader, node_of(own))
         ended = [as_map(each.get("state")) for each in as_list(as_map(own.get("status")).get("containerStatuses"))]
         codes = [as_map(state.get("terminated")).get("exitCode") for state in ended]
         signal = next((SIGNALS[code] for code in codes if code in SIGNALS), "")

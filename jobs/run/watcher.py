@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
 from ..cluster.client.kube import path
-from ..cluster.unstructured import as_map
+from ..cluster.unstructured import as_map, phase_of
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
 from ..diagnosis.patience import DELETED_S
@@ -204,7 +204,7 @@ class Watcher:
         )
 
     def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
-        running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in ("Running", "Succeeded")]
+        running = [pod for pod in pods if phase_of(pod) in ("Running", "Succeeded")]
         return job is not None and len(running) >= self._kind.pods_wanted(job)
 
     def _departed(self) -> dict[str, Any] | None:
@@ -247,7 +247,7 @@ class Watcher:
         pod = next((item for item in self._pods.objects() if item["metadata"]["name"] == name), None)
         if pod is None:
             return True
-        if as_map(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
+        if phase_of(pod) in ("Succeeded", "Failed"):
             return True
         return has_ended(pod, self._kind.container)
 

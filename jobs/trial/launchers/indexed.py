@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...cluster.unstructured import as_map
+from ...cluster.unstructured import labels_of
 from .. import pod
 from .kind import Kind
 from .queues import pod_annotations, queue_allowance, scheduler
@@ -61,5 +61,5 @@ class IndexedJob(Kind):
 
     def belongs(self, pod: Mapping[str, Any], name: str) -> bool:
         """By the label, also in its form without a prefix."""
-        pod_labels = as_map(as_map(pod.get("metadata")).get("labels"))
+        pod_labels = labels_of(pod)
         return bool(name) and name in (pod_labels.get("batch.kubernetes.io/job-name"), pod_labels.get("job-name"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...cluster.unstructured import as_list, as_map
+from ...cluster.unstructured import as_list, as_map, labels_of
 from ..pod import CONTAINER, LABEL_RUN, labels
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Kind:
     def belongs(self, pod: Mapping[str, Any], name: str) -> bool:
         """Tell by its labels whether a pod is this object's."""
         key, _, value = self.selector(name).partition("=")
-        return as_map(as_map(pod.get("metadata")).get("labels")).get(key) == value
+        return labels_of(pod).get(key) == value
 
 
 def number(pod: Mapping[str, Any], key: str) -> int:

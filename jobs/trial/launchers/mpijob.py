@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...cluster.unstructured import as_map
+from ...cluster.unstructured import as_map, labels_of
 from .. import pod
 from ..parts import MPI_LAUNCHER
 from .kind import MOST_REPLICAS, number, retold, whole
@@ -163,4 +163,4 @@ def _workers(raw: Mapping[str, Any]) -> int:
 
 
 def _role(pod: Mapping[str, Any]) -> str:
-    return str(as_map(as_map(pod.get("metadata")).get("labels")).get(ROLE) or "")
+    return str(labels_of(pod).get(ROLE) or "")

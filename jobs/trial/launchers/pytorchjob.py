@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...cluster.unstructured import as_map
+from ...cluster.unstructured import as_map, labels_of
 from .. import pod
 from .kind import MOST_REPLICAS, number, retold, whole
 from .kubeflow import CONDITIONS, REPLICA, KubeflowJob, run_policy, template
@@ -57,7 +57,7 @@ class PyTorchJob(KubeflowJob):
 
     def index(self, pod: Mapping[str, Any]) -> int:
         """The master is rank 0, workers count from 1."""
-        kind = as_map(as_map(pod.get("metadata")).get("labels")).get(TYPE)
+        kind = labels_of(pod).get(TYPE)
         if kind == "master":
             return 0
         replica = number(pod, REPLICA)
