@@ -6,19 +6,21 @@
 
 Synthetic: each rank has a pace of its own (normal, --spread), its steps scatter around it (--noise), one in a hundred
 takes up to three times as long, and now and then all ranks are slowed for a while. Recorded: the same paces, and steps
-that scatter as those in h100_steps.json, which one GPU made at different times. Real: the bench's own model and loop
-(jobs/pod/bench) in one process for each of --ranks, without any collective; the slow one repeats a tenth of its work.
+that scatter as those in h100_steps.json, which one GPU made at different times. Real: the trial's own training
+program (jobs/pod/bench) over gloo, one process for each of --ranks; alone the slow one repeats a tenth of its work.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
+import os
 import random
 import statistics
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from checks.rules import training as rules
 from checks.rules import training_pace
 from checks.rules.training import Member
+from jobs.pod.bench import stragglers
 
 STEPS = 80  # of DDP and of FSDP2
 TENTHS = 10  # a real step repeats the work so often, the slow one a tenth more
@@ -104,64 +107,81 @@ def _waves(draw, options):
     return training_pace.waves([], pace, "job").ok is False
 
 
-def rank_steps(number, seed, rounds, orders, answers, ready):
-    """One process: for each order (the share of the work that is done once more) steps of the bench's own model."""
+def rank_program(number, options, orders, answers):
+    """One process: for each order (the share of its own steps' work that is done once more) the training program."""
     import torch  # noqa: PLC0415
 
-    from jobs.pod.bench import model  # noqa: PLC0415
+    from jobs.pod.bench import model, training  # noqa: PLC0415
 
-    torch.set_num_threads(1)
-    shape = model.CPU._replace(layers=1, hidden=32, sequence=16, vocabulary=64)
-    made = model.model(torch, shape, seed, "cpu", torch.float32)
-    tokens, following = model.batch(torch, shape, seed + number, "cpu")
-    optimizer = torch.optim.AdamW(made.parameters(), lr=0.0)
+    torch.set_num_threads(1)  # as torchrun sets it
+    address = f"file://{options.meet}"
+    torch.distributed.init_process_group("gloo", init_method=address, rank=number, world_size=options.ranks)
+    asked = argparse.Namespace(device="cpu", steps=40, soak=0.0, seed=options.seed, fsdp_on_cpu=False)
 
-    def work(part):
-        for _ in range(part):
-            optimizer.zero_grad(set_to_none=True)
-            made(tokens, following).backward()
-            optimizer.step()
+    class Alone(training.Steps):
+        """Steps in tenths, so that one of them can be a tenth longer."""
+
+        def one(self):
+            for _ in range(TENTHS + self.training.extra):
+                loss = super().one()
+            return loss
+
+    class Stand(training.Training):
+        def alone(self, own, batch):
+            return Alone(self, own, batch, super().alone(own, batch).clock)
+
+        def fitting(self, _shape):
+            return model.CPU._replace(layers=1, hidden=32, sequence=16, vocabulary=64)
 
     for extra in iter(orders.get, None):
-        times = []
-        for turn in range(rounds + 1):
-            ready.wait()
-            for _ in range(5):
-                began = time.thread_time()  # of this process alone: the machine's other work is not the stand-in's
-                work(TENTHS + round(extra * TENTHS))
-                if turn:
-                    times.append((time.thread_time() - began) * 1000)
-        answers.put((number, times))
+        rank = Stand(torch, asked)
+        rank.extra = extra
+        with contextlib.redirect_stdout(None):
+            rank.run()
+        answers.put((number, rank.facts))
 
 
 def real(options):
-    """Run real steps on CPUs, one rank slowed in every other run; print how often it was named, and the rest."""
-    context, numbers = multiprocessing.get_context("spawn"), range(options.ranks)
-    draw, named, loud, untold, spreads = random.Random(options.seed), 0, 0, 0, []
+    """Run the program on CPUs, one rank slowed in every other run; print how often it was named, and the rest."""
+    context, numbers, draw = multiprocessing.get_context("spawn"), range(options.ranks), random.Random(options.seed)
     orders, answers = [context.Queue() for _ in numbers], context.Queue()
-    ready = context.Barrier(options.ranks)
-    told = (options.seed, options.rounds)
-    ranks = [
-        context.Process(target=rank_steps, args=(n, *told, orders[n], answers, ready), daemon=True) for n in numbers
-    ]
-    for rank in ranks:
-        rank.start()
-    for _ in range(options.slow_runs):
-        for slow in (None, draw.randrange(options.ranks)):
-            for n in numbers:
-                orders[n].put(0.1 * (n == slow))
-            found = dict(answers.get(timeout=600) for _ in ranks)
-            accused, unknown = judged({(n % 2, n // 2): found[n] for n in numbers}, "cpu")
-            if slow is None:
-                loud, untold = loud + bool(accused), untold + bool(unknown)
-                medians = [statistics.median(each) for each in found.values()]
-                spreads.append((max(medians) - min(medians)) / statistics.median(medians))
-            else:
-                named += accused == {("training.slow-gpu", f"node-{slow % 2} process {slow // 2}")}
-    for each in orders:
-        each.put(None)
-    counted = {"runs": options.slow_runs, "named": named, "healthy_loud": loud, "healthy_untold": untold}
-    print(json.dumps({**counted, "spread_of_medians": round(statistics.median(spreads), 4)}))
+    counted = dict.fromkeys(("named", "others_accused", "untold", "healthy_accused", "healthy_untold"), 0)
+    spreads, steps = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        options.meet = f"{folder}/meet"
+        ranks = [context.Process(target=rank_program, args=(n, options, orders[n], answers)) for n in numbers]
+        for rank in ranks:
+            rank.daemon = True
+            rank.start()
+        for _ in range(options.slow_runs):
+            for slow in (None, draw.randrange(options.ranks)):
+                for n in numbers:
+                    orders[n].put(int(n == slow))
+                facts = dict(answers.get(timeout=600) for _ in ranks)
+                times = {n: facts[n]["compute_ms"] for n in numbers}
+                accused, unknown = judged({(n % 2, n // 2): times[n] for n in numbers}, "cpu")
+                steps.append(len(times[0]))
+                if slow is None:
+                    counted["healthy_accused"] += bool(accused)
+                    counted["healthy_untold"] += bool(unknown)
+                    medians = [statistics.median(each) for each in times.values()]
+                    spreads.append((max(medians) - min(medians)) / statistics.median(medians))
+                else:
+                    right = {("training.slow-gpu", f"node-{slow % 2} process {slow // 2}")}
+                    counted["named"] += accused == right
+                    counted["others_accused"] += bool(accused - right)
+                    counted["untold"] += not accused and bool(unknown)
+                    if accused != right:
+                        stood = stragglers.standings(times)
+                        said = ", ".join(f"{n}: {s.excess:+.1%} of {s.limit:.1%}" for n, s in stood.items())
+                        print(f"rank {slow} is slow, not named in {len(times[0])} steps: {said}", flush=True)
+        for each in orders:
+            each.put(None)
+        for rank in ranks:
+            rank.join(30)
+    load = [round(each, 1) for each in os.getloadavg()]
+    told = {"spread_of_medians": round(statistics.median(spreads), 4), "steps_mean": statistics.fmean(steps)}
+    print(json.dumps({"runs_of_each": options.slow_runs, **counted, **told, "load_average": load}))
 
 
 def main():
@@ -175,7 +195,6 @@ def main():
     parser.add_argument("--torch", action="store_true", help="real steps on this machine's CPUs")
     parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args()
     if options.torch:
         real(options)

@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from jobs.pod.bench import stragglers
 from reports.record import Finding
 
-from . import stragglers
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: 
     if stands.slow:
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault=fault)
     if not stands.conclusive:
-        observed += f"; the times waver too much to see a rank that is slower by {stragglers.TELLS:.0%}"
+        observed += f"; the times waver too much to exclude that it is slower by {stragglers.TELLS:.0%}"
     return Finding(subject=subject, ok=True if stands.conclusive else None, observed=observed, expected=expected)
 
 

@@ -7,11 +7,12 @@ import pytest
 
 from checks.framework.trial_spec import trained
 from checks.profiles.schema.training import TrainingSection
-from checks.rules import stragglers, training_pace
 from checks.rules import training as rules
+from checks.rules import training_pace
 from checks.rules.gpu_health import clock_ailments, each_gpu, memory_ailments, xid_findings
 from checks.rules.rdma_counters import growth
 from cli.listing import declared_checks
+from jobs.pod.bench import stragglers
 from jobs.run.evidence_shape import misfit
 
 STEPS, COMPUTE_MS, STEP_MS = 40, 50.0, 52.0
@@ -165,6 +166,18 @@ def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
     found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
     assert faults(found) == set()
     assert undecided(found)
+
+
+def test_noise_that_leaves_room_for_a_tenth_is_no_pass_of_that_rank(trained_trial, training_spec):
+    """Below its limit and not by enough: more steps would tell, and the ranks make them where they can."""
+    own = told(trained_trial)
+    own["compute_ms"] = around(COMPUTE_MS * 1.07, 5, spread=0.12)
+    found = rules.members(trained_trial, training_spec)
+    assert faults(rules.slow_members(found)) == set()
+    assert undecided(rules.slow_members(found)) == ["gpu-node-1 GPU 5"]
+    assert not stragglers.settled({m.name: m.compute for m in found})
+    own["compute_ms"] = around(COMPUTE_MS, 5)
+    assert stragglers.settled({m.name: m.compute for m in found if m.reported is not own})
 
 
 def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +41,28 @@ def test_what_is_told_is_bounded() -> None:
     """An hour of steps is thinned evenly; of losses the ends are kept."""
     assert len(training.thinned([float(i) for i in range(100_000)])) <= training.MOST_KEPT
     assert training.ends([float(i) for i in range(100)]) == [*map(float, range(10)), *map(float, range(90, 100))]
+
+
+@pytest.mark.parametrize(("slower", "noise", "steps"), [(1, 0.01, 40), (1.11, 0.01, 40), (1, 1, 240)])
+def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: float, steps: int) -> None:
+    """Where the first forty tell who is slow, or that nobody is, there are no more of them."""
+    drawn = random.Random(1)
+    one = object.__new__(training.Training)
+    one.facts = {"compute_ms": [], "window": [0.0, 0.0]}
+
+    def others(own: list[float]) -> dict[int, list[float]]:
+        return {rank: [50 * math.exp(drawn.gauss(0, noise)) for _ in own] for rank in range(3)} | {3: own}
+
+    def several(count: int) -> tuple[list[float], list[float]]:
+        return [50 * slower * math.exp(drawn.gauss(0, noise)) for _ in range(count)], []
+
+    one.facts["compute_ms"] = several(40)[0]
+    agreed = {"everyones": others, "least": int, "align": lambda: None, "tell": lambda _: None}
+    for name, said in agreed.items():
+        setattr(one, name, said)
+    one.settle(SimpleNamespace(several=several))  # type: ignore[arg-type]
+    assert len(one.facts["compute_ms"]) == steps
+    assert (one.facts["window"][-1] > 0) == (steps > 40)
 
 
 def test_reports_of_the_driver_that_were_there_before_are_not_the_steps() -> None:

@@ -4,6 +4,8 @@ Each round times some steps of a model that no other rank knows, then as many of
 The first are this GPU's own compute time, which no other rank can slow down; what the second take longer is
 communication that compute does not hide, and waiting. Every rank leaves what it measured in a file, after each part:
 a part that never ends takes nothing of the parts before with it.
+
+Where noise then leaves open whether a rank is slow, each makes more steps alone.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import model, product, program
+from . import model, product, program, stragglers
 from .machine import bus_id, free_memory
 from .program import time_left
 from .rank import Rank
@@ -35,6 +37,7 @@ LEARNS_FOR = 60  # steps; then the rate is 0, so that hours of the same batch ca
 RATE = 3e-4
 BUCKET_BYTES = 25 << 20  # of gradients, as DistributedDataParallel sends them (bucket_cap_mb)
 MOST_KEPT = 240  # times of a kind in the answer
+SETTLE_S = 60.0  # of more steps, where noise hides who is slow; on an H100 MOST_KEPT take 12
 # How a torch whose FSDP2 is another one says so; what NCCL, CUDA and memory raise is a RuntimeError, and is a failure.
 NOT_THIS_TORCH = (TypeError, ValueError, AttributeError, AssertionError, ImportError)
 SPARE_S = 15.0  # of the limit, to end and to tell
@@ -64,7 +67,7 @@ class Training(Rank):
         shape = self.fitting(model.CPU if not self.cuda else model.GPU)
         self.facts.update(shape=model.described(shape), flops=model.flops(shape))
         own = model.model(self.torch, shape, self.options.seed, self.device, self.dtype)
-        alone = Steps(self, copy.deepcopy(own), model.batch(self.torch, shape, self.options.seed + self.rank, "cpu"))
+        alone = self.alone(copy.deepcopy(own), model.batch(self.torch, shape, self.options.seed + self.rank, "cpu"))
         self.facts["comm_ms"] = self.bare(sum(each.numel() for each in own.parameters()))
         makers: List[Tuple[str, Callable[[Any], Any]]] = [("ddp", self.ddp)]
         fsdp = fully_shard_of(self.torch)
@@ -82,8 +85,17 @@ class Training(Rank):
                 words = "%s: %s" % (type(error).__name__, error)
                 self.facts["modes"].append({"mode": name, "steps": 0, "why": words.splitlines()[0][:200]})
                 self.tell("%s: %s" % (name, words[:200]))
+        if not soak:
+            self.settle(alone)
         if self.rank == 0:
             say("# seatrial training: done")
+
+    def alone(self, own: Any, batch: Tuple[Any, Any]) -> Steps:
+        """Return the steps that no other rank takes part in.
+
+        A CPU that others use as well gives a step more or less of its time; how much the step itself took is known.
+        """
+        return Steps(self, own, batch, time.perf_counter if self.cuda else time.process_time)
 
     def mode(self, name: str, wrapped: Any, alone: Steps, soak: float) -> None:
         """Run the rounds of one mode."""
@@ -123,6 +135,24 @@ class Training(Rank):
         left = time_left() - SPARE_S - 2 * round_s
         wanted = told["steps"] < self.options.steps or time.monotonic() < until
         return self.least(int(left * 1000) if wanted else 0) > 0
+
+    def settle(self, alone: Steps) -> None:
+        """Make more steps alone where noise leaves open whether a rank is slow, up to MOST_KEPT or for SETTLE_S."""
+        own, until = self.facts["compute_ms"], time.monotonic() + SETTLE_S
+        while len(own) < MOST_KEPT and not stragglers.settled(self.everyones(own)):
+            if not self.least(int(time.monotonic() < until and time_left() > SPARE_S)):
+                break
+            self.align()
+            own += alone.several(ROUND)[0]
+            self.facts["window"][-1] = time.time()
+        self.tell("%d steps of its own" % len(own))
+
+    def everyones(self, own: List[float]) -> Dict[int, List[float]]:
+        """Return the times of all ranks, each of which has as many."""
+        shared = self.torch.zeros(self.ranks, len(own), dtype=self.torch.float64, device=self.device)
+        shared[self.rank] = self.torch.tensor(own, dtype=self.torch.float64)
+        self.dist.all_reduce(shared)
+        return dict(enumerate(shared.tolist()))
 
     def ddp(self, plain: Any) -> Any:
         """Share the gradients of whole replicas."""
@@ -196,8 +226,10 @@ class Training(Rank):
 class Steps:
     """Steps of one model on one rank."""
 
-    def __init__(self, training: Training, wrapped: Any, batch: Tuple[Any, Any]) -> None:
-        self.training, self.model, self.made = training, wrapped, 0
+    def __init__(
+        self, training: Training, wrapped: Any, batch: Tuple[Any, Any], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.training, self.model, self.made, self.clock = training, wrapped, 0, clock
         self.batch = batch[0].to(training.device), batch[1].to(training.device)
         self.optimizer = training.torch.optim.AdamW(wrapped.parameters(), lr=RATE)
 
@@ -230,7 +262,7 @@ class Steps:
     def mark(self) -> Any:
         """Return a point in time: of the device's own queue, or of the clock."""
         if not self.training.cuda:
-            return time.perf_counter()
+            return self.clock()
         event = self.training.torch.cuda.Event(enable_timing=True)
         event.record()
         return event

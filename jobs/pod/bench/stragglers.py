@@ -2,6 +2,8 @@
 
 Times are compared step by step with the median of the others at the same step, so that what slows all at once (heat, a
 busy machine) accuses nobody. One outlier moves no median; what is left of noise is measured, not assumed.
+
+The ranks ask by it whether they have made enough steps (`settled`), and checks/rules/training.py judges by it.
 """
 
 from __future__ import annotations
@@ -9,11 +11,9 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import Dict, List, Mapping, NamedTuple, Sequence, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+__all__ = ["SIGMAS", "TELLS", "Standing", "settled", "soaked", "standings", "without"]
 
 K = TypeVar("K")
 
@@ -24,9 +24,11 @@ SIGMAS = 4.0
 """How many standard deviations above the others: of 64 ranks with normal noise, one run in 500 names somebody by
 chance; LEAST lies above that wherever the spread is below 1.25 %."""
 TELLS = 0.10
-"""A share. Where noise would hide a rank that is slower by this much, nothing is told instead of a pass."""
+"""A share. Where noise could hide that a rank is slower by this much, nothing is told of it instead of a pass."""
+SURE = 3.0
+"""Standard errors: noise exceeds them in one of 1,000 repetitions."""
 CHUNK = 5
-"""Steps that lie close together share their noise: their median counts as one observation."""
+"""Steps that lie close together may share their noise: the medians of so many then scatter more than they should."""
 FEW, LEAST_OF_FEW = 4, 0.06
 """Among so few the spread between them is not known: two healthy ranks differ by up to this (four times 1.4 %)."""
 SOAK = 120
@@ -37,17 +39,16 @@ _TO_SIGMA = 1.4826  # the median of absolute deviations of a normal distribution
 _OF_MEDIAN = 1.2533  # the standard error of a median against that of a mean
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """One member against all others: the share by which it is slower (``excess``), and from where on it is named."""
 
     excess: float
     limit: float
+    noise: float
+    """The standard error of ``excess``, from the spread of the member's own steps."""
+
     median: float
     reference: float
-    conclusive: bool
-    """Whether one that is slower by TELLS would be named, for most of the members."""
-
     late: bool = False
     """Whether it is of the last third of the steps alone."""
 
@@ -56,40 +57,49 @@ class Standing:
         """Whether it is slower than noise and spread explain."""
         return self.excess > self.limit
 
+    @property
+    def conclusive(self) -> bool:
+        """Whether it is slow, or noise leaves no room for its being slower by TELLS."""
+        return self.slow or self.excess + SURE * self.noise < TELLS
 
-def standings(times: Mapping[K, Sequence[float]]) -> dict[K, Standing]:
+
+def standings(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
     """Compare each member's times with the others' at the same steps; {} for fewer than two members or no steps."""
     members = list(times)
     steps = min((len(times[m]) for m in members), default=0)
     if len(members) < 2 or steps == 0:
         return {}
     columns = [sorted(times[m][i] for m in members) for i in range(steps)]
-    ratios: dict[K, list[float]] = {}
-    references: dict[K, float] = {}
+    ratios: Dict[K, List[float]] = {}
+    references: Dict[K, float] = {}
     for member in members:
         others = [without(columns[i], times[member][i]) for i in range(steps)]
-        ratios[member] = [t / max(other, 1e-12) for t, other in zip(times[member], others, strict=False)]
+        ratios[member] = [t / max(other, 1e-12) for t, other in zip(times[member], others)]
         references[member] = statistics.median(others)
     excess = {m: statistics.median(ratios[m]) - 1 for m in members}
     ordered = sorted(excess.values())
+    noise = _errors(ratios)
     limits = {}
     for member in members:
-        noise = _error(ratios[member])
         spread = _spread_of_others(ordered, excess[member]) if len(members) > FEW else LEAST_OF_FEW / SIGMAS
-        limits[member] = max(LEAST, SIGMAS * math.hypot(spread, noise))
-    conclusive = statistics.median(limits.values()) <= TELLS
+        limits[member] = max(LEAST, SIGMAS * math.hypot(spread, noise[member]))
     medians = {m: statistics.median(times[m]) for m in members}
-    return {m: Standing(excess[m], limits[m], medians[m], references[m], conclusive) for m in members}
+    return {m: Standing(excess[m], limits[m], noise[m], medians[m], references[m]) for m in members}
 
 
-def soaked(times: Mapping[K, Sequence[float]]) -> dict[K, Standing]:
+def settled(times: Mapping[K, Sequence[float]]) -> bool:
+    """Say whether each member's times tell whether it is slow."""
+    return all(each.conclusive for each in standings(times).values())
+
+
+def soaked(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
     """Compare all steps, and of a soak the last third, too: the median of all hides what becomes slow in its heat."""
     whole, steps = standings(times), min((len(each) for each in times.values()), default=0)
     if steps < SOAK:
         return whole
     late = standings({member: each[steps - steps // 3 : steps] for member, each in times.items()})
     return {
-        m: replace(late[m], late=True) if late[m].slow and not stands.slow else stands for m, stands in whole.items()
+        m: late[m]._replace(late=True) if late[m].slow and not stands.slow else stands for m, stands in whole.items()
     }
 
 
@@ -104,10 +114,24 @@ def without(ordered: Sequence[float], value: float) -> float:
     return at(middle) if count % 2 else (at(middle - 1) + at(middle)) / 2
 
 
-def _error(ratios: Sequence[float]) -> float:
-    """Return the standard error of the ratios' median, from the spread of chunks of steps."""
-    chunks = [statistics.median(ratios[i : i + CHUNK]) for i in range(0, len(ratios), CHUNK)]
-    return _OF_MEDIAN * _sigma(chunks) / math.sqrt(len(chunks))
+def _errors(ratios: Mapping[K, Sequence[float]]) -> Dict[K, float]:
+    """Return the standard error of each median of ratios, from the spread of the member's own steps.
+
+    By how much it grows because steps that lie close together share their noise, a few chunks of one member cannot
+    tell: it is the median over all members.
+    """
+    each = {member: _error(seen) for member, seen in ratios.items()}
+    shared = [
+        _error([statistics.median(ratios[member][i : i + CHUNK]) for i in range(0, len(ratios[member]), CHUNK)]) / alone
+        for member, alone in each.items()
+        if alone
+    ]
+    grows = max(1.0, statistics.median(shared)) if shared else 1.0
+    return {member: error * grows for member, error in each.items()}
+
+
+def _error(values: Sequence[float]) -> float:
+    return _OF_MEDIAN * _sigma(values) / math.sqrt(len(values))
 
 
 def _spread_of_others(ordered: Sequence[float], value: float) -> float:
