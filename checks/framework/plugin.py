@@ -319,31 +319,37 @@ def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
-    """Clean up, then let the record decide the exit code, before any renderer runs."""
+    """Decide and keep the verdict, then clean up: whatever ends the run meanwhile no longer takes it away."""
     opened = session.config.stash.get(SESSION, None)
-    if opened is not None:
-        opened.close()
-        opened.progress.close()
     ending = session.config.stash.get(ENDING, None)
     if ending is not None:
         ending.over()  # what comes now comes too late: record, exit code and terminal say the same
     run = session.config.stash.get(RUN, None)
-    interrupted = ending is not None and ending.received
+    interrupted = ending.received if ending is not None else ""
     if run is None and interrupted:
         print(f"seatrial: received {interrupted} before the first check: nothing was judged", file=sys.stderr)
         session.exitstatus = signals.INTERRUPTED
     if run is not None:
-        if interrupted:
-            run.interrupted, run.pytest_exit = run.interrupted or f"received {interrupted}", signals.INTERRUPTED
-        if exitstatus in ENDED_EARLY and not run.interrupted:
-            run.interrupted = ENDED_EARLY[exitstatus]
-        if exitstatus == pytest.ExitCode.TESTS_FAILED and run.verdict is Verdict.GO:
-            run.interrupted = "a test that is no check failed"
-        if not interrupted and exitstatus not in (*OK, run.exit_code):
-            run.pytest_exit = int(exitstatus)
-        run.failure_class = failure_class_of(run)
+        _decide(run, interrupted, exitstatus)
         session.exitstatus = run.exit_code
+    if opened is not None:
+        opened.keep()
+        opened.close()
+        opened.progress.close()
     result = yield
     for problem in opened.write_recordings() if opened is not None else ():
         print(problem, file=sys.stderr)
     return result
+
+
+def _decide(run: Run, interrupted: str, exitstatus: int) -> None:
+    """Note in the record what besides the checks decides its verdict and exit code."""
+    if interrupted:
+        run.interrupted, run.pytest_exit = run.interrupted or f"received {interrupted}", signals.INTERRUPTED
+    if exitstatus in ENDED_EARLY and not run.interrupted:
+        run.interrupted = ENDED_EARLY[exitstatus]
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and run.verdict is Verdict.GO:
+        run.interrupted = "a test that is no check failed"
+    if not interrupted and exitstatus not in (*OK, run.exit_code):
+        run.pytest_exit = int(exitstatus)
+    run.failure_class = failure_class_of(run)

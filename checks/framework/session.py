@@ -25,7 +25,7 @@ from jobs.run.cleanup import Ledger, sweep_dead
 from jobs.trial.names import SpecError
 from jobs.trial.parts import Deadlines, NetworkSpec
 from jobs.trial.spec import new_run_id
-from reports.record import Run
+from reports.record import Run, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -215,11 +215,20 @@ class Session:
             self.run.cleaned += swept.deleted
             self.run.leftovers += swept.left
 
+    def keep(self) -> None:
+        """Write the record before the clean-up, which takes minutes where a node is gone; `close` completes it."""
+        if self._kube is not None and self._kube.software == SIMULATED_SERVER:
+            self.run.simulated = True  # a served lab, met through its kubeconfig
+        self.run.seconds = time.monotonic() - self.began
+        if self.options.out is None or not self.ledger.open:
+            return
+        left = [f"{what}: the run ended before it was deleted" for what in self.ledger.open]
+        with contextlib.suppress(OSError):  # at the end a report that cannot be written is said
+            write_json(replace(self.run, leftovers=self.run.leftovers + left), self.options.out / "report.json")
+
     def close(self) -> None:
         """Delete what was created, name what could not be deleted, end the simulated cluster; bounded by deadlines."""
         self.run.leftovers += self.ledger.unwind()
-        if self._kube is not None and self._kube.software == SIMULATED_SERVER:
-            self.run.simulated = True  # a served lab, met through its kubeconfig
         if self.simulation is not None:
             self.simulation.close()
         self.run.seconds = time.monotonic() - self.began

@@ -89,10 +89,22 @@ def test_a_signal_whose_exception_somebody_swallowed_ends_the_run_before_the_nex
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_signal_during_the_clean_up_is_not_swallowed(ended, name, times):
-    """All checks passed, and yet: who interrupts before the clean-up ended gets no go. Three are as one."""
+def test_a_signal_during_the_clean_up_takes_no_verdict_away(ended, name, times):
+    """All checks were judged, and the clean-up ends as it would have: the record says what they found."""
     record, code, _ = ended(undo=name, times=times)
-    assert (record["verdict"], code, record["interrupted"]) == ("inconclusive", 2, f"received {name}")
+    assert (record["verdict"], code, record["interrupted"]) == ("go", 0, "")
+
+
+def test_who_is_killed_while_it_cleans_up_has_left_its_record(pytester, monkeypatch, root):
+    """With the verdict, and with what was still to be deleted; nothing else of a report is there."""
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    pytester.makeconftest(CONFTEST.format(undo="SIGKILL", late="", times=1))
+    pytester.makepyfile(test_sample=SOURCE.format(body="pass"))
+    result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider")
+    assert result.ret == -signal.SIGKILL
+    record = json.loads((pytester.path / "out" / "report.json").read_text())
+    assert (record["verdict"], record["exit_code"]) == ("go", 0)
+    assert record["leftovers"] == [f"{name}: the run ended before it was deleted" for name in ("second", "first")]
 
 
 def test_three_signals_are_as_one(ended):
