@@ -25,6 +25,10 @@ FIRST = "ddp"
 """The way of sharing that is judged; the other (FSDP2) is shown beside it."""
 ENDS = 3
 """Losses at the beginning, and at the end, that are averaged."""
+FALLING = "finite at every step, and falling"
+JOB = "the training job"
+SHOWN = 8
+"""Ranks that a finding names besides its own."""
 COMPARED = 3
 """GPUs of one kind from which on the majority's product is the right one."""
 
@@ -191,39 +195,53 @@ def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
 
 
 def losses(members: Sequence[Member]) -> Iterator[Finding]:
-    """Judge the loss of each rank: finite at every step, and lower at the end than at the beginning.
+    """Judge the loss of each rank, alone and with all: finite at every step, and lower at the end than at first.
 
-    All ranks share their gradients: where one computes nonsense, all have it a step later. So those are named that had
-    it first.
+    All ranks share their gradients: where one computes nonsense, all have it a step later. So those are named whose
+    steps without the others show it; where nobody's do, those that had it first.
     """
-    bad = {
+    alone = {m.name: step for m in members if (step := m.reported.get("bad_step")) is not None}
+    shared = {
         m.name: step
         for m in members
         for mode in m.reported.get("modes") or []
         if (step := mode.get("bad_step")) is not None
     }
-    first = min(bad.values(), default=0)
+    first = min(shared.values(), default=0)
+    named = list(alone) or [name for name, step in shared.items() if step == first]
+    if len(named) == len(members) > 1 and not alone:
+        yield Finding(
+            subject=JOB,
+            ok=False,
+            observed=f"not a finite number on all ranks at once, step {first}, and on none alone: the shared gradients",
+            expected=FALLING,
+            fault="training.loss-not-finite",
+        )
+        return
     for member in members:
-        expected = "finite at every step, and falling"
-        if member.name in bad:
-            step = bad[member.name]
-            observed = f"not a finite number at step {step}"
-            if step > first:
-                names = ", ".join(name for name, at in bad.items() if at == first)
-                yield Finding(subject=member.name, ok=None, observed=f"{observed}, after {names} at step {first}")
-                continue
-            fault = "training.loss-not-finite"
-            yield Finding(subject=member.name, ok=False, observed=observed, expected=expected, fault=fault)
-            continue
-        seen = member.first.get("losses") or []
-        if len(seen) < 2 * ENDS:
-            yield Finding(subject=member.name, ok=None, observed=f"{len(seen)} losses were told", expected=expected)
-            continue
-        begin, end = statistics.fmean(seen[:ENDS]), statistics.fmean(seen[-ENDS:])
-        ok = end < begin
-        observed = f"from {begin:.3f} to {end:.3f} in {member.first.get('steps')} steps"
-        fault = "" if ok else "training.loss-not-falling"
-        yield Finding(subject=member.name, ok=ok, observed=observed, expected=expected, fault=fault)
+        name = member.name
+        if name in named:
+            where = f"step {alone[name]} without any other rank" if name in alone else f"step {shared[name]}"
+            fault, observed = "training.loss-not-finite", f"not a finite number at {where}"
+            yield Finding(subject=name, ok=False, observed=observed, expected=FALLING, fault=fault)
+        elif name in shared:
+            observed = f"not a finite number at step {shared[name]}; {', '.join(named[:SHOWN])} is where it comes from"
+            yield Finding(subject=name, ok=None, observed=observed, expected=FALLING)
+        else:
+            yield _falling(member)
+
+
+def _falling(member: Member) -> Finding:
+    """Judge the losses of one rank that are all finite."""
+    told = {"with all ranks": member.first.get("losses") or [], "alone": member.reported.get("losses") or []}
+    if short := [f"{len(seen)} {which}" for which, seen in told.items() if len(seen) < 2 * ENDS]:
+        observed = f"losses were told of too few steps: {', '.join(short)}"
+        return Finding(subject=member.name, ok=None, observed=observed, expected=FALLING)
+    paths = {which: (statistics.fmean(seen[:ENDS]), statistics.fmean(seen[-ENDS:])) for which, seen in told.items()}
+    ok = all(end < begin for begin, end in paths.values())
+    observed = "; ".join(f"from {begin:.3f} to {end:.3f} {which}" for which, (begin, end) in paths.items())
+    fault = "" if ok else "training.loss-not-falling"
+    return Finding(subject=member.name, ok=ok, observed=observed, expected=FALLING, fault=fault)
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:

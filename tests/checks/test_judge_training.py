@@ -46,6 +46,8 @@ def rank(number, local, **changes):
         "flops": 2.4e13,
         "comm_ms": 6.0,
         "compute_ms": around(COMPUTE_MS, number),
+        "losses": mode["losses"],
+        "bad_step": None,
         "shape": SHAPE,
         "products": [
             {"kind": "bf16", "seed": 1, "side": 4096, "made": 5000, "differs": 0, "digest": "aa", "why": None}
@@ -258,6 +260,26 @@ def test_who_computes_nan_first_is_named(trained_trial, training_spec):
     told(trained_trial)["modes"][0]["bad_step"] = 17
     found = list(rules.losses(rules.members(trained_trial, training_spec)))
     assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
+
+
+def test_nan_of_a_gpu_without_the_others_names_it_alone(trained_trial, training_spec):
+    """Its gradient reached all at once: the shared steps show sixteen, its own steps show one."""
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local)["modes"][0]["bad_step"] = 18
+    everybody = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(everybody) == {("training.loss-not-finite", rules.JOB)}
+    told(trained_trial)["bad_step"] = 30
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
+    assert len(undecided(found)) == 15
+
+
+@pytest.mark.parametrize(("alone", "fault"), [([9.7] * 20, "training.loss-not-falling"), ([9.7, 9.6], "")])
+def test_the_loss_of_steps_alone_is_looked_at(trained_trial, training_spec, alone, fault):
+    told(trained_trial)["losses"] = alone
+    bad = [f for f in rules.losses(rules.members(trained_trial, training_spec)) if f.ok is not True]
+    assert [(f.subject, f.fault) for f in bad] == [("gpu-node-1 GPU 5", fault)]
 
 
 def test_a_loss_that_stays_is_named(trained_trial, training_spec):

@@ -48,7 +48,7 @@ def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: flo
     """Where the first forty tell who is slow, or that nobody is, there are no more of them."""
     drawn = random.Random(1)
     one = object.__new__(training.Training)
-    one.facts = {"compute_ms": [], "window": [0.0, 0.0]}
+    one.facts = {"compute_ms": [], "window": [0.0, 0.0], "losses": [], "bad_step": None}
 
     def others(own: list[float]) -> dict[int, list[float]]:
         return {rank: [50 * math.exp(drawn.gauss(0, noise)) for _ in own] for rank in range(3)} | {3: own}
@@ -60,9 +60,18 @@ def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: flo
     agreed = {"everyones": others, "least": int, "align": lambda: None, "tell": lambda _: None}
     for name, said in agreed.items():
         setattr(one, name, said)
-    one.settle(SimpleNamespace(several=several))  # type: ignore[arg-type]
+    one.settle(SimpleNamespace(several=several, made=0))  # type: ignore[arg-type]
     assert len(one.facts["compute_ms"]) == steps
     assert (one.facts["window"][-1] > 0) == (steps > 40)
+
+
+def test_a_loss_alone_that_is_not_finite_is_kept_with_its_step() -> None:
+    """The first of them, counted over all steps that the rank made alone."""
+    one = object.__new__(training.Training)
+    one.facts = {"losses": [], "bad_step": None}
+    for made, losses in ((0, [3.0] * 5), (5, [2.0, math.nan, 1.0]), (10, [math.inf])):
+        one.by_itself(SimpleNamespace(several=lambda _, losses=losses: ([1.0], losses), made=made))  # type: ignore[arg-type]
+    assert one.facts == {"losses": [3.0] * 5 + [2.0, 1.0], "bad_step": 6}
 
 
 def test_reports_of_the_driver_that_were_there_before_are_not_the_steps() -> None:
@@ -138,6 +147,8 @@ def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
     for rank in ranks:
         assert all(each["made"] and not each["differs"] for each in rank["products"])
         assert len(rank["compute_ms"]) >= 5
+        assert rank["bad_step"] is None
+        assert rank["losses"][-1] < rank["losses"][0] < 6
         for mode in rank["modes"]:
             assert mode["steps"] >= 5
             assert mode["bad_step"] is None

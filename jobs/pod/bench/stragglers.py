@@ -26,7 +26,7 @@ chance; LEAST lies above that wherever the spread is below 1.25 %."""
 TELLS = 0.10
 """A share. Where noise could hide that a rank is slower by this much, nothing is told of it instead of a pass."""
 SURE = 3.0
-"""Standard errors: noise exceeds them in one of 1,000 repetitions."""
+"""Standard deviations: chance exceeds them in one of 1,000 repetitions."""
 CHUNK = 5
 """Steps that lie close together may share their noise: the medians of so many then scatter more than they should."""
 FEW, LEAST_OF_FEW = 4, 0.06
@@ -44,8 +44,8 @@ class Standing(NamedTuple):
 
     excess: float
     limit: float
-    noise: float
-    """The standard error of ``excess``, from the spread of the member's own steps."""
+    error: float
+    """The standard deviation of ``excess`` among healthy members: they differ, and each one's steps scatter."""
 
     median: float
     reference: float
@@ -59,8 +59,8 @@ class Standing(NamedTuple):
 
     @property
     def conclusive(self) -> bool:
-        """Whether it is slow, or noise leaves no room for its being slower by TELLS."""
-        return self.slow or self.excess + SURE * self.noise < TELLS
+        """Whether it is slow, or cannot have become slower by TELLS."""
+        return self.slow or self.excess + SURE * self.error < TELLS
 
 
 def standings(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
@@ -79,12 +79,14 @@ def standings(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
     excess = {m: statistics.median(ratios[m]) - 1 for m in members}
     ordered = sorted(excess.values())
     noise = _errors(ratios)
-    limits = {}
+    errors = {}
     for member in members:
         spread = _spread_of_others(ordered, excess[member]) if len(members) > FEW else LEAST_OF_FEW / SIGMAS
-        limits[member] = max(LEAST, SIGMAS * math.hypot(spread, noise[member]))
+        errors[member] = math.hypot(spread, noise[member])
     medians = {m: statistics.median(times[m]) for m in members}
-    return {m: Standing(excess[m], limits[m], noise[m], medians[m], references[m]) for m in members}
+    return {
+        m: Standing(excess[m], max(LEAST, SIGMAS * errors[m]), errors[m], medians[m], references[m]) for m in members
+    }
 
 
 def settled(times: Mapping[K, Sequence[float]]) -> bool:

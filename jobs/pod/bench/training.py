@@ -52,6 +52,7 @@ class Training(Rank):
         super().__init__(torch, options)
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
         self.facts: Dict[str, Any] = {"rank": self.rank, "local": self.local, "world": self.ranks, "compute_ms": []}
+        self.facts.update(losses=[], bad_step=None)
         self.facts.update(self.machine(), seed=options.seed, products=[], modes=[])
         self.window: List[float] = []
 
@@ -108,7 +109,7 @@ class Training(Rank):
             if rounds == WARM:
                 self.window.append(time.time())
             self.align()
-            compute, _ = alone.several(ROUND)
+            compute = self.by_itself(alone)
             self.align()
             steps, losses = shared.several(ROUND)
             if rounds >= WARM:
@@ -136,6 +137,16 @@ class Training(Rank):
         wanted = told["steps"] < self.options.steps or time.monotonic() < until
         return self.least(int(left * 1000) if wanted else 0) > 0
 
+    def by_itself(self, alone: Steps) -> List[float]:
+        """Make a round of steps alone; returns their milliseconds, and keeps what their losses show."""
+        before = alone.made
+        times, losses = alone.several(ROUND)
+        bad = [before + place for place, loss in enumerate(losses) if not math.isfinite(loss)]
+        if self.facts["bad_step"] is None and bad:
+            self.facts["bad_step"] = bad[0]
+        self.facts["losses"] = ends(self.facts["losses"] + [loss for loss in losses if math.isfinite(loss)])
+        return times
+
     def settle(self, alone: Steps) -> None:
         """Make more steps alone where noise leaves open whether a rank is slow, up to MOST_KEPT or for SETTLE_S."""
         own, until = self.facts["compute_ms"], time.monotonic() + SETTLE_S
@@ -143,7 +154,7 @@ class Training(Rank):
             if not self.least(int(time.monotonic() < until and time_left() > SPARE_S)):
                 break
             self.align()
-            own += alone.several(ROUND)[0]
+            own += self.by_itself(alone)
             self.facts["window"][-1] = time.time()
         self.tell("%d steps of its own" % len(own))
 

@@ -32,7 +32,10 @@ class TrainingMode(TypedDict, total=False):
 
 
 class TrainingRank(TypedDict, total=False):
-    """What one rank measured; milliseconds. ``compute_ms``: of the same steps without any other rank."""
+    """What one rank measured; milliseconds.
+
+    ``compute_ms``, ``losses`` and ``bad_step`` are of the same steps without any other rank.
+    """
 
     rank: Count
     local: Count
@@ -48,6 +51,8 @@ class TrainingRank(TypedDict, total=False):
     comm_ms: float
     memory_mib: float
     compute_ms: list[float]
+    losses: list[float]
+    bad_step: Count
     window: list[float]
     shape: dict[str, Count]
     products: list[TrainingProduct]

@@ -73,6 +73,8 @@ def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str
         "bus_id": rank["pci"].rpartition(".")[0] or rank["pci"],
         "products": [_product(kind, rank, name) for kind in ("bf16", "fp16", "fp8")],
         "compute_ms": [] if dies else _times(f"{name}/own", 2 * count, COMPUTE_MS / float(rank["compute_scale"])),
+        "losses": [] if dies else _losses(told, rank["nan_step"]),
+        "bad_step": None if dies else rank["nan_step"],
         "comm_ms": BARE_MS,
         "memory_mib": 15_240,
         "flops": FLOPS,
@@ -89,9 +91,12 @@ def _mode(mode: str, count: int, whole: float, rank: Mapping[str, Any], job: Map
     bad = min((int(each["nan_step"]) for each in job["ranks"] if each["nan_step"] is not None), default=None)
     mine = rank["nan_step"] if bad is not None and rank["nan_step"] == bad else None
     step = None if bad is None else int(mine if mine is not None else bad + 1)
+    return {"mode": mode, "steps": count, "bad_step": step, "step_ms": steps, "losses": _losses(told, step)}
+
+
+def _losses(told: Object, bad: int | None) -> list[float]:
     falls = 0.0 if told.get("loss") == "stays" else 0.12
-    losses = [round(9.7 - falls * place, 4) for place in range(20 if step is None else min(step, 20))]
-    return {"mode": mode, "steps": count, "bad_step": step, "step_ms": steps, "losses": losses}
+    return [round(9.7 - falls * place, 4) for place in range(20 if bad is None else min(bad, 20))]
 
 
 def _product(kind: str, rank: Mapping[str, Any], name: str) -> Object:
