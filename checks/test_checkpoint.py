@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from jobs.trial.spec import TrialSpec
 
 
-def _asked(spec: TrialSpec, seatrial: Session, evidence: Evidence) -> None:
+def _asked(seatrial: Session, evidence: Evidence) -> None:
     if not seatrial.options.checkpoint:
         evidence.skip("off by default: ask for it with --checkpoint")
-    if spec.checkpoint is None:
-        evidence.skip("the profile names no path that training writes (storage.paths with write: true)")
 
 
 @pytest.mark.acceptance
@@ -41,7 +39,7 @@ def test_a_checkpoint_is_saved_and_verified(
     A step goes through writing, local, flushing and durable; verified is what another node has read with the checksums
     of who wrote it. With --model-size (or checkpoint.model) the measured rate says what that means for a real model.
     """
-    _asked(spec, seatrial, evidence)
+    _asked(seatrial, evidence)
     asked = profile.checkpoint
     put(evidence, rules.saved_findings(trial, spec, asked))
     saved = rules.measured(trial, spec)
@@ -74,7 +72,7 @@ def test_checkpoints_outlive_the_job(
     What others can read or replace is said as a warning, and judged where the profile wants it closed
     (checkpoint.private).
     """
-    _asked(spec, seatrial, evidence)
+    _asked(seatrial, evidence)
     put(evidence, rules.place_findings(trial, spec, profile.checkpoint))
     note(evidence, rules.warnings(trial, spec))
     evidence.verdict()
@@ -94,6 +92,6 @@ def test_the_job_resumes_from_the_last_verified_step(
 
     What looks whole and was never verified is passed over, too: the newest file is not the newest checkpoint.
     """
-    _asked(spec, seatrial, evidence)
+    _asked(seatrial, evidence)
     put(evidence, rules.resumed_findings(trial, spec))
     evidence.verdict()

@@ -70,10 +70,13 @@ def trained(spec: TrialSpec, soak_s: int) -> TrialSpec:
 
 
 def checkpointed(spec: TrialSpec, profile: Profile) -> TrialSpec:
-    """Return the trial with a checkpoint after its collectives, and with the time that it takes."""
+    """Return the trial with a checkpoint after its collectives, and with the time that it takes. Raises SpecError."""
     asked = checkpoint_of(profile)
     if asked is None:
-        return spec
+        raise SpecError(
+            f"--checkpoint: profile {profile.name or '(none)'} names no path that training writes (storage.paths with "
+            "write: true)"
+        )
     times = spec.deadlines
     later = replace(times, probe_s=times.probe_s + asked.limit_s, job_s=times.job_s + asked.limit_s)
     return replace(spec, checkpoint=asked, deadlines=later)

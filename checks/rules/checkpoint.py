@@ -80,6 +80,10 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
         else:
             yield _saved(node, place(trial, (rank + 1) % spec.nodes), data)
     result = measured(trial, spec)
+    if result is None and any((stage(trial, rank, "checkpoint") or {}).get("verified") for rank in range(spec.nodes)):
+        yield Finding(
+            subject="all ranks", ok=None, observed="not every rank told what it saved", expected="MB/s of all"
+        )
     if result and asked.mb_s:
         slow = result.mb_s < asked.mb_s
         observed = (
@@ -182,12 +186,15 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         observed = f"{killed}; resumed from step {step} (verified) in {resume.get('seconds') or 0:.0f} s"
         observed += f", passed over {over}" if over else ""
         ok: bool | None = True
-        if wrong:
+        if not crash.get("torn"):
+            ok = None
+            observed = f"rank {crash.get('rank')} was to be killed while it wrote step {crash.get('step')}, and was not"
+        elif wrong:
             ok, observed = False, f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
         elif wrong is None:
             ok = False if REFUSED.search(error) else None
             observed = f"{killed}; step {step} was verified, and not loaded: {error or 'no rank told why'}"
-        fault = "" if ok else "checkpoint.not-resumed"
+        fault = "" if ok or not crash.get("torn") else "checkpoint.not-resumed"
         yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
 
 

@@ -56,12 +56,17 @@ class Member:
     @property
     def compute(self) -> list[float]:
         """Milliseconds of the steps without any other rank."""
-        return self.reported.get("compute_ms") or []
+        return _times(self.reported.get("compute_ms"))
 
     @property
     def steps(self) -> list[float]:
         """Milliseconds of the steps with all ranks."""
-        return self.first.get("step_ms") or []
+        return _times(self.first.get("step_ms"))
+
+
+def _times(told: list[float] | None) -> list[float]:
+    """Return what a clock can have told: none of these times where one of them is no time."""
+    return told if told and min(told) > 0 else []
 
 
 def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
@@ -255,21 +260,23 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
         whole = {
             name: [statistics.median_low(column) for column in zip(*(m.compute for m in own), strict=False)]
             for name, own in nodes.items()
-            if len(own) > 1
+            if len(own) > 1 and all(m.compute for m in own)
         }
         by_node = stragglers.soaked(whole)
         slow = {name for name, stands in by_node.items() if stands.slow}
         for name in slow:
             yield _slow(name, by_node[name], "training.slow-node", f"the GPUs of {len(whole) - 1} other nodes", "")
         rest = [m for m in alike if m.node not in slow]
-        stood = stragglers.soaked({m.name: m.compute for m in rest})
+        stood = stragglers.soaked({m.name: m.compute for m in rest if m.compute})
         for member in rest:
             stands = stood.get(member.name)
             if stands is None:
-                observed = "no other rank of its kind to compare it with" if len(rest) < 2 else "no steps were told"
+                observed = (
+                    "no other rank of its kind to compare it with" if member.compute else "no times of steps were told"
+                )
                 yield Finding(subject=member.name, ok=None, observed=observed)
                 continue
-            yield _slow(member.name, stands, "training.slow-gpu", f"{len(rest) - 1} others", _clocks(member, rest))
+            yield _slow(member.name, stands, "training.slow-gpu", f"{len(stood) - 1} others", _clocks(member, rest))
 
 
 def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: str, why: str) -> Finding:

@@ -58,18 +58,18 @@ class Pace:
 
 
 def pace(members: Sequence[Member]) -> Pace | None:
-    """Return the job's pace; None where no rank told of any step.
+    """Return the job's pace; None where no rank told of any step, or not of what its steps compute.
 
     All ranks wait for the slowest of each step: its compute time is not communication, whoever it is.
     """
-    whole = [m for m in members if m.steps and m.compute]
+    whole = [m for m in members if m.steps and m.compute and (m.reported.get("flops") or 0) > 0]
     if not whole:
         return None
     series = [statistics.median(column) for column in zip(*(m.steps for m in whole), strict=False)]
     compute = [max(column) for column in zip(*(m.compute for m in whole), strict=False)]
     step, told = statistics.median(series), whole[0].reported
     shape = told.get("shape") or {}
-    tflops = (told.get("flops") or 0.0) / (step / 1000) / 1e12 if step else 0.0
+    tflops = (told.get("flops") or 0.0) / (step / 1000) / 1e12
     batch = int(shape.get("batch") or 0)
     return Pace(
         step=step,

@@ -71,6 +71,20 @@ def test_a_checkpoint_that_works_raises_nothing(saved, spec, bad):
         assert not bad(found)
 
 
+def test_a_crash_that_did_not_happen_proves_nothing(saved, spec):
+    """The step in which a rank was to die is whole."""
+    found = list(resumed_findings(change(saved, crash={"torn": False, "exit": 0}), spec))
+    assert [(f.ok, f.fault) for f in found] == [(None, "")] * 2
+    assert all("and was not" in f.observed for f in found)
+
+
+def test_a_rank_that_tells_nothing_of_what_it_saved_is_no_pass(saved, spec):
+    """Without it there is no rate to hold against the profile's."""
+    saved.evidence[1].stages["checkpoint"]["ranks"].pop()
+    (finding,) = [f for f in saved_findings(saved, spec, CheckpointSection(mb_s=1, source="us")) if f.ok is not True]
+    assert (finding.subject, finding.ok) == ("all ranks", None)
+
+
 def test_what_was_not_tried_is_not_told(saved, spec):
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"] = {"skipped": "/results: no room", "places": []}
@@ -242,5 +256,7 @@ def test_without_the_option_nothing_is_saved_and_no_time_is_added(h100):
     profile = replace(h100, storage=StorageSection(paths=(shared,)))
     plain = build_spec(profile, Options(), run_id="abc", namespace="team")
     asked = build_spec(profile, Options(checkpoint=True), run_id="abc", namespace="team")
+    with pytest.raises(SpecError, match="names no path that training writes"):
+        build_spec(replace(profile, storage=StorageSection()), Options(checkpoint=True), run_id="abc", namespace="team")
     assert plain.checkpoint is None
     assert asked.deadlines.probe_s - plain.deadlines.probe_s == asked.checkpoint.limit_s == 600

@@ -160,6 +160,21 @@ def test_gpus_of_another_kind_are_not_compared(trained_trial, training_spec):
     assert faults(rules.slow_members(rules.members(trained_trial, training_spec))) == set()
 
 
+@pytest.mark.parametrize("times", [[0.0] * STEPS, [-1.0] * STEPS, []])
+def test_a_clock_that_stands_still_accuses_nobody_and_passes_nobody(trained_trial, training_spec, times):
+    told(trained_trial)["compute_ms"] = times
+    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
+
+
+@pytest.mark.parametrize("change", [{"flops": -2.4e13}, {"flops": 0.0}, {"flops": None}, {"compute_ms": [0.0] * STEPS}])
+def test_figures_that_no_steps_can_have_are_no_pace(trained_trial, training_spec, change):
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local).update(change)
+    assert training_pace.pace(rules.members(trained_trial, training_spec)) is None
+
+
 def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
     """A rank that is slower by a tenth would not be seen: that is no pass."""
     for node in (0, 1):

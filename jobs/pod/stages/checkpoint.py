@@ -172,7 +172,11 @@ class Checkpoint(collective.BenchRun):
         began, size = time.monotonic(), 0
         try:
             os.makedirs(target, mode=0o700, exist_ok=True)
-            for name in sorted(self._mine(source), key=lambda name: (name == ".metadata", name)):
+            names = self._mine(source)
+            lost = [rank for rank in self._ranks() if not any(name.startswith("__%d_" % rank) for name in names)]
+            if lost:
+                return sums, "%s: nothing of rank %d" % (source, lost[0])
+            for name in sorted(names, key=lambda name: (name == ".metadata", name)):
                 place = os.path.join(source, name)
                 sums[name] = copied(place, os.path.join(target, name) if source != target else "")
                 size += os.path.getsize(place)
@@ -189,11 +193,13 @@ class Checkpoint(collective.BenchRun):
             data["flush"] = {"seconds": round(seconds, 4), "bytes": size, "mb_s": storage.rate(size, seconds)}
         return sums, ""
 
+    def _ranks(self) -> range:
+        gpus = max(1, self.trial.gpus_per_node)
+        return range(self.me.rank * gpus, (self.me.rank + 1) * gpus)
+
     def _mine(self, folder: str) -> List[str]:
         """Return the files that this pod's ranks wrote; on a shared path the others' lie beside them."""
-        gpus = max(1, self.trial.gpus_per_node)
-        ranks = range(self.me.rank * gpus, (self.me.rank + 1) * gpus)
-        heads = tuple("__%d_" % rank for rank in ranks)
+        heads = tuple("__%d_" % rank for rank in self._ranks())
         names = [name for name in os.listdir(folder) if name.startswith(heads)]
         return names + (
             [".metadata"] if self.me.rank == 0 and os.path.exists(os.path.join(folder, ".metadata")) else []
