@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
     from jobs.cluster.facts.stack import Listing
+    from jobs.nccl.job_document import JobDocument
     from jobs.run.result import TrialResult
 
 
@@ -55,7 +56,7 @@ def test_platform_is_on_record(
 @pytest.mark.acceptance
 @pytest.mark.check("bom.runtime", "What the pods found is on record", requires=["job.started"])
 def test_runtime_is_on_record(
-    seatrial: Session, trial: TrialResult, nccl_jobs: dict[str, Any], evidence: Evidence
+    seatrial: Session, trial: TrialResult, nccl_jobs: dict[str, JobDocument | None], evidence: Evidence
 ) -> None:
     """Driver, CUDA, NCCL, the firmware of the cards and the images' digests, as the trial's pods saw them.
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from reports.schema import Record
+
 LIMIT_S = 600.0
 """Far above the slowest scenario: a trial that takes longer has hung."""
 ENDING_S = 30.0
@@ -306,7 +308,7 @@ def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
         each.trouble = each.trouble or f"exit code {code}, and {record['exit_code']} in the report"
 
 
-def accused(record: dict[str, Any]) -> dict[str, list[str]]:
+def accused(record: Record) -> dict[str, list[str]]:
     """Return what a report found: fault -> whom it accuses. A check that names a fault of nobody accuses by its id."""
     faults: dict[str, dict[str, None]] = {}
     for check in record["checks"]:
@@ -318,14 +320,14 @@ def accused(record: dict[str, Any]) -> dict[str, list[str]]:
     return {fault: list(subjects) for fault, subjects in faults.items()}
 
 
-def said_of(record: dict[str, Any]) -> dict[str, str]:
+def said_of(record: Record) -> dict[str, str]:
     """Return what the findings of each fault say."""
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for check in record["checks"]:
         for finding in check["findings"]:
             if not finding["ok"] and finding["fault"]:
-                found.setdefault(finding["fault"], []).append(f"{finding['subject']}: {finding['observed']}")
-    return {fault: "\n".join(texts) for fault, texts in found.items()}
+                lines.setdefault(finding["fault"], []).append(f"{finding['subject']}: {finding['observed']}")
+    return {fault: "\n".join(texts) for fault, texts in lines.items()}
 
 
 def _joined(faults: Sequence[str]) -> str:

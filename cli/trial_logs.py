@@ -83,7 +83,7 @@ class TrialLogs:
 
 
 def _concluded(
-    parts: list[nccl.Partial], names: list[str], found: list[dict[str, Any]], expect: Expected
+    parts: list[nccl.Partial], names: list[str], results: list[dict[str, Any]], expect: Expected
 ) -> list[JobDocument]:
     """Conclude from the pods' parts; without any, an empty log says the honest thing, and the probe says why."""
     whole = nccl.merge(parts) if parts else nccl.read([(names[0], [])])
@@ -91,6 +91,6 @@ def _concluded(
     for document in documents:
         document["files"] = names
         if not parts:
-            why = next((str(data["skipped"]) for data in found if data.get("skipped")), "its log ends before that")
+            why = next((str(data["skipped"]) for data in results if data.get("skipped")), "its log ends before that")
             document["sentence"] = f"The trial did not run its collective: {why[:300]}."
     return documents

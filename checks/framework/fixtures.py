@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory
     from jobs.cluster.facts.networks import Definitions
     from jobs.cluster.facts.stack import Listing
+    from jobs.nccl.job_document import JobDocument
     from jobs.run.launcher import Launcher
     from jobs.run.result import TrialResult
     from jobs.trial.launch_stack import LaunchStack
@@ -318,7 +319,9 @@ def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, p
 
 
 @pytest.fixture(scope="session")
-def nccl_jobs(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile) -> dict[str, Any]:
+def nccl_jobs(
+    seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile
+) -> dict[str, JobDocument | None]:
     """The analyzer's job document of each collective over all nodes; None where a rank sent no analysis."""
     from checks.rules.bandwidth import floors_of  # noqa: PLC0415 -- collection stays light
     from checks.rules.collectives import conclude_collectives  # noqa: PLC0415
