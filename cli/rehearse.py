@@ -278,7 +278,7 @@ def rehearse(each: Rehearsal, out: Path, scratch: Path, trials: list[subprocess.
     )
     trials.append(trial)
     try:
-        told, said = trial.communicate(timeout=LIMIT_S)
+        printed, said = trial.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         trial.terminate()
         try:
@@ -286,9 +286,9 @@ def rehearse(each: Rehearsal, out: Path, scratch: Path, trials: list[subprocess.
         except subprocess.TimeoutExpired:
             trial.kill()
             trial.communicate()
-        each.trouble, told, said = f"no end within {LIMIT_S:.0f} s", "", ""
+        each.trouble, printed, said = f"no end within {LIMIT_S:.0f} s", "", ""
     each.seconds = time.monotonic() - began
-    _read(each, out / "report.json", trial.returncode, said.strip() or told)
+    _read(each, out / "report.json", trial.returncode, said.strip() or printed)
 
 
 def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:

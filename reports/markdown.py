@@ -77,15 +77,15 @@ def workflow_commands(record: Record) -> Iterable[str]:
 
 def _training(record: Record) -> Iterable[str]:
     """Yield what training steps and checkpoints measured, as the page has it."""
-    if (steps := record["training"]) and (told := list(figures(steps))):
+    if (steps := record["training"]) and (lines := list(figures(steps))):
         yield "## Training steps"
-        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in told])
+        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in lines])
         slowest = slowest_first(steps)[:FINDINGS]
         numbers = [(_code(name), _code("not told" if value is None else f"{value:.1f}")) for name, value in slowest]
         yield _table(("GPU, the slowest first", "TFLOP/s of its own compute"), numbers)
-    if (saved := record["checkpoint"]) and (told := list(amounts(saved))):
+    if (saved := record["checkpoint"]) and (lines := list(amounts(saved))):
         yield "## Checkpoints"
-        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in told])
+        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in lines])
         yield _table(("node", "step", *STATES), [[_code(cell) for cell in row] for row in rows(saved)[:FINDINGS]])
         yield "Seconds from the moment a node began to write a step until it had the state."
 

@@ -29,25 +29,25 @@ def matrix(run: Run) -> str:
     nodes = nodes_named(run)
     families = list(dict.fromkeys(_family(result) for result in run.results))
     tried = frozenset(run.coverage.tried)
-    cells, found = _cells(run.results, frozenset(nodes), tried)
+    cells, by_subject = _cells(run.results, frozenset(nodes), tried)
     shown_families = [family for family in families if any((node, family) in cells for node in nodes)]
     if not shown_families:
         return ""
-    worst_first = sorted(nodes, key=lambda node: node not in found)[:NODES]
+    worst_first = sorted(nodes, key=lambda node: node not in by_subject)[:NODES]
     shown = [node for node in nodes if node in frozenset(worst_first)]
     head = "".join(f"<th><button data-does=sort>{escape(name)}</button></th>" for name in shown_families)
     rows = []
     for number, node in enumerate(shown):
         name = escape(node) + ("" if node in tried else ' <span class="note">not tried</span>')
-        if node in found:
+        if node in by_subject:
             name = f'<button data-does=open data-node="found-{number}" aria-expanded=false>{name}</button>'
         states = (cells.get((node, family), "n") for family in shown_families)
         rows.append(f"<tr><td>{name}" + "".join(f"<td class={state}>" for state in states))
     more = f"<p>… and {len(nodes) - len(shown)} more nodes, in report.json</p>" if len(nodes) > len(shown) else ""
     templates = "".join(
-        f'<template id="found-{number}">{_findings(found[node])}</template>'
+        f'<template id="found-{number}">{_findings(by_subject[node])}</template>'
         for number, node in enumerate(shown)
-        if node in found
+        if node in by_subject
     )
     return (
         '<h2>Nodes</h2><p class="note">✓ passed · ✗ failed · ? could not be told or was blocked, or was found of all '
@@ -65,7 +65,7 @@ def _cells(
     """Return the worst state of each node in each family, and what was found at each node."""
     order = "pun"  # a check that failed outweighs all
     cells: dict[tuple[str, str], str] = {}
-    by_pair: dict[str, list[tuple[CheckResult, Finding]]] = {}
+    by_subject: dict[str, list[tuple[CheckResult, Finding]]] = {}
     for result in results:
         if result.outcome is Outcome.SKIPPED:
             continue
@@ -87,8 +87,8 @@ def _cells(
                 worse = state == "f" or (before != "f" and order.index(state) > order.index(before))
                 cells[key] = state if worse else before
                 if finding.ok is not True:
-                    by_pair.setdefault(node, []).append((result, finding))
-    return cells, by_pair
+                    by_subject.setdefault(node, []).append((result, finding))
+    return cells, by_subject
 
 
 def _findings(findings: Sequence[tuple[CheckResult, Finding]]) -> str:

@@ -211,12 +211,12 @@ def _of_sweep(made: _Metrics, record: Record) -> None:
         "1 for an element that the last sweep found at fault: kind is node, rail, uplink or pair.",
         ("kind", "subject", "rail"),
     )
-    found: dict[tuple[str, ...], float] = {}
+    samples: dict[tuple[str, ...], float] = {}
     for finding in sweep.get("findings", []):
         subject = " - ".join(finding.get("names", []))
         for rail in [str(number) for number in finding.get("rails", [])] or [""]:
-            found[str(finding.get("kind")), subject, rail] = 1.0
-    made.fill(bad, found or {("none", "", ""): 0.0})
+            samples[str(finding.get("kind")), subject, rail] = 1.0
+    made.fill(bad, samples or {("none", "", ""): 0.0})
 
 
 def _rows(run: str, job: RecordedJob, nodes: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -93,15 +93,15 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
     ``detailed``: name every check that was skipped or blocked, with its reason; else they are counted by family.
     """
     width = _width()
-    told = summarize(run.to_dict())
+    summarized = summarize(run.to_dict())
     terminal.ensure_newline()
     terminal.write_line("")
-    _verdict(terminal, run, told)
-    _proven(terminal, told, width)
+    _verdict(terminal, run, summarized)
+    _proven(terminal, summarized, width)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
             _failure(terminal, run, result, width)
-    _not_judged(terminal, run, told, width, detailed=detailed)
+    _not_judged(terminal, run, summarized, width, detailed=detailed)
     if run.sweep:
         terminal.write_line("")
         terminal.write_line("The sweep:", bold=True)

@@ -26,11 +26,11 @@ def own_tflops(steps: RecordedTraining, compute_ms: float | None) -> float | Non
 
 def slowest_first(steps: RecordedTraining) -> list[tuple[str, float | None]]:
     """Return every GPU by name with its own TFLOP/s, the slowest first; what told nothing stands before all."""
-    found = [
+    ordered = [
         (f"{rank.get('node', '')} GPU {rank.get('gpu', '')}", own_tflops(steps, rank.get("compute_ms")))
         for rank in steps.get("ranks", ())
     ]
-    return sorted(found, key=lambda each: (each[1] is not None, each[1] or 0.0))
+    return sorted(ordered, key=lambda each: (each[1] is not None, each[1] or 0.0))
 
 
 def figures(steps: RecordedTraining) -> Iterator[tuple[str, str]]:
@@ -104,13 +104,13 @@ def _ranks(steps: RecordedTraining) -> str:
 
 def rows(recorded: RecordedCheckpoint) -> list[tuple[str, ...]]:
     """Return of each node and step: both names, and when each state was reached, seconds since it began to write."""
-    told = []
+    cells = []
     for node in recorded.get("nodes", ())[:MOST_ROWS]:
         for step in dict.fromkeys(each.get("step", 0) for each in node.get("states", ())):
             at = {each.get("state"): each.get("seconds") for each in node["states"] if each.get("step") == step}
             times = [at.get(state) for state in STATES]
-            told.append((node.get("node", ""), str(step), *("" if t is None else f"{t:.2f}" for t in times)))
-    return told
+            cells.append((node.get("node", ""), str(step), *("" if t is None else f"{t:.2f}" for t in times)))
+    return cells
 
 
 def amounts(recorded: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
@@ -127,7 +127,7 @@ def amounts(recorded: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
 
 def checkpoint(recorded: RecordedCheckpoint | None) -> Iterator[str]:
     """Yield the section of ``checkpoint`` of a record; nothing where none was saved."""
-    if not recorded or not (told := rows(recorded)):
+    if not recorded or not (lines := rows(recorded)):
         return
     yield "<h2>Checkpoints</h2>"
     yield _tiles(amounts(recorded))
@@ -136,7 +136,7 @@ def checkpoint(recorded: RecordedCheckpoint | None) -> Iterator[str]:
         f"<tr><th scope=row>{escape(node)}</th>"
         + "".join(f"<td>{escape(cell) or '-'}</td>" for cell in cells)
         + "</tr>"
-        for node, *cells in told
+        for node, *cells in lines
     )
     yield '<p class="note">Seconds from the moment a node began to write a step until it had the state; - never.</p>'
     yield '<div class="wide" tabindex="0" role="region" aria-label="states of each checkpoint"><table class="states">'

@@ -54,8 +54,8 @@ def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
 
 def covered(subject: str, places: Iterable[str]) -> bool:
     """Tell whether a subject is about one of the places, each a node or a pair: it names all nodes of it."""
-    words = _words(subject)
-    return any(_words(place) <= words for place in places)
+    subject_words = _words(subject)
+    return any(_words(place) <= subject_words for place in places)
 
 
 def _words(subject: str) -> frozenset[str]:

@@ -143,8 +143,8 @@ def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureR
 
     if "nodes" not in cluster.not_seen:
         return frozenset()
-    admission, (found, _) = request.getfixturevalue("admission"), request.getfixturevalue("networks")
-    return known_here(cluster, admission.granted, found, spec)
+    admission, (networks_defined, _) = request.getfixturevalue("admission"), request.getfixturevalue("networks")
+    return known_here(cluster, admission.granted, networks_defined, spec)
 
 
 @pytest.fixture(scope="session")

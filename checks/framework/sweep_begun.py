@@ -27,8 +27,8 @@ KEYS = ("run_id", "started", "simulated", "cluster", "profile_digest")
 
 def begin(folder: Path, run: Run, sweep: dict[str, Any], resumed: Any) -> None:
     """Write what a sweep goes on from if nobody is left to write its record; its `rounds` are those it goes on with."""
-    told = {key: getattr(run, key) for key in KEYS}
-    text = json.dumps({**told, "sweep": {**sweep, "resumed": resumed}}, allow_nan=False)
+    facts = {key: getattr(run, key) for key in KEYS}
+    text = json.dumps({**facts, "sweep": {**sweep, "resumed": resumed}}, allow_nan=False)
     write_atomically(folder / BEGUN, text + "\n")
 
 
@@ -44,17 +44,17 @@ def begun(folder: Path) -> tuple[dict[str, Any], list[Done]] | None:
     """
     try:
         with (folder / BEGUN).open("rb") as file:
-            found = json.loads(file.read(LARGEST))  # a ValueError, where it is none
+            content = json.loads(file.read(LARGEST))  # a ValueError, where it is none
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ValueError(f"{BEGUN}: {error.strerror}") from error
     try:
-        history = [done_of(row) for row in found["sweep"]["rounds"]]
-        run = str(found["run_id"])
+        history = [done_of(row) for row in content["sweep"]["rounds"]]
+        run = str(content["run_id"])
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"{BEGUN} is damaged: {error}") from error
-    return found, _contiguous([*history, *_logged(folder, run)])
+    return content, _contiguous([*history, *_logged(folder, run)])
 
 
 def _logged(folder: Path, run_id: str) -> list[Done]:
@@ -73,7 +73,7 @@ def _logged(folder: Path, run_id: str) -> list[Done]:
 def _contiguous(history: Sequence[Done]) -> list[Done]:
     """Return the rounds up to the first that is missing: what came after it was planned with it."""
     numbered = {done.round.number: done for done in reversed(history)}
-    found: list[Done] = []
-    while (each := numbered.get(len(found) + 1)) is not None:
-        found.append(each)
-    return found
+    rounds: list[Done] = []
+    while (each := numbered.get(len(rounds) + 1)) is not None:
+        rounds.append(each)
+    return rounds

@@ -128,11 +128,11 @@ def _fit(pool: ProposedPool, profile: Profile, networks: Collection[str], classe
         return 0
     if profile.fabric.kind in GOOGLE and not _on_gke(pool):
         return 0
-    wanted, offered = set(profile.pod.resources), _offered(pool)
-    if wanted and not wanted & offered.keys():
+    resources, offered = set(profile.pod.resources), _offered(pool)
+    if resources and not resources & offered.keys():
         return 1
     there = {*networks, *(name.removeprefix(GKE_NETWORK) for name in offered)}
-    return 2 + 2 * len(wanted & offered.keys()) + len(_networks(profile) & there)
+    return 2 + 2 * len(resources & offered.keys()) + len(_networks(profile) & there)
 
 
 def _is_of(pool: ProposedPool, profile: Profile) -> bool:
@@ -173,7 +173,7 @@ def propose(
     kinds = pools(cluster, listed)
     if not kinds:
         return None
-    pool, others = kinds[0], kinds[1:]
+    pool, rest = kinds[0], kinds[1:]
     classes = listed("deviceclasses") if listed else None
     known = None if classes is None or classes.hidden else names(classes)
     parent = best(pool, profiles, networks, known)
@@ -200,10 +200,10 @@ def propose(
     )
     if len(pool.nodes) < 2:
         made.open.append(f"only {len(pool.nodes)} node of this kind was seen; a trial needs two")
-    document["pod"] = _pod(pool, others, profiles.get(parent or ""), made)
+    document["pod"] = _pod(pool, rest, profiles.get(parent or ""), made)
     if not document["pod"]:
         del document["pod"]
-    made.open += [f"not covered, wants a profile of its own: {other}" for other in others]
+    made.open += [f"not covered, wants a profile of its own: {other}" for other in rest]
     placed = {node.name for each in kinds for node in each.nodes}
     if none := [n.name for resource in PRODUCT for n in cluster.gpu_nodes(resource) if n.name not in placed]:
         made.open.append(

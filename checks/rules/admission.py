@@ -94,13 +94,13 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
         if isinstance(error, Forbidden) and NO_RIGHT.search(error.message):
             return _try_job(kube, job)
         return refusal(error)
-    found, notes, granted = shortages(kube, answer.body, pods)
-    if found:
+    short, notes, granted = shortages(kube, answer.body, pods)
+    if short:
         return Admission(
             ok=False,
             observed="no room in a quota",
             fault="quota.exceeded",
-            shortages=found,
+            shortages=short,
             notes=notes,
             granted=granted,
             pod=answer.body,

@@ -32,11 +32,11 @@ def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
     where: dict[str, list[str]] = {}
     for node, value in values.items():
         where.setdefault(value, []).append(node)
-    told = [f"{value} on {_some(nodes)}" for value, nodes in where.items()]
+    texts = [f"{value} on {_some(nodes)}" for value, nodes in where.items()]
     return Finding(
         subject=what,
         ok=False,
-        observed=f"{what} differs: {_some(told, '; ')}",
+        observed=f"{what} differs: {_some(texts, '; ')}",
         fault=fault,
         expected="the same on all nodes; which of them is right cannot be told from a tie",
     )
@@ -54,9 +54,9 @@ def unlike(
     usual: dict[str, tuple[str, str]] = {}
     for name in names:
         values = {node: node_facts[name] for node, node_facts in facts.items() if node_facts.get(name)}
-        if found := majority(line(name, value) for value in values.values()):
-            shown = next(value for value in values.values() if line(name, value) == found[0])
-            usual[name] = (found[0], f"{name} {shown} as on {found[1]} of {found[2]} nodes")
+        if most := majority(line(name, value) for value in values.values()):
+            shown = next(value for value in values.values() if line(name, value) == most[0])
+            usual[name] = (most[0], f"{name} {shown} as on {most[1]} of {most[2]} nodes")
         elif values:
             yield difference(name, values, fault)
     for node, node_facts in facts.items():

@@ -136,8 +136,8 @@ def spread_findings(table: Table, subject: str, limit: float) -> Iterator[Findin
     for size in sorted({row["size_bytes"] for row in table["rows"]}):
         rows = [row for row in table["rows"] if row["size_bytes"] == size]
         for key, text in SIDES:
-            told = [_number(side["busbw_gbps"]) for row in rows if (side := row[key])]
-            values = [value for value in told if value is not None]
+            speeds = [_number(side["busbw_gbps"]) for row in rows if (side := row[key])]
+            values = [value for value in speeds if value is not None]
             if size < BANDWIDTH_BOUND * (1 - ROUNDED) or len(values) < 2:
                 continue
             middle = median(values)

@@ -82,9 +82,9 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
     expected = f"packets of {size} bytes get through uncut ({whose})"
     if fits is None:
         # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
-        told = str(record.get("mtu_error") or "it was not tried")
+        cause = str(record.get("mtu_error") or "it was not tried")
         carried = record.get("bytes") or 0
-        observed = f"packet sizes are not known ({told}); TCP carried {carried / 1e6:.0f} MB"
+        observed = f"packet sizes are not known ({cause}); TCP carried {carried / 1e6:.0f} MB"
         enough = carried > 1e6 and not least
         return Finding(subject=subject, ok=True if enough else None, observed=observed, expected=expected)
     if first is None or record.get("df_ok") is None:

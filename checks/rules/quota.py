@@ -129,17 +129,17 @@ def demand(spec: dict[str, Any]) -> dict[str, Decimal]:
 
 def _container(container: dict[str, Any]) -> dict[str, Decimal]:
     resources = as_map(container.get("resources"))
-    found: dict[str, Decimal] = {}
+    asked: dict[str, Decimal] = {}
     limits = as_map(resources.get("limits"))
     requests = {**limits, **as_map(resources.get("requests"))}  # a limit without a request is the request
     for kind, amounts in (("requests", requests), ("limits", limits)):
         for name, text in amounts.items():
             if (amount := quantity(text)) is None:
                 continue
-            found[f"{kind}.{name}"] = amount
+            asked[f"{kind}.{name}"] = amount
             if kind == "requests" and name in ("cpu", "memory", "ephemeral-storage"):
-                found[name] = amount  # quotas may be written with the bare name
-    return found
+                asked[name] = amount  # quotas may be written with the bare name
+    return asked
 
 
 def _plain(amount: Decimal) -> str:

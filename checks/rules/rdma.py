@@ -116,9 +116,9 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
 def _devices(
     node: str, data: RdmaStage, ports: list[RdmaPort], rest: tuple[TrialSpec, Profile, list[set[str]]]
 ) -> Iterator[Finding]:
-    spec, profile, others = rest
-    wanted, layer = profile.fabric.device_count or 1, VERBS.get(profile.fabric.kind or "")
-    expected = f"{wanted} RDMA devices with a working port (profile {profile.name})"
+    spec, profile, elsewhere = rest
+    count, layer = profile.fabric.device_count or 1, VERBS.get(profile.fabric.kind or "")
+    expected = f"{count} RDMA devices with a working port (profile {profile.name})"
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
         why = data.get("error") or "devices" if data.get("devices") is None else "what is in /dev/infiniband"
@@ -138,39 +138,39 @@ def _devices(
         yield Finding(
             subject=node,
             ok=False,
-            expected=f"/dev/infiniband/uverbs* for {wanted} devices",
+            expected=f"/dev/infiniband/uverbs* for {count} devices",
             observed=f"{len(ports)} devices in sysfs, and no /dev/infiniband/uverbs* in the pod",
             fault="rdma.not-mounted",
         )
         return
     usable = [p for p in ports if p.get("usable") is not False]
     right = [p for p in usable if layer is None or p.get("link_layer") in (layer, None)]
-    wrong = {_name(p): found for p in right if (found := ailment(p, spec, profile))}
+    wrong = {_name(p): ailing for p in right if (ailing := ailment(p, spec, profile))}
     good = [p for p in right if _name(p) not in wrong]
-    if len(good) < wanted and not wrong:  # a filter that leaves out good cards is not the cards' fault: NCCL shows it
+    if len(good) < count and not wrong:  # a filter that leaves out good cards is not the cards' fault: NCCL shows it
         everything = [p for p in data.get("devices") or [] if p.get("usable") is not False]
         everything = [p for p in everything if layer is None or p.get("link_layer") in (layer, None)]
         good = [p for p in everything if ailment(p, spec, profile) is None]
-    blamed = [name for name in wrong if len(good) < wanted or (others and all(name in names for names in others))]
+    blamed = [name for name in wrong if len(good) < count or (elsewhere and all(name in names for names in elsewhere))]
     for name in blamed:
-        found = wrong[name]
+        ailing = wrong[name]
         yield Finding(
-            subject=f"{node} {name}", ok=False, observed=found.observed, expected=found.expected, fault=found.fault
+            subject=f"{node} {name}", ok=False, observed=ailing.observed, expected=ailing.expected, fault=ailing.fault
         )
     if blamed:
         return
-    if len(good) < wanted:
-        yield from _too_few(node, usable, good, (wanted, layer, expected))
+    if len(good) < count:
+        yield from _too_few(node, usable, good, (count, layer, expected))
         return
     unread = [lost for p in good if (lost := _unread(p, spec, profile))]
     rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
     ok: bool | None = True
     observed = f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s"
     files = len(data.get("uverbs") or [])
-    if wanted > len(good) - len(unread):
+    if count > len(good) - len(unread):
         what = " and ".join(dict.fromkeys(word for lost in unread for word in lost))
         ok, observed = None, f"{len(good)} devices, and the {what} of {len(unread)} ports is not readable"
-    elif files < wanted and not by_tool and any(p.get("usable") is None for p in good):
+    elif files < count and not by_tool and any(p.get("usable") is None for p in good):
         ok, observed = None, f"{len(good)} devices, {files} uverbs files, and not told whose they are"
     yield Finding(subject=node, ok=ok, observed=observed, expected=expected)
 
@@ -178,10 +178,10 @@ def _devices(
 def _too_few(
     node: str, usable: list[RdmaPort], good: list[RdmaPort], rest: tuple[int, str | None, str]
 ) -> Iterator[Finding]:
-    wanted, layer, expected = rest
+    count, layer, expected = rest
     foreign = [p for p in usable if layer is not None and p.get("link_layer") not in (layer, None)]
-    if foreign and len(usable) >= wanted:
-        for port in foreign[: wanted - len(good)]:
+    if foreign and len(usable) >= count:
+        for port in foreign[: count - len(good)]:
             yield Finding(
                 subject=f"{node} {_name(port)}",
                 ok=False,
@@ -210,14 +210,14 @@ def _good_names(ports: list[RdmaPort], spec: TrialSpec, profile: Profile) -> set
 
 def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
     """Return the first thing that is wrong with a port of the right link layer; what was not read is not wrong."""
-    state, rate, wanted = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
+    state, rate, least = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
     infiniband = port.get("link_layer") == "InfiniBand"
     if state == "INIT" and infiniband:
         return Wrong("rdma.no-subnet-manager", f"port INIT, physical state {port.get('phys_state')}", "port ACTIVE")
     if state not in ("ACTIVE", None):
         return Wrong("rdma.port-down", f"port {state}, physical state {port.get('phys_state')}", "port ACTIVE")
-    if wanted is not None and rate is not None and rate < wanted:
-        return Wrong("rdma.rate-low", f"{rate:g} Gb/s", f"{wanted:g} Gb/s (profile {profile.name})")
+    if least is not None and rate is not None and rate < least:
+        return Wrong("rdma.rate-low", f"{rate:g} Gb/s", f"{least:g} Gb/s (profile {profile.name})")
     return _address(port, spec) or (_partition(port, spec) if infiniband else None)
 
 

@@ -70,8 +70,8 @@ def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str
             return []
         entries = [(each.get("namespace"), each.get("name"), each.get("interface")) for each in given]
     else:
-        words = (_SELECTION.fullmatch(part.strip()) for part in text.split(",") if part.strip())
-        entries = [(word[1], word[2], word[3]) for word in words if word]
+        matches = (_SELECTION.fullmatch(part.strip()) for part in text.split(",") if part.strip())
+        entries = [(word[1], word[2], word[3]) for word in matches if word]
     for number, (space, name, interface) in enumerate(entries, 1):
         networks.append((str(space or namespace), str(name or ""), str(interface or f"net{number}")))
     return networks
@@ -79,8 +79,8 @@ def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str
 
 def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, str]:
     """Return which interfaces a pod must find, by its annotations: interface -> network. GKE's words are read too."""
-    found = {interface: f"{space}/{name}" for space, name, interface in selections(annotations, namespace)}
-    return found | gke_networks(annotations)
+    names = {interface: f"{space}/{name}" for space, name, interface in selections(annotations, namespace)}
+    return names | gke_networks(annotations)
 
 
 def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -156,12 +156,12 @@ def beyond_namespace(needs: Iterable[str]) -> str:
 
 def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bool = False) -> tuple[Right, ...]:
     """Return the rights behind these needs, each once, as the trial's launcher and queue change them."""
-    found = [right for need in NEEDS if need in set(needs) for right in NEEDS[need]]
+    needed = [right for need in NEEDS if need in set(needs) for right in NEEDS[need]]
     if spec is not None and {"run", "training"} & set(needs):
-        found += launching(spec)
+        needed += launching(spec)
         # Training tools submit, watch and cancel Jobs whatever launches the trial; only the trial's own is changed.
-        found = [right for right in found if right != _CHANGE_JOBS or spec.launcher == "indexed"]
-    return tuple(dict.fromkeys(right for right in found if not (tenant and right.scope == "cluster")))
+        needed = [right for right in needed if right != _CHANGE_JOBS or spec.launcher == "indexed"]
+    return tuple(dict.fromkeys(right for right in needed if not (tenant and right.scope == "cluster")))
 
 
 def unused(spec: TrialSpec, profile: Profile) -> set[str]:

@@ -218,8 +218,10 @@ def slice_findings(
 ) -> Iterator[Finding]:
     """Judge whether every node publishes as many devices of each class as a pod of the trial claims."""
     known = device_classes(classes)
-    wanted = [(claim, known.get(claim.device_class) or DeviceClass(claim.device_class)) for claim in claims]
-    counts = {claim.name: devices_by_node(slices, found.driver, found.kind) for claim, found in wanted}
+    asked = [(claim, known.get(claim.device_class) or DeviceClass(claim.device_class)) for claim in claims]
+    counts = {
+        claim.name: devices_by_node(slices, device_class.driver, device_class.kind) for claim, device_class in asked
+    }
     for node in nodes:
         for claim in claims:
             count = counts[claim.name].get(node.name, 0)

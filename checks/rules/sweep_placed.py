@@ -22,14 +22,14 @@ def misplaced(
     for fleet in fleets:
         for node, rank in (fleet.get("ranks") or {}).items():
             claimed.setdefault(str(node), set()).add(rank)
-    found = {}
+    elsewhere = {}
     for node, ranks in sorted(claimed.items()):
         there = set(placed.get(node, ()))
         if not there:
-            found[node] = "results name it, and by the API server no pod of the sweep ran on it"
+            elsewhere[node] = "results name it, and by the API server no pod of the sweep ran on it"
         elif ranks - there:
             said, known = (", ".join(map(str, sorted(each))) for each in (ranks - there, there))
-            found[node] = (
+            elsewhere[node] = (
                 f"the pod with index {said} says that it runs on it; by the API server that with index {known} did"
             )
-    return found
+    return elsewhere

@@ -50,9 +50,9 @@ def seen_again(swept: Swept) -> Iterator[str]:
     """Say how an uplink at fault is seen again: by two nodes of its leaf and two others, none at fault."""
     for each in swept.blame.findings:
         mates = [node for node in swept.blame.proven if swept.leaves.get(node) in each.names[:1]]
-        others = [node for node in swept.blame.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
-        if each.kind == "uplink" and len(mates) > 1 and len(others) > 1:
-            nodes = ",".join(map(shlex.quote, (*mates[:2], *others[:2])))
+        partners = [node for node in swept.blame.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
+        if each.kind == "uplink" and len(mates) > 1 and len(partners) > 1:
+            nodes = ",".join(map(shlex.quote, (*mates[:2], *partners[:2])))
             yield f"to see the uplink of {each.names[0]} again: seatrial sweep --on {nodes}"
 
 
@@ -81,29 +81,29 @@ def devices_of(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[
 def card_of(hardware: Hardware, name: str) -> str:
     """Return who a rail's device is, so that a person finds it: serial number or GUID, PCI address; '' for nothing."""
     card = (hardware.get("cards") or {}).get(name) or {}
-    words = (("serial", "serial"), ("guid", "GUID"), ("pci", "PCI"))
-    told = ", ".join(f"{word} {safe(card[key], 60)}" for key, word in words if card.get(key))
-    return f"{name}: {told}" if told else ""
+    labels = (("serial", "serial"), ("guid", "GUID"), ("pci", "PCI"))
+    shown = ", ".join(f"{word} {safe(card[key], 60)}" for key, word in labels if card.get(key))
+    return f"{name}: {shown}" if shown else ""
 
 
 def slowed_of(hardware: Hardware) -> list[str]:
     """Return which GPUs slowed themselves down while the node was tested alone, and why."""
-    found = []
+    texts = []
     for gpu in hardware.get("gpus") or ():
         if reasons := ", ".join(safe(reason, 40) for reason in (gpu.get("throttle") or ())[:4]):
             mhz = list(gpu.get("mhz") or ())
             clock = f" at {mhz[1]:g} MHz" if len(mhz) == 3 else ""
-            words = (("serial", "serial"), ("uuid", "UUID"))
-            who = next((f" ({word} {safe(gpu[key], 60)})" for key, word in words if gpu.get(key)), "")
-            found.append(f"GPU {gpu.get('index', '?')}{who} was slowed by {reasons}{clock}")
-    return found[:SHOWN]
+            labels = (("serial", "serial"), ("uuid", "UUID"))
+            who = next((f" ({word} {safe(gpu[key], 60)})" for key, word in labels if gpu.get(key)), "")
+            texts.append(f"GPU {gpu.get('index', '?')}{who} was slowed by {reasons}{clock}")
+    return texts[:SHOWN]
 
 
 def _grown(swept: Swept, node: str, devices: Collection[str] = ()) -> str:
     """Say which port counters of a node, or of these devices of it, grew in its tests; '' for none."""
-    found = swept.errors.get(node, {})
-    told = [f"{safe(n, 80)} {v}" for n, v in sorted(found.items()) if not devices or n.partition("/")[0] in devices]
-    return f"{node}: port counters that grew: {', '.join(told[:SHOWN])}" if told else ""
+    counts = swept.errors.get(node, {})
+    texts = [f"{safe(n, 80)} {v}" for n, v in sorted(counts.items()) if not devices or n.partition("/")[0] in devices]
+    return f"{node}: port counters that grew: {', '.join(texts[:SHOWN])}" if texts else ""
 
 
 def notes(swept: Swept) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Zones:
 
 def read_zones(items: Iterable[Mapping[str, Any]]) -> dict[str, Zones]:
     """Read NodeResourceTopology objects, v1alpha1 and v1alpha2; they bear their nodes' names."""
-    found = {}
+    by_node = {}
     for item in items:
         name = name_of(item)
         given = [a for a in item.get("attributes") or [] if isinstance(a, dict)]
@@ -69,8 +69,8 @@ def read_zones(items: Iterable[Mapping[str, Any]]) -> dict[str, Zones]:
         old = next((OLD_NAMES.get(str(p), "") for p in item.get("topologyPolicies") or []), "")
         zones = [z for z in item.get("zones") or [] if isinstance(z, dict) and z.get("type", "Node") == "Node"]
         offers = tuple(_offered(zone) for zone in zones)
-        found[name] = Zones(name, attributes.get("topologyManagerPolicy") or old, offers)
-    return found
+        by_node[name] = Zones(name, attributes.get("topologyManagerPolicy") or old, offers)
+    return by_node
 
 
 def _offered(zone: Mapping[str, Any]) -> dict[str, int]:
@@ -123,9 +123,9 @@ def smallest(offers: tuple[Mapping[str, int], ...], name: str, count: int) -> se
     """Return the smallest sets of zones that together have so many of a device."""
     zones = range(min(len(offers), MOST_ZONES))
     for size in range(1, len(zones) + 1):
-        found = {frozenset(c) for c in combinations(zones, size) if sum(offers[z].get(name, 0) for z in c) >= count}
-        if found:
-            return found
+        fitting = {frozenset(c) for c in combinations(zones, size) if sum(offers[z].get(name, 0) for z in c) >= count}
+        if fitting:
+            return fitting
     return set()
 
 

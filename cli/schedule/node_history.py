@@ -73,21 +73,19 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
     taken = nodes_of(record)
     nodes = dict(state.nodes)
     verdict = record["verdict"]
-    found = _faults(record)
+    seen = _faults(record)
     if record["sweep"]:
         nodes |= _swept(state, record["sweep"], now)
     elif verdict == "go":
         nodes |= {name: _passed(state.nodes.get(name, Watched()), now) for name in taken}
     elif verdict == "no-go":
-        own = [(fault, subject) for fault, subject in found if fault not in AWAY]
+        own = [(fault, subject) for fault, subject in seen if fault not in AWAY]
         blamed = {name: faults for name in {*taken, *nodes} if (faults := faults_naming(name, own))}
         nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
     kept = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
     known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
     success = (succeeded(record) if taken else None) or known
-    run = Past(
-        record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in found))[:MOST_FAULTS], _samples(record)
-    )
+    run = Past(record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in seen))[:MOST_FAULTS], _samples(record))
     return NodeHistory(dict(kept), (*state.past, run)[-MOST_RUNS:], success)
 
 
@@ -176,7 +174,9 @@ def _failed(record: Record) -> list[RecordedCheck]:
     """The checks that failed for more than that others use the GPUs."""
     failed = [check for check in record["checks"] if check["outcome"] == "failed"]
     bad = [[f for f in check["findings"] if f["ok"] is False] for check in failed]
-    return [check for check, found in zip(failed, bad, strict=True) if not found or not all(map(_at_work, found))]
+    return [
+        check for check, findings in zip(failed, bad, strict=True) if not findings or not all(map(_at_work, findings))
+    ]
 
 
 def _at_work(finding: RecordedFinding) -> bool:

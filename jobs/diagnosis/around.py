@@ -63,7 +63,7 @@ class Moment:
 
 def kind_of(*texts: str) -> str:
     """Name what texts are about; '' where it is none of the kinds."""
-    return next((kind for kind, words in _COMPILED if any(words.search(text) for text in texts)), "")
+    return next((kind for kind, pattern in _COMPILED if any(pattern.search(text) for text in texts)), "")
 
 
 def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[Moment]:

@@ -107,7 +107,7 @@ class JobSymptoms(JobObjects):
 
     def refusal(self) -> tuple[PodSymptom, Event] | None:
         """What keeps the controller from creating pods, unless it has created them all since."""
-        said = [(event, words) for event in self.events if (words := self.kind.refused(event))]
+        said = [(event, text) for event in self.events if (text := self.kind.refused(event))]
         if not said or (self.job and len(self.living()) >= self.pods_wanted() and not self.finished()):
             return None
         refused, message = next((each for each in reversed(said) if self._stands(each[0], each[1], said)), said[-1])

@@ -31,12 +31,12 @@ def pod_facts(
 ) -> tuple[PodFacts, ...]:
     """Describe every pod, in the order of ranks."""
     read = read_events(events)
-    found = []
+    pods_seen = []
     for pod in pods:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         name, uid = str(meta.get("name") or ""), str(meta.get("uid") or "")
         entries = [*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))]
-        found.append(
+        pods_seen.append(
             PodFacts(
                 index=index(pod),
                 name=name,
@@ -51,7 +51,7 @@ def pod_facts(
                 ended=_ended(status),
             )
         )
-    return tuple(sorted(found, key=lambda facts: (facts.index, facts.name)))
+    return tuple(sorted(pods_seen, key=lambda facts: (facts.index, facts.name)))
 
 
 def _images(spec: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:

@@ -184,7 +184,7 @@ def waiting(status: Mapping[str, Any], image: str) -> PodSymptom | None:
 def pull(issue: Issue, image: str) -> PodSymptom:
     """Judge an image that cannot be pulled."""
     text = issue.message
-    advice = next((words for shape, words in _PULL_ADVICE if re.search(shape, text)), "See the registry's answer.")
+    advice = next((helps for shape, helps in _PULL_ADVICE if re.search(shape, text)), "See the registry's answer.")
     now = issue.reason in {"InvalidImageName", "ErrImageNeverPull"}
     return PodSymptom(
         fault="image.pull",

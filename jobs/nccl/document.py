@@ -235,7 +235,7 @@ def _pairs(judgement: Judgement) -> list[Pair]:
         counts: dict[str, int] = {}
         for key, mask in cell["channels"].items():
             counts[key[0]] = counts.get(key[0], 0) + channels_in(mask)
-        found: frozenset[bool] = cell["gdr"]
+        with_gdr: frozenset[bool] = cell["gdr"]
         pairs.append(
             {
                 "src": src_node,
@@ -244,8 +244,8 @@ def _pairs(judgement: Judgement) -> list[Pair]:
                 "transports": dict(sorted(counts.items())),
                 "devices": compact_devices(cell["devices"]),
                 "gdr": None
-                if not found
-                else ("mixed" if len(found) > 1 else next(iter(found)))
+                if not with_gdr
+                else ("mixed" if len(with_gdr) > 1 else next(iter(with_gdr)))
                 if not set(counts) <= TCP
                 else False,
                 "pxn": cell["pxn"],

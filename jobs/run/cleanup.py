@@ -171,14 +171,14 @@ def sweep(
     all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
     """
     where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
-    found, denied, answered = _leftovers(kube, namespace, run_id, where)
-    alive = {} if living else _alive(kube, namespace, found, tell)
-    unseen = set() if living else _unseen(kube, namespace, found, LAUNCHERS & denied.keys(), answered)
+    leftovers, denied, answered = _leftovers(kube, namespace, run_id, where)
+    alive = {} if living else _alive(kube, namespace, leftovers, tell)
+    unseen = set() if living else _unseen(kube, namespace, leftovers, LAUNCHERS & denied.keys(), answered)
     alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
     deleted: list[str] = []
     left: list[str] = []
     kept: list[str] = []
-    for (resource, group, version), item, run in found:
+    for (resource, group, version), item, run in leftovers:
         name, uid = str(item["metadata"]["name"]), str(item["metadata"].get("uid") or "")
         what = f"{resource.removesuffix('s')}/{name}"
         if run in alive:

@@ -65,14 +65,14 @@ def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> 
         if follower is not None and isinstance(follower.reader, MultiplexedReader):
             evidence |= _of_all(follower.reader, outcome, kind)
         elif not kind.multiplexed:
-            told = _of_one(run, replica, follower, outcome.pods, kind.container)
-            evidence[replica.index if told.rank is None else told.rank] = told
+            read = _of_one(run, replica, follower, outcome.pods, kind.container)
+            evidence[replica.index if read.rank is None else read.rank] = read
     known = {replica.pod for replica in outcome.replicas}
     for pod, follower in watcher.followers.items():  # what a pod told that is gone meanwhile
         if pod not in known and isinstance(follower.reader, EvidenceReader):
-            told = follower.reader.result()
-            if told.rank is not None:
-                evidence.setdefault(told.rank, told)
+            read = follower.reader.result()
+            if read.rank is not None:
+                evidence.setdefault(read.rank, read)
     return evidence
 
 

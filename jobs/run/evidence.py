@@ -228,12 +228,12 @@ class MultiplexedReader:
         """Take one line of the stream; True if it brought evidence. `latest` is rank 0's latest stage."""
         self.latest, any_taken = "", False
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
-        for told in self._streams.lines(text):
-            said = _RANK.search(told[:400]) if told.lstrip().startswith(MARK) else None
+        for text_line in self._streams.lines(text):
+            said = _RANK.search(text_line[:400]) if text_line.lstrip().startswith(MARK) else None
             if said is None or int(said[1]) >= self._expected:
                 continue
             reader = self._readers.setdefault(int(said[1]), EvidenceReader(self._run))
-            any_taken = reader.feed(told) or any_taken
+            any_taken = reader.feed(text_line) or any_taken
             self.latest = reader.latest if said[1] == "0" else self.latest
         return any_taken
 

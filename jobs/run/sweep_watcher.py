@@ -62,8 +62,8 @@ class SweepWatcher(Watcher):
         follower = self.coordinator
         if follower is None or not isinstance(follower.reader, EvidenceReader):
             return RankEvidence()
-        found = follower.reader.result()
-        return found if found.stages else replace(found, problem=found.problem or follower.problem)
+        evidence = follower.reader.result()
+        return evidence if evidence.stages else replace(evidence, problem=evidence.problem or follower.problem)
 
     def _follow(self, pods: list[dict[str, Any]]) -> None:
         """Follow the first pod of rank 0 that starts: one that comes after it knows nothing of its rounds."""
@@ -124,18 +124,22 @@ class SweepWatcher(Watcher):
         """Say whether a pod's node has stopped reporting."""
         name = node_of(pod)
         node = next((each for each in self._seen.nodes if name_of(each) == name), None)
-        told = about(read_events(self.events), "Pod", name_of(pod))
-        return lost(node, as_map(pod.get("status")), told)
+        events = about(read_events(self.events), "Pod", name_of(pod))
+        return lost(node, as_map(pod.get("status")), events)
 
     def _why_gone(self, outcome: WatchOutcome) -> FailureAnalysis:
         """Say why the leader ended; a signal is nobody's fault that is known: not the program's, and not the nodes'."""
-        found, own = outcome.analysis, self._own_pod(outcome)
+        analysis, own = outcome.analysis, self._own_pod(outcome)
         if self._is_lost(own) and not has_ended(own, self._kind.container):
             return _on_lost_node(self._leader, node_of(own))
         ended = [as_map(each.get("state")) for each in as_list(as_map(own.get("status")).get("containerStatuses"))]
         codes = [as_map(state.get("terminated")).get("exitCode") for state in ended]
         signal = next((SIGNALS[code] for code in codes if code in SIGNALS), "")
-        return _leaderless(self._leader, signal) if found is None or (found.fault == "job.failed" and signal) else found
+        return (
+            _leaderless(self._leader, signal)
+            if analysis is None or (analysis.fault == "job.failed" and signal)
+            else analysis
+        )
 
     def _through(self, outcome: WatchOutcome) -> bool:
         """The coordinator is through: what became of other pods meanwhile is told by the rounds themselves."""
@@ -176,9 +180,9 @@ class SweepWatcher(Watcher):
 
 
 def _on_lost_node(pod: str, node: str) -> FailureAnalysis:
-    found = _leaderless(pod)
+    analysis = _leaderless(pod)
     observed = f"{node} stopped reporting, and with it pod {pod}, which led the sweep"
-    return replace(found, fault="node.lost", subject=node, observed=observed, expected="the node stays Ready")
+    return replace(analysis, fault="node.lost", subject=node, observed=observed, expected="the node stays Ready")
 
 
 def _leaderless(pod: str, why: str = "") -> FailureAnalysis:

@@ -135,9 +135,11 @@ class Mpi:
     args: tuple[str, ...] = ()  # further options of mpirun
 
     def __post_init__(self) -> None:
-        for what, words in (("sshd", self.sshd), ("mpirun", self.mpirun), ("args", self.args)):
-            if not all(isinstance(word, str) and "\0" not in word for word in words) or (not words and what != "args"):
-                raise SpecError(f"mpi {what} must be a list of words, found {safe(words, 100)}")
+        for what, command in (("sshd", self.sshd), ("mpirun", self.mpirun), ("args", self.args)):
+            if not all(isinstance(word, str) and "\0" not in word for word in command) or (
+                not command and what != "args"
+            ):
+                raise SpecError(f"mpi {what} must be a list of words, found {safe(command, 100)}")
         if self.ssh_path and not self.ssh_path.startswith("/"):
             raise SpecError(f"mpi ssh_path {safe(self.ssh_path, 100)!r} is not an absolute path")
 

@@ -137,8 +137,8 @@ def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = 
     }
     pod |= {key: value for key, value in optional.items() if value}
     meta: dict[str, Any] = {"labels": labels(spec)}
-    if told := dict(spec.annotations) | dict(shape.annotations):
-        meta["annotations"] = told
+    if own := dict(spec.annotations) | dict(shape.annotations):
+        meta["annotations"] = own
     return {"metadata": meta, "spec": pod}
 
 
@@ -222,8 +222,8 @@ def volumes(spec: TrialSpec, keys: Mapping[str, str]) -> list[dict[str, Any]]:
     if spec.scratch:
         made.append({"name": "scratch", "emptyDir": {}})
     if _asks_for_networks(spec):
-        told = [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]
-        made.append({"name": "pod-info", "downwardAPI": {"items": told}})
+        downward = [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]
+        made.append({"name": "pod-info", "downwardAPI": {"items": downward}})
     return made + [dict(item) for item in spec.volumes]
 
 

@@ -212,7 +212,7 @@ def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:
     """By fault and subject: the check that told it, and the finding."""
-    found: dict[tuple[str, str], tuple[str, RecordedFinding]] = {}
+    bad: dict[tuple[str, str], tuple[str, RecordedFinding]] = {}
     for record in side:
         names = lasting_names(record)
         for check in record["checks"]:
@@ -231,8 +231,8 @@ def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Re
                     )
                 )
             for finding in findings:
-                found[finding["fault"], short(lasting(finding["subject"], names))] = check["id"], finding
-    return found
+                bad[finding["fault"], short(lasting(finding["subject"], names))] = check["id"], finding
+    return bad
 
 
 def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:

@@ -57,7 +57,7 @@ def lost_subjects(before: Sequence[Record], after: Sequence[Record]) -> Iterator
 
 def _subjects(side: Sequence[Record], beside: Collection[str]) -> dict[str, frozenset[str]]:
     """By check that passed: the subjects of the run that proved the most of them, without the nodes ``beside``."""
-    found: dict[str, frozenset[str]] = {}
+    by_check: dict[str, frozenset[str]] = {}
     for record in side:
         names = lasting_names(record)
         for check in record["checks"]:
@@ -66,8 +66,8 @@ def _subjects(side: Sequence[Record], beside: Collection[str]) -> dict[str, froz
             name = check["id"]
             subjects = frozenset(lasting(f["subject"], names) for f in check["findings"] if f["ok"] is True)
             judged = frozenset(s for s in subjects if s.partition(" ")[0] not in beside)
-            found[name] = max(found.get(name, frozenset()), judged, key=len)
-    return found
+            by_check[name] = max(by_check.get(name, frozenset()), judged, key=len)
+    return by_check
 
 
 def lost_nodes(before: Sequence[Record], after: Sequence[Record]) -> list[str]:

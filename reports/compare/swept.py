@@ -31,16 +31,16 @@ def sweeps(side: Sequence[Record]) -> list[RecordedSweep]:
 
 def sweep_rows(side: Sequence[Record], other: Sequence[Record]) -> Samples:
     """Return the samples of nodes alone, of each node's pairs, and of those pairs that the other side tested, too."""
-    found: Samples = {}
+    samples: Samples = {}
     shared = {pair for sweep in sweeps(other) for pair, _ in _pairs(sweep)}
     for sweep in sweeps(side):
         in_run: dict[tuple[RowGroup, int], list[float]] = {}
         for size, group, value in _samples(sweep, shared):
             in_run.setdefault((group, size), []).append(value)
         for (group, size), values in in_run.items():
-            rows: Rows = found.setdefault(group, {})
+            rows: Rows = samples.setdefault(group, {})
             rows.setdefault(size, []).append(values)
-    return found
+    return samples
 
 
 def _samples(sweep: RecordedSweep, shared: set[tuple[str, ...]]) -> Iterator[tuple[int, RowGroup, float]]:
@@ -76,7 +76,7 @@ def _measured(sweep: RecordedSweep) -> Iterator[tuple[tuple[str, ...], float]]:
 
 def _at_fault(sweep: RecordedSweep) -> set[object]:
     """Return the names of nodes and leaves at fault, and the pairs."""
-    named = [(found["kind"], found["names"]) for found in sweep.get("findings", [])]
+    named = [(finding["kind"], finding["names"]) for finding in sweep.get("findings", [])]
     return {tuple(sorted(names)) for kind, names in named if kind == "pair"} | {
         name for kind, names in named if kind != "pair" for name in names
     }

@@ -73,23 +73,25 @@ def cells(sweep: Sweep, axis: Axis) -> dict[tuple[int, int], Cell]:
     of: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for test in sweep.get("tests") or []:
         of.setdefault(tuple(test["nodes"]), []).append(test)
-    found: dict[tuple[int, int], Cell] = {}
+    by_place: dict[tuple[int, int], Cell] = {}
     for nodes, tests in of.items():
         rows = [axis.row[name] for name in nodes if name in axis.row]
         said = together(tests, rules)
         if not said or not rows:
             continue
         key = (min(rows), max(rows))
-        before = found.get(key, Cell("pass", 0, 0, None))
+        before = by_place.get(key, Cell("pass", 0, 0, None))
         shares = [value for value in (before.share, *(test.get("share") for test in tests)) if value is not None]
         failed = before.failed + (said in FAILED)
-        found[key] = Cell(worst([before.grade, said]), before.pairs + 1, failed, min(shares, default=None))
-    return found
+        by_place[key] = Cell(worst([before.grade, said]), before.pairs + 1, failed, min(shares, default=None))
+    return by_place
 
 
 def opened(sweep: Sweep, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the nodes to open: at fault first, then halves of bad paths, suspects, those not tested."""
-    named = [name for found in sweep.get("findings") or [] if found["kind"] != "uplink" for name in found["names"]]
+    named = [
+        name for finding in sweep.get("findings") or [] if finding["kind"] != "uplink" for name in finding["names"]
+    ]
     open_ = sorted((n for n in nodes if n["state"] not in ("proven", "flaky")), key=lambda n: STATES.index(n["state"]))
     return list(dict.fromkeys([*named, *(str(node["name"]) for node in open_)]))[:OPENED]
 

@@ -52,9 +52,9 @@ def grade(test: Mapping[str, Any], rules: Mapping[str, Any]) -> str:
 
 def together(tests: Iterable[Mapping[str, Any]], rules: Mapping[str, Any]) -> str:
     """Say how the tests of one pair ended together: what failed and passed is flaky; a wrong sum stays wrong."""
-    found = list(tests)
-    grades = {grade(test, rules) for test in found} - {""}
-    if any(test["outcome"] in _FINAL for test in found) or "pass" not in grades:
+    results = list(tests)
+    grades = {grade(test, rules) for test in results} - {""}
+    if any(test["outcome"] in _FINAL for test in results) or "pass" not in grades:
         return worst(grades)
     return "flaky" if grades.intersection(FAILED) else "pass"
 

@@ -17,7 +17,7 @@ FINDINGS, NAMES = 20, 8
 def lines(sweep: Sweep) -> Iterator[str]:
     """Yield what a person is told at the end of a sweep; plain text, to be escaped or wrapped by who shows it."""
     findings = sweep.get("findings") or []
-    yield from (finding_line(found) for found in findings[:FINDINGS])
+    yield from (finding_line(finding) for finding in findings[:FINDINGS])
     if len(findings) > FINDINGS:
         yield f"… and {len(findings) - FINDINGS} more in the report"
     proven, flaky = sweep.get("proven") or [], sweep.get("flaky") or []
@@ -45,15 +45,15 @@ def finding_line(found: Mapping[str, Any]) -> str:
     what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(found["kind"], names)
     cards = found.get("cards") or []
     cards = [card.removeprefix(f"{rails}: ") for card in cards]  # of one rail its name stands before it
-    told = f" ({'; '.join(cards)})" if cards else ""
+    details = f" ({'; '.join(cards)})" if cards else ""
     rest = f"; all others at {found['rest']:.2f}" if found.get("rest") else ""
-    return f"{what}{where}{told}: {found['why']}{rest}"
+    return f"{what}{where}{details}: {found['why']}{rest}"
 
 
 def cordon(sweep: Sweep) -> Sequence[str]:
     """Return the nodes to keep work off: those that are at fault themselves, as a whole or with a rail."""
     return tuple(
-        sorted({found["names"][0] for found in sweep.get("findings") or [] if found["kind"] in ("node", "rail")})
+        sorted({finding["names"][0] for finding in sweep.get("findings") or [] if finding["kind"] in ("node", "rail")})
     )
 
 

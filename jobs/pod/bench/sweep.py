@@ -92,19 +92,19 @@ class Bench(Rank):
         if predicted * ATTEMPTS * len(self.operation.sides) <= left:
             return False
         if self.rank == 0:
-            words = "# seatrial: sizes from %d on are left out: one takes about %.1f s, %.0f s remain"
-            say(words % (size, predicted, left))
+            form = "# seatrial: sizes from %d on are left out: one takes about %.1f s, %.0f s remain"
+            say(form % (size, predicted, left))
         return True
 
     def measure(self, share: float, first_of: int) -> float:
         """Return the mean seconds of one run, on the slowest rank, using this size's `share` of what remains."""
-        wanted, budget = self.options.warmup + self.options.iters, max(LEAST_S, SHARE * share * self.left())
+        runs, budget = self.options.warmup + self.options.iters, max(LEAST_S, SHARE * share * self.left())
         one = self.timed(1)
         if first_of:
             self.first_us[str(first_of)] = round(one * 1e6, 2)
-        if one * wanted > budget:
+        if one * runs > budget:
             one = min(one, self.timed(1))  # the first of a size may set up connections
-        if one * wanted > budget:
+        if one * runs > budget:
             iters = max(1, min(self.options.iters, int(budget / one)))
             if self.rank == 0:
                 say("# seatrial: %d of %d iterations: one takes about %.2f s" % (iters, self.options.iters, one))

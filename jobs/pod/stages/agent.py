@@ -98,8 +98,8 @@ class Agent:
 
     def _introduce(self, line: socket.socket, lines: Lines) -> None:
         """Answer the coordinator's challenge, and pose one of our own; raises NoAnswerError for a stranger."""
-        told = lines.next(HELLO_S)
-        if told.get("kind") != "challenge" or told.get("run") != self.trial.run:
+        challenge = lines.next(HELLO_S)
+        if challenge.get("kind") != "challenge" or challenge.get("run") != self.trial.run:
             raise NoAnswerError("another run answers on this port")
         token, mine = self.sweep["token"], nonce()
         about = "%d %s %s" % (self.me.rank, self.me.node, self.me.pod_ip)
@@ -111,7 +111,7 @@ class Agent:
             "pod_ip": self.me.pod_ip,
             "rails": _rails(),
             "nonce": mine,
-            "proof": code(token, "agent", str(told.get("nonce")), about),
+            "proof": code(token, "agent", str(challenge.get("nonce")), about),
         }
         say(line, hello)
         answer = lines.next(HELLO_S)

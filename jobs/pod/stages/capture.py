@@ -99,12 +99,12 @@ class Capture:
             self._recent_bytes -= len(self._recent.popleft())
 
     def _end(self, size: int) -> bytes:
-        blocks, found = [], 0
+        blocks, read = [], 0
         for block in reversed(self._recent):
-            if found >= size:
+            if read >= size:
                 break
             blocks.append(block)
-            found += len(block)
+            read += len(block)
         return b"".join(reversed(blocks))[-size:]
 
 

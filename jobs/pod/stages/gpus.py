@@ -106,8 +106,8 @@ def assigned(env: Mapping[str, str]) -> Optional[List[str]]:
     nothing, or a path: then nothing is known here. "all" is what an image sets, and never what a plugin gives.
     """
     names = [name.strip() for name in env.get("NVIDIA_VISIBLE_DEVICES", "").split(",")]
-    found = [name for name in names if re.match(r"(?:GPU|MIG)-[\w/-]+$", name)]
-    return found[:256] if found and len(found) == len(names) else None
+    uuids = [name for name in names if re.match(r"(?:GPU|MIG)-[\w/-]+$", name)]
+    return uuids[:256] if uuids and len(uuids) == len(names) else None
 
 
 def toolkit(env: Mapping[str, str]) -> Optional[str]:
@@ -128,7 +128,7 @@ def xids(path: str) -> Optional[List[Dict[str, Any]]]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
-    found: Dict[Tuple[str, int], int] = {}
+    counts: Dict[Tuple[str, int], int] = {}
     read_bytes = 0
     try:
         while read_bytes < KMSG_BYTES:
@@ -140,19 +140,21 @@ def xids(path: str) -> Optional[List[Dict[str, Any]]]:
                 break
             read_bytes += len(record)
             for bus, number in _XID.findall(record.decode("utf-8", "replace")):
-                found[bus, int(number)] = found.get((bus, int(number)), 0) + 1
+                counts[bus, int(number)] = counts.get((bus, int(number)), 0) + 1
     finally:
         os.close(descriptor)
-    return [{"bus_id": bus, "xid": number, "count": count} for (bus, number), count in sorted(found.items())][:64]
+    return [{"bus_id": bus, "xid": number, "count": count} for (bus, number), count in sorted(counts.items())][:64]
 
 
 def devices(dev: str, kind: str) -> List[str]:
     """Return the GPU device files that the container was given."""
     pattern = r"nvidia" if kind == "nvidia" else r"nvidia|kfd$"
-    found = [name for name in names_in(dev) if re.match(pattern, name)]
+    present = [name for name in names_in(dev) if re.match(pattern, name)]
     if kind != "nvidia":
-        found += ["dri/" + name for name in names_in(os.path.join(dev, "dri")) if name.startswith("renderD")]
-    return sorted(found, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+        present += ["dri/" + name for name in names_in(os.path.join(dev, "dri")) if name.startswith("renderD")]
+    return sorted(
+        present, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    )
 
 
 def _add_links(tool: str, gpus: List[Dict[str, Any]], watch: Watch) -> None:

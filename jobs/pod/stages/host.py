@@ -82,14 +82,14 @@ def _memory_max(root: str) -> Optional[int]:
 def memory_free(root: str = "/") -> Optional[int]:
     """Return how many bytes this pod may still take: what its cgroup leaves, or its node if that is less."""
     match = re.search(rb"^MemAvailable:\s+(\d+) kB", content(os.path.join(root, "proc/meminfo")), re.MULTILINE)
-    told = [int(match.group(1)) * 1024] if match else []
+    amounts = [int(match.group(1)) * 1024] if match else []
     most = _memory_max(root)
     for name in ("memory.current", "memory/memory.usage_in_bytes"):
         used = first_line(os.path.join(root, "sys/fs/cgroup", name))
         if most is not None and most >= 0 and used is not None and used.isdigit():
-            told.append(max(0, most - int(used)))
+            amounts.append(max(0, most - int(used)))
             break
-    return min(told) if told else None
+    return min(amounts) if amounts else None
 
 
 def _cpu_max(root: str) -> Optional[float]:

@@ -30,7 +30,7 @@ def ask(env: Mapping[str, str]) -> List[Dict[str, Any]]:
 
 def parse(text: str) -> List[Dict[str, Any]]:
     """Read the text of `ibv_devinfo -v`."""
-    found: List[Dict[str, Any]] = []
+    ports: List[Dict[str, Any]] = []
     device: Dict[str, str] = {}
     port: Dict[str, str] = {}
     for line in text.splitlines():
@@ -42,13 +42,13 @@ def parse(text: str) -> List[Dict[str, Any]]:
             device, port = {"name": value}, {}
         elif key == "port":
             port = {"port": value}
-            found.append(_record(device, port))
+            ports.append(_record(device, port))
         elif port:
             port[key] = value
-            found[-1] = _record(device, port)
+            ports[-1] = _record(device, port)
         else:
             device[key] = value
-    return found
+    return ports
 
 
 def _record(device: Mapping[str, str], port: Mapping[str, str]) -> Dict[str, Any]:

@@ -49,8 +49,8 @@ def run(data: Dict[str, Any], rendezvous: Rendezvous, barrier: Barrier, settings
         echo: Optional[pathmtu.Echo] = pathmtu.Echo(host, token)
     except OSError as error:
         echo, data["error"] = None, "no UDP: %s" % error.strerror
-    wanted = [int(port) for port in settings.get("ports") or () if isinstance(port, int)]
-    listeners = transfer.Listeners(host, token, wanted)
+    ports = [int(port) for port in settings.get("ports") or () if isinstance(port, int)]
+    listeners = transfer.Listeners(host, token, ports)
     data["error"] = data["error"] or (None if listeners.ports else listeners.error)
     try:
         ranks = _peers(rendezvous)
@@ -156,13 +156,13 @@ def _dial_all(address: str, ports: List[int], token: bytes) -> List[Dict[str, An
     limit = time.monotonic() + 3 * transfer.CONNECT_S
     for worker in workers:
         worker.join(timeout=max(0.0, limit - time.monotonic()))
-    found = []
+    answers = []
     for port in ports:
         line, error = results.get(port, (None, "no answer in time"))
         if line is not None:
             line.close()
-        found.append({"port": port, "ok": line is not None, "error": error})
-    return found
+        answers.append({"port": port, "ok": line is not None, "error": error})
+    return answers
 
 
 def _fine(record: Mapping[str, Any]) -> bool:
@@ -173,7 +173,7 @@ def _fine(record: Mapping[str, Any]) -> bool:
 def interfaces(root: str = "/") -> List[Dict[str, Any]]:
     """Return the pod's network interfaces, without the loopback."""
     folder = os.path.join(root, "sys/class/net")
-    found = []
+    seen = []
     for name in names_in(folder)[:MAX_INTERFACES]:
         place = os.path.join(folder, name)
         flags = first_line(os.path.join(place, "flags")) or "0x0"
@@ -182,7 +182,7 @@ def interfaces(root: str = "/") -> List[Dict[str, Any]]:
         speed = first_line(os.path.join(place, "speed")) or ""
         mtu = first_line(os.path.join(place, "mtu")) or ""
         state = first_line(os.path.join(place, "operstate"))
-        found.append(
+        seen.append(
             {
                 "name": name,
                 "mtu": int(mtu) if mtu.isdigit() else None,
@@ -191,7 +191,7 @@ def interfaces(root: str = "/") -> List[Dict[str, Any]]:
                 "speed_mbit": int(speed) if speed.isdigit() and speed != "0" else None,
             }
         )
-    return found
+    return seen
 
 
 def _is_up(flags: str, state: Optional[str]) -> bool:

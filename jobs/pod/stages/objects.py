@@ -34,7 +34,7 @@ INSTEAD = (
 
 def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Dict[str, Any]:
     """Ask for one bucket; returns what is known of it."""
-    found: Dict[str, Any] = {
+    data: Dict[str, Any] = {
         "uri": bucket["uri"],
         "endpoint": bucket["endpoint"] or None,
         "reachable": False,
@@ -45,18 +45,18 @@ def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Di
         "seconds": None,
         "error": None,
     }
-    found["missing"] = [name for name in bucket["env"] if not env.get(name)]
+    data["missing"] = [name for name in bucket["env"] if not env.get(name)]
     url = url_of(
         bucket["uri"], bucket["endpoint"] or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
     )
     began = time.monotonic()
     while True:
-        found["error"] = _ask(url, found)
-        if found["reachable"] or time.monotonic() - began > PATIENCE_S or watch.stopped():
+        data["error"] = _ask(url, data)
+        if data["reachable"] or time.monotonic() - began > PATIENCE_S or watch.stopped():
             break
         time.sleep(0.5)
-    found["seconds"] = round(time.monotonic() - began, 3)
-    return found
+    data["seconds"] = round(time.monotonic() - began, 3)
+    return data
 
 
 def can_sign(names: Any, env: Mapping[str, str]) -> bool:

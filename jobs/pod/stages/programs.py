@@ -80,9 +80,9 @@ def training(trial: Trial, me: Identity, env: Mapping[str, str], here: str) -> T
 
 def torch_launcher(env: Mapping[str, str]) -> Optional[List[str]]:
     """Return the words that start torchrun, or None where the image has no torch."""
-    found = shutil.which("torchrun", path=env.get("PATH"))
-    if found:
-        return [found]
+    program = shutil.which("torchrun", path=env.get("PATH"))
+    if program:
+        return [program]
     question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     for python in (shutil.which("python3", path=env.get("PATH")), sys.executable, "/opt/conda/bin/python3"):
         if python and command.run([python, "-c", question], 20, 4096).exit == 0:
@@ -138,8 +138,8 @@ def _nccl_tests(
         return Plan("nccl-tests", None), ""
     hosts = ",".join("%s:%d" % (peer, gpus) for peer in trial.peers)
     head = [mpirun, "--allow-run-as-root", "-np", str(trial.nodes * gpus), "--host", hosts, "--bind-to", "none"]
-    told = sorted({*chosen["env"], *(name for name in env if name.startswith(FORWARDED))} | {"NCCL_DEBUG_FILE"})
-    for name in [*told, *(name for name in ("PATH", "LD_LIBRARY_PATH") if name in env)]:
+    forwarded = sorted({*chosen["env"], *(name for name in env if name.startswith(FORWARDED))} | {"NCCL_DEBUG_FILE"})
+    for name in [*forwarded, *(name for name in ("PATH", "LD_LIBRARY_PATH") if name in env)]:
         head += ["-x", name]
     # As the MPI Operator sets it for its own launcher (pkg/controller/mpi_job_controller.go).
     rsh = {"OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10"}

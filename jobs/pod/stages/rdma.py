@@ -49,9 +49,9 @@ def read(data: Dict[str, Any], *, root: str = "/", env: Optional[Mapping[str, st
     data["source"] = "sysfs"
     data["devices"] = [dict(_port(devices, name, port), usable=usable.get(name)) for name, port in ports(root, names)]
     if not data["devices"]:
-        found = ibvinfo.ask(os.environ if env is None else env)
-        if found:
-            data["source"], data["devices"] = "ibv_devinfo", found[:MAX_PORTS]
+        answer = ibvinfo.ask(os.environ if env is None else env)
+        if answer:
+            data["source"], data["devices"] = "ibv_devinfo", answer[:MAX_PORTS]
 
 
 def ports(root: str = "/", names: Optional[List[str]] = None) -> List[Tuple[str, str]]:
@@ -78,13 +78,13 @@ def difference(before: Dict[str, int], after: Dict[str, int]) -> Dict[str, int]:
 
 
 def _counters(folder: str) -> Dict[str, int]:
-    found = {}
+    values = {}
     for group in ("counters", "hw_counters"):
         for counter in WATCHED:
             value = first_line(os.path.join(folder, group, counter))
             if value is not None and value.isdigit():
-                found[counter] = int(value)
-    return found
+                values[counter] = int(value)
+    return values
 
 
 def _usable(root: str, uverbs: List[str]) -> Dict[str, bool]:

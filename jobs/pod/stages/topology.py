@@ -110,14 +110,14 @@ def _nic(root: str, name: str) -> Dict[str, Any]:
 
 def _amd(root: str) -> List[Dict[str, Any]]:
     """Return AMD's GPUs by their render devices: no tool is needed for their places."""
-    found: List[Dict[str, Any]] = []
+    devices: List[Dict[str, Any]] = []
     for name in (name for name in names_in(os.path.join(root, "dev/dri")) if name.startswith("renderD")):
         folder = os.path.join("sys/class/drm", name, "device")
         if first_line(os.path.join(root, folder, "vendor")) == "0x1002":
             base, place = _place(root, folder)
             bus, numa = place[-1] if place else None, _numa(base, place)
-            found.append({"index": len(found), "bus_id": bus, "numa": numa, "base": base, "place": place})
-    return found
+            devices.append({"index": len(devices), "bus_id": bus, "numa": numa, "base": base, "place": place})
+    return devices
 
 
 def _normal(bus: str) -> str:

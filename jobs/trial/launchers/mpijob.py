@@ -139,7 +139,7 @@ def _launcher(spec: TrialSpec) -> dict[str, Any]:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in spec.env_secrets]
     if spec.pull_policy:
         container["imagePullPolicy"] = spec.pull_policy
-    told: dict[str, Any] = {
+    launcher: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": pod.GRACE_S,
@@ -153,8 +153,8 @@ def _launcher(spec: TrialSpec) -> dict[str, Any]:
         "priorityClassName": spec.priority_class,
         "serviceAccountName": spec.service_account,
     }
-    told |= {key: value for key, value in optional.items() if value}
-    return {"metadata": {"labels": pod.labels(spec) | {pod.COMPONENT: "launcher"}}, "spec": told}
+    launcher |= {key: value for key, value in optional.items() if value}
+    return {"metadata": {"labels": pod.labels(spec) | {pod.COMPONENT: "launcher"}}, "spec": launcher}
 
 
 def _workers(raw: Mapping[str, Any]) -> int:
