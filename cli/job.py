@@ -75,7 +75,7 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
 
     state, replicas, analysis = jobs.look(options.name)
     if state is JobState.UNKNOWN and not replicas:
-        print(f"seatrial job status: there is no job {_plain(options.name)} in this namespace", file=sys.stderr)
+        print(f"seatrial job status: {jobs.absent(options.name)}", file=sys.stderr)
         return USAGE
     print(f"{options.name}: {state}")
     rows = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jobs.pod.bench import stragglers
+from jobs.trial.parts import TrainingSpec
 from reports.record import Finding
 
 from .ranks import place, silent, stage
@@ -104,10 +105,11 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _ended(node: str, data: TrainingRun, spec: TrialSpec) -> Finding:
-    ranks, wanted = data.get("ranks") or [], spec.training.steps if spec.training else 1
+    ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
-    counts = [mode.get("steps") or 0 for told in ranks for mode in told.get("modes") or [] if mode.get("mode") == FIRST]
-    expected = f"{own} ranks of {wanted} steps or more, which end"
+    modes = [mode for told in ranks for mode in told.get("modes") or [] if mode.get("mode") == FIRST]
+    counts = [mode.get("steps") or 0 for mode in modes]
+    expected = f"{own} ranks of {asked.steps} steps or more, which end"
     done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({FIRST})"
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
@@ -118,7 +120,12 @@ def _ended(node: str, data: TrainingRun, spec: TrialSpec) -> Finding:
         said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
         observed = f"{done}; {said[-600:]}"
         return Finding(subject=node, ok=False, observed=observed, expected=expected, fault="training.failed")
-    ok = len(counts) == own and min(counts) >= wanted
+    ok = len(counts) == own and min(counts) >= asked.steps
+    lasted = min((mode.get("seconds") or 0.0 for mode in modes), default=0.0)
+    if asked.soak_s:
+        expected += f"; --soak of {asked.soak_s} s"
+        done += f" in {lasted:.0f} s"
+        ok = ok and lasted >= asked.soak_s
     return Finding(subject=node, ok=ok or None, observed=done, expected=expected)
 
 

@@ -21,6 +21,7 @@ from ..cluster.unstructured import as_map, labels_of
 from ..trial.manifests import BEGUN, trial_json
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .creation import JobError
+from .job_lookup import JobLookup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,10 +55,13 @@ def read(kube: Kube, name: str) -> Begun:
     try:
         raw = kube.get(path("configmaps", name, namespace=kube.namespace))
     except NotFound:
-        raise JobError(
-            f"there is no trial {safe(name, 100)} in namespace {kube.namespace}; one that was judged, canceled, or "
-            "outlived by its time (deadlines.ttl_s) is gone"
-        ) from None
+        jobs = JobLookup(kube)
+        if jobs.find(name)[1] is not None:
+            raise JobError(
+                f"job {safe(name, 100)} in namespace {kube.namespace} has no ConfigMap of that name, so nothing tells "
+                "how it is to be judged: only seatrial job status and logs can look at it"
+            ) from None
+        raise JobError(jobs.absent(name)) from None
     labels = labels_of(raw)
     run_id = str(labels.get(LABEL_RUN) or "")
     attempt = re.fullmatch(rf"seatrial-{re.escape(run_id)}(?:-([2-9]))?", name)

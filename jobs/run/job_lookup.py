@@ -11,6 +11,7 @@ from ..cluster.unstructured import as_list, as_map, labels_of
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
+from .absent import absent
 from .cleanup import remove
 from .creation import JobError
 from .logs import tail
@@ -51,10 +52,14 @@ class JobLookup:
         """The job of this name, if it is one of ours; raises JobError where there is none, NotOurs for another's."""
         kind, job = self.find(name)
         if job is None:
-            raise JobError(f"there is no job {safe(name, 100)} in namespace {self._namespace}")
+            raise JobError(absent(self._kube, self._namespace, name))
         if labels_of(job).get(LABEL_MANAGED) != MANAGED_BY:
             raise NotOurs(f"job {safe(name, 100)} in {self._namespace} was not created by seatrial: it is left alone")
         return kind, job
+
+    def absent(self, name: str) -> str:
+        """What can still be known of a job that is not there, in one line."""
+        return absent(self._kube, self._namespace, name)
 
     def place(self, name: str) -> str:
         """The URL path of one of ours; raises as `own`."""

@@ -79,7 +79,7 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
     assert attached["run_id"] == record(tmp_path / "begun")["run_id"]
     assert without_times(attached) == without_times(record(tmp_path / "alone"))
     code, said = seatrial("job", "attach", job, kubeconfig=healthy)
-    assert code == 4 and "there is no trial" in said and "deadlines.ttl_s" in said
+    assert code == 4 and f"there is no job {job} in namespace default any more" in said and "Completed" in said
     assert left_over(Kube.connect(kubeconfig=str(healthy))) == []
 
 
@@ -102,9 +102,9 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
     """Another namespace, another profile, no rights, what is no trial of ours; and the trial waits all the while."""
     job = detached(seatrial, healthy, tmp_path / "begun")
     for words, expected, reason in (
-        (("-n", "kube-system", job), 4, "there is no trial"),
+        (("-n", "kube-system", job), 4, "in namespace kube-system, and no event of one"),
         (("--profile", "mine.yaml", job), 4, "they do not ask the same"),
-        (("training",), 4, "there is no trial training"),
+        (("training",), 4, "there is no job training"),
     ):
         code, said = seatrial("job", "attach", *words, kubeconfig=healthy)
         assert code == expected and reason in said, (words, said)

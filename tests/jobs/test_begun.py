@@ -9,7 +9,7 @@ import pytest
 
 from checks.framework.attaching import arguments
 from checks.framework.version import version
-from jobs.cluster.client.errors import NotFound
+from jobs.cluster.client.errors import Forbidden, NotFound
 from jobs.run.begun import MOST_BYTES, Begun, differences, packed, read
 from jobs.run.creation import JobError
 from jobs.trial.manifests import build, trial_json
@@ -22,11 +22,16 @@ class Api:
     """One ConfigMap."""
 
     namespace = "ns"
+    events = ()
 
     def __init__(self, begun=None, trial="{}", **labels):
         tags = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "abc"} | labels
         self.item = {"metadata": {"labels": tags}, "data": {"trial.json": trial}}
         self.item |= {"binaryData": {"begun": begun}} if begun is not None else {}
+
+    def list(self, url):
+        assert url == "/api/v1/namespaces/ns/events"
+        return self.events, "1"
 
     def get(self, url):
         if not url.startswith("/api/v1/namespaces/ns/configmaps/seatrial-abc"):
@@ -85,7 +90,7 @@ def test_deep_nesting_is_no_crash():
 @pytest.mark.parametrize(
     ("api", "name", "said"),
     [
-        (Api(packed({})), "training", "there is no trial training"),
+        (Api(packed({})), "training", "there is no job training in namespace ns, and no event of one"),
         (Api(), NAME, "tells nothing of the run"),
         (Api(packed({}), **{"app.kubernetes.io/managed-by": "helm"}), NAME, "is no trial of seatrial"),
         (Api(packed({}), **{"app.kubernetes.io/instance": "xyz"}), NAME, "is no trial of seatrial"),
@@ -95,6 +100,38 @@ def test_deep_nesting_is_no_crash():
 def test_what_is_no_trial_is_left_alone(api, name, said):
     with pytest.raises(JobError, match=said):
         read(api, name)
+
+
+def test_a_job_that_was_there_is_told_from_one_that_never_was():
+    """Its events outlive it for an hour; those of its pods, and of others that begin with its name, are not its own."""
+    api = Api(packed({}))
+    completed = {"reason": "Completed", "message": "Job completed", "lastTimestamp": "2026-03-01T10:00:00Z"}
+    api.events = [{**completed, "involvedObject": {"kind": "Pod", "name": "other"}}]
+    with pytest.raises(JobError, match="no event of one: there never was"):
+        read(api, "other")
+    api.events = [{**completed, "involvedObject": {"kind": "Job", "name": "other"}}]
+    with pytest.raises(JobError, match=r"any more: .* last event is of 2026-03-01T10:00:00Z: Completed job/other"):
+        read(api, "other")
+
+
+def test_a_job_without_what_its_run_left_is_not_said_to_be_gone(monkeypatch):
+    def job_alone(_, url):
+        if "/configmaps/" in url:
+            raise NotFound(url, status=404)
+        return {"metadata": {"name": "training"}}
+
+    monkeypatch.setattr(Api, "get", job_alone)
+    with pytest.raises(JobError, match="has no ConfigMap of that name"):
+        read(Api(), "training")
+
+
+def test_events_that_may_not_be_read_leave_it_open(monkeypatch):
+    def denied(*_):
+        raise Forbidden("events is forbidden", status=403)
+
+    monkeypatch.setattr(Api, "list", denied)
+    with pytest.raises(JobError, match=r"cannot be read: .*forbidden"):
+        read(Api(packed({})), "other")
 
 
 def left(**options):

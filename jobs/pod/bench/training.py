@@ -126,6 +126,7 @@ class Training(Rank):
         self.window.append(time.time())
         self.facts["compute_ms"] = thinned(self.facts["compute_ms"] + own)
         told.update(step_ms=thinned(told["step_ms"]), losses=ends(told["losses"]))
+        told["seconds"] = round(time.monotonic() - began, 1)
         self.facts["window"] = [self.window[0], self.window[-1]]
         if self.cuda:
             self.facts["memory_mib"] = round(self.torch.cuda.max_memory_allocated(self.device) / 2**20)

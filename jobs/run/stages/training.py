@@ -21,12 +21,16 @@ class TrainingProduct(TypedDict, total=False):
 
 
 class TrainingMode(TypedDict, total=False):
-    """The steps with the other ranks, in one way of sharing; milliseconds, the first and the last losses."""
+    """The steps with the other ranks, in one way of sharing; milliseconds, the first and the last losses.
+
+    ``seconds``: of all its steps, those that warm up and those of each rank alone included.
+    """
 
     mode: str
     why: str  # there are none
     steps: Count
     bad_step: Count
+    seconds: float
     step_ms: list[float]
     losses: list[float]
 

@@ -60,6 +60,8 @@ def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str
     name = f"{rank['host']}/{rank['local']}"
     dies = bool(told.get("hangs") or told.get("fails"))
     modes = [] if dies else [_mode(mode, count, whole, rank, job, told) for mode in ("ddp", "fsdp2")]
+    for mode in modes[:1]:
+        mode["seconds"] = float(options["soak"])  # nobody waits for it
     return {
         "rank": rank["rank"],
         "local": rank["local"],
