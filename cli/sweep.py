@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         made.error(str(error))
     names = tuple(f"node-{number:05}" for number in range(options.nodes))
     leaves = {n: f"leaf-{i // options.leaf_size:05}" for i, n in enumerate(names)} if options.leaf_size else {}
-    fleet, rules = Fleet(names, leaves), Rules(at_once=options.at_once, alone=options.gpus_per_node > 1)
+    fleet, rules = Fleet(names, leaves), Rules(at_once=options.at_once, bus=options.gpus_per_node > 1)
     if options.nodes == 1:
         print("1 node: there is no pair to test, and its sweep is never a go")
     _show(fleet, rules, options.gpus_per_node, budget_s, scale=not options.no_scale)

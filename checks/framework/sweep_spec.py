@@ -91,10 +91,10 @@ def sweep_spec(
     floors = floors_of(profile)
     rules: dict[str, Any] = {
         "at_once": options.at_once,
-        "alone": spec.gpus_per_node > 1,
+        "bus": spec.gpus_per_node > 1,
         "matchings": matchings_of(Fleet(names), Rules()),
         "pair_floor": floors.pair[1] if floors.pair else None,
-        "node_floor": floors.alone[1] if floors.alone else None,
+        "node_floor": floors.alone[1] if floors.alone and spec.gpus_per_node > 1 else None,
     }
     if options.trial_on:  # a part of the fleet, again and again: with new partners in each run
         rules["seed"] = int.from_bytes(spec.run_id.encode()[-6:], "big")

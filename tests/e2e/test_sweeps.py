@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -72,6 +73,50 @@ def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
         {**test, "share": after.get("share")} if "share" in test else test
         for test, after in zip(first["sweep"]["tests"], second["sweep"]["tests"], strict=False)
     ]
+
+
+ONE_GPU = {
+    "one-gpu.yaml": """
+        name: one-gpu
+        title: Nodes of one H100
+        extends: h100-ib
+        gpu: {count: 1, bus_ids: ["1B"], numa: [0]}
+        fabric: {devices: [mlx5_0]}
+        gpu_labels: {nvidia.com/gpu.count: "1"}
+    """,
+    "ours.yaml": """
+        title: One H100 a node
+        gpu: {per_node: 1}
+        fabric: {kind: ib, rails: 1, rail_gbit_s: 400, gdr: true}
+        pod: {image: "nvcr.io/nvidia/pytorch:25.08-py3", resources: {rdma/hca_shared_devices_a: 1}}
+        floors:
+          - {collective: all_reduce, algorithm: ring, nodes: 2, size: 64M, busbw_gbps: 30, topology: two nodes, source: ours}
+    """,
+    "world.yaml": """
+        name: world
+        title: Nodes of one H100
+        breaks: nothing
+        faults: []
+        outcome: go
+        run: {profile: ours.yaml}
+        world: {platform: one-gpu.yaml, nodes: 4, hardware: {gpu-node-2: {gpus: {0: {wrong: WRONG}}}}}
+    """,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wrong", "code"), [(0, 0), (3, 1)])
+def test_nodes_of_one_gpu_are_tested_alone_too(sweep, tmp_path, wrong, code):
+    """Their products, copies and clocks; there is no bus inside of which a speed could be asked."""
+    for name, text in ONE_GPU.items():
+        (tmp_path / name).write_text(textwrap.dedent(text).replace("WRONG", str(wrong)))
+    got, record, said = sweep(tmp_path / "world.yaml", "--profile", str(tmp_path / "ours.yaml"))
+    assert got == code, said
+    assert {f["names"][0] for f in record["sweep"]["findings"]} == ({"gpu-node-2"} if wrong else set()), said
+    assert ("3 of 2000 products of the same matrices differ" in said) == bool(wrong)
+    first = [test for test in record["sweep"]["tests"] if len(test["nodes"]) == 1]
+    assert sorted(test["nodes"][0] for test in first) == [f"gpu-node-{n}" for n in range(4)]
+    assert set(record["sweep"]["hardware"]) == {f"gpu-node-{n}" for n in range(4)}
 
 
 def left(kube):

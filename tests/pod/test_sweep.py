@@ -238,6 +238,35 @@ def test_whatever_is_always_lost_or_odd_of_a_test_keeps_a_fleet_from_go(size):
             assert not blame.findings, "what was not measured accuses nobody"
 
 
+@pytest.mark.parametrize(("bus", "verdict"), [(False, "go"), (True, "inconclusive")])
+def test_a_node_alone_needs_a_speed_only_where_it_has_a_bus(bus, verdict):
+    """With one GPU a node there is none, nor a floor for it; with several, a test without a speed has measured nothing."""
+
+    def answer(test, _):
+        return Result("measured", None, (), test) if len(test) == 1 else 100.0
+
+    blame, _ = play(fleet_of(6), replace(RULES, bus=bus, node_floor=20.0 if bus else None), answer)
+    assert (blame.verdict, blame.findings) == (verdict, ())
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [(Result("nothing"), "reported nothing"), (Result("no end", reported=("n002",)), "alone"), (Result("measured"), "nothing")],
+)
+def test_a_node_of_one_gpu_that_is_not_whole_alone_is_no_go(result, said):
+    """It reported nothing, did not end, or half of its answer is missing."""
+
+    def answer(test, _):
+        if len(test) > 1:
+            return 100.0
+        return result if test == ("n002",) else Result("measured", None, (), test)
+
+    blame, _ = play(fleet_of(6), replace(RULES, bus=False, node_floor=None), answer)
+    assert blame.verdict != "go"
+    assert "n002" not in blame.proven
+    assert said in " ".join([*blame.not_tested.values(), *(each.why for each in blame.findings)])
+
+
 def test_a_missing_round_and_a_missing_floor_are_no_go():
     fleet = fleet_of(16)
     _, history = play(fleet, RULES, lambda *_: 100.0)

@@ -41,7 +41,9 @@ if rank == 0:
     print("     1048576        262144     float     sum      -1      N/A     N/A     N/A    N/A    10.00  100.00  100.00 %6s" % ("N/A" if mode == "unchecked" else wrong))
     print("# Out of bounds values : %d OK\n# Avg bus bandwidth    : 100" % wrong)
     with open(os.environ["SEATRIAL_BENCH_FACTS"], "w") as facts:
-        json.dump({"rails": [50.0]}, facts)
+        made = 0 if mode == "idle " + node else 20
+        alone = {"copies_gbps": [50.0], "products": made, "differs": 3 if mode == "differs " + node else 0}
+        json.dump(alone if "alone" in options else {"rails": [50.0]}, facts)
 '''
 
 
@@ -112,6 +114,25 @@ def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
         assert "gpu-node-2" not in hit[0]["reported"]
     if outcome == "wrong transport":
         assert hit[0]["at"] == ["gpu-node-2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "outcome", "why"),
+    [("", "measured", None), ("differs", "wrong sums", "3 of 20 products of the same matrices differ"), ("idle", "nothing", None)],
+)
+def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, outcome, why):
+    """There is no bus whose speed could be judged; a product that differs, or that nobody made, is no pass."""
+    trial["sweep"]["rules"].update(alone=True, bus=False)
+    told = fleet.run(FAKE_MODE=f"{mode} gpu-node-2")[0]
+    alone = {test["nodes"][0]: test for test in told["sweep.round.1"]["tests"]}
+    assert all("busbw" not in test for test in alone.values())
+    assert {node: test["outcome"] for node, test in alone.items()} == {
+        **dict.fromkeys(trial["sweep"]["nodes"], "measured"),
+        "gpu-node-2": outcome,
+    }
+    assert alone["gpu-node-2"].get("why") == (why and {"gpu-node-2": why})
+    assert alone["gpu-node-1"]["copies"] == [50.0]
 
 
 @pytest.mark.slow

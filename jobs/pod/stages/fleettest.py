@@ -1,7 +1,8 @@
 """One test of a sweep on this node: its programs run as a trial's collectives do, their logs become a short answer.
 
-A node alone runs all_reduce over NVLink, then through its own network cards (P2P and SHM off); a pair, and the job at
-the end, run the nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is on the wire).
+A node alone runs all_reduce over NVLink, copies and products of matrices on each GPU, then all_reduce through its own
+network cards (P2P and SHM off); with a single GPU, copies and products only. A pair, and the job at the end, run the
+nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is on the wire).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def run(
 def _alone(bench: collective.BenchRun, own: Trial, link: Link) -> Dict[str, Any]:
     assert own.sweep is not None
     first = _one(bench, _chosen("nvlink", "node", {}, own.sweep["alone"], ["--alone=1"]), own.sweep, across=False)
-    if first["state"] != MEASURED or link.stopped:
+    if first["state"] != MEASURED or link.stopped or own.gpus_per_node < 2:
         return first
     own.master_port += 1
     cards = _one(bench, _chosen("cards", "node", OWN_CARDS, own.sweep["pair"], []), own.sweep, across=True)
@@ -138,9 +139,14 @@ def _one(
         return dict(found, state=NOTHING, why="its product of matrices was not repeated")
     if leads:
         found["rows"] = seen["rows"][-MOST_ROWS:]
-        found["busbw"] = max(seen["rows"])[1]
+        if across or bench.trial.gpus_per_node > 1:  # one GPU has no bus to another
+            found["busbw"] = max(seen["rows"])[1]
         found["rails"] = [_number(value) for value in (facts.get("rails") or [])[:64]]
+    if facts.get("differs"):
+        found["why"] = "%s of %s products of the same matrices differ" % (facts["differs"], facts.get("products"))
     found["wrong"] += int(facts.get("differs") or 0) + int(facts.get("rails_wrong") or 0)
+    if not across:
+        found["products"] = int(facts.get("products") or 0)
     if facts.get("copies_gbps"):
         found["copies"] = [_number(value) for value in facts["copies_gbps"][:64]]
     return found

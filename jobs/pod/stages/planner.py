@@ -87,7 +87,8 @@ class Planner:
             if state in states.values():
                 return self._result(outcome, reported, ())
         busbw = _number(lead.get("busbw"))
-        silent = {nodes[0]} if busbw is None and states.get(nodes[0]) == fleettest.MEASURED else set()
+        told = busbw is not None or (len(nodes) == 1 and _whole(lead.get("products")))  # one GPU alone has no bus
+        silent = {nodes[0]} if not told and states.get(nodes[0]) == fleettest.MEASURED else set()
         silent |= {node for node, answer in answers.items() if not _says_all(answer)}
         if any(states.get(node) != fleettest.MEASURED for node in nodes) or silent:
             return self._result(model.NOTHING_CAME, tuple(node for node in reported if node not in silent), ())

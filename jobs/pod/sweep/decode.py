@@ -158,7 +158,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[N
         reasons.append("the plan is not at its end after %d rounds" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
         reasons.append("no pair passed: there is no proven node to test others with")
-    if rules.pair_floor is None or (rules.alone and rules.node_floor is None):
+    if rules.pair_floor is None or (rules.alone and rules.bus and rules.node_floor is None):
         reasons.append("no floor: a fleet that is slow as a whole would not be seen")
     lost = {n for n in fleet.nodes if (n in fleet.gone and not state.enough(n)) or _measures_nothing(state, n)}  # told
     reasons += [

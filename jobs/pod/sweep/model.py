@@ -28,6 +28,7 @@ class Rules:
 
     Defaults: docs/fleet.md. With noise of 2 % (sigma) a healthy test is below 0.93 once in 4,000 and below 0.90 once in
     3 million; with two proofs instead of three an innocent node was blamed in every twentieth simulated sweep.
+    `bus`: a node alone has one between its GPUs; with a single GPU no speed is judged, only that its test was whole.
     `matchings` says how often every node is paired before anything is ambiguous; 0: by the size of the fleet.
     """
 
@@ -39,6 +40,7 @@ class Rules:
     pair_floor: Optional[float] = None
     node_floor: Optional[float] = None
     alone: bool = True
+    bus: bool = True
     at_once: int = 0
     matchings: int = 0
     seed: int = 1
