@@ -251,7 +251,11 @@ def test_a_node_alone_needs_a_speed_only_where_it_has_a_bus(bus, verdict):
 
 @pytest.mark.parametrize(
     ("result", "said"),
-    [(Result("nothing"), "reported nothing"), (Result("no end", reported=("n002",)), "alone"), (Result("measured"), "nothing")],
+    [
+        (Result("nothing"), "reported nothing"),
+        (Result("no end", reported=("n002",)), "alone"),
+        (Result("measured"), "nothing"),
+    ],
 )
 def test_a_node_of_one_gpu_that_is_not_whole_alone_is_no_go(result, said):
     """It reported nothing, did not end, or half of its answer is missing."""

@@ -119,7 +119,11 @@ def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "outcome", "why"),
-    [("", "measured", None), ("differs", "wrong sums", "3 of 20 products of the same matrices differ"), ("idle", "nothing", None)],
+    [
+        ("", "measured", None),
+        ("differs", "wrong sums", "3 of 20 products of the same matrices differ"),
+        ("idle", "nothing", None),
+    ],
 )
 def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, outcome, why):
     """There is no bus whose speed could be judged; a product that differs, or that nobody made, is no pass."""
