@@ -49,7 +49,7 @@ def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run
         spec = TrialSpec(run_id=run, namespace="n", image="i", nodes=2, gpus_per_node=1)
         made = sweep_spec(spec, names, {}, PROFILE, Options(trial_on=trial_on)).sweep
         assert made.nodes == names
-        return next_round(PlannedFleet(made.nodes), rules_of(made), []).tests
+        return next_round(PlannedFleet(made.nodes), replace(rules_of(made), alone=False), []).tests
 
     assert first("2a3b4c5d6e", ()) == first("9z8y7x6w5v", ())
     assert set(first("2a3b4c5d6e", names)) != set(first("9z8y7x6w5v", names))
