@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.rules import sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
 from checks.rules.recording import note, put
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_told import notes, seen_again
+from checks.rules.training import on_cpus
 
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.framework.session import Session
     from checks.profiles.loader import Profile
     from checks.rules.swept import Swept
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance
@@ -96,4 +99,49 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
     if swept.end is None:
         evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
     put(evidence, scale_findings(swept, profile))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.training
+@pytest.mark.check(
+    "sweep.trains",
+    "Every node trains by itself",
+    unless_failed=["sweep.ran"],
+    faults=[
+        "training.no-end",
+        "training.failed",
+        "training.product-differs",
+        "training.loss-not-finite",
+        "training.loss-not-falling",
+    ],
+)
+def test_every_node_trains(swept: Swept, spec: TrialSpec, evidence: Evidence) -> None:
+    """The training steps of `accept --training`, on the GPUs of each node alone: they end, and the loss falls.
+
+    Products of the same matrices have the same bits every time, and on every GPU of a kind in the whole fleet.
+    """
+    put(evidence, sweep_training.trained_findings(swept, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.training
+@pytest.mark.check(
+    "sweep.pace",
+    "No node trains slower than the others, nor below the floor",
+    unless_failed=["sweep.ran"],
+    faults=["training.slow-gpu", "training.slow-node", "training.low-tflops"],
+)
+def test_no_node_trains_slowly(swept: Swept, profile: Profile, evidence: Evidence) -> None:
+    """Each GPU's own compute time is that of the others of its kind in the fleet, and each node reaches the floor.
+
+    Nodes that pass every collective can be slow at work: one throttled GPU, a host that saves power.
+    """
+    if on_cpus(sweep_training.members(swept)):
+        evidence.skip("the ranks ran on CPUs: how long their steps take says nothing of GPUs")
+    put(evidence, sweep_training.pace_findings(swept, profile.training))
+    note(evidence, sweep_training.notes(swept, profile.training))
     evidence.verdict()

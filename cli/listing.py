@@ -56,7 +56,7 @@ def declared_checks(selection: Sequence[str] = ()) -> dict[str, Declaration]:
 
 def all_checks() -> dict[str, Declaration]:
     """Return the checks of all commands; those of a sweep are no part of any other run."""
-    return {**declared_checks(["--training"]), **declared_checks(["--sweep"])}
+    return {**declared_checks(["--training"]), **declared_checks(["--sweep", "--training"])}
 
 
 def show_checks(arguments: Sequence[str]) -> int:

@@ -136,8 +136,14 @@ def judged(record: Record) -> dict[str, bool | None]:
     found: dict[str, bool | None] = {}
     for node in tried:
         blamed = bool(faults_of(record, node))
-        found[node] = True if blamed else False if go or node in proven else None
+        found[node] = True if blamed else False if go or (node in proven and not _is_open(record, node)) else None
     return found
+
+
+def _is_open(record: Record, node: str) -> bool:
+    """Whether a check could not decide about a node: what a sweep's pairs prove is not all that was asked."""
+    undecided = [(f["subject"], f["subject"]) for c in record["checks"] for f in c["findings"] if f["ok"] is None]
+    return bool(faults_naming(node, undecided))
 
 
 def _of_elements(record: Record, coverage: Coverage) -> bool:

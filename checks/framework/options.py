@@ -176,8 +176,6 @@ def read_options(config: pytest.Config) -> Options:
             raise pytest.UsageError(f"{name} is an option of seatrial sweep")
     if found.soak_s and not found.training:
         raise pytest.UsageError("--soak is how long the steps of --training go on: give both")
-    if found.training and found.sweep:
-        raise pytest.UsageError("--training is an option of seatrial accept")
     if found.soak_s > LONGEST_SOAK_S:
         raise pytest.UsageError(f"--soak is at most {LONGEST_SOAK_S // 3600}h")
     _check_model(found)

@@ -94,10 +94,10 @@ def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool) -> list[
     """
 
     def belongs(item: pytest.Item) -> bool:
+        if item.get_closest_marker("training") and not trains:
+            return False
         if item.get_closest_marker("sweep"):
             return sweeps
-        if item.get_closest_marker("training"):
-            return trains
         return not sweeps or item.get_closest_marker("acceptance") is None
 
     return [item for item in items if belongs(item)]

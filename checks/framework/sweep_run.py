@@ -59,6 +59,8 @@ def run_sweep(
     boots = {node.name: node.boot for node in cluster.nodes} if cluster else {}
     if earlier:
         earlier = _of_today(earlier, spec, boots)
+    if earlier and options.training:  # how nodes trained alone is in no record: they are tested alone anew
+        earlier = replace(earlier, history=[_in_pairs(done) for done in earlier.history])
     history = earlier.history if earlier else ()
     spec = confined(pool.without(unfit), spec)
     left: dict[str, str] = {}
@@ -124,6 +126,10 @@ def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Ea
     seen = {node for done in earlier.history for test in done.round.tests for node in test}
     anew = {node for node in seen & boots.keys() if earlier.boots.get(node) != boots[node]}
     return replace(earlier, anew=tuple(sorted(anew)), history=[without(done, anew) for done in earlier.history])
+
+
+def _in_pairs(done: Done) -> Done:
+    return without(done, {test[0] for test in done.round.tests if len(test) == 1})
 
 
 def resumed(folder: Path) -> Earlier:

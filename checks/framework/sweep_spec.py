@@ -105,7 +105,8 @@ def sweep_spec(
         else {"test_s": min(120.0, spec.deadlines.collective_s)}
     )
     rounds = rules["matchings"] + 2 + SPARE_ROUNDS
-    budget_s = options.budget_s or rounds * pace["test_s"]
+    train_s = spec.training.extra_s if spec.training else 0.0
+    budget_s = options.budget_s or rounds * pace["test_s"] + 2 * train_s
     made = Sweep(
         token=secrets.token_hex(24),
         nodes=names,
@@ -120,7 +121,7 @@ def sweep_spec(
         budget_s=budget_s,
         **pace,
     )
-    probe_s = budget_s + 4 * pace["test_s"] + 60
+    probe_s = budget_s + 4 * pace["test_s"] + train_s + 60
     deadlines = Deadlines(
         start_s=spec.deadlines.start_s + crowd_s,
         queue_s=spec.deadlines.queue_s,

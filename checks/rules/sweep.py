@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
     from jobs.pod.sweep.model import Nodes, Rules
     from jobs.run.result import TrialResult
+    from jobs.run.stages.sweep import SweepTraining
     from jobs.trial.parts import Sweep
 
     from ..profiles.loader import Profile
 
 GROUPS = "sweep.groups"
 ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
+TRAINING = re.compile(r"sweep\.training\.(\d{1,6})")
 FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
 MOST_TEXT = 600
 NEVER_CAME = "its pod did not start, or its agent did not come"
@@ -118,12 +120,23 @@ def read_sweep(
         end=stages.get("sweep.job"),
         said=said,
         hardware=hardware,
+        training=_trained(stages, elsewhere),
         errors=errors,
         paths=paths,
         misplaced=elsewhere,
         earlier=earlier,
         only_earlier=tuple(node for node in tested if node not in now),
     )
+
+
+def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
+    """Return each node's training steps alone: the first that came to their end, else the last."""
+    found: dict[str, SweepTraining] = {}
+    for name in sorted((n for n in stages if TRAINING.fullmatch(n)), key=_number):
+        node = str(stages[name].get("node"))
+        if node not in elsewhere and found.get(node, {}).get("exit") != 0:
+            found[node] = stages[name]
+    return found
 
 
 def _reported(history: Sequence[Done]) -> set[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jobs.run.result import TrialResult
+    from jobs.run.stages.sweep import SweepTraining
     from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
     from jobs.trial.spec import TrialSpec
 
@@ -101,10 +102,11 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         elif data.get("skipped"):
             yield Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}")
         else:
-            yield _ended(node, data, spec)
+            yield ended(node, data, spec)
 
 
-def _ended(node: str, data: TrainingRun, spec: TrialSpec) -> Finding:
+def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec) -> Finding:
+    """Judge whether a node's ranks did their steps to the end."""
     ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
     modes = [mode for told in ranks for mode in told.get("modes") or [] if mode.get("mode") == FIRST]

@@ -196,7 +196,7 @@ def section(members: Sequence[Member], seen: Pace | None, asked: TrainingSection
         "exposed_share": round(seen.share, 4),
         "comm_ms": round(seen.bare, 3),
         "steps": len(seen.series),
-        "spread": round(_spread(seen.series), 4),
+        "spread": round(spread(seen.series), 4),
         "series_ms": [round(value, 3) for value in seen.series[-MOST_STEPS:]],
         "floor_tflops": asked.tflops,
         "floor_source": asked.source if asked.tflops else "",
@@ -218,7 +218,7 @@ def _rank(member: Member) -> TrainedRank:
     }
 
 
-def _spread(series: Sequence[float]) -> float:
+def spread(series: Sequence[float]) -> float:
     """Return how far the middle 80 % of the steps lie apart, as a share of the median."""
     ordered = sorted(series)
     low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]

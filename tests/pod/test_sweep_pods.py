@@ -13,6 +13,7 @@ import pytest
 from jobs.pod.stages import agent
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.planner import Planner
+from jobs.run.evidence_shape import misfit
 from tests.pod.conftest import HANG_S
 
 PLAY = r'''
@@ -22,6 +23,13 @@ import json, os, sys, time
 options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
 rank, nodes = int(options["node-rank"]), int(options["nnodes"])
 mode, node = os.environ.get("FAKE_MODE", ""), os.environ["SEATRIAL_NODE_NAME"]
+if "training" in options:
+    print("# seatrial training: bf16")
+    steps = {"mode": "ddp", "steps": int(options["steps"]), "step_ms": [52.0] * 300, "losses": [9.0 - 0.1 * n for n in range(20)]}
+    told = {"rank": 0, "local": 0, "world": nodes, "compute_ms": [50.0] * 300, "modes": [steps], "window": [0, 1]}
+    with open(os.environ["SEATRIAL_BENCH_FACTS"] + ".0", "w") as facts:
+        json.dump(told, facts)
+    sys.exit("CUDA error: an illegal memory access" if mode == "crash-training " + node else 0)
 if mode == "hang " + node and nodes > 1:
     time.sleep(600)
 net = "Socket/0" if mode == "sockets " + node else "IB/0/GDRDMA"
@@ -137,6 +145,35 @@ def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, o
     }
     assert alone["gpu-node-2"].get("why") == (why and {"gpu-node-2": why})
     assert alone["gpu-node-1"]["copies"] == [50.0]
+
+
+@pytest.mark.parametrize("mode", ["", "crash-training gpu-node-2", "differs gpu-node-2"])
+def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
+    """On a line of its own for each node; a node that failed before does not, and one whose steps fail is told."""
+    trial["sweep"]["rules"].update(alone=True, bus=False)
+    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
+    told = fleet.run(FAKE_MODE=mode)[0]
+    lines = [data for name, data in told.items() if name.startswith("sweep.training.")]
+    trained = {data["node"]: data for data in lines}
+    assert set(trained) == set(trial["sweep"]["nodes"])
+    assert [misfit("sweep.training.1", data) for data in lines] == [""] * len(lines)
+    well = trained["gpu-node-1"]
+    assert (well["exit"], well["skipped"], well["timed_out"]) == (0, None, False)
+    (rank,) = well["ranks"]
+    assert (len(rank["compute_ms"]), len(rank["modes"][0]["step_ms"]), len(rank["modes"][0]["losses"])) == (38, 20, 6)
+    other = trained["gpu-node-2"]
+    if "crash" in mode:
+        assert other["exit"] == 1 and "illegal memory access" in other["output_tail"]
+        assert {test["outcome"] for test in rounds(told)} == {"measured"}, "its other tests passed"
+    if "differs" in mode:
+        assert other["exit"] == 0, "it is accused by its products; its steps say what else is wrong"
+
+
+def test_nodes_do_not_train_where_nobody_asks(fleet, trial):
+    """A sweep without --training takes no longer than before."""
+    trial["sweep"]["rules"].update(alone=True, bus=False)
+    told = fleet.run()[0]
+    assert not [name for name in told if name.startswith("sweep.training.")]
 
 
 @pytest.mark.slow

@@ -67,6 +67,8 @@ class Coordinator:
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
         self._released: Set[str] = set()
+        self._trained: Dict[str, bool] = {}  # by node that was told to train alone: whether its steps have ended
+        self._trainings = 0
         self._cards: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own cards
 
     def run(self, listening: Callable[[], None]) -> None:
@@ -275,6 +277,7 @@ class Coordinator:
             return
         if each.stage == 0:
             self._without_cards(found)
+            self._print_training(found)
         results = {nodes: self.planner.result(nodes, found[nodes]) for nodes in each.tests}
         seconds = time.monotonic() - began
         self._round_s.append(seconds)
@@ -284,6 +287,15 @@ class Coordinator:
         data["at"] = round(began - self._began, 1)
         self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
         self.writer.say("sweep: " + SAID % dict(self._progress(fleet, rules, history), number=each.number))
+
+    def _print_training(self, found: Dict[Nodes, Answers]) -> None:
+        """Print the training steps of each node alone, on a line of its own; who has done them is not asked again."""
+        for (node,), answers in found.items():
+            steps = answers.get(node, {}).get("training")
+            if isinstance(steps, dict):
+                self._trained[node] = self._trained.get(node, False) or steps.get("exit") == 0
+                self._trainings += 1
+                self.writer.stage("sweep.training.%d" % self._trainings, 0, dict(steps, node=node), "ok")
 
     def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
         """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards.
@@ -303,6 +315,7 @@ class Coordinator:
         ids: Dict[Nodes, int] = {}
         found: Dict[Nodes, Answers] = {}
         self._sent = {}
+        longest = limit_s * (2 if what == "alone" else 1)
         for nodes in tests:
             self._number += 2  # a node alone takes two ports
             members = [self.members[node] for node in nodes if node in self.members and self.members[node].here]
@@ -313,11 +326,14 @@ class Coordinator:
                 continue
             ids[nodes] = self._number
             order = {"seatrial": 1, "kind": "test", "id": ids[nodes], "what": what, "count": len(nodes)}
+            if what == "alone" and self.trial.training and not self._trained.get(nodes[0]):
+                order["train"] = True
+                longest = max(longest, 2 * limit_s + self.trial.training["limit_s"] + fleettest.ENDING_S)
             order.update(address=members[0].pod_ip, port=self._port(ids[nodes]), limit_s=limit_s)
             for rank, member in enumerate(members):
                 self._sent[member.node] = member
                 member.channel.send(dict(order, rank=rank))
-        self._await(ids, time.monotonic() + limit_s * (2 if what == "alone" else 1) + SLACK_S)
+        self._await(ids, time.monotonic() + longest + SLACK_S)
         with self.changed:
             for nodes, number in ids.items():
                 found[nodes] = {n: self.results[(number, n)] for n in nodes if (number, n) in self.results}

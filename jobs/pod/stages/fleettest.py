@@ -12,7 +12,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from . import collective, hardware
+from . import collective, hardware, nodetraining
 from .capture import causes
 from .spec import Identity
 
@@ -82,6 +82,9 @@ def run(
     clocks.start()
     try:
         found = _alone(bench, own, link)
+        if order.get("train") and own.training:
+            why = "" if found["state"] == MEASURED else "its other tests alone: %s" % found["state"]
+            found["training"] = nodetraining.train(own, mine, watch, link, place, here, why)
     finally:
         seen = clocks.end()
     return dict(found, hardware={"gpus": seen, "cards": hardware.cards()})

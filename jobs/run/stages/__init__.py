@@ -11,7 +11,7 @@ from .hardware import RdmaStage, RuntimeStage, TopologyStage
 from .network import DnsStage, NetworkStage, PortStage
 from .pod import EndStage, StartStage
 from .storage import StorageStage
-from .sweep import SweepEnd, SweepFleet, SweepRound, SweepTest
+from .sweep import SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
 from .training import TrainingRun
 
 COLLECTIVE = "collective."
@@ -31,6 +31,6 @@ STAGES = {
 }
 """Stages of a trial by name; those of collectives begin with the same word."""
 
-NUMBERED = {"sweep.fleet.": SweepFleet, "sweep.round.": SweepRound}
+NUMBERED = {"sweep.fleet.": SweepFleet, "sweep.round.": SweepRound, "sweep.training.": SweepTraining}
 SWEEP_STAGES = {**NUMBERED, "sweep.job": SweepTest, "sweep.end": SweepEnd}
 """Stages of a sweep by name; those that are numbered begin with the same word."""

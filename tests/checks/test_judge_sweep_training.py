@@ -1,0 +1,159 @@
+"""What sweep.trains and sweep.pace say of the training steps of nodes alone: who is slow or wrong, and who is only near it."""
+
+import pytest
+
+from checks.framework.trial_spec import trained
+from checks.profiles.schema.training import TrainingSection
+from checks.rules.sweep_training import notes, pace_findings, trained_findings
+from jobs.run.evidence_shape import misfit
+from jobs.trial.spec import TrialSpec
+
+from .test_judge_sweep import on, swept, told
+from .test_judge_training import COMPUTE_MS, STEP_MS, around, rank
+
+SPEC = trained(TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8), 0)
+NO_FLOOR = TrainingSection()
+GPUS = 8
+
+
+def node_steps(name, gpus=GPUS, **changes):
+    """The line of one node, as its agent tells it: a few of the steps' times."""
+    ranks = [rank(local, local, compute_ms=around(COMPUTE_MS, f"{name} {local}", 40)) for local in range(gpus)]
+    steps = around(STEP_MS, f"steps {name}", 20, 0.005)
+    for each in ranks:
+        each["modes"] = [{**each["modes"][0], "step_ms": steps}]
+    return {"node": name, "exit": 0, "timed_out": False, "seconds": 40.0, "ranks": ranks, "samples": []} | changes
+
+
+def fleet(nodes=6, *, without=(), placed=None, **changed):
+    """A sweep over healthy nodes that trained; `changed`: by node, with _ for -, what changes its line."""
+    names, stages = told(nodes, lambda _: 380.0)
+    for number, name in enumerate(names):
+        if name not in without:
+            line = node_steps(name)
+            changed.get(name.replace("-", "_"), lambda _: None)(line)
+            stages[f"sweep.training.{number + 1}"] = line
+            assert misfit(f"sweep.training.{number + 1}", line) == ""
+    return swept(names, stages, placed=placed)
+
+
+def slower(share, gpus=range(GPUS)):
+    """Some of a node's GPUs compute slower, and all of its steps take as much longer."""
+
+    def change(line):
+        for local, each in enumerate(line["ranks"]):
+            if local in gpus:
+                each["compute_ms"] = [ms * share for ms in each["compute_ms"]]
+            each["modes"][0]["step_ms"] = [ms * share for ms in each["modes"][0]["step_ms"]]
+
+    return change
+
+
+def bad(findings):
+    return [(f.subject, f.ok, f.fault) for f in findings if f.ok is not True]
+
+
+def judged(found, asked=NO_FLOOR):
+    return bad(trained_findings(found, SPEC)), bad(pace_findings(found, asked))
+
+
+@pytest.mark.parametrize("nodes", [2, 6, 17])
+def test_nodes_that_train_well_pass(nodes):
+    """One line for each node, with what it reached."""
+    found = fleet(nodes)
+    assert judged(found) == ([], [])
+    assert [f.subject for f in pace_findings(found, NO_FLOOR)] == list(found.tested)
+    assert next(iter(notes(found, NO_FLOOR))).startswith(f"{nodes} nodes alone: ")
+
+
+def test_a_slow_gpu_is_named_and_nothing_that_follows_from_it():
+    """training.slow-gpu: neither its node, whose steps wait for it, nor its neighbours; nor the floor that it misses."""
+    found = fleet(node_3=slower(1.12, [5]))
+    rate = 1e-12 * 2.4e13 / (STEP_MS / 1000)
+    for asked in (NO_FLOOR, TrainingSection(tflops=0.95 * rate, source="ours")):
+        assert judged(found, asked) == ([], [("node-3 GPU 5", False, "training.slow-gpu")])
+
+
+def test_a_slow_node_is_named_as_a_whole():
+    """training.slow-node: all of its GPUs, by their own compute."""
+    assert judged(fleet(node_3=slower(1.12))) == ([], [("node-3", False, "training.slow-node")])
+
+
+def test_a_node_whose_own_gpus_wait_for_each_other_is_slow():
+    """training.slow-node: its GPUs compute like all others, and its steps together take longer."""
+    ((subject, ok, fault),) = judged(fleet(node_3=slower(1.2, [])))[1]
+    assert (subject, ok, fault) == ("node-3", False, "training.slow-node")
+
+
+@pytest.mark.parametrize("share", [1.02, 1.035])
+def test_a_node_that_is_a_little_slower_is_not_named(share):
+    """GPUs of one kind differ by a few percent."""
+    assert judged(fleet(node_3=slower(share))) == ([], [])
+
+
+def test_all_below_the_floor_are_told():
+    """training.low-tflops: no comparison shows it."""
+    floor = TrainingSection(tflops=600.0, source="ours")
+    found = judged(fleet(3), floor)[1]
+    assert found == [(f"node-{n}", False, "training.low-tflops") for n in range(3)]
+    assert judged(fleet(3), TrainingSection(tflops=400.0, source="ours"))[1] == []
+
+
+def wrong_product(line):
+    line["ranks"][2]["products"][0]["digest"] = "bb"
+
+
+def not_finite(line):
+    line["ranks"][2]["modes"][0].update(bad_step=3, losses=[9.7, 9.6, 9.5])
+
+
+def stays(line):
+    for each in line["ranks"]:
+        each["modes"][0]["losses"] = [9.7] * 6
+
+
+@pytest.mark.parametrize(
+    ("change", "subject", "ok", "fault"),
+    [
+        (wrong_product, "node-3 GPU 2", False, "training.product-differs"),
+        (not_finite, "node-3 GPU 2", False, "training.loss-not-finite"),
+        (stays, "node-3 GPU 0", False, "training.loss-not-falling"),
+        (lambda line: line.update(exit=1, output_tail="CUDA error", ranks=[]), "node-3", False, "training.failed"),
+        (lambda line: line.update(exit=None, timed_out=True), "node-3", False, "training.no-end"),
+        (lambda line: line.update(exit=None, stopped="SIGTERM"), "node-3", None, ""),
+        (lambda line: line.update(exit=None, skipped="no torch"), "node-3", None, ""),
+        (lambda line: line.update(ranks=line["ranks"][:7]), "node-3", None, ""),
+        (lambda line: line.update(ranks=[]), "node-3", None, ""),
+    ],
+    ids=["product", "not finite", "stays", "failed", "no end", "stopped", "not begun", "seven of eight", "no ranks"],
+)
+def test_what_a_node_computes_wrongly_or_not_at_all_is_told(change, subject, ok, fault):
+    """Of the node alone, and of no other; half of an answer is no pass."""
+    found = judged(fleet(node_3=change))[0]
+    assert found and found[0] == (subject, ok, fault)
+    assert {name.partition(" ")[0] for name, *_ in found} == {"node-3"}
+
+
+def test_a_node_that_tells_nothing_of_its_steps_is_no_pass():
+    """Neither of them: nobody knows whether it trains, and how fast."""
+    steps, pace = judged(fleet(without=["node-2"]))
+    assert (steps, pace) == ([("node-2", None, "")], [("node-2", None, "")])
+
+
+def test_the_steps_of_a_node_on_which_no_pod_ran_do_not_count():
+    """sweep.misplaced: nor does anybody's slowness that is told in its name."""
+    found = fleet(
+        node_3=slower(1.5),
+        placed={name: there for name, there in on(f"node-{n}" for n in range(6)).items() if name != "node-3"},
+    )
+    assert judged(found) == ([], [])
+    assert "node-3" in found.misplaced and "node-3" not in found.training
+
+
+def test_the_first_steps_that_came_to_their_end_hold():
+    """A node that was tested alone again, since it did not end at first."""
+    names, stages = told(3, lambda _: 380.0)
+    for number, name in enumerate(names):
+        stages[f"sweep.training.{number + 1}"] = node_steps(name)
+    stages["sweep.training.4"] = node_steps("node-1", exit=1, ranks=[])
+    assert judged(swept(names, stages)) == ([], [])
