@@ -130,13 +130,9 @@ def read_sweep(
 
 
 def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
-    """Return each node's training steps alone: the first that came to their end, else the last."""
-    found: dict[str, SweepTraining] = {}
-    for name in sorted((n for n in stages if TRAINING.fullmatch(n)), key=_number):
-        node = str(stages[name].get("node"))
-        if node not in elsewhere and found.get(node, {}).get("exit") != 0:
-            found[node] = stages[name]
-    return found
+    """Return each node's training steps alone."""
+    told: list[SweepTraining] = [stages[name] for name in stages if TRAINING.fullmatch(name)]
+    return {node: steps for steps in told if (node := str(steps.get("node"))) not in elsewhere}
 
 
 def _reported(history: Sequence[Done]) -> set[str]:

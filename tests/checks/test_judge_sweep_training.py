@@ -147,12 +147,3 @@ def test_the_steps_of_a_node_on_which_no_pod_ran_do_not_count():
     )
     assert judged(found) == ([], [])
     assert "node-3" in found.misplaced and "node-3" not in found.training
-
-
-def test_the_first_steps_that_came_to_their_end_hold():
-    """A node that was tested alone again, since it did not end at first."""
-    names, stages = told(3, lambda _: 380.0)
-    for number, name in enumerate(names):
-        stages[f"sweep.training.{number + 1}"] = node_steps(name)
-    stages["sweep.training.4"] = node_steps("node-1", exit=1, ranks=[])
-    assert judged(swept(names, stages)) == ([], [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, cast
 
-from ...pod.nccl_reader.events.signals import watch_summary
+from ...pod.nccl_reader.events.signals import SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.state.seen import channels_in
 from .causes import refine
@@ -128,8 +128,33 @@ def _hang_evidence(judgement: Judgement) -> list[EvidenceLine]:
     return lines
 
 
+def _watch_summary(watch: dict[str, list[int]]) -> str | None:
+    """Describe which ranks gave up on which operation.
+
+    Every process group counts its own operations: numbers are compared inside one.
+    """
+    if not watch:
+        return None
+    first: dict[str, set[int]] = {}
+    ranks = set()
+    for key, seen in watch.items():
+        rank, _, group = key.partition(" ")
+        ranks.add(int(rank))
+        first.setdefault(group, set()).add(min(seen))
+    few = sorted(ranks)
+    shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 else "")
+    who = ("rank %s" if len(few) == 1 else "ranks %s") % shown
+    numbers = sorted({number for found in first.values() for number in found})
+    if len(numbers) == 1:
+        return "%s waited in operation %d" % (who, numbers[0])
+    texts = ", ".join(str(item) for item in numbers[:8])
+    if any(len(found) > 1 for group, found in first.items() if group != SOME_GROUP):
+        return "%s waited in different operations (%s)" % (who, texts)
+    return "%s waited in operations of several communicators (%s)" % (who, texts)
+
+
 def _hang_cause(watch: dict[str, list[int]]) -> str | None:
-    text = watch_summary(watch)
+    text = _watch_summary(watch)
     if text is None:
         return None
     if "different operations" in text:

@@ -28,7 +28,7 @@ PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for
 SLACK_S = 25.0 + fleettest.ENDING_S  # what an agent may need besides its test's limit
 MOST_OF = 3  # nodes that are enough to tell what most of them do; both where there are only two
 MOST_TEXT = 200
-LONGEST_RESULT = 32 * 1024  # bytes: 16 GPUs and 16 cards with all that can be said of them are 10 KiB
+LONGEST_RESULT = 48 * 1024  # bytes: 16 GPUs and 16 cards with all that can be said of them are 10 KiB, their steps 28
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
 RELEASED = "released: it has passed"
@@ -67,8 +67,7 @@ class Coordinator:
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
         self._released: Set[str] = set()
-        self._trained: Dict[str, bool] = {}  # by node that was told to train alone: whether its steps have ended
-        self._trainings = 0
+        self._trained: List[str] = []  # nodes that have told of their training steps alone
         self._cards: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own cards
 
     def run(self, listening: Callable[[], None]) -> None:
@@ -289,13 +288,12 @@ class Coordinator:
         self.writer.say("sweep: " + SAID % dict(self._progress(fleet, rules, history), number=each.number))
 
     def _print_training(self, found: Dict[Nodes, Answers]) -> None:
-        """Print the training steps of each node alone, on a line of its own; who has done them is not asked again."""
+        """Print the training steps of each node alone, on a line of its own."""
         for (node,), answers in found.items():
             steps = answers.get(node, {}).get("training")
             if isinstance(steps, dict):
-                self._trained[node] = self._trained.get(node, False) or steps.get("exit") == 0
-                self._trainings += 1
-                self.writer.stage("sweep.training.%d" % self._trainings, 0, dict(steps, node=node), "ok")
+                self._trained.append(node)
+                self.writer.stage("sweep.training.%d" % len(self._trained), 0, dict(steps, node=node), "ok")
 
     def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
         """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards.
@@ -315,7 +313,9 @@ class Coordinator:
         ids: Dict[Nodes, int] = {}
         found: Dict[Nodes, Answers] = {}
         self._sent = {}
-        longest = limit_s * (2 if what == "alone" else 1)
+        longest = limit_s + SLACK_S
+        if what == "alone":
+            longest += limit_s + (self.trial.training["limit_s"] if self.trial.training else 0)
         for nodes in tests:
             self._number += 2  # a node alone takes two ports
             members = [self.members[node] for node in nodes if node in self.members and self.members[node].here]
@@ -326,14 +326,12 @@ class Coordinator:
                 continue
             ids[nodes] = self._number
             order = {"seatrial": 1, "kind": "test", "id": ids[nodes], "what": what, "count": len(nodes)}
-            if what == "alone" and self.trial.training and not self._trained.get(nodes[0]):
-                order["train"] = True
-                longest = max(longest, 2 * limit_s + self.trial.training["limit_s"] + fleettest.ENDING_S)
+            order["train"] = what == "alone" and nodes[0] not in self._trained
             order.update(address=members[0].pod_ip, port=self._port(ids[nodes]), limit_s=limit_s)
             for rank, member in enumerate(members):
                 self._sent[member.node] = member
                 member.channel.send(dict(order, rank=rank))
-        self._await(ids, time.monotonic() + longest + SLACK_S)
+        self._await(ids, time.monotonic() + longest)
         with self.changed:
             for nodes, number in ids.items():
                 found[nodes] = {n: self.results[(number, n)] for n in nodes if (number, n) in self.results}

@@ -84,7 +84,7 @@ def run(
         found = _alone(bench, own, link)
         if order.get("train") and own.training:
             why = "" if found["state"] == MEASURED else "its other tests alone: %s" % found["state"]
-            found["training"] = nodetraining.train(own, mine, watch, link, place, here, why)
+            found["training"] = nodetraining.train(bench, why)
     finally:
         seen = clocks.end()
     return dict(found, hardware={"gpus": seen, "cards": hardware.cards()})

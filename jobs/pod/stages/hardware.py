@@ -25,11 +25,8 @@ LAST_S = 10.0  # for the question after the test
 MOST_CARDS, MOST_GPUS = 16, 16  # as many as fit beside the result in one message
 VPD_BYTES = 4096
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
-IDENTIFIER, READ_ONLY, END = (
-    0x82,
-    0x90,
-    0x78,
-)  # tags of vital product data (PCI Local Bus Specification 3.0, appendix I)
+# Tags of vital product data (PCI Local Bus Specification 3.0, appendix I).
+IDENTIFIER, READ_ONLY, END = 0x82, 0x90, 0x78
 
 
 def cards(root: str = "/") -> Dict[str, Dict[str, str]]:

@@ -1,64 +1,37 @@
-"""The training steps of a node alone, in a sweep: run as a trial's are, told short enough for one message.
-
-All of its GPUs train together, and none of another node: whoever is slow is so by itself.
-"""
+"""The training steps of a node alone, in a sweep: run as a trial's are, told short enough for one message."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict
 
-from . import redact, training
+from . import training
 
 if TYPE_CHECKING:
-    from .deadline import Watch
-    from .fleettest import Link
-    from .spec import Identity, Trial
+    from .collective import BenchRun
 
 __all__ = ["train"]
 
 MOST_RANKS = 16
-MOST_COMPUTE, MOST_SHARED = 40, 20  # times of steps; sixteen GPUs are 20 KiB then
+MOST_TIMES = 40  # of a kind: sixteen GPUs are 28 KiB then
 MOST_TEXT = 600
-PLAIN = "local bus_id device name multiprocessors torch library flops comm_ms memory_mib seed shape products".split()
-OUTCOME = "skipped stopped error exit timed_out seconds".split()
 
 
-def train(own: Trial, me: Identity, watch: Watch, link: Link, place: str, here: str, why: str) -> Dict[str, Any]:
-    """Run the steps, or say `why` not; returns the stage of a trial's training, with what is judged of each rank.
-
-    `own`: the trial of one node.
-    """
-    steps = training.Training(own, me, watch, link, place, here)  # type: ignore[arg-type]  # as much of a barrier
+def train(alone: BenchRun, why: str) -> Dict[str, Any]:
+    """Run the steps on the GPUs of `alone`, or say `why` not; returns a trial's stage of training, shortened."""
+    steps = training.Training(alone.trial, alone.me, alone.watch, alone.barrier, alone.place, alone.here)
     data = training.blank()
-    if why:
-        data["skipped"] = why
-    else:
+    data["skipped"] = why or None
+    if not why:
         steps.train(data, "")
-    found = {key: data[key] for key in OUTCOME}
-    for key in ("skipped", "stopped", "error"):
-        found[key] = redact.text(str(data[key]))[:MOST_TEXT] if data[key] else None
-    found["output_tail"] = "" if data["exit"] == 0 else str(data["output_tail"])[-MOST_TEXT:]
-    found["ranks"] = [_brief(told) for told in data["ranks"][:MOST_RANKS]]
-    found["samples"] = data["samples"][:MOST_RANKS]
-    return found
+    found = {key: data[key] for key in "skipped stopped error exit timed_out seconds".split()}
+    ranks, samples = (data[key][:MOST_RANKS] for key in ("ranks", "samples"))
+    return dict(found, output_tail=data["output_tail"][-MOST_TEXT:], ranks=_thinned(ranks), samples=samples)
 
 
-def _brief(told: Dict[str, Any]) -> Dict[str, Any]:
-    """Return of a rank what its node is judged by."""
-    found = {key: told[key] for key in PLAIN if told.get(key) is not None}
-    found["compute_ms"] = _thinned(told.get("compute_ms") or [], MOST_COMPUTE)
-    found["modes"] = [_mode(mode) for mode in (told.get("modes") or [])[:2]]
-    return found
-
-
-def _mode(mode: Dict[str, Any]) -> Dict[str, Any]:
-    losses = mode.get("losses") or []
-    found = {key: mode[key] for key in ("mode", "steps", "bad_step", "why") if mode.get(key) is not None}
-    found["step_ms"] = _thinned(mode.get("step_ms") or [], MOST_SHARED)
-    found["losses"] = losses if len(losses) <= 6 else losses[:3] + losses[-3:]
-    return found
-
-
-def _thinned(values: List[float], most: int) -> List[float]:
-    """Return at most so many of the values, evenly chosen, in order."""
-    return [round(value, 2) for value in values[:: max(1, -(-len(values) // most))]]
+def _thinned(value: Any) -> Any:
+    """Return a value in which no list is longer than MOST_TIMES: evenly chosen, in order."""
+    if isinstance(value, dict):
+        return {key: _thinned(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_thinned(each) for each in value[:: max(1, -(-len(value) // MOST_TIMES))]]
+    return value

@@ -35,13 +35,7 @@ QUESTION = [
     "--query-gpu=index,uuid,clocks.sm,power.draw,temperature.gpu,utilization.gpu",
     "--format=csv,noheader,nounits",
 ]
-HEALTHY: Tuple[Any, ...] = (
-    0,
-    False,
-    [],
-    "None",
-    "N/A",
-)  # values of which nothing follows once the GPU no longer answers
+HEALTHY: Tuple[Any, ...] = (0, False, [], "None", "N/A")  # of which nothing follows once the GPU no longer answers
 FIELDS = ("sm_mhz", "power_w", "temperature_c", "utilisation")
 
 

@@ -7,7 +7,7 @@ of a launcher that only repeat it ("primary job terminated") are consequences.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, Tuple
 
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
@@ -261,7 +261,7 @@ class SignalReader:
 
 
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
-_SOME_GROUP = "?"
+SOME_GROUP = "?"
 
 
 def _waiting(watchdog: re.Match[bytes], raw: bytes) -> str:
@@ -273,30 +273,5 @@ def _waiting(watchdog: re.Match[bytes], raw: bytes) -> str:
     rank = (whole or watchdog).group(1 if whole else 2)
     group = printable(watchdog.group(1), 120) if watchdog.group(1) else ""
     if not group and rank != watchdog.group(2):
-        group = _SOME_GROUP
+        group = SOME_GROUP
     return rank.decode("ascii") + (" " + group if group else "")
-
-
-def watch_summary(watch: dict[str, list[int]]) -> Optional[str]:
-    """Describe which ranks gave up on which operation.
-
-    Every process group counts its own operations: numbers are compared inside one.
-    """
-    if not watch:
-        return None
-    first: dict[str, set[int]] = {}
-    ranks = set()
-    for key, seen in watch.items():
-        rank, _, group = key.partition(" ")
-        ranks.add(int(rank))
-        first.setdefault(group, set()).add(min(seen))
-    few = sorted(ranks)
-    shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 else "")
-    who = ("rank %s" if len(few) == 1 else "ranks %s") % shown
-    numbers = sorted({number for found in first.values() for number in found})
-    if len(numbers) == 1:
-        return "%s waited in operation %d" % (who, numbers[0])
-    texts = ", ".join(str(item) for item in numbers[:8])
-    if any(len(found) > 1 for group, found in first.items() if group != _SOME_GROUP):
-        return "%s waited in different operations (%s)" % (who, texts)
-    return "%s waited in operations of several communicators (%s)" % (who, texts)
