@@ -372,7 +372,7 @@ class Coordinator:
 
     def _end(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> str:
         """Run one job over all nodes that are proven, where these are more than a pair."""
-        nodes = self.planner.proven(fleet, rules, history)
+        nodes = self.planner.decode(fleet, rules, history).proven
         nodes = tuple(node for node in nodes if node in self.members and self.members[node].here)
         if not self.sweep["end"] or len(nodes) < 3:
             return ""

@@ -6,7 +6,7 @@ import importlib
 import json
 import zlib
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from . import fleettest
 
@@ -31,10 +31,11 @@ class Planner:
 
     def __init__(self) -> None:
         self.model = importlib.import_module("sweep.model")
-        self.plan = importlib.import_module("sweep.plan")
-        self.judgement = importlib.import_module("sweep.judgement")
-        self.decoder = importlib.import_module("sweep.decode")
-        self.releases = importlib.import_module("sweep.release")
+        self.done = self.model.Done
+        self.next_round = importlib.import_module("sweep.plan").next_round
+        self.matchings = importlib.import_module("sweep.judgement").matchings_of
+        self.decode = importlib.import_module("sweep.decode").decode
+        self.spare = importlib.import_module("sweep.release").spare
 
     def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
         """Return a fleet of nodes in the order in which they are to be tested."""
@@ -44,32 +45,6 @@ class Planner:
         """Return the rules that the trial tells, by name."""
         known = {name for name in self.model.Rules.__dataclass_fields__ if name in told}
         return self.model.Rules(**{name: told[name] for name in known})
-
-    def next_round(
-        self, fleet: Fleet, rules: Rules, history: Sequence[Done], left_s: Optional[float]
-    ) -> Optional[Round]:
-        """Return what to test next; None where nothing is left, or no time."""
-        return self.plan.next_round(fleet, rules, history, left_s)
-
-    def matchings(self, fleet: Fleet, rules: Rules) -> int:
-        """Return how many times every node is paired."""
-        return int(self.judgement.matchings_of(fleet, rules))
-
-    def decode(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
-        """Return what the rounds show so far."""
-        return self.decoder.decode(fleet, rules, history)
-
-    def proven(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Nodes:
-        """Return the nodes that have passed all."""
-        return tuple(self.decode(fleet, rules, history).proven)
-
-    def spare(self, fleet: Fleet, rules: Rules, history: Sequence[Done], each: Round, kept: Set[str]) -> List[str]:
-        """Return the proven nodes that no round needs any more."""
-        return list(self.releases.spare(fleet, rules, history, each, kept))
-
-    def done(self, each: Round, results: Dict[Nodes, Result], seconds: float) -> Done:
-        """Return a round that ran."""
-        return self.model.Done(each, results, seconds)
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
         """Join what the nodes of a test have answered; half of a result is none."""
