@@ -8,9 +8,10 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from jobs.pod.bench import stragglers
 from reports.record import Finding
 
-from . import stragglers, training, training_pace
+from . import training, training_pace
 from .training import Member
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ LEAST = 0.05
 """A share. Nobody is named for less, however quiet the others are: GPUs of one kind and one healthy machine differ by
 a few percent (benchmarks/straggler.py draws ranks with a spread of 1 %, for which this is five times the spread)."""
 SIGMAS = 4.0
-"""How many standard deviations above the others: of 64 ranks with normal noise, one run in 500 names somebody by
-chance; LEAST lies above that wherever the spread is below 1.25 %."""
+"""How many standard deviations above the others, at least: of 64 ranks with normal noise, one run in 500 names somebody
+by chance (BY_CHANCE); LEAST lies above that wherever the spread is below 1.25 %. More ranks take more: 5.0 of 8,000."""
+BY_CHANCE = 1 / 500
 TELLS = 0.10
 """A share. Where noise could hide that a rank is slower by this much, nothing is told of it instead of a pass."""
 SURE = 3.0
@@ -80,12 +81,13 @@ def standings(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
     ordered = sorted(excess.values())
     noise = _errors(ratios)
     errors = {}
+    sigmas = max(SIGMAS, statistics.NormalDist().inv_cdf(1 - BY_CHANCE / len(members)))
     for member in members:
-        spread = _spread_of_others(ordered, excess[member]) if len(members) > FEW else LEAST_OF_FEW / SIGMAS
+        spread = _spread_of_others(ordered, excess[member]) if len(members) > FEW else LEAST_OF_FEW / sigmas
         errors[member] = math.hypot(spread, noise[member])
     medians = {m: statistics.median(times[m]) for m in members}
     return {
-        m: Standing(excess[m], max(LEAST, SIGMAS * errors[m]), errors[m], medians[m], references[m]) for m in members
+        m: Standing(excess[m], max(LEAST, sigmas * errors[m]), errors[m], medians[m], references[m]) for m in members
     }
 
 
