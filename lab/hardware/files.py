@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import sys
@@ -37,12 +38,10 @@ TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
 PLACES = {"sshd": "/usr/sbin"}
 DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
 AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
-#: Where the first run of a stand-in leaves its modules compiled for the others: there are dozens in a trial.
-COMPILED = f"{MOUNTED}/compiled"
-#: A stand-in: the interpreter of the cluster's own process.
+#: A stand-in: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled.
 PROGRAM = """#!{python}{flags}
 import sys
-sys.pycache_prefix = {compiled!r}
+sys.dont_write_bytecode = True
 sys.path.append({folder!r})
 from fakes.{module} import {function} as main
 sys.exit(main())
@@ -79,28 +78,14 @@ class HardwareFiles:
                 return folder
             folder.mkdir(parents=True)
             python, here = os.path.realpath(sys.executable), str(Path(__file__).resolve().parent)
+            compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
             for name in ("python3", "python"):
                 (folder / name).symlink_to(python)
             more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
             for name, (module, function) in (brings | more).items():
-                text = PROGRAM.format(
-                    python=python,
-                    flags=self._flags,
-                    folder=here,
-                    module=module,
-                    function=function,
-                    compiled=COMPILED if self._flags else None,
-                )
+                text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
                 (folder / name).write_text(text, encoding="utf-8")
                 (folder / name).chmod(0o755)
-        return folder
-
-    def compiled(self) -> Path:
-        """Return the folder in which stand-ins leave their modules compiled."""
-        folder = self._root / "compiled"
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o777)  # pods run as any user
         return folder
 
     def kernel_log(self, node: str, lines: Sequence[str]) -> Path:

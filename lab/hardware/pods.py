@@ -20,7 +20,7 @@ from ..node.images import Images
 from ..node.volumes import behaviour
 from ..scenario import merge
 from . import sysfs
-from .files import COMPILED, MOUNTED, PLACES, REPLAY, SYSTEM_PATH, USUAL_IMAGE, HardwareFiles
+from .files import MOUNTED, PLACES, REPLAY, SYSTEM_PATH, USUAL_IMAGE, HardwareFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ class Hardware:
             state.write_text(json.dumps(self._state(pod, node, gpus, rdma)), encoding="utf-8")
         tests = any("nccl-tests" in each["image"] for each in pod["spec"].get("containers", []))
         programs = self._files.programs(lacks, gpus=bool(gpus), tests=tests)
-        found = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json"), (self._files.compiled(), COMPILED)]
+        found = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
         found += [(programs / name, f"{place}/{name}") for name, place in PLACES.items() if name not in lacks]
         if gpus and self._changes(node).get("gpu", {}).get("kernel_log"):
             found.append((self._files.kernel_log(node, self._changes(node)["gpu"]["kernel_log"]), "/dev/kmsg"))
@@ -128,8 +128,7 @@ class Hardware:
         elif self._has_gpus(node) and self._devices(node):  # else all of the node, usable or not
             found += self._sysfs(node, node, self._devices(node))
         mounts: list[Object] = [
-            {"source": str(source), "target": target, "readonly": target not in (sysfs.LIVE, COMPILED)}
-            for source, target in found
+            {"source": str(source), "target": target, "readonly": target != sysfs.LIVE} for source, target in found
         ]
         if not self.own_network:
             mounts.append({"source": str(self._net(uid, node)), "target": "/sys/class/net", "readonly": True})
