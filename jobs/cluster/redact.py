@@ -8,6 +8,7 @@ Over-redaction is the cheaper mistake; the names of settings stay readable, only
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 MASK = "[REDACTED]"
@@ -141,9 +142,18 @@ def clean(text: str, limit: int = LINE_LIMIT) -> str:
 
 def safe(text: object, limit: int = 1000) -> str:
     """Make one bounded, printable, redacted line of any foreign text."""
+    whole = str(text)[: max(limit * 4, 65_536)]
+    return _known_line(whole, limit) if len(whole) <= _KNOWN_LENGTH else _line(whole, limit)
+
+
+def _line(text: str, limit: int) -> str:
     # Redact before cutting: half a secret is still a secret, and its name may stand before the cut.
-    line = " ".join(str(text)[: max(limit * 4, 65_536)].split())
-    return clean(redact(clean(line, max(limit * 4, 65_536))), limit)
+    return clean(redact(clean(" ".join(text.split()), max(limit * 4, 65_536))), limit)
+
+
+# A watcher reads the same events and conditions at every look; together at most some MB.
+_KNOWN_LENGTH = 2000
+_known_line = lru_cache(maxsize=1000)(_line)
 
 
 def redact_value(value: Any, *, limit: int = 262_144) -> Any:

@@ -27,7 +27,8 @@ class Thread:
     def __init__(self, world, target=None, name="", daemon=True, args=(), kwargs=None):
         self.world, self.name, self.daemon = world, name, daemon
         self._target, self._args, self._kwargs = target, args, kwargs or {}
-        self.baton = threading.Semaphore(0)
+        self.baton = threading.Lock()
+        self.baton.acquire()
         self.deadline = None
         self.waits_for = None
         self.woken = False
