@@ -1,6 +1,7 @@
 """The import directions of the house: which package may know which."""
 
 import ast
+import functools
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -26,10 +27,17 @@ ROOMS = {
 COMPOSITION = (Path("checks/__main__.py"),)  # `python -m checks` is the command line
 
 
+@functools.cache
+def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports anywhere in the file."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path) -> set[str]:
     """Absolute imports of our packages anywhere in the file, as dotted names."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -63,22 +71,26 @@ def known(name: str, path: Path, all_modules: dict[str, Path]) -> set[str]:
     """The modules that a module imports, anywhere in the file and for types too."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
             found |= {f"{source}.{a.name}" if f"{source}.{a.name}" in all_modules else source for a in node.names}
     return found & all_modules.keys() - {name}
 
 
-IMPORTS = {name: known(name, path, modules()) for name, path in modules().items()}
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Of each module of what is installed, the modules that it imports."""
+    every = modules()
+    return {name: known(name, path, every) for name, path in every.items()}
 
 
 def test_no_module_comes_back_to_itself():
     """Each module can be read after those that it imports: there is no circle, imports for types included."""
-    TopologicalSorter(IMPORTS).prepare()  # a CycleError names the modules
+    TopologicalSorter(imports()).prepare()  # a CycleError names the modules
 
 
 @pytest.mark.parametrize("package", sorted(ROOMS))
@@ -90,9 +102,9 @@ def test_a_room_knows_only_those_below(package):
     def place(name: str) -> int | None:
         return order.get(name.removeprefix(prefix).split(".")[0]) if name.startswith(prefix) else None
 
-    for name, imports in IMPORTS.items():
+    for name, found in imports().items():
         own = place(name)
-        above = {each for each in imports if own is not None and (place(each) or 0) > own}
+        above = {each for each in found if own is not None and (place(each) or 0) > own}
         assert not above, f"{name} imports {sorted(above)}"
 
 
@@ -101,7 +113,7 @@ def test_only_one_module_imports_the_kubernetes_client():
     users = set()
     for package in OURS:
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in statements(path):
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
                 if any(n.split(".")[0] == "kubernetes" for n in names):
