@@ -7,6 +7,8 @@ import gc
 import pkgutil
 from importlib import import_module
 
+from tests.compiled import of_the_pods
+
 LIBRARIES = ("pytest", "jinja2", "kubernetes.client", "kubernetes.config")
 PACKAGES = ("jobs", "checks.rules", "checks.faults", "checks.profiles", "reports", "cli", "lab")
 NOT = {"plugin", "fakes", "pod"}
@@ -17,4 +19,5 @@ for package in map(import_module, PACKAGES):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if not NOT & set(module.name.split(".")):
             import_module(module.name)
+of_the_pods()
 gc.freeze()

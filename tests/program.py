@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from checks.framework import simulation
 from cli.__main__ import main
+from tests.compiled import lay_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +106,15 @@ def _run(arguments: list[str], environment: dict[str, str], cwd: Path, outputs: 
 
 def _lab(arguments: list[str], streams: list[int]) -> None:
     from lab.__main__ import main as lab_main
+    from lab.node import volumes
 
+    write = volumes._write
+
+    def with_what_is_compiled(folder: Path, path: str, data: bytes, mode: int) -> None:
+        write(folder, path, data, mode)
+        lay_beside(folder / path, data.decode(errors="replace"))
+
+    vars(volumes)["_write"] = with_what_is_compiled
     _as_program(lab_main, arguments, streams)
 
 

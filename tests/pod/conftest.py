@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from jobs import pod as probes
+from tests.compiled import lay_beside
 
 DATA = Path(__file__).parent / "data"
 HANG_S = 300
@@ -103,6 +104,7 @@ class Pods:
             file = self.here / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
+            lay_beside(file, text)
         self.processes: dict[int, subprocess.Popen] = {}
 
     def tool(self, name: str, text: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,8 @@ def test_the_oldest_python_runs_a_trial(pods) -> None:
 
 def test_nothing_is_written_beside_the_probe(pods) -> None:
     """The folder is a read-only mount in a pod: no byte code, no log, nothing."""
+    for compiled in pods.here.rglob("__pycache__"):
+        shutil.rmtree(compiled)
     pods.seal()
     before = sorted(path.relative_to(pods.here) for path in pods.here.rglob("*"))
     pods.run()
