@@ -16,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from checks.framework import simulation
 from cli.__main__ import main
 from tests.compiled import lay_beside
@@ -31,11 +33,19 @@ SERVER.set_forkserver_preload(["tests.preload"])
 class Program:
     """A running `seatrial`: of subprocess.Popen, what `seatrial rehearse` uses."""
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path = ROOT, **_: Any) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path = ROOT,
+        main: Callable[[list[str]], int] = main,
+        **_: Any,
+    ) -> None:
         self._outputs = [tempfile.NamedTemporaryFile("r", encoding="utf-8") for _ in range(2)]  # noqa: SIM115
         arguments = list(command[command.index("checks") + 1 :])
         names = [each.name for each in self._outputs]
-        self._process = SERVER.Process(target=_run, args=(arguments, dict(env), cwd, names))
+        self._process = SERVER.Process(target=_run, args=(main, arguments, dict(env), cwd, names))
         self._process.start()
 
     @property
@@ -74,6 +84,18 @@ def seatrial(
     return subprocess.CompletedProcess(arguments, program.returncode, out, err)
 
 
+def run_pytest(*arguments: str, cwd: Path) -> pytest.RunResult:
+    """Run pytest itself to its end, with tests of one's own in `cwd`."""
+    program = Program(["checks", *arguments], env=os.environ, cwd=cwd, main=_pytest)
+    out, err = program.communicate(300)
+    assert program.returncode is not None
+    return pytest.RunResult(program.returncode, out.splitlines(), err.splitlines(), 0)
+
+
+def _pytest(arguments: list[str]) -> int:
+    return int(pytest.main(arguments))
+
+
 class _Lab(FORK.Process):  # type: ignore[name-defined,misc]
     """The lab's process, forked from the run's: of subprocess.Popen, what `simulation.Simulation` uses."""
 
@@ -93,7 +115,9 @@ class _Lab(FORK.Process):  # type: ignore[name-defined,misc]
         return int(self.exitcode)
 
 
-def _run(arguments: list[str], environment: dict[str, str], cwd: Path, outputs: list[str]) -> None:
+def _run(
+    main: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], cwd: Path, outputs: list[str]
+) -> None:
     assert "tests.preload" in sys.modules, "nothing was imported ahead"
     os.chdir(cwd)
     os.environ.clear()

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.program import run_pytest
+
 pytest_plugins = ["pytester"]
 
 CONFTEST = """
@@ -22,7 +24,7 @@ def trial(pytester, monkeypatch, root):
 
     def run(source, *arguments):
         pytester.makepyfile(test_sample=HEAD + source)
-        result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider", *arguments)
+        result = run_pytest("--out", "out", "-p", "no:cacheprovider", *arguments, cwd=pytester.path)
         path = pytester.path / "out" / "report.json"
         return (json.loads(path.read_text()) if path.exists() else None), result
 

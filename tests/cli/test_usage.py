@@ -10,20 +10,17 @@ import pytest
 
 from cli import listing, start
 from cli.__main__ import COMMANDS, HELP, _verbosity, main
+from tests import program
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def seatrial(*arguments, cwd=ROOT, stdin="", env=None):
+    if not stdin and env is None:
+        return program.seatrial(*map(str, arguments), cwd=cwd)
+    command = [sys.executable, "-m", "checks", *map(str, arguments)]
     return subprocess.run(
-        [sys.executable, "-m", "checks", *map(str, arguments)],
-        cwd=ROOT if cwd is None else cwd,
-        capture_output=True,
-        text=True,
-        input=stdin,
-        timeout=120,
-        check=False,
-        env=env,
+        command, cwd=cwd, capture_output=True, text=True, input=stdin, timeout=120, check=False, env=env
     )
 
 

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from jobs.cluster.client.kube import Kube, path
+from tests import program
 from tests.jobs.on_sim import Sim, left_over
 
 PROFILE = {"extends": "h100-ib", "name": "mine", "deadlines": {"lease_s": 3}}
@@ -24,20 +25,12 @@ def healthy(root, tmp_path_factory):
 
 
 @pytest.fixture
-def seatrial(root, tmp_path):
+def seatrial(tmp_path):
     """Runs a command of ours; returns its exit code and all that it said."""
     (tmp_path / "mine.yaml").write_text(json.dumps(PROFILE))
 
     def run(*words, kubeconfig):
-        done = subprocess.run(
-            [sys.executable, "-m", "checks", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(root), "KUBECONFIG": str(kubeconfig)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = program.seatrial(*words, cwd=tmp_path, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
         return done.returncode, done.stdout + done.stderr
 
     return run
