@@ -315,11 +315,18 @@ def completed(document: Mapping[str, Any]) -> Record:
 _hints = cache(get_type_hints)
 
 
+@cache
+def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
+
+
 def _completed(value: Any, hint: Any, where: str) -> Any:
     """Return a value as ``hint`` says; null and what is missing become the type's empty value."""
+    if hint in _SIMPLE:
+        return _plain(value, hint, where)
     if is_typeddict(hint):
         return _object(value, hint, where)
-    kind, inner = get_origin(hint), get_args(hint)
+    kind, inner = _taken_apart(hint)
     if kind in (UnionType, Union):
         (one,) = set(inner) - {NoneType}
         return None if value is None else _completed(value, one, where)
@@ -339,7 +346,7 @@ def _completed(value: Any, hint: Any, where: str) -> Any:
         if value not in expected or not isinstance(value, str):
             raise RecordError(f"{where} is none of {', '.join(sorted(expected))}")
         return value if kind is Literal else hint(value)
-    return _plain(value, hint, where) if hint in _SIMPLE else value
+    return value
 
 
 def _object(value: Any, hint: Any, where: str) -> dict[str, Any]:
