@@ -322,10 +322,8 @@ def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _completed(value: Any, hint: Any, where: str) -> Any:
     """Return a value as ``hint`` says; null and what is missing become the type's empty value."""
-    if hint in _SIMPLE:
-        return _plain(value, hint, where)
-    if is_typeddict(hint):
-        return _object(value, hint, where)
+    if hint in _SIMPLE or is_typeddict(hint):
+        return (_plain if hint in _SIMPLE else _object)(value, hint, where)
     kind, inner = _taken_apart(hint)
     if kind in (UnionType, Union):
         (one,) = set(inner) - {NoneType}
