@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster.client.errors import ClusterError, Forbidden
 from ..cluster.client.kube import path
+from ..cluster.facts.events import Event, read_event
 from ..cluster.unstructured import as_list, as_map
 
 if TYPE_CHECKING:
@@ -30,8 +31,13 @@ class Explanations:
         self._kube, self._namespace, self._selector, self._sees_nodes = kube, namespace, selector, sees_nodes
         self._nodes_refused = 0
         self._asked_events = self._asked_nodes = -1e9
-        self.events: list[Any] = []
+        self._events: dict[str, Event] = {}
         self.nodes: list[Any] = []
+
+    @property
+    def events(self) -> list[Event]:
+        """All that were read."""
+        return list(self._events.values())
 
     def read_events(self, names: Sequence[str], *, now: bool) -> None:
         """Add what events say of objects of these names, at most every two seconds unless it has to be `now`."""
@@ -45,8 +51,8 @@ class Explanations:
             for selector in selectors:
                 url_path = path("events", namespace=self._namespace)
                 items += self._kube.list(url_path, fieldSelector=selector, deadline_s=10.0)[0]
-            kept = {uid_of(item): item for item in [*self.events, *items] if isinstance(item, dict)}
-            self.events = list(kept.values())
+            found = {uid_of(item): read_event(item) for item in items if isinstance(item, dict)}
+            self._events |= {uid: event for uid, event in found.items() if event is not None}
 
     def read_nodes(self, *, now: bool) -> bool:
         """Read the nodes anew, at most every 20 seconds unless it has to be `now`; False where they were not read."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..cluster.client.kube import Kube
+    from ..cluster.facts.events import Event
     from ..trial.launchers import Kind
     from .queueing import Queueing
 
@@ -89,7 +90,7 @@ class Watcher:
         self._told = ""
 
     @property
-    def events(self) -> list[Any]:
+    def events(self) -> list[Event]:
         """The events that were read of the job and its pods."""
         return self._seen.events
 

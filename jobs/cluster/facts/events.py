@@ -44,8 +44,11 @@ class Event:
 
 
 def read_events(items: Iterable[Any]) -> list[Event]:
-    """Project raw events of either API to records, oldest first; what is no event is passed over."""
-    events = [_read(item) for item in items if isinstance(item, dict)]
+    """Project raw events of either API to records, oldest first; what is no event is passed over.
+
+    What was read already stays as it is.
+    """
+    events = [item if isinstance(item, Event) else read_event(item) for item in items if isinstance(item, dict | Event)]
     return sorted((event for event in events if event is not None), key=lambda event: (event.when, event.instant))
 
 
@@ -68,7 +71,8 @@ def warnings(events: Iterable[Event], most: int = 10) -> tuple[str, ...]:
     return tuple(str(event) for event in [e for e in events if e.warning][-most:])
 
 
-def _read(item: Mapping[str, Any]) -> Event | None:
+def read_event(item: Mapping[str, Any]) -> Event | None:
+    """Project a raw event; None where it is about nothing."""
     target = item.get("involvedObject") or item.get("regarding")
     if not isinstance(target, dict):
         return None
