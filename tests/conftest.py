@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,42 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     # A shell in the background hands SIGINT down as ignored; the tests that send it mean a terminal's.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# The modules with slow tests of a quarter of a minute and more, by how long the longest takes on a quiet machine.
+LONG = (
+    "tests/cli/test_readme.py",
+    "tests/deploy/test_gates.py",
+    "tests/real/test_real_recordings.py",
+    "tests/e2e/test_kills.py",
+    "tests/e2e/test_rights_audit.py",
+    "tests/e2e/test_fault_pairs.py",
+    "tests/real/test_composed_recordings.py",
+    "tests/e2e/test_sweeps.py",
+    "tests/e2e/test_cronjob.py",
+    "tests/e2e/test_canary.py",
+    "tests/e2e/test_interrupt.py",
+    "tests/e2e/test_attach.py",
+    "tests/cli/test_cron_command.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Deal out the long tests, so that each worker begins with them: one that begins last keeps all others waiting.
+
+    With `--dist worksteal` a worker first gets as many tests in a row as any other.
+    """
+    places = {item: item.nodeid.partition("::")[0] for item in items if item.get_closest_marker("slow")}
+    long = sorted((item for item in items if places.get(item) in LONG), key=lambda item: LONG.index(places[item]))
+    others = iter([item for item in items if places.get(item) not in LONG])
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    dealt: list[pytest.Item] = []
+    for number in range(workers):
+        share = (len(items) - len(dealt)) // (workers - number)
+        hand = long[number::workers]
+        dealt += [*hand, *islice(others, share - len(hand))]
+    items[:] = [*dealt, *others]
 
 
 @pytest.fixture(autouse=True)
