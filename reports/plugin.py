@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections import Counter
@@ -78,6 +79,9 @@ class Renderers:
             except OSError as error:
                 session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
                 self.run.interrupted = f"the report could not be written: {error}"
+                if self.folder is not None:  # what was written before the clean-up must not say go beside it
+                    with contextlib.suppress(OSError):
+                        (self.folder / "report.json").unlink(missing_ok=True)
                 self.folder = None  # there is nothing to point at
                 if self._terminal is not None:
                     self._terminal.write_line(f"The report could not be written: {error}", red=True)
@@ -97,7 +101,7 @@ class Renderers:
             record = run.to_dict()
             write_atomically(self.folder / "metrics.prom", metrics.exposition(record))
             write_atomically(self.folder / "report.md", markdown.markdown(record))
-            write_json(run, self.folder / "report.json")  # the truth comes last: it says go only beside a whole report
+            write_json(run, self.folder / "report.json")  # the truth comes last: until then it names what is left
 
     def _tell_github(self, run: Run) -> None:
         """Append the report to the step's summary and print the annotations (docs.github.com, workflow commands)."""

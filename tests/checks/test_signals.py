@@ -107,6 +107,16 @@ def test_who_is_killed_while_it_cleans_up_has_left_its_record(pytester, monkeypa
     assert record["leftovers"] == [f"{name}: the run ended before it was deleted" for name in ("second", "first")]
 
 
+def test_a_report_that_cannot_be_completed_leaves_no_go_behind(pytester, monkeypatch, root):
+    """What was written before the clean-up is taken away again: the exit code says that there is no report."""
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    pytester.makeconftest(CONFTEST.format(undo="", late="", times=1))
+    pytester.makepyfile(test_sample=SOURCE.format(body="os.makedirs('out/report.md/in-the-way')"))
+    result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    assert not (pytester.path / "out" / "report.json").exists()
+
+
 def test_three_signals_are_as_one(ended):
     """The first ends the checks, the second comes during the clean-up, the third while the report is written."""
     record, code, _ = ended(body="send('SIGINT')", undo="SIGINT", late="SIGTERM")
