@@ -175,6 +175,7 @@ def real(options):
                         stood = stragglers.standings(times)
                         said = ", ".join(f"{n}: {s.excess:+.1%} of {s.limit:.1%}" for n, s in stood.items())
                         print(f"rank {slow} is slow, not named in {len(times[0])} steps: {said}", flush=True)
+            print(json.dumps({"steps": len(times[0]), **counted}), file=sys.stderr, flush=True)
         for each in orders:
             each.put(None)
         for rank in ranks:

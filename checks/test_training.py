@@ -8,6 +8,7 @@ import pytest
 
 from checks.rules import gpu_health, training_pace
 from checks.rules import training as rules
+from checks.rules.pool import of_other_kind
 from checks.rules.ranks import place
 from checks.rules.recording import note, put
 
@@ -121,7 +122,8 @@ def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profi
             f"profile {profile.name or '(none)'} has no floor (training.tflops): {seen.tflops:.1f} TFLOP/s a GPU are "
             "shown, not judged"
         )
-    put(evidence, [training_pace.rate(seen, profile.training, rules.JOB)])
+    other = of_other_kind({str(m.reported.get("name")) for m in training_ranks}, profile.gpu.product)
+    put(evidence, [training_pace.rate(seen, profile.training, rules.JOB, other)])
     evidence.note(f"the floor is that of profile {profile.name}: {profile.training.source}")
     evidence.verdict()
 

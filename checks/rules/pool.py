@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jobs.cluster.facts.inventory import has_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from jobs.cluster.facts.inventory import Inventory, Node
 
@@ -157,6 +157,12 @@ def product(node: Node) -> str:
 def _is_of(node: Node, patterns: tuple[str, ...]) -> bool:
     name = product(node)
     return not name or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def of_other_kind(names: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
+    """Return the models, as the driver names them, that are not the profile's; feature discovery writes dashes."""
+    dashed = [pattern.replace(" ", "-") for pattern in patterns]
+    return sorted(n for n in names if dashed and not any(fnmatchcase(n.replace(" ", "-"), each) for each in dashed))
 
 
 def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:

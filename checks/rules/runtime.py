@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from reports.record import Finding
@@ -16,6 +15,7 @@ from reports.sizes import format_size
 
 from .alike import unlike
 from .gpu_health import left_out, tell
+from .pool import of_other_kind
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
             yield silent(trial, rank, "runtime")
             continue
         finding = _gpus(subject, data, spec.gpus_per_node, profile.runtime.driver_min)
-        other = _of_other_kind(data, profile.gpu.product) if finding.ok else ()
+        names = {str(gpu["name"]) for gpu in data.get("gpus") or [] if gpu.get("name")}
+        other = of_other_kind(names, profile.gpu.product) if finding.ok else ()
         if other:  # labels may be missing, and a tenant sees none: the driver knows what it drives
             kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
             finding = Finding(
@@ -73,12 +74,6 @@ def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
     if profile.gpu.product and not tell(trial, ["name"]):
         return "the GPUs' model is not told"
     return left_out(trial, rank, ("name", "mig") if profile.gpu.product else ("mig",))
-
-
-def _of_other_kind(data: RuntimeStage, patterns: tuple[str, ...]) -> list[str]:
-    """Return the models that are not the profile's; feature discovery writes the driver's names with dashes."""
-    names = {str(gpu["name"]) for gpu in data.get("gpus") or [] if gpu.get("name")} if patterns else set()
-    return sorted(n for n in names if not any(fnmatchcase(n.replace(" ", "-"), p.replace(" ", "-")) for p in patterns))
 
 
 def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:

@@ -82,10 +82,13 @@ def pace(members: Sequence[Member]) -> Pace | None:
     )
 
 
-def rate(seen: Pace, asked: TrainingSection, job: str) -> Finding:
-    """Judge TFLOP/s of each GPU against the profile's floor, which is there."""
+def rate(seen: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()) -> Finding:
+    """Judge TFLOP/s of each GPU against the profile's floor, which is there; ``other``: GPUs that it is not for."""
     observed = f"{seen.tflops:.1f} TFLOP/s a GPU ({seen.step:.1f} ms a step)"
     expected = f"{asked.tflops:g} TFLOP/s or more"
+    if other:
+        observed += f"; the GPUs are {', '.join(other)}, the floor is for those of the profile (gpu.product)"
+        return Finding(subject=job, ok=None, observed=observed, expected=expected)
     if asked.batch and seen.batch != asked.batch:
         observed += f"; with {seen.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
         return Finding(subject=job, ok=None, observed=observed, expected=expected)

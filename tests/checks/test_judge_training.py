@@ -356,6 +356,12 @@ def test_below_the_floor_and_at_another_batch(trained_trial, training_spec):
     assert training_pace.rate(seen, TrainingSection(tflops=600, batch=8, source="us"), "job").ok is None
 
 
+def test_a_floor_of_other_gpus_accuses_nobody(trained_trial, training_spec):
+    seen = training_pace.pace(rules.members(trained_trial, training_spec))
+    finding = training_pace.rate(seen, TrainingSection(tflops=600, source="us"), "job", ["NVIDIA A100-SXM4-80GB"])
+    assert (finding.ok, finding.fault) == (None, "") and "the GPUs are NVIDIA A100-SXM4-80GB" in finding.observed
+
+
 @pytest.mark.parametrize(
     ("change", "fault", "ok"),
     [
