@@ -6,16 +6,21 @@ import from the rest of the suite. Nothing here is imported by the suite itself 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 __all__ = ["files"]
 
 HOST_ONLY = ("section.py", "saved.py")
 """Of the sweep's planner: what the runner writes into the record and reads from it."""
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 
 
 def files() -> dict[str, str]:
-    """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add."""
+    """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add.
+
+    Lines that are comments are empty there, since a ConfigMap holds 1 MiB: the others keep their numbers.
+    """
     here = Path(__file__).resolve().parent
     sources = [(here, here / "probe.py"), (here, here / "measure.py")]
     sources += [
@@ -24,4 +29,6 @@ def files() -> dict[str, str]:
     sources = [(root, path) for root, path in sources if path not in {here / "sweep" / name for name in HOST_ONLY}]
     analyzer = here / "nccl_reader"
     sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
-    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for root, path in sources}
+    return {
+        path.relative_to(root).as_posix(): _COMMENT.sub("", path.read_text(encoding="utf-8")) for root, path in sources
+    }

@@ -43,6 +43,17 @@ def test_it_fits_into_a_config_map(shipped) -> None:
     assert sum(len(text.encode()) for text in shipped.values()) < 650_000
 
 
+def test_comments_stay_at_home_and_nothing_else(shipped) -> None:
+    """Every shipped file says what its source says, on the same lines."""
+    home = Path(__file__).resolve().parents[2] / "jobs" / "pod"
+    for path, text in shipped.items():
+        source = (home / path).read_text(encoding="utf-8")
+        assert ast.dump(ast.parse(text), include_attributes=True) == ast.dump(
+            ast.parse(source), include_attributes=True
+        ), path
+        assert not any(line.lstrip().startswith("#") for line in text.splitlines()), path
+
+
 def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
     """Return the shipped files that one of them imports when it runs, those of the packages on the way included."""
     tree = ast.parse(shipped[path])
