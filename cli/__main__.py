@@ -203,12 +203,12 @@ def sim(arguments: Sequence[str]) -> int:
     import pytest  # noqa: PLC0415
 
     from checks.framework.simulation import lab_package  # noqa: PLC0415
+    from cli.usage import refuse  # noqa: PLC0415
 
     try:
         program = import_module(f"{lab_package()[0]}.__main__")
     except pytest.UsageError as error:
-        print(f"seatrial sim: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("sim", error)
     return int(program.main(list(arguments)))
 
 

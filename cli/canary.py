@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from checks.framework.options import ALL
 from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
 from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
-from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program, refuse
 from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
@@ -50,20 +49,16 @@ def main(arguments: Sequence[str]) -> int:
     """Run both trials; the exit code is the second one's, or 10."""
     options, further = parser().parse_known_args(list(arguments))
     if options.nodes == ALL:
-        print("seatrial accept: --nodes all contradicts --partner: leave one of them out", file=sys.stderr)
-        return USAGE
+        return refuse("accept", "--nodes all contradicts --partner: leave one of them out")
     if "--detach" in further:
-        print("seatrial accept: --partner waits for one trial after the other: leave --detach out", file=sys.stderr)
-        return USAGE
+        return refuse("accept", "--partner waits for one trial after the other: leave --detach out")
     try:
         with _reached(options) as (kube, profile):
             return _pair(options, kube, profile, further)
     except (ProfileError, ConfigError, argparse.ArgumentTypeError) as error:
-        print(f"seatrial accept: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("accept", error)
     except ClusterError as error:
-        print(f"seatrial accept: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("accept", error, INCONCLUSIVE)
 
 
 @contextlib.contextmanager

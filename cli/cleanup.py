@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
+from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         kube = connect(options)
         if not _namespace_exists(kube):
-            print(f"seatrial cleanup: namespace {kube.namespace!r} does not exist", file=sys.stderr)
-            return USAGE
+            return refuse("cleanup", f"namespace {kube.namespace!r} does not exist")
         swept = sweep(
             kube,
             kube.namespace,
@@ -51,11 +50,9 @@ def main(arguments: Sequence[str]) -> int:
             tell=_tell,
         )
     except ConfigError as error:
-        print(f"seatrial cleanup: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("cleanup", error)
     except ClusterError as error:
-        print(f"seatrial cleanup: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("cleanup", error, INCONCLUSIVE)
     verb = "would delete" if options.dry_run else "deleted"
     for name in swept.deleted:
         print(f"{verb} {name}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.usage import USAGE, Parser
+from cli.usage import Parser, refuse
 from reports.compare.comparison import compare
 from reports.compare.page import page
 from reports.compare.text import render
@@ -46,8 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         before, after = list(records(options.before)), list(records(options.after))
         comparison = compare(before, after, all_nodes=bool(options.nodes))
     except RecordError as error:
-        print(f"seatrial compare: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("compare", error)
     document = comparison.to_dict()
     print(page(document, before, after) if options.format == "html" else render(document, options.format), end="")
     return comparison.exit_code

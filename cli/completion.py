@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from cli.sweep import parser as sweep_parser
-from cli.usage import RUNS, USAGE, Parser, run_parser
+from cli.usage import RUNS, Parser, refuse, run_parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print it; 0, or 4 where the library that writes it is not installed."""
     options = parser().parse_args(list(arguments))
     if find_spec("shtab") is None:
-        print("seatrial completion: pip install 'seatrial[completion]' brings what it needs", file=sys.stderr)
-        return USAGE
+        return refuse("completion", "pip install 'seatrial[completion]' brings what it needs")
     import shtab  # noqa: PLC0415 -- an extra
 
     print(shtab.complete(everything(), shell=options.shell))

@@ -12,7 +12,7 @@ from checks.rules.reference import compare
 from checks.rules.unjudged import withhold_go
 from cli.pod_logs import cluster_name, hint, open_containers, pods_of, telling
 from cli.trial_logs import TrialLogs
-from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
+from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import name_of
@@ -83,11 +83,9 @@ def main(arguments: Sequence[str]) -> int:
         for job in jobs:
             job["failure_class"] = nccl.failure_class_of(job)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
-        print(f"seatrial explain: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("explain", error)
     except ClusterError as error:
-        print(f"seatrial explain: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("explain", error, INCONCLUSIVE)
     coloured = options.color == "always" or (
         options.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )

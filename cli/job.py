@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
+from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.diagnosis.state import JobState
 
 if TYPE_CHECKING:
@@ -62,11 +62,9 @@ def main(arguments: Sequence[str]) -> int:
             return _attach(kube, options)
         return {"status": _status, "logs": _logs, "cancel": _cancel}[options.action](JobLookup(kube), options)
     except (ConfigError, JobError) as error:
-        print(f"seatrial job {options.action}: {error}", file=sys.stderr)
-        return USAGE
+        return refuse(f"job {options.action}", error)
     except ClusterError as error:
-        print(f"seatrial job {options.action}: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse(f"job {options.action}", error, INCONCLUSIVE)
 
 
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
@@ -75,8 +73,7 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
 
     state, replicas, analysis = jobs.look(options.name)
     if state is JobState.UNKNOWN and not replicas:
-        print(f"seatrial job status: {jobs.absent(options.name)}", file=sys.stderr)
-        return USAGE
+        return refuse("job status", jobs.absent(options.name))
     print(f"{options.name}: {state}")
     rows = [
         (r.index, _plain(r.pod), _plain(r.node), r.phase, _plain(r.readiness_issue or "")) for r in replicas if r.pod
@@ -97,8 +94,7 @@ def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the last lines of every pod, each with its pod's name."""
     logs = jobs.logs(options.name, max(1, options.lines))
     if not logs:
-        print(f"seatrial job logs: no pod of {options.name} is there", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("job logs", f"no pod of {options.name} is there", INCONCLUSIVE)
     for pod, lines in logs.items():
         for line in lines:
             print(f"{_plain(pod)}  {_plain(line)}")
@@ -130,8 +126,7 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
         with taken(kube, JobLookup(kube).place(options.name), _tell):
             code = run_checks(command)
     except Watched as error:
-        print(f"seatrial job attach: {options.name}: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("job attach", f"{options.name}: {error}", INCONCLUSIVE)
     if code == INTERRUPTED:
         print(
             f"{options.name} goes on in the cluster: attach again, or seatrial job cancel {options.name}",

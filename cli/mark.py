@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.schedule.node_history import faults_naming
-from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
+from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.cluster import node_labels as marking
 from reports.record import EXIT_CODES, coverage_of, read_json
 from reports.schema import RecordError, Verdict
@@ -58,11 +58,9 @@ def main(arguments: Sequence[str]) -> int:
     """Mark the nodes; the exit code is the record's, so that a pipeline may end with this command."""
     options = parser().parse_args(list(arguments))
     if not (options.node_condition or options.label_nodes or options.untaint):
-        print("seatrial mark: say how: --node-condition, --label-nodes or --untaint KEY", file=sys.stderr)
-        return USAGE
+        return refuse("mark", "say how: --node-condition, --label-nodes or --untaint KEY")
     if options.forget and options.untaint:
-        print("seatrial mark: --untaint is what a pass does; --forget is none", file=sys.stderr)
-        return USAGE
+        return refuse("mark", "--untaint is what a pass does; --forget is none")
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415 -- --help needs no client
 
     try:
@@ -70,11 +68,9 @@ def main(arguments: Sequence[str]) -> int:
         earlier = read_json(options.after) if options.after else None
         kube = connect(options)
     except (RecordError, ConfigError) as error:
-        print(f"seatrial mark: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("mark", error)
     if why := refused(record, kube, earlier, forget=options.forget):
-        print(f"seatrial mark: no node is marked: {why}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("mark", f"no node is marked: {why}", INCONCLUSIVE)
     troubled = False
     found = dict.fromkeys(judged(record)) if options.forget else judged(record)
     for node, bad in found.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import yaml
 
 from checks.profiles.loader import ProfileError, load_profile
 from checks.profiles.trial import spec_of
-from cli.usage import USAGE, Parser
+from cli.usage import Parser, refuse
 from jobs.trial.admission_policy import policies
 from jobs.trial.names import SpecError
 from reports.record import read_json
@@ -64,12 +63,10 @@ def main(arguments: Sequence[str]) -> int:
         spec = spec_of(load_profile(profile), run_id="policy", namespace=namespace)
         made = policies(spec, enforce=not options.warn)
     except (ProfileError, RecordError, SpecError) as error:
-        print(f"seatrial policy: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("policy", error)
     if not made:
         why = "ask for nothing beside GPUs" if spec.gpu_resource else "claim their GPUs; a pod does not say how many"
-        print(f"seatrial policy: the pods of profile {profile} {why}", file=sys.stderr)
-        return USAGE
+        return refuse("policy", f"the pods of profile {profile} {why}")
     print(SWITCH_ON + yaml.safe_dump_all(made, sort_keys=False, width=118), end="")
     return 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import yaml
 from checks.profiles.baseline import NotABaselineError, baseline
 from checks.profiles.lint import objections
 from checks.profiles.loader import ProfileError, load_profile, profile_names
-from cli.usage import INCONCLUSIVE, USAGE, Parser
+from cli.usage import INCONCLUSIVE, Parser, refuse
 from jobs.cluster.unstructured import name_of
 from reports.record import read_json
 from reports.schema import RecordError
@@ -63,8 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return {"lint": lint, "detect": detect, "capture": capture}[options.action](options)
     except (ProfileError, RecordError, NotABaselineError) as error:
-        print(f"seatrial profile {options.action}: {error}", file=sys.stderr)
-        return USAGE
+        return refuse(f"profile {options.action}", error)
 
 
 def lint(options: argparse.Namespace) -> int:
@@ -94,8 +92,7 @@ def detect(options: argparse.Namespace) -> int:
 
     kind, _, scenario = options.cluster.partition(":")
     if kind not in ("kubeconfig", "sim"):
-        print(f"seatrial profile detect: --cluster {options.cluster!r} is neither kubeconfig nor sim", file=sys.stderr)
-        return USAGE
+        return refuse("profile detect", f"--cluster {options.cluster!r} is neither kubeconfig nor sim")
     try:
         with simulated(scenario) if kind == "sim" else contextlib.nullcontext() as simulation:
             path = simulation.kubeconfig if simulation else options.kubeconfig
@@ -104,16 +101,13 @@ def detect(options: argparse.Namespace) -> int:
             networks = _networks(kube)
             listed = {kind: listing(kube, kind, *KINDS[kind]) for kind in ("deviceclasses", "resourceslices")}
     except ConfigError as error:
-        print(f"seatrial profile detect: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("profile detect", error)
     except ClusterError as error:
-        print(f"seatrial profile detect: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("profile detect", error, INCONCLUSIVE)
     proposal = propose(cluster, {name: load_profile(name) for name in profile_names()}, networks, listed.__getitem__)
     if proposal is None:
         why = cluster.not_seen.get("nodes") or f"none of {len(cluster.nodes)} nodes has a GPU"
-        print(f"seatrial profile detect: {why}", file=sys.stderr)
-        return INCONCLUSIVE
+        return refuse("profile detect", why, INCONCLUSIVE)
     head = f"Proposed from what {kube.server} says. Hold every line against what was ordered."
     print(_written(proposal, head), end="")
     return 0

@@ -6,7 +6,6 @@ One table (NEEDS in checks/rules/rights.py) drives this, the questions that a ru
 from __future__ import annotations
 
 import io
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import Profile, ProfileError, load_profile
 from checks.rules.rights import CONDITIONING, CRON, HANG, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
 from cli.listing import declared_checks
-from cli.usage import USAGE, Parser
+from cli.usage import Parser, refuse
 from jobs.trial.names import SpecError
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         rights += (CONDITIONING,) if options.node_condition else ()
         rights += tuple(right for right in HANG if not tenant or right.scope == "namespace") if options.hang else ()
     except (ProfileError, SpecError, SelectionError) as error:
-        print(f"seatrial rbac: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("rbac", error)
     print(yaml.safe_dump_all(objects(rights, options.name, options.namespace), sort_keys=False, width=110), end="")
     return 0
 

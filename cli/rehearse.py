@@ -25,7 +25,7 @@ import yaml
 
 from checks.framework import signals
 from checks.framework.simulation import lab_package
-from cli.usage import USAGE, Parser, own_program
+from cli.usage import Parser, own_program, refuse
 
 if TYPE_CHECKING:
     import argparse
@@ -139,8 +139,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.out:
             _make(options.out)
     except UsageError as error:
-        print(f"seatrial rehearse: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("rehearse", error)
     with tempfile.TemporaryDirectory(prefix="seatrial-rehearse-") as scratch:
         out: Path = options.out or Path(scratch)
         _rehearse(asked, out, Path(scratch), max(1, options.jobs))

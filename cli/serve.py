@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from cli.usage import USAGE, Parser
+from cli.usage import Parser, refuse
 from reports.record import LARGEST, ended, read_json, succeeded
 from reports.schema import RecordError
 
@@ -133,8 +133,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serve until interrupted."""
     options = parser().parse_args(list(arguments))
     if not options.folder.is_dir():
-        print(f"seatrial serve: {options.folder} is not a folder", file=sys.stderr)
-        return USAGE
+        return refuse("serve", f"{options.folder} is not a folder")
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
 
     registry = CollectorRegistry()
@@ -142,8 +141,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         server, thread = start_http_server(options.port, addr=options.listen, registry=registry)
     except (OSError, OverflowError) as error:
-        print(f"seatrial serve: cannot listen on {options.listen}:{options.port}: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("serve", f"cannot listen on {options.listen}:{options.port}: {error}")
     try:
         print(f"http://{options.listen}:{server.server_port}/metrics", flush=True)
         thread.join()

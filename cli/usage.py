@@ -70,6 +70,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
+def refuse(command: str, why: object, code: int = USAGE) -> int:
+    """Say in one line on standard error why a command does not go on, and return its exit code."""
+    print(f"seatrial {command}: {why}", file=sys.stderr)
+    return code
+
+
 def connect(options: argparse.Namespace) -> Kube:
     """Prepare a client for the cluster that the options name. Raises ConfigError where the settings cannot work."""
     from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- --help does not load the client

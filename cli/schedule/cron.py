@@ -29,7 +29,7 @@ from checks.rules.rights import LEASE, RESULTS, STATE
 from cli.schedule import node_history
 from cli.schedule.patrol import LEAST, STARVED_S, overdue, patrol
 from cli.schedule.remembered import NodeHistory, bounded
-from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program, refuse
 from jobs.cluster import node_labels as marking
 from jobs.cluster.client.errors import ClusterError, ConfigError, Forbidden
 from jobs.cluster.client.lease import HeldError, Lease
@@ -107,17 +107,16 @@ def main(arguments: Sequence[str]) -> int:
         profile = load_profile(options.profile)
         kube = connect(options)
     except (ProfileError, ConfigError, ValueError) as error:
-        print(f"seatrial cron: {error}", file=sys.stderr)
-        return USAGE
+        return refuse("cron", error)
     run_id = new_run_id()
     try:
         with Lease(kube, LEASE, run_id) as lease:
             return ScheduledRun(kube, lease, options, profile, run_id, further).run()
     except HeldError as error:
         print(f"seatrial cron: {error}")
+        return INCONCLUSIVE
     except (ClusterError, StateStoreError) as error:
-        print(f"seatrial cron: {error}", file=sys.stderr)
-    return INCONCLUSIVE
+        return refuse("cron", error, INCONCLUSIVE)
 
 
 def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
