@@ -34,7 +34,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 def parser() -> Parser:
     """The options of ``accept`` that decide who is paired; the rest is passed on."""
-    made = Parser(prog="seatrial accept", add_help=False, allow_abbrev=False)
+    made = Parser(prog="seatrial accept", add_help=False)
     made.add_argument("--partner", required=True)
     made.add_argument("--nodes", required=True)
     made.add_argument("--cluster", default="kubeconfig")

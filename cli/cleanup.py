@@ -19,7 +19,7 @@ EXAMPLES = ("seatrial cleanup --namespace team-a",)
 
 def parser() -> Parser:
     """The options of ``seatrial cleanup``."""
-    made = Parser(prog="seatrial cleanup", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
+    made = Parser(prog="seatrial cleanup", description=DESCRIPTION, examples=EXAMPLES)
     made.add_cluster_options()
     made.add_argument("--run", metavar="ID", help="only what this run created")
     made.add_argument(

@@ -28,9 +28,7 @@ MOST_RECORDS = 1000
 
 def parser() -> Parser:
     """The options of ``seatrial compare``."""
-    made = Parser(
-        prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, allow_abbrev=False
-    )
+    made = Parser(prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES)
     made.add_argument("before", metavar="BEFORE", type=Path, help="report.json, or a directory")
     made.add_argument("after", metavar="AFTER", type=Path, help="report.json, or a directory")
     made.add_argument("--nodes", choices=("all",), help="all: nobody can tell unless both sides tried every node")

@@ -22,7 +22,7 @@ EXAMPLES = ('eval "$(seatrial completion bash)"', "seatrial completion zsh > ~/.
 
 def parser() -> Parser:
     """The options of ``seatrial completion``."""
-    made = Parser(prog="seatrial completion", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
+    made = Parser(prog="seatrial completion", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument("shell", choices=SHELLS)
     return made
 

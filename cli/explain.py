@@ -40,7 +40,7 @@ EXAMPLES = (
 
 def parser() -> Parser:
     """The options of ``seatrial explain``."""
-    made = Parser(prog="seatrial explain", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
+    made = Parser(prog="seatrial explain", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument(
         "logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME, pod/NAME, mpijob/NAME"
     )

@@ -22,7 +22,6 @@ def parser() -> Parser:
     """The options of ``seatrial job``."""
     made = Parser(
         prog="seatrial job",
-        allow_abbrev=False,
         description="Look at a job (Job, MPIJob, PyTorchJob or TrainJob), read its logs; judge or cancel a trial.",
         epilog="Exit codes: 0 done, 4 usage error, 10 nobody could look; of attach those of accept.",
         examples=("seatrial job status -n team-a train", "seatrial job attach seatrial-k3v9x2m7pq --out report"),
@@ -34,7 +33,7 @@ def parser() -> Parser:
         ("attach", "wait for a trial that was detached, or whose runner died, and judge it as accept would have"),
         ("cancel", "delete a job that seatrial created, with its pods; any other is left alone"),
     ):
-        one = kinds.add_parser(action, allow_abbrev=False, help=text, description=text)
+        one = kinds.add_parser(action, help=text, description=text)
         one.add_argument("name", metavar="NAME")
         one.add_cluster_options()
         if action == "logs":

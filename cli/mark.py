@@ -33,7 +33,6 @@ def parser() -> Parser:
     """The options of ``seatrial mark``."""
     made = Parser(
         prog="seatrial mark",
-        allow_abbrev=False,
         description="Mark the nodes that a run tried, as its record says: passed, failed, or not known.",
         epilog="Exit codes: the record's own (0, 1, 10), 0 with --forget, 4 usage error, 10 where one was not marked.",
         examples=(

@@ -36,7 +36,7 @@ SWITCH_ON = """\
 
 def parser() -> Parser:
     """The options of ``seatrial policy``."""
-    made = Parser(prog="seatrial policy", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
+    made = Parser(prog="seatrial policy", description=DESCRIPTION, examples=EXAMPLES)
     source = made.add_mutually_exclusive_group(required=True)
     source.add_argument("--profile", metavar="NAME|FILE", help="what training needs here")
     source.add_argument(

@@ -43,7 +43,7 @@ class SelectionError(ValueError):
 def parser() -> Parser:
     """The options of ``seatrial rbac``."""
     said = "Print the least rights for the selected checks, as YAML for kubectl apply -f -."
-    made = Parser(prog="seatrial rbac", allow_abbrev=False, description=said, examples=EXAMPLES)
+    made = Parser(prog="seatrial rbac", description=said, examples=EXAMPLES)
     scope = made.add_mutually_exclusive_group()
     scope.add_argument("--cluster", action="store_true", help="with what only a ClusterRole can grant (default)")
     scope.add_argument("--tenant", action="store_true", help="one Role in one namespace, for runs with --tenant")

@@ -93,7 +93,6 @@ def parser() -> Parser:
     """The options of ``seatrial rehearse``."""
     made = Parser(
         prog="seatrial rehearse",
-        allow_abbrev=False,
         description="Run the trial on scenarios of the embedded cluster and show which faults were recognised.",
         epilog="Exit codes: 0 all were recognised, 1 not all, 2 interrupted, 4 usage error.",
         examples=("seatrial rehearse gpu-missing socket-fallback", "seatrial rehearse --weather storm:7 healthy"),

@@ -31,7 +31,7 @@ PORT = 9464
 
 def parser() -> Parser:
     """The options of ``seatrial serve``."""
-    made = Parser(prog="seatrial serve", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
+    made = Parser(prog="seatrial serve", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument("folder", metavar="DIR", type=Path, help="where runs write (--out DIR, or --out DIR/NAME)")
     made.add_argument("--listen", metavar="ADDRESS", default="127.0.0.1", help="default: 127.0.0.1; in a pod 0.0.0.0")
     made.add_argument("--port", metavar="PORT", type=int, default=PORT, help=f"default: {PORT}; 0 takes a free one")

@@ -38,7 +38,7 @@ PAIR = 2
 
 def parser() -> Parser:
     """The options of ``seatrial sweep``."""
-    made = Parser(prog="seatrial sweep", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, allow_abbrev=False)
+    made = Parser(prog="seatrial sweep", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES)
     made.add_argument("--plan", action="store_true", help="print the plan, start nothing")
     made.add_argument("--nodes", type=int, metavar="N", help="nodes of the fleet")
     made.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")

@@ -35,13 +35,14 @@ class _Screen(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line; argparse's own exit code, 2, means 'interrupted' here.
 
-    ``examples``, whole command lines, end its help.
+    No option may be abbreviated: a new one must not change what an old command line means. ``examples``, whole command
+    lines, end its help.
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), epilog: str = "", **options: Any) -> None:
         if examples:
             epilog = "\n\n  ".join([f"{epilog} Examples:".strip(), "\n  ".join(examples)])
-        options |= {"formatter_class": _Screen, "epilog": epilog or None}
+        options |= {"formatter_class": _Screen, "epilog": epilog or None, "allow_abbrev": False}
         super().__init__(*arguments, **options)
 
     def arguments(self) -> list[argparse.Action]:

@@ -67,12 +67,7 @@ EXAMPLES = ("seatrial cron --profile h100-ib --every 168 --out /results",)
 def parser() -> Parser:
     """The options of ``seatrial cron``; what is not among them goes to accept."""
     made = Parser(
-        prog="seatrial cron",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        examples=EXAMPLES,
-        allow_abbrev=False,
-        fromfile_prefix_chars="@",
+        prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, fromfile_prefix_chars="@"
     )  # @FILE: one option a line
     made.add_argument("--out", metavar="DIR", type=Path, default=Path("/results"), help="default: /results")
     made.add_argument("--profile", metavar="NAME|FILE", required=True, help="what this cluster must offer")
