@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobs.listing import first_of
 from reports.schema import Outcome
 
 if TYPE_CHECKING:
@@ -146,5 +147,4 @@ def withheld_in_words(held: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     for node, names in held.items():
         groups.setdefault(names, []).append(node)
     for names, where in groups.items():
-        more = f" and {len(where) - SHOWN} more" if len(where) > SHOWN else ""
-        yield f"{', '.join(where[:SHOWN])}{more} ({', '.join(names)})"
+        yield f"{first_of(where, SHOWN)} ({', '.join(names)})"

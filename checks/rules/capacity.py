@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from jobs.listing import first_of
 from reports.record import Finding
 
 from ..framework.evidence import Blocked
@@ -89,8 +90,8 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
         fit = [room.node for room in rooms(cluster, left.nodes, spec, left.parts) if not room.fault]
     else:  # claimed GPUs: what is free only the scheduler knows
         fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
-    without = ", ".join(list(unfit)[:SHOWN]) + (f" and {len(unfit) - SHOWN} more" if len(unfit) > SHOWN else "")
     if len(fit) < spec.nodes:
+        without = first_of(unfit, SHOWN)
         raise Blocked(f"the trial takes {spec.nodes} nodes, and {len(fit)} could take a pod without {without}")
     if spec.node_names:
         return replace(spec, node_names=tuple(fit))
@@ -134,9 +135,7 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
         counts[who + ours] += pod.requests.get(resource, 0)
     if not counts:
         return "held by pods that are not seen"
-    named = [f"{who} ({n})" for who, n in counts.most_common(SHOWN)]
-    more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
-    return "held by " + ", ".join(named) + more
+    return "held by " + first_of((f"{who} ({n})" for who, n in counts.most_common()), SHOWN)
 
 
 def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) -> list[str]:

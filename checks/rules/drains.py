@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs.cluster.unstructured import as_map
+from jobs.listing import first_of
 from reports.record import Finding
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
     return Finding(
         subject=node.name,
         ok=False,
-        observed=f"a drain would wait for ever: {_some(held)}",
+        observed=f"a drain would wait for ever: {first_of(held, SHOWN)}",
         expected="no pod that lasts under a budget that never lets one go",
         fault="drains.blocked",
     )
@@ -75,7 +76,7 @@ def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) 
         return Finding(
             subject=node.name,
             ok=None,
-            observed=f"{_some([str(pod) for pod in bare])} without a budget; {_drains(careless[0])}",
+            observed=f"{first_of(map(str, bare), SHOWN)} without a budget; {_drains(careless[0])}",
             expected="a budget for the job's pods, or a reboot daemon that waits for them",
             fault="drains.unannounced",
         )
@@ -90,11 +91,6 @@ def _drains(rebooter: Rebooter) -> str:
 
 def _covers(budget: Budget, pod: PodUse) -> bool:
     return budget.namespace == pod.namespace and pod.name in budget.pods
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return ", ".join(texts[:SHOWN]) + more
 
 
 def drain_notes(drains: Drains, policies: Listing) -> Iterator[str]:

@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from jobs.cluster.redact import safe
+from jobs.listing import first_of
 from reports.record import Finding
 
 if TYPE_CHECKING:
@@ -131,7 +132,4 @@ def notes(swept: Swept) -> Iterator[str]:
 
 def names_of(names: Sequence[str]) -> str:
     """Count nodes, and name the first of them."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{len(names)} node{'' if len(names) == 1 else 's'}" + (
-        f" ({', '.join(names[:SHOWN])}{more})" if names else ""
-    )
+    return f"{len(names)} node{'' if len(names) == 1 else 's'}" + (f" ({first_of(names, SHOWN)})" if names else "")

@@ -35,6 +35,7 @@ from jobs.cluster.client.errors import ClusterError, ConfigError, Forbidden
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
+from jobs.listing import first_of
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.spec import new_run_id
 from reports.record import coverage_of, read_json, write_atomically
@@ -174,8 +175,8 @@ class ScheduledRun:
         self.messages += [f"slower than usual: {text}" for text in trends]
         late = overdue(after, now=time.time(), limit_s=STARVED_S)
         if late:
-            named = ", ".join(late[:_FEW]) + (f" and {len(late) - _FEW} more" if len(late) > _FEW else "")
-            self._say(f"not tested for {STARVED_S / 86400:.0f} days, since never idle when a run came: {named}")
+            days, named = STARVED_S / 86400, first_of(late, _FEW)
+            self._say(f"not tested for {days:.0f} days, since never idle when a run came: {named}")
         self.messages += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
         kept = self._kept(STATE, {"state.json": bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)

@@ -22,6 +22,7 @@ from ..diagnosis.job import GONE
 from ..diagnosis.patience import DELETED_S
 from ..diagnosis.state import FailureAnalysis, JobState, Replica, interrupted
 from ..diagnosis.verdict import diagnose
+from ..listing import first_of
 from ..trial.launchers import KINDS
 from . import waiting
 from .containers import has_ended, has_started, is_shaken, others_running
@@ -356,7 +357,9 @@ class Watcher:
         by_phase: dict[str, list[str]] = {}
         for replica in outcome.replicas:
             by_phase.setdefault(replica.phase, []).append(replica.node or "no node yet")
-        text = ", ".join(f"{len(on)} {phase} ({_some(on)})" for phase, on in sorted(by_phase.items()))
+        text = ", ".join(
+            f"{len(on)} {phase} ({first_of(sorted(set(on)), 4)})" for phase, on in sorted(by_phase.items())
+        )
         text = text or "no pods yet"
         issue = next((r.readiness_issue for r in outcome.replicas if r.readiness_issue), None)
         text = f"{self._job} {outcome.state}: {text}" + (f" ({issue})"[:200] if issue else "")
@@ -369,9 +372,3 @@ def _told_all(follower: Follower) -> bool:
     """Tell whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
     end = None if isinstance(follower.reader, MultiplexedReader) else follower.reader.end
     return end is not None and not end.get("stopped")
-
-
-def _some(nodes: list[str]) -> str:
-    """Name up to four nodes, and say how many more there are."""
-    named = sorted(set(nodes))
-    return ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...listing import first_of
 from ..redact import safe
 from .errors import ConfigError
 
@@ -219,7 +220,5 @@ def _nearest_file(path: Path) -> str:
     return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
-def _some(names: list[str], most: int = 6) -> str:
-    return ", ".join(safe(name, 80) for name in names[:most]) + (
-        f" and {len(names) - most} more" if len(names) > most else ""
-    )
+def _some(names: list[str]) -> str:
+    return first_of((safe(name, 80) for name in names), 6)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...listing import first_of
+
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc
     from .judge import Judgement
@@ -36,7 +38,7 @@ def subject_of(judgement: Judgement, procs: list[Proc]) -> str:
             )
         else:
             texts.append(node)
-    return ", ".join(texts[:4]) + (" and %d more" % (len(texts) - 4) if len(texts) > 4 else "")
+    return first_of(texts, 4)
 
 
 def pairs_text(judgement: Judgement) -> str:

@@ -1,0 +1,15 @@
+"""Names in one line: the first of them, and how many more there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def first_of(names: Iterable[str], most: int) -> str:
+    """Return at most so many names, and how many more there are: 'a, b and 3 more'."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
