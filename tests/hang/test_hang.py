@@ -181,6 +181,25 @@ def test_an_answer_of_ras_is_found_in_a_log_and_behind_a_prefix(explain, tmp_pat
     assert "dead_ranks" not in explain(tmp_path / "job.log")[1]  # cut before its table
 
 
+def test_a_dump_whose_entries_are_none_leaves_its_rank_open(explain, tmp_path):
+    shutil.copytree(DATA / "sleeps", tmp_path / "d")
+    content = loads((tmp_path / "d" / "rank_1").read_bytes())
+    content["entries"] = [{"collective_seq_id": float("inf"), "process_group": {}, "time_created_ns": float("nan")}, 7]
+    (tmp_path / "d" / "rank_1").write_bytes(pickle.dumps(content, protocol=2))
+    code, job = explain(tmp_path / "d")
+    assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [1])
+    assert "none of its entries can be read" in job["sentence"]
+
+
+def test_numbers_of_ras_that_cannot_be_true_fill_no_list(explain, tmp_path):
+    gone = [{"rank": rank, "host": "h", "pid": 3, "status": {"considered_dead": True}} for rank in (3, -7)]
+    there = [{"rank": rank, "host": "h", "pid": rank, "collective_counts": {"AllReduce": 4}} for rank in (0, 1)]
+    comm = {"hash": "0x1", "size": 10**15, "ranks": there, "missing_ranks": gone}
+    (tmp_path / "ras.json").write_text(json.dumps({"nccl_version": "2.29.1", "communicators": [comm]}))
+    _, job = explain(tmp_path)
+    assert (job["dead_ranks"], job["waiting_ranks"]) == ([3], [0, 1])
+
+
 def test_an_empty_recording_is_said(explain, tmp_path):
     code, said = explain(DATA / "nccl-2.28.9" / "stopped" / "ras-0.json")
     assert (code, "nothing was recorded in it" in said) == (4, True)

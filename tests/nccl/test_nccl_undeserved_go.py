@@ -41,6 +41,29 @@ def test_numbers_that_cannot_be_true_are_named(judge, busbw):
     assert "numbers cannot be true" in job["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("was", "then", "said"),
+    [
+        ("# Avg bus bandwidth    :", "# Avg bus bandwidth    : -4.1 #", "the average bus bandwidth is -4.1"),
+        ("# Out of bounds values : 0", "# Out of bounds values : -1", "-1 values are out of bounds"),
+        ("  87.77  153.60", "  187.77  153.60", "algbw"),
+    ],
+)
+def test_ends_and_rows_that_contradict_each_other_are_named(judge, was, then, said):
+    assert was in WHOLE
+    job = judge(WHOLE.replace(was, then))
+    assert (job["verdict"], job["diagnosis"], said in job["sentence"]) == ("inconclusive", "odd-numbers", True)
+
+
+def test_numbers_that_took_no_time_and_an_average_of_no_row_are_named(judge):
+    rows = [line for line in TABLE.splitlines() if line.split()[-1:] == ["0"] and " float " in line]
+    timeless = WHOLE.replace(rows[-1], " ".join("0.00" if n in (5, 9) else x for n, x in enumerate(rows[-1].split())))
+    assert "bytes took no time" in judge(timeless)["sentence"]
+    without = "".join(line + "\n" for line in WHOLE.splitlines() if line not in rows)
+    job = judge(without)
+    assert (job["verdict"], "is the average of no row" in job["sentence"]) == ("inconclusive", True)
+
+
 def test_the_end_of_a_rank_list_is_no_single_host(judge):
     """A page that shows the last rank of a rack names one host of many."""
     last = "#  Rank 71 Group  0 Pid   9000 on gpu-node-17 device  3 [0x01] NVIDIA GB200\n"

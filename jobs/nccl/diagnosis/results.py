@@ -12,6 +12,8 @@ from .causes import refine
 from .subjects import subject_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..job_document import EvidenceLine, ReadTable, Side
     from .judge import Judgement
 
@@ -104,10 +106,11 @@ def _unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
             texts.append("busbw at %d bytes is 0" % size)
     if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
         texts.append("%d of its rows cannot be read" % table["unreadable"])
+    texts += _ends(table)
     for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
         for side in sides(row):
             if row["count"] is not None:
-                texts += _contradicting(row["size_bytes"], side)
+                texts += _contradicting(row["size_bytes"], side, table["collective"], ranks)
             numbers = {"busbw": side["busbw_gbps"], "algbw": side["algbw_gbps"], "time": side["time_us"]}
             for key, number in numbers.items():
                 if number is not None and number < 0:
@@ -115,16 +118,33 @@ def _unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
     return texts[:8]
 
 
+def _ends(table: ReadTable) -> Iterator[str]:
+    """Yield what the table's last lines say and cannot be."""
+    average, wrong = table["avg_busbw"], table["out_of_bounds"]
+    if wrong is not None and wrong < 0:
+        yield "%d values are out of bounds" % wrong
+    if average is not None and average < 0:
+        yield "the average bus bandwidth is %g" % average
+    elif average and not table["rows"] and table["columns"] and not table["unreadable"]:
+        yield "%g GB/s is the average of no row" % average
+
+
 _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 """busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
 
 
-def _contradicting(size: int, side: Side) -> list[str]:
+def _contradicting(size: int, side: Side, collective: str | None, ranks: int | None) -> list[str]:
     """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
     time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
     if not algbw or algbw < 1:
         return []
     texts = []
+    if time == 0 and size > 0:
+        texts.append("%d bytes took no time" % size)
+    least = (1 - _ROUNDED) * algbw  # two ranks: 1; the factor of one is 0
+    if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:
+        texts.append("busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least" % (
+            size, busbw, algbw))  # fmt: skip
     if busbw is not None and busbw > algbw * _MOST_FACTOR * (1 + _ROUNDED):
         texts.append("busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (
             size, busbw, algbw))  # fmt: skip

@@ -143,7 +143,9 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
     if made.kind == "undecided" or made.late <= made.dead:
         made.kind, made.proven, made.late = "dead", True, set()
         if last.size and made.dead and not made.waiting:
-            made.waiting = set(range(min(last.size, 1_000_000))) - made.dead
+            listed = {process.rank for process in last.processes if process.rank is not None}
+            everyone = listed if last.comms else set(range(min(last.size, 1_000_000)))  # JSON lists them
+            made.waiting = everyone - made.dead
     for process in list({(p.pid, p.host, p.rank): p for p in gone}.values())[:4]:
         state = "is dead" if process.dead else "does not answer"
         who = f"rank {process.rank}" if process.rank is not None else "a process"

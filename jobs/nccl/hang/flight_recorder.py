@@ -84,7 +84,10 @@ def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members
     found, world = _configuration(evidence, content.get("pg_config"), members)
     evidence.world |= world
     evidence.world.add(rank)
-    evidence.ranks[rank] = _rank(rank, content, found, evidence, written)
+    made = _rank(rank, content, found, evidence, written)
+    if content.get("entries") and made.last is None:
+        raise PickleRefusedError("none of its entries can be read")
+    evidence.ranks[rank] = made
 
 
 def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:

@@ -160,7 +160,8 @@ def _who(entry: dict[str, Any]) -> tuple[str, int, str]:
 
 def _json_process(entry: dict[str, Any]) -> Process:
     host, gpu = str(entry.get("host", ""))[:80], entry.get("cuda_dev")
-    return Process(_int(entry.get("rank")), host, "" if gpu is None else str(gpu)[:16], _int(entry.get("pid")))
+    rank = _int(entry.get("rank"))
+    return Process(rank if rank >= 0 else None, host, "" if gpu is None else str(gpu)[:16], _int(entry.get("pid")))
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
