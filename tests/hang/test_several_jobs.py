@@ -113,7 +113,10 @@ def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain
     code, (job,) = explain(tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"]) == (10, "hang-undecided", [])
     assert "rank 1 has all_reduce 7 of default_pg behind it, which rank 0 had not entered" in job["sentence"]
-    write(tmp_path, {0: 5, 1: 6})  # one further: that is how far it comes alone
+    write(tmp_path, {0: 5, 1: 6})
+    _, (job,) = explain(tmp_path)
+    assert (job["late_ranks"], "rank 0 had not finished" in job["sentence"]) == ([], True)
+    write(tmp_path, {0: 5, 1: 6}, behind={0})  # one further: that is how far it comes alone
     assert explain(tmp_path)[1][0]["late_ranks"] == [0]
 
 
@@ -143,5 +146,5 @@ def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
     code, (job,) = explain(tmp_path)
     assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [1])
     assert "of an earlier run" in job["sentence"]
-    write(tmp_path, {1: 4}, world=3)
+    write(tmp_path, {1: 4}, world=3, behind={1})
     assert explain(tmp_path)[1][0]["late_ranks"] == [1]

@@ -59,21 +59,25 @@ def went_on(evidence: Evidence) -> str:
     """Say which rank has a collective behind it that another one had not entered in its own dump; empty if none.
 
     Such dumps were written one after the other while the job ran: what a rank lacks in its own, it may have done since.
-    Only where the first rank queued another one behind it there, since what broke is called done, too.
+    Of gloo only where the first rank queued another one behind it there, since what broke is retired, too.
     """
     furthest: dict[str, tuple[int, int, str]] = {}
     for rank, made in evidence.ranks.items():
         for group, operation in made.finished.items():
-            if _whole(operation) and made.enqueued.get(group, -1) > operation.sequence:
+            through = operation.name.startswith("nccl:") or made.enqueued.get(group, -1) > operation.sequence
+            if _whole(operation) and through:
                 furthest[group] = max(furthest.get(group, (-1, -1, "")), (operation.sequence, rank, operation.name))
     for group, (sequence, ahead, name) in sorted(furthest.items()):
         for rank in evidence.groups[group].members:
             made_by = evidence.ranks.get(rank)
-            if made_by is not None and 0 <= made_by.enqueued.get(group, -1) < sequence:
-                return (
-                    f"rank {ahead} has {name.rpartition(':')[2]} {sequence} of {evidence.groups[group].name} behind it,"
-                    f" which rank {rank} had not entered in its own dump"
-                )
+            last = made_by.enqueued.get(group, -1) if made_by is not None else -1
+            if made_by is None or not (0 <= last < sequence or made_by.first_pending.get(group) == last == sequence):
+                continue
+            state = "entered" if last < sequence else "finished, nor queued another behind it"
+            return (
+                f"rank {ahead} has {name.rpartition(':')[2]} {sequence} of {evidence.groups[group].name} behind it,"
+                f" which rank {rank} had not {state} in its own dump"
+            )
     return ""
 
 
