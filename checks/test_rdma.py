@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks.rules.fit import doubt, fits, undefined
-from checks.rules.ranks import place, stage
+from checks.rules.ranks import place, rdma_ports, stage
 from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.rdma_offer import definition_findings, offer_findings
@@ -140,7 +140,7 @@ def test_no_link_counts_errors(trial: TrialResult, spec: TrialSpec, evidence: Ev
     Read before and after each collective from sysfs. They stand in for the counters of the switches, which a pod cannot
     see: a bad cable, a dirty connector or a congested leaf shows here first, as lost or broken packets.
     """
-    devices = [(stage(trial, rank, "rdma") or {}).get("devices") or [] for rank in range(spec.nodes)]
+    devices = [rdma_ports(trial, rank) for rank in range(spec.nodes)]
     if not any(port.get("counters") for ports in devices for port in ports if isinstance(port, dict)):
         evidence.skip("the cards show no counters in the pods")
     findings = list(error_findings(trial, spec))

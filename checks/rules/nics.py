@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .ranks import place, stage
+from .ranks import place, rdma_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
 
 
 def _of(trial: TrialResult, rank: int, least_gbps: float) -> Iterator[str]:
-    for device in (stage(trial, rank, "rdma") or {}).get("devices") or []:
+    for device in rdma_ports(trial, rank):
         name, state, rate = device.get("name"), device.get("state"), device.get("rate_gbps")
         if state and state != "ACTIVE":
             yield f"{place(trial, rank)}: the port of {name} is {state}"

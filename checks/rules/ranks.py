@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.checkpoint import CheckpointRun
     from jobs.run.stages.collective import CollectiveRun, ProgramFacts
-    from jobs.run.stages.hardware import RdmaStage, RuntimeStage, TopologyStage
+    from jobs.run.stages.hardware import RdmaPort, RdmaStage, RuntimeStage, TopologyStage
     from jobs.run.stages.network import DnsStage, NetworkStage, PortStage
     from jobs.run.stages.pod import StartStage
     from jobs.run.stages.storage import StorageStage
@@ -50,6 +50,11 @@ def stage(trial: TrialResult, rank: int, name: str) -> Any:
     """Return the data of one stage of one rank, or None where it never arrived."""
     evidence = trial.evidence.get(rank)
     return evidence.stages.get(name) if evidence else None
+
+
+def rdma_ports(trial: TrialResult, rank: int) -> list[RdmaPort]:
+    """Return the ports of the RDMA devices that a rank saw; none where it told of none."""
+    return (stage(trial, rank, "rdma") or {}).get("devices") or []
 
 
 def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:

@@ -13,7 +13,7 @@ from reports.record import Finding
 
 from ..profiles.schema.fabric import VERBS
 from .network import interfaces
-from .ranks import place, silent, stage
+from .ranks import place, rdma_ports, silent, stage
 from .rdma_offer import attached_names
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> It
 
 
 def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[RdmaPort]:
-    devices = (stage(trial, rank, STAGE) or {}).get("devices") or []
-    return considered(devices, spec.env)
+    return considered(rdma_ports(trial, rank), spec.env)
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:

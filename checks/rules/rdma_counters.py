@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
 
-from .ranks import place, ran, stage
+from .ranks import place, ran, rdma_ports, stage
 from .rdma import considered
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge every port that NCCL may use and that counted something, on every rank."""
     for rank in range(spec.nodes):
         node, moved = place(trial, rank), growth(trial, rank)
-        ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
+        ports = rdma_ports(trial, rank)
         usable = considered(ports, spec.env)
         left = {f"{p.get('name')}:{p.get('port')}" for p in ports if p not in usable}
         wrong = [
@@ -129,7 +129,7 @@ def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
         moved = growth(trial, rank)
         if not any(_carried(each) > MUCH for each in moved.values()):
             continue
-        ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
+        ports = rdma_ports(trial, rank)
         idle += [
             f"{place(trial, rank)} {p.get('name')}"
             for p in considered(ports, spec.env)

@@ -20,7 +20,7 @@ from reports.record import Finding
 from ..profiles.schema.fabric import VERBS
 from ..profiles.schema.topology import LEVELS
 from .alike import difference, majority
-from .ranks import missing_stage, place, stage
+from .ranks import missing_stage, place, rdma_ports, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -178,7 +178,7 @@ def _unseen(data: TopologyStage, gpus: int, wanted: int) -> str:
 
 def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
     """Return each GPU's nearest card of the fabric, and the way to it; which cards NCCL is told to use is its own."""
-    ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
+    ports = rdma_ports(trial, rank)
     layer = VERBS.get(profile.fabric.kind or "")
     allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
     allowed = set() if any(p.get("name") is None for p in ports) else allowed
