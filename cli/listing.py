@@ -15,26 +15,24 @@ from checks.framework.selection import Declaration, declaration
 from cli.usage import USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class _Collector:
-    """A pytest plugin that keeps what was collected."""
+    """A pytest plugin that keeps what was collected, and what of it was selected, in the order of the run."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Declaration] = {}
+        self.every: list[pytest.Item] = []
+        self.selected: list[pytest.Item] = []
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        self.every.append(item)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            if declared := declaration(item):
-                self.found[declared.id] = declared
+        self.selected = session.items
 
 
-def declared_checks(selection: Sequence[str] = ()) -> dict[str, Declaration]:
-    """Return the checks of this installation by id, in the order in which they run; all, or what pytest options select.
-
-    Raises RuntimeError where pytest collects none.
-    """
+def _collected(options: Sequence[str]) -> _Collector:
     root = Path(__file__).resolve().parents[1]
     collector = _Collector()
     arguments = [
@@ -46,17 +44,30 @@ def declared_checks(selection: Sequence[str] = ()) -> dict[str, Declaration]:
         "no:cacheprovider",
         "-p",
         "no:terminal",
-        *selection,
+        *options,
     ]
     code = pytest.main(arguments, plugins=[collector])
     if code != pytest.ExitCode.OK:
         raise RuntimeError(f"the checks could not be collected (pytest exit code {int(code)})")
-    return collector.found
+    return collector
+
+
+def _by_id(items: Iterable[pytest.Item]) -> dict[str, Declaration]:
+    return {declared.id: declared for item in items if (declared := declaration(item))}
+
+
+def declared_checks(options: Sequence[str] = ()) -> dict[str, Declaration]:
+    """Return the checks of this installation by id, in the order in which they run; all, or what pytest options select.
+
+    Raises RuntimeError where pytest collects none.
+    """
+    return _by_id(_collected(options).selected)
 
 
 def all_checks() -> dict[str, Declaration]:
-    """Return the checks of all commands; those of a sweep are no part of any other run."""
-    return {**declared_checks(["--training"]), **declared_checks(["--sweep", "--training"])}
+    """Return the checks of all commands; those of a sweep are no part of any other run, and come last."""
+    collected = _collected(["--training"])
+    return _by_id([*collected.selected, *selection.order(collected.every, collected.every)])
 
 
 def show_checks(arguments: Sequence[str]) -> int:

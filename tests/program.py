@@ -1,7 +1,7 @@
 """Runs `seatrial` as users do: each run is a process of its own, forked from one that has imported the libraries.
 
 Imports take two thirds of a short run's processor time, and the tests make hundreds of runs. What depends on how an
-interpreter starts (streams, signals, an installed program, the commands of the docs) starts one.
+interpreter starts (streams, inherited signals, an installed program, the commands of the docs) starts one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -151,6 +152,7 @@ def _as_program(program: Callable[[list[str]], int], arguments: list[str], strea
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
     sys.argv = ["seatrial", *arguments]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the server was started with
     atexit._clear()
     try:
         code = program(arguments)

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from checks.framework import signals
+from tests.program import run_pytest
 
 pytest_plugins = ["pytester"]
 NUMBERS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -57,7 +58,7 @@ def ended(pytester, monkeypatch, root):
     def run(*, body="pass", undo="", late="", times=1):
         pytester.makeconftest(CONFTEST.format(undo=undo, late=late, times=times))
         pytester.makepyfile(test_sample=SOURCE.format(body=body))
-        result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider")
+        result = run_pytest("--out", "out", "-p", "no:cacheprovider", cwd=pytester.path)
         assert (pytester.path / "undone").read_text() == "undone undone ", "the clean-up is never cut short"
         record = json.loads((pytester.path / "out" / "report.json").read_text())
         said = result.stdout.str()
@@ -100,7 +101,7 @@ def test_who_is_killed_while_it_cleans_up_has_left_its_record(pytester, monkeypa
     monkeypatch.setenv("PYTHONPATH", str(root))
     pytester.makeconftest(CONFTEST.format(undo="SIGKILL", late="", times=1))
     pytester.makepyfile(test_sample=SOURCE.format(body="pass"))
-    result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider")
+    result = run_pytest("--out", "out", "-p", "no:cacheprovider", cwd=pytester.path)
     assert result.ret == -signal.SIGKILL
     record = json.loads((pytester.path / "out" / "report.json").read_text())
     assert (record["verdict"], record["exit_code"]) == ("go", 0)
@@ -181,6 +182,7 @@ def test_a_child_is_told_and_never_outlives_its_block(name, root):
     source = f"""
 import os, signal, subprocess, sys, threading
 from checks.framework import signals
+from tests.program import run_pytest
 code = "import signal, sys, time; signal.signal(signal.{name}, lambda *_: sys.exit(7)); print('x', flush=True); time.sleep(60)"
 with signals.child([sys.executable, "-c", code], os.environ) as child:
     threading.Timer(1, os.kill, (os.getpid(), signal.{name})).start()
