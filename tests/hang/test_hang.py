@@ -1,8 +1,6 @@
 """Why a job hangs: recordings of our own (four ranks, torch 2.13, gloo), made inputs, and others' samples where given."""
 
-import contextlib
 import json
-import os
 import pickle
 import shutil
 import time
@@ -17,24 +15,12 @@ from jobs.nccl import conclude_hang
 from jobs.nccl.hang import watchdog
 from jobs.nccl.hang.decide import decide
 from jobs.nccl.hang.model import Evidence, Group, Sample
-from jobs.nccl.hang.pickles import PickleRefusedError, loads
+from jobs.nccl.hang.pickles import loads
 from reports.explain import exit_code
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
 given = pytest.mark.skipif(not SHARED.is_dir(), reason="the samples of others are not here")
-
-
-@pytest.fixture
-def explain(capsys):
-    """Return a function: paths to (exit code, the first job's document)."""
-
-    def run(*paths):
-        code = main(["--format", "json", *map(str, paths)])
-        out = capsys.readouterr()
-        return code, (json.loads(out.out)["jobs"][0] if out.out else out.err)
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -306,64 +292,6 @@ def test_a_missing_dump_neither_accuses_nor_clears(explain, tmp_path, gone, late
         (tmp_path / "dumps" / f"_dump_{rank}").unlink()
     found, job = explain(tmp_path / "dumps")
     assert (found, job["late_ranks"], job["unknown_ranks"]) == (code, late, gone)
-
-
-class Evil:
-    def __reduce__(self):
-        return os.system, ("touch executed",)
-
-
-def test_a_pickle_with_a_global_is_refused_and_not_executed(explain, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "_dump_0").write_bytes(pickle.dumps({"entries": [Evil()]}, protocol=2))
-    code, said = explain(tmp_path / "_dump_0")
-    assert code == 4
-    assert "nothing was executed" in said
-    assert not (tmp_path / "executed").exists()
-
-
-@pytest.mark.parametrize("protocol", range(2, 6))
-def test_every_global_is_refused_in_every_protocol(protocol):
-    for value in (Evil(), {"a": Path("x")}, [1, {2, 3}], pytest):
-        try:
-            data = pickle.dumps(value, protocol)
-        except TypeError:
-            continue
-        with pytest.raises(PickleRefusedError):
-            loads(data)
-
-
-@pytest.mark.parametrize("protocol", range(2, 6))
-def test_plain_data_is_read_as_pickle_reads_it(protocol):
-    value = {"a": [1, -1, 1 << 40, 70000, 300, None, True, False, 1.5, ("x", "y"), ()], 3: {"ü": []}, "long": "z" * 999}
-    assert loads(pickle.dumps(value, protocol)) == value
-
-
-def test_cut_at_any_byte_and_with_huge_numbers_it_ends_in_a_word():
-    whole = (DATA / "sleeps" / "rank_0").read_bytes()
-    for end in range(len(whole)):
-        with pytest.raises(PickleRefusedError):
-            loads(whole[:end])
-    for data in (b"\x80\x02]r\xff\xff\xff\xff.", b"\x80\x02X\xff\xff\xff\xffa.", b"\x80\x04\x8d" + b"\xff" * 8):
-        with contextlib.suppress(PickleRefusedError):
-            loads(data)  # a large memo index costs nothing here
-
-
-def test_a_cut_dump_is_said_and_its_rank_is_unknown(explain, tmp_path):
-    shutil.copytree(DATA / "sleeps", tmp_path / "d")
-    whole = (tmp_path / "d" / "rank_1").read_bytes()
-    (tmp_path / "d" / "rank_1").write_bytes(whole[: len(whole) // 2])
-    code, job = explain(tmp_path / "d")
-    assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [1])
-    assert "cut" in job["sentence"]
-
-
-def test_the_json_of_a_dump_says_the_same(explain, tmp_path):
-    for rank in range(4):
-        content = loads((DATA / "sleeps" / f"rank_{rank}").read_bytes())
-        (tmp_path / f"rank_{rank}.json").write_text(json.dumps(content))
-    code, job = explain(tmp_path)
-    assert (code, job["late_ranks"]) == (1, [1])
 
 
 def ras(counts, stamp="1"):

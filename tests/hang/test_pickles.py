@@ -1,0 +1,72 @@
+"""Dumps as pickle or JSON: nothing in them is executed, and what is cut says so."""
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from jobs.nccl.hang.pickles import PickleRefusedError, loads
+
+DATA = Path(__file__).parent / "data"
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+def test_a_pickle_with_a_global_is_refused_and_not_executed(explain, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "_dump_0").write_bytes(pickle.dumps({"entries": [Evil()]}, protocol=2))
+    code, said = explain(tmp_path / "_dump_0")
+    assert code == 4
+    assert "nothing was executed" in said
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_every_global_is_refused_in_every_protocol(protocol):
+    for value in (Evil(), {"a": Path("x")}, [1, {2, 3}], pytest):
+        try:
+            data = pickle.dumps(value, protocol)
+        except TypeError:
+            continue
+        with pytest.raises(PickleRefusedError):
+            loads(data)
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_plain_data_is_read_as_pickle_reads_it(protocol):
+    value = {"a": [1, -1, 1 << 40, 70000, 300, None, True, False, 1.5, ("x", "y"), ()], 3: {"ü": []}, "long": "z" * 999}
+    assert loads(pickle.dumps(value, protocol)) == value
+
+
+def test_cut_at_any_byte_and_with_huge_numbers_it_ends_in_a_word():
+    whole = (DATA / "sleeps" / "rank_0").read_bytes()
+    for end in range(len(whole)):
+        with pytest.raises(PickleRefusedError):
+            loads(whole[:end])
+    for data in (b"\x80\x02]r\xff\xff\xff\xff.", b"\x80\x02X\xff\xff\xff\xffa.", b"\x80\x04\x8d" + b"\xff" * 8):
+        with contextlib.suppress(PickleRefusedError):
+            loads(data)  # a large memo index costs nothing here
+
+
+def test_a_cut_dump_is_said_and_its_rank_is_unknown(explain, tmp_path):
+    shutil.copytree(DATA / "sleeps", tmp_path / "d")
+    whole = (tmp_path / "d" / "rank_1").read_bytes()
+    (tmp_path / "d" / "rank_1").write_bytes(whole[: len(whole) // 2])
+    code, job = explain(tmp_path / "d")
+    assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [1])
+    assert "cut" in job["sentence"]
+
+
+def test_the_json_of_a_dump_says_the_same(explain, tmp_path):
+    for rank in range(4):
+        content = loads((DATA / "sleeps" / f"rank_{rank}").read_bytes())
+        (tmp_path / f"rank_{rank}.json").write_text(json.dumps(content))
+    code, job = explain(tmp_path)
+    assert (code, job["late_ranks"]) == (1, [1])
