@@ -6,6 +6,7 @@ jobs/nccl/faults.yaml. Rule: a fault that a check can raise and the catalogue do
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from jobs import nccl
 from jobs.faults import read_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from jobs.faults import Fault
 
@@ -47,11 +48,15 @@ def read_own(check: Path) -> Mapping[str, Fault]:
 
 
 def explain(
-    fault_id: str, subject: str = "", namespace: str = "", own: Mapping[str, Fault] | None = None
+    fault_id: str,
+    subject: str = "",
+    namespace: str = "",
+    own: Mapping[str, Fault] | None = None,
+    others: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return the catalogue entry as plain texts, its command filled in for the subject of a finding.
 
-    ``own``: entries that checks of the user brought.
+    ``own``: entries that checks of the user brought; ``others``: nodes for a command that needs more than the subject.
     """
     fault = FAULTS.get(fault_id) or (own or {}).get(fault_id)
     if fault is None:
@@ -66,9 +71,17 @@ def explain(
             "failure": "unknown",
         }
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
+    entry["confirm"] = _with_nodes(entry["confirm"], others)
     for key in ("confirm", "remedy"):
         entry[key] = fill(entry[key], subject, namespace)
     return entry
+
+
+def _with_nodes(command: str, names: Sequence[str]) -> str:
+    """Put names in the places of NODE; where there are fewer names than places, the list of nodes is shorter."""
+    for name in names:
+        command = re.sub(r"\bNODE\b", lambda _, name=name: shlex.quote(name), command, count=1)  # type: ignore[misc]
+    return re.sub(r"(,NODE)+\b", "", command) if names else command
 
 
 def fill(text: str, subject: str = "", namespace: str = "") -> str:

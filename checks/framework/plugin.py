@@ -294,14 +294,34 @@ def _reason(error: BaseException | None) -> str:
 
 
 def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault]) -> None:
-    """Put the catalogue entries of the faults into the record, their commands filled in for the first subject."""
+    """Put the catalogue entries of the faults into the record, their commands filled in for the first subject.
+
+    Where a command needs further nodes, they are some of which nothing bad was found.
+    """
     if not result.faults:
         return
     from checks.faults.catalogue import explain  # noqa: PLC0415 -- a healthy run reads no catalogue
 
     for fault in result.faults:
         subject = next((f.subject for f in result.findings if f.fault == fault), "")
-        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", ""), own))
+        others = further_nodes(run, result, subject)
+        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", ""), own, others))
+
+
+def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:
+    """Return nodes for a command beside the subject of a finding.
+
+    For a leaf's uplink they are two behind it and two that are not.
+    """
+    named = {finding.subject.partition(" ")[0] for finding in result.findings if finding.ok is not True}
+    swept = run.sweep or {}
+    good = [node for node in swept.get("proven") or run.coverage.tried if node not in named]
+    rows = swept.get("elements", {}).get("nodes") or []
+    leaf = subject.removeprefix("uplink of ").partition(" and ")[0] if subject.startswith("uplink of ") else ""
+    inside = {row["name"] for row in rows if leaf and row["leaf"] == leaf}
+    if not inside:
+        return good
+    return [*[node for node in good if node in inside][:2], *[node for node in good if node not in inside][:2]]
 
 
 def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
@@ -330,6 +350,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         print(f"seatrial: received {interrupted} before the first check: nothing was judged", file=sys.stderr)
         session.exitstatus = signals.INTERRUPTED
     if run is not None:
+        if interrupted and opened is not None and opened.options.sweep and opened.options.out:
+            from checks.framework.sweep_begun import how_on  # noqa: PLC0415 -- few runs are sweeps
+
+            run.interrupted = run.interrupted or f"received {interrupted}{how_on(opened.options.out)}"
         _decide(run, interrupted, exitstatus)
         session.exitstatus = run.exit_code
     if opened is not None:

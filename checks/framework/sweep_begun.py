@@ -7,6 +7,7 @@ rounds, one after the other, is left out, and is tested again.
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from checks.framework.outfolder import BEGUN, LOGS
@@ -55,6 +56,19 @@ def begun(folder: Path) -> tuple[dict[str, Any], list[Done]] | None:
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"{BEGUN} is damaged: {error}") from error
     return content, _contiguous([*history, *_logged(folder, run)])
+
+
+def how_on(folder: Path) -> str:
+    """Say how a sweep that was begun in a folder, and not ended, goes on; '' where it has no round."""
+    try:
+        found = begun(folder)
+    except ValueError:
+        return ""
+    if found is None or not found[1]:
+        return ""
+    count = len(found[1])
+    kept = f"{count} round{' of it is' if count == 1 else 's of it are'} kept"
+    return f"; {kept}: seatrial sweep --resume {shlex.quote(str(folder))} goes on from there"
 
 
 def _logged(folder: Path, run_id: str) -> list[Done]:

@@ -2,13 +2,16 @@
 
 import importlib
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from checks.faults.catalogue import FAULTS, explain, fill, right_arguments
+from checks.framework.plugin import further_nodes
 from checks.profiles.yaml_schema import read_yaml
 from jobs import nccl
 from jobs.faults import read_faults
+from reports.record import Finding, Run
 
 TESTS = ("checks", "jobs")
 
@@ -118,3 +121,28 @@ def test_jsonpath_braces_survive():
 def test_an_unknown_fault_is_explained_as_unknown():
     """A report never dies of a fault id."""
     assert "no entry" in explain("no.such-fault")["meaning"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "subject", "others", "command"),
+    [
+        ("sweep.node", "n-3", ["n-0", "n-1"], "seatrial accept --on n-3,n-0"),
+        ("sweep.node", "n-3", [], "seatrial accept --on n-3,NODE"),
+        ("sweep.suspect", "n-3", ["n-0", "n-1"], "seatrial sweep --on n-3,n-0,n-1 --budget 10m"),
+        ("sweep.uplink", "uplink of leaf-1", ["n-4", "n-5", "n-0", "n-1"], "seatrial sweep --on n-4,n-5,n-0,n-1"),
+        ("sweep.node", "NODE", ["$(reboot)"], "seatrial accept --on NODE,'$(reboot)'"),
+    ],
+)
+def test_commands_that_need_further_nodes_name_them(fault, subject, others, command):
+    """Some of which nothing bad was found; without any the place stays."""
+    assert explain(fault, subject, others=others)["confirm"] == command
+
+
+def test_further_nodes_are_none_of_which_anything_bad_was_found():
+    """An uplink is seen again by two nodes behind it and two that are not."""
+    rows = [{"name": f"n-{n}", "leaf": f"leaf-{n // 4}"} for n in range(12)]
+    swept = {"proven": [f"n-{n}" for n in range(12) if n != 3], "elements": {"nodes": rows}}
+    run = Run(sweep=swept)
+    result = SimpleNamespace(findings=[Finding(subject="n-0 rail mlx5_3", ok=False, observed="slow")])
+    assert further_nodes(run, result, "n-0 rail mlx5_3")[:3] == ["n-1", "n-2", "n-4"]
+    assert further_nodes(run, result, "uplink of leaf-1") == ["n-4", "n-5", "n-1", "n-2"]

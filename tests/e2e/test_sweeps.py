@@ -1,6 +1,7 @@
 """Sweeps that are disturbed: what flakes is told, what is cut off is resumed, and nothing is left behind."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -73,6 +74,28 @@ def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
         {**test, "share": after.get("share")} if "share" in test else test
         for test, after in zip(first["sweep"]["tests"], second["sweep"]["tests"], strict=False)
     ]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(root, tmp_path):
+    """SIGTERM: the rounds so far are counted, and the command is said."""
+    world = tmp_path / "six.yaml"
+    world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "cli", "sweep", "--cluster", f"sim:{world}", "--out", str(out)]
+    running = subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    limit = time.monotonic() + 200
+    while not any('"sweep.round.2"' in log.read_text() for log in out.glob("logs/*.log")):
+        assert running.poll() is None and time.monotonic() < limit
+        time.sleep(0.1)
+    running.terminate()
+    said, _ = running.communicate(timeout=100)
+    assert running.returncode == 2, said
+    told = json.loads((out / "report.json").read_text())["interrupted"]
+    assert re.fullmatch(
+        rf"received SIGTERM; \d rounds of it are kept: seatrial sweep --resume {out} goes on from there", told
+    )
+    assert "--resume" in said
 
 
 ONE_GPU = {
