@@ -218,19 +218,21 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
     shared = {
         m.name: step
         for m in members
-        for mode in m.reported.get("modes") or []
+        for mode in reversed(m.reported.get("modes") or [])
         if (step := mode.get("bad_step")) is not None
     }
     first = min(shared.values(), default=0)
     named = list(alone) or [name for name, step in shared.items() if step == first]
+    everywhere, fault = "", ""
     if len(named) == len(members) > 1 and not alone:
-        yield Finding(
-            subject=JOB,
-            ok=False,
-            observed=f"not a finite number on all ranks at once, step {first}, and on none alone: the shared gradients",
-            expected=FALLING,
-            fault="training.loss-not-finite",
-        )
+        everywhere, fault = f"not a finite number on all ranks at once, step {first}", "training.loss-not-finite"
+    elif len(members) > 1 and all(
+        falls(m.first.get("losses")) is False and falls(m.reported.get("losses")) for m in members
+    ):
+        everywhere, fault = "it does not fall on any rank", "training.loss-not-falling"
+    if everywhere:
+        observed = f"{everywhere}, and is as it should be on each alone: the shared gradients"
+        yield Finding(subject=JOB, ok=False, observed=observed, expected=FALLING, fault=fault)
         return
     for member in members:
         name = member.name
@@ -245,17 +247,27 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
             yield _falling(member)
 
 
+def falls(losses: Sequence[float] | None) -> bool | None:
+    """Say whether losses are lower at the end; None where too few were told."""
+    if losses is None or len(losses) < 2 * ENDS:
+        return None
+    return statistics.fmean(losses[-ENDS:]) < statistics.fmean(losses[:ENDS])
+
+
 def _falling(member: Member) -> Finding:
     """Judge the losses of one rank that are all finite."""
-    told = {"with all ranks": member.first.get("losses") or [], "alone": member.reported.get("losses") or []}
-    if short := [f"{len(seen)} {which}" for which, seen in told.items() if len(seen) < 2 * ENDS]:
-        observed = f"losses were told of too few steps: {', '.join(short)}"
-        return Finding(subject=member.name, ok=None, observed=observed, expected=FALLING)
-    paths = {which: (statistics.fmean(seen[:ENDS]), statistics.fmean(seen[-ENDS:])) for which, seen in told.items()}
-    ok = all(end < begin for begin, end in paths.values())
-    observed = "; ".join(f"from {begin:.3f} to {end:.3f} {which}" for which, (begin, end) in paths.items())
-    fault = "" if ok else "training.loss-not-falling"
+    ways = {"with all ranks": member.first.get("losses") or [], "alone": member.reported.get("losses") or []}
+    observed = "; ".join(f"{way} {_path(seen)}" for way, seen in ways.items())
+    each = [falls(seen) for seen in ways.values()]
+    ok = False if False in each else None if None in each else True
+    fault = "training.loss-not-falling" if ok is False else ""
     return Finding(subject=member.name, ok=ok, observed=observed, expected=FALLING, fault=fault)
+
+
+def _path(seen: Sequence[float]) -> str:
+    if len(seen) < 2 * ENDS:
+        return f"{len(seen)} losses were told"
+    return f"from {statistics.fmean(seen[:ENDS]):.3f} to {statistics.fmean(seen[-ENDS:]):.3f}"
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:

@@ -297,6 +297,14 @@ def test_the_loss_of_steps_alone_is_looked_at(trained_trial, training_spec, alon
     assert [(f.subject, f.fault) for f in bad] == [("gpu-node-1 GPU 5", fault)]
 
 
+def test_a_loss_that_stays_on_all_ranks_and_falls_on_each_alone_accuses_no_gpu(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local)["modes"][0]["losses"] = [9.7] * 20
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert [(f.subject, f.fault) for f in found] == [(rules.JOB, "training.loss-not-falling")]
+
+
 def test_a_loss_that_stays_is_named(trained_trial, training_spec):
     told(trained_trial)["modes"][0]["losses"] = [9.7] * 20
     found = list(rules.losses(rules.members(trained_trial, training_spec)))

@@ -75,7 +75,7 @@ def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str
         "bus_id": rank["pci"].rpartition(".")[0] or rank["pci"],
         "products": [_product(kind, rank, name) for kind in ("bf16", "fp16", "fp8")],
         "compute_ms": [] if dies else _times(f"{name}/own", 2 * count, COMPUTE_MS / float(rank["compute_scale"])),
-        "losses": [] if dies else _losses(told, rank["nan_step"]),
+        "losses": [] if dies else _losses({}, rank["nan_step"]),
         "bad_step": None if dies else rank["nan_step"],
         "comm_ms": BARE_MS,
         "memory_mib": 15_240,
