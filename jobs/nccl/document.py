@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
@@ -210,45 +211,55 @@ def _table(table: ReadTable, algorithm: str | None) -> Table:
     }
 
 
+@dataclass(slots=True)
+class _Between:
+    """What crosses from one host to another; channels by transport, communicator, sender, receiver and connection."""
+
+    sides: frozenset[str] = NONE
+    channels: dict[tuple[str, str, int, int, int], int] = field(default_factory=dict)
+    devices: frozenset[str] = NONE
+    gdr: frozenset[bool] = NONE
+    pxn: bool = False
+
+
 def _pairs(judgement: Judgement) -> list[Pair]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
-    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    cells: dict[tuple[str, str], _Between] = {}
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
         ends = (item.src_node or f"(host of rank {src})", item.dst_node or f"(host of rank {dst})")
         cell = cells.get(ends)
         if cell is None:
-            cell = cells[ends] = {"sides": NONE, "channels": {}, "devices": NONE, "gdr": NONE, "pxn": False}
+            cell = cells[ends] = _Between()
         both = item.transport == "mnnvl"  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
         for side in ("send", "receive") if both else ("send" if direction == "s" else "receive",):
-            if side not in cell["sides"]:
-                cell["sides"] = joined(cell["sides"], side)
+            if side not in cell.sides:
+                cell.sides = joined(cell.sides, side)
         key = (item.transport, comm, src, dst, conn)
-        cell["channels"][key] = cell["channels"].get(key, 0) | item.mask
-        if item.device not in cell["devices"]:
-            cell["devices"] = joined(cell["devices"], item.device)
-        if bool(gdr) not in cell["gdr"] and item.key[5] == "net" and item.transport not in TCP:
-            cell["gdr"] = joined(cell["gdr"], bool(gdr))
-        cell["pxn"] = cell["pxn"] or proxy >= 0
+        cell.channels[key] = cell.channels.get(key, 0) | item.mask
+        if item.device not in cell.devices:
+            cell.devices = joined(cell.devices, item.device)
+        if bool(gdr) not in cell.gdr and item.key[5] == "net" and item.transport not in TCP:
+            cell.gdr = joined(cell.gdr, bool(gdr))
+        cell.pxn = cell.pxn or proxy >= 0
     pairs: list[Pair] = []
     for (src_node, dst_node), cell in sorted(cells.items()):
         counts: dict[str, int] = {}
-        for key, mask in cell["channels"].items():
+        for key, mask in cell.channels.items():
             counts[key[0]] = counts.get(key[0], 0) + channels_in(mask)
-        with_gdr: frozenset[bool] = cell["gdr"]
         pairs.append(
             {
                 "src": src_node,
                 "dst": dst_node,
-                "direction": "both" if len(cell["sides"]) > 1 else next(iter(cell["sides"])),
+                "direction": "both" if len(cell.sides) > 1 else next(iter(cell.sides)),
                 "transports": dict(sorted(counts.items())),
-                "devices": compact_devices(cell["devices"]),
+                "devices": compact_devices(cell.devices),
                 "gdr": None
-                if not with_gdr
-                else ("mixed" if len(with_gdr) > 1 else next(iter(with_gdr)))
+                if not cell.gdr
+                else ("mixed" if len(cell.gdr) > 1 else next(iter(cell.gdr)))
                 if not set(counts) <= TCP
                 else False,
-                "pxn": cell["pxn"],
+                "pxn": cell.pxn,
             }
         )
     return pairs
