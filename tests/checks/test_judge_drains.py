@@ -1,14 +1,18 @@
 """Drains: what never ends them, whom they surprise, and what they leave alone."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from checks.framework.evidence import Evidence
 from checks.rules.drains import drain_findings, drain_notes
 from checks.rules.rights import NEEDS
+from checks.test_drains import test_drains_respect_training_jobs as drains_safe
 from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.facts.drains import Budget, Drains, Rebooter, read_drains
 from jobs.cluster.facts.stack import Listing
+from reports.record import Run
 
 GPU = "nvidia.com/gpu"
 KURED = Rebooter(name="kube-system/kured", window="start-time 02:00", waits_for=(), draining=frozenset())
@@ -150,6 +154,14 @@ def test_what_may_not_be_seen_is_said_and_costs_no_right_by_default():
     many = Api([pdb({"selector": {}})] * 501)
     assert "more than 500" in read_drains(many, {"team"}).hidden
     assert {right.resource for right in NEEDS["drains"]} == {"poddisruptionbudgets", "daemonsets"}
+
+
+def test_a_run_that_may_not_see_budgets_lists_what_it_did_not_judge(inventory):
+    """A skip alone is a line among many: what was not seen stands under the verdict, with the reason."""
+    run, pool = Run(), SimpleNamespace(nodes=())
+    with pytest.raises(pytest.skip.Exception, match="budgets and DaemonSets are not seen"):
+        drains_safe(SimpleNamespace(run=run), Api(refuses=True), inventory([], []), pool, None, None, Evidence())
+    assert len(run.not_seen) == 1 and "drains.safe" in run.not_seen[0] and "forbidden" in run.not_seen[0]
 
 
 @pytest.mark.parametrize(
