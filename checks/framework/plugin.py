@@ -258,7 +258,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome = _outcome(report, error)
     if outcome is Outcome.ERROR:
         report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
-    reason = report.longrepr[2] if report.skipped else _reason(error)
+    reason = report.longrepr[2] if report.skipped and not isinstance(error, Blocked) else _reason(error)
     result = CheckResult(
         id=declared.id,
         title=declared.title,

@@ -98,6 +98,30 @@ def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(root, tmp_path):
     assert "--resume" in said
 
 
+@pytest.mark.slow
+def test_a_tenant_names_the_nodes_of_a_sweep(sweep):
+    """Whose nodes are free only the scheduler knows; with --on it runs, and without them it says so in one line."""
+    code, _, said = sweep("tenant-healthy", "--tenant", out="first")
+    assert code == 10
+    assert "Not judged, the nodes are not ours to see: name those to sweep with --on NODE,NODE" in " ".join(
+        said.split()
+    )
+    code, record, said = sweep("tenant-healthy", "--tenant", "--on", "gpu-node-0,gpu-node-1", out="second")
+    assert (code, len(record["sweep"]["proven"])) == (0, 2), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "code", "why"), [("healthy-kueue", 0, "2 of 2 nodes proven"), ("kueue-full", 10, "its queue")]
+)
+def test_a_sweep_goes_through_a_queue(sweep, scenario, code, why):
+    """Kueue lets in all pods or none; one that has no room is waited for, and nothing is said of the nodes."""
+    got, record, said = sweep(scenario, "--queue", "kueue:trial")
+    assert got == code, said
+    assert why in " ".join(said.split())
+    assert record["sweep"]["findings"] == []
+
+
 ONE_GPU = {
     "one-gpu.yaml": """
         name: one-gpu

@@ -238,6 +238,13 @@ def test_whatever_is_always_lost_or_odd_of_a_test_keeps_a_fleet_from_go(size):
             assert not blame.findings, "what was not measured accuses nobody"
 
 
+def test_nodes_below_their_floor_are_told_their_speed():
+    """All are slow alike: a share of their own median would explain nothing."""
+    blame, _ = play(fleet_of(4), RULES, lambda test, _: 10.0 if len(test) == 1 else 100.0)
+    assert blame.verdict == "no-go"
+    assert {each.why for each in blame.findings} == {"alone: 1.00 of the median, 10 GB/s below the floor of 20"}
+
+
 @pytest.mark.parametrize(("bus", "verdict"), [(False, "go"), (True, "inconclusive")])
 def test_a_node_alone_needs_a_speed_only_where_it_has_a_bus(bus, verdict):
     """With one GPU a node there is none, nor a floor for it; with several, a test without a speed has measured nothing."""

@@ -60,7 +60,11 @@ class State(Evidence):
             if len(nodes) != 1 or (HARD not in grades and (PASS in grades or grades.count(FAIL) < 2)):
                 continue
             hard = [each.outcome for each in tests if each.grade == HARD]
-            self._name("node", nodes, tests, "alone: %s" % (hard[0] if hard else words(tests)))
+            told, floor = hard[0] if hard else words(tests), self.rules.node_floor or 0.0
+            reached = max((each.busbw for each in tests if each.grade == FAIL), default=0.0)
+            if 0 < reached < floor:
+                told += ", %.4g GB/s below the floor of %g" % (reached, floor)
+            self._name("node", nodes, tests, "alone: %s" % told)
 
     def _accuse_at_once(self) -> None:
         hard: Dict[str, Set[str]] = defaultdict(set)
