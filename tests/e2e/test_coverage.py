@@ -13,7 +13,8 @@ from cli.matrix import page
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = "tests/hang/test_hang.py"
-SYMPTOMS, LOGS = "tests/nccl/test_nccl_symptoms.py", "tests/e2e/test_told_by_logs.py"
+SYMPTOMS, ROWS = "tests/nccl/test_nccl_symptoms.py", "tests/nccl/symptom_rows.py"
+LOGS = "tests/e2e/test_told_by_logs.py"
 CAUSES = "tests/nccl/test_nccl_causes.py"
 IN_LINES = ("gid-subnets", "gid-link-local", "verbs-provider", "gdrcopy", "bootstrap-link-local", "node-count")
 IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name", "gid-empty", "mr-memory", "chunk-size")
@@ -32,12 +33,12 @@ SHOWN_OTHERWISE = {
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
-    "nccl.gdr-no-module": (SYMPTOMS, "a cause that older NCCL prints"),
-    "nccl.gdr-distance": (SYMPTOMS, "a cause that older NCCL prints"),
-    "nccl.topology-virtual": (SYMPTOMS, "a cause beside another"),
-    "nccl.net-forced": (SYMPTOMS, "each node's own collective fails first"),
-    "nccl.net-intra-node": (SYMPTOMS, "the profile's expectation is judged first: nccl.intra-node-path"),
-    "nccl.bootstrap-unroutable": (SYMPTOMS, "pods of the lab have one interface that reaches others"),
+    "nccl.gdr-no-module": (ROWS, "a cause that older NCCL prints"),
+    "nccl.gdr-distance": (ROWS, "a cause that older NCCL prints"),
+    "nccl.topology-virtual": (ROWS, "a cause beside another"),
+    "nccl.net-forced": (ROWS, "each node's own collective fails first"),
+    "nccl.net-intra-node": (ROWS, "the profile's expectation is judged first: nccl.intra-node-path"),
+    "nccl.bootstrap-unroutable": (ROWS, "pods of the lab have one interface that reaches others"),
     "nccl.net-env": (LOGS, "NCCL does not print NCCL_NET"),
     "nccl.mnnvl-unused": (LOGS, "the profile's expectation is judged first: nccl.wrong-fabric"),
     "nccl.plugin-init-failed": (LOGS, "where the built-in InfiniBand finds no device either, that is told"),
