@@ -94,6 +94,19 @@ def test_a_watchdog_of_a_larger_job_says_nothing_of_these_dumps(explain, tmp_pat
     assert "too early" in jobs[0]["sentence"]
 
 
+def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
+    """Rank 2 does not come to one job's barrier, rank 1 to the other's: no word of one speaks of the other."""
+    words = sorted((DATA / "gloo-2.13" / "monitored").glob("*.txt"))
+    for name, was, then in (("a", "", ""), ("b", " 2 failed to pass", " 1 failed to pass")):
+        (tmp_path / name).mkdir()
+        for path in words:
+            text = path.read_text()
+            (tmp_path / name / path.name).write_text(text.replace(was, then) if was else text)
+    _, jobs = explain(tmp_path / "a", tmp_path / "b")
+    late = [job["late_ranks"] for job in jobs if "late_ranks" in job]
+    assert late == [[2], [1]]
+
+
 def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
     """Job a runs, and rank 1 of job b is dead: a is not."""
     for number in range(2):

@@ -55,7 +55,7 @@ def absorb(job: Job, part: Job) -> None:
     for name in ("ranks", "groups", "performed", "times"):
         getattr(one, name).update(getattr(other, name))
     one.broken = {**other.broken, **one.broken}
-    for name in ("world", "failed", "logs"):
+    for name in ("world", "failed", "logs", "named"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders
     job.world = job.world or part.world

@@ -70,6 +70,7 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
         for job in found:
             near = {name for name in logs.get(id(place), ()) if len(found) == 1 or folder_of(name) in job.folders}
             job.evidence.logs |= near
+            job.evidence.named |= {printable(path, 200) for path in folders if places[path] is place}
             same = [each for each in jobs if same_job(each, job, surely=True)]
             absorb(same[0], job) if same else jobs.append(job)
     notes = [note for job in jobs for note in job.evidence.notes]

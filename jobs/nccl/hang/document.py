@@ -84,16 +84,27 @@ def _by_words(
 ) -> list[Document]:
     """Add what torch's words say to the job that hangs; of several jobs, each is told by the words of its own logs."""
     hanging = [job for job in jobs if job["diagnosis"] == "hang"]
-    others = [job for job in jobs if job["diagnosis"] == "no-evidence"]
-    for job in hanging or others[:1]:
-        own = evidence if len(hanging) < 2 else said_in(evidence, set(job["files"]))
+    silent = _by_folder([job for job in jobs if job["diagnosis"] == "no-evidence"], evidence.named)
+    groups = [[job] for job in hanging] or silent
+    for group in groups:
+        job, files = group[0], {name for each in group for name in each["files"]}
+        own = said_in(evidence, files) if len(groups) > 1 else evidence
         made = decide(own)
         waits_in_creation(made, logged)
         if made.proven:
             _write(job, made, own, join(made, own, job, logged, read_tail))
-            if len(hanging) < 2:
-                jobs = [each for each in jobs if each is job or not _is_silent(each)]
+            theirs = jobs if len(groups) == 1 else group
+            jobs = [each for each in jobs if each is job or each not in theirs or not _is_silent(each)]
     return jobs
+
+
+def _by_folder(jobs: list[Document], named: set[str]) -> list[list[Document]]:
+    """Return the jobs by the folder that was named, in the order in which they come; each is one job's."""
+    found: dict[str, list[Document]] = {}
+    for job in jobs:
+        inside = [folder for folder in sorted(named) if job["files"] and job["files"][0].startswith(f"{folder}/")]
+        found.setdefault(inside[-1] if inside else "", []).append(job)
+    return list(found.values())
 
 
 def _empty() -> Document:

@@ -179,6 +179,8 @@ class Evidence:
     called: list[Lagging] = field(default_factory=list)
     """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    """The folders in which it lies, as they were named."""
     logs: set[str] = field(default_factory=set)
     """Logs that lie beside it, by the names under which they are read."""
     standing: float | None = None
