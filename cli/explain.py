@@ -123,6 +123,10 @@ class _Workload:
         for shown, chunks in open_containers(self._kube, self._pods):
             yield shown, nccl.watched(self._evidence, shown, chunks)
 
+    def watched(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Return a stream's chunks; what it says of a hang, and RAS's answers in it, are added at its end."""
+        return nccl.watched(self._evidence, name, chunks, answers=True)
+
     def look(self) -> None:
         """Add what the one workload's pods show; evidence of a hang is of one job."""
         from cli.running_job import look  # noqa: PLC0415 -- most logs are files
@@ -164,7 +168,8 @@ def _sources(names: list[str], workload: _Workload) -> Iterator[Any]:
             yield from workload.open(*workload.named[name])
             continue
         try:
-            yield from nccl.open_sources([name], tell=_tell, progress=sys.stderr.isatty())
+            for shown, chunks in nccl.open_sources([name], tell=_tell, progress=sys.stderr.isatty()):
+                yield shown, workload.watched(shown, chunks) if name == "-" else chunks
 
         except nccl.NcclLogError as error:
             if os.path.exists(name):  # noqa: PTH110

@@ -1,10 +1,13 @@
 """Why a job hangs: recordings of our own (four ranks, torch 2.13, gloo), made inputs, and others' samples where given."""
 
+import io
 import json
 import pickle
 import shutil
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -165,6 +168,16 @@ def test_an_answer_of_ras_is_found_in_a_log_and_behind_a_prefix(explain, tmp_pat
     assert job["nccl_lines"] > 20
     (tmp_path / "job.log").write_text("".join(f"{front.format(1, 2)}{line}\n" for line in answer[: len(answer) // 4]))
     assert "dead_ranks" not in explain(tmp_path / "job.log")[1]  # cut before its table
+
+
+@pytest.mark.parametrize(("case", "dead", "late"), [("exit/ras-0.txt", [2], []), ("sleep/rank0.log", [], [2])])
+def test_standard_input_is_read_as_a_file_is(explain, monkeypatch, case, dead, late):
+    """`kubectl logs --prefix | seatrial explain -`: RAS's answer, and torch's words."""
+    text = (DATA / "nccl-2.28.9" / case).read_text().splitlines(keepends=True)
+    prefixed = io.BytesIO("".join(f"[pod/train-0/main] {line}" for line in text).encode())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=prefixed))
+    code, job = explain("-")
+    assert (code, job["dead_ranks"], job["late_ranks"]) == (1, dead, late)
 
 
 def test_a_dump_whose_entries_are_none_leaves_its_rank_open(explain, tmp_path):

@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from . import ras_in_logs
 from .model import Broken, Evidence, Lagging, Timeout
 
 if TYPE_CHECKING:
@@ -54,13 +55,16 @@ _ANY = re.compile(
 )
 
 
-def watched(evidence: Evidence, file: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass a log's chunks on, and add its time-outs and reports at its end."""
+def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: bool = False) -> Iterator[bytes]:
+    """Pass a log's chunks on, and add its time-outs and reports at its end, with ``answers`` those of RAS, too."""
+    kept = bytearray()
     found: list[tuple[int, str]] = []
     rest, before = b"", 0
     for chunk in chunks:
         yield chunk
         rest = (rest + chunk)[-MAX_BLOCK:]
+        if answers and len(kept) < ras_in_logs.MAX_SPAN:
+            kept += chunk if kept else rest if any(anchor in rest for anchor in ras_in_logs.ANCHORS) else b""
         end = rest.rfind(b"\n") + 1
         if any(anchor in rest for anchor in ANCHORS) or found:
             for match in _ANY.finditer(rest, 0, end):
@@ -71,6 +75,8 @@ def watched(evidence: Evidence, file: str, chunks: Iterable[bytes]) -> Iterator[
         before += rest.count(b"\n", 0, end)
         rest = rest[end:]
     read_numbered(evidence, file, found)
+    if kept:
+        ras_in_logs.read(evidence, file, kept[: ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
 
 
 def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
