@@ -107,6 +107,18 @@ def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
     assert late == [[2], [1]]
 
 
+def test_logs_and_answers_of_a_larger_job_say_nothing_of_the_dumps(explain, tmp_path):
+    for rank in range(4):
+        shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path)
+    for rank in range(8):
+        shutil.copy(REAL / "groups-late" / f"rank{rank}.log", tmp_path)
+    shutil.copy(REAL / "parallel-killed" / "ras-2.json", tmp_path)
+    _, jobs = explain(tmp_path)
+    assert [(job["ranks"], job.get("late_ranks")) for job in jobs[:1]] == [(4, [2])]
+    assert [job["ranks"] for job in jobs[1:]] == [8]
+    assert jobs[0]["places"] == {}
+
+
 def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
     """Job a runs, and rank 1 of job b is dead: a is not."""
     for number in range(2):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.nccl import brief, conclude, open_sources, read
+from jobs.nccl import conclude, open_sources, read
 from reports import explain
 from reports.explain_markdown import to_markdown
 
@@ -77,13 +77,7 @@ def everything(text: str, name: str = "log") -> str:
     """Return all that the analyzer, the partial and the renderers say of a log."""
     partial = read([(name, io.BytesIO(text.encode()))])
     jobs = conclude(partial)
-    told = [
-        json.dumps(partial.to_dict()),
-        json.dumps(brief(jobs)),
-        explain.to_json(jobs),
-        explain.to_text(jobs),
-        to_markdown(jobs),
-    ]
+    told = [json.dumps(partial.to_dict()), explain.to_json(jobs), explain.to_text(jobs), to_markdown(jobs)]
     return "".join(told)
 
 

@@ -51,7 +51,8 @@ def decide(evidence: Evidence) -> Decision:
 
 def _places(made: Decision, evidence: Evidence) -> None:
     """Where a rank runs, by RAS; a dead process without a rank is found again by host and process."""
-    every = [process for sample in evidence.samples for process in sample.processes]
+    size = len(evidence.world) if evidence.ranks else 0  # of dumps; RAS of more ranks is another job's
+    every = [each for sample in evidence.samples if not size or sample.size <= size for each in sample.processes]
     ranks: dict[tuple[str, int | None], int] = {(p.host, p.pid): p.rank for p in every if p.rank is not None and p.pid}
     for process in every:
         if process.rank is None:

@@ -60,18 +60,22 @@ def _conclude(
         silent = [job for job in jobs if _is_silent(job)]
         evidence.files += [name for job in silent for name in job["files"]]
         jobs = [job for job in jobs if job not in silent]
-    if len(jobs) > 1:  # of these, nothing tells which one the evidence is of: each is told by its own words
+    others: list[Document] = []
+    if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # which one the evidence is of, nothing tells
         theirs = {name for job in jobs for name in job["files"]}
-        jobs = _by_words(said_in(evidence, theirs), jobs, logged, read_tail)
-        evidence = without(evidence, theirs)
+        others = _by_words(said_in(evidence, theirs), jobs, logged, read_tail)
+        evidence, jobs, logged = without(evidence, theirs), [], {}
     made = decide(evidence)
     waits_in_creation(made, logged)
-    if len(jobs) == 1:
-        _write(jobs[0], made, evidence, join(made, evidence, jobs[0], logged, read_tail))
-        return jobs
-    own = _empty()
+    own = jobs[0] if jobs else _empty()
     _write(own, made, evidence, join(made, evidence, own, logged, read_tail))
-    return [own, *jobs]
+    return [own, *others]
+
+
+def _larger(job: Document, evidence: Evidence) -> bool:
+    """Say whether a log is of more ranks than the dumps' default group has: another job's."""
+    worlds = [group.members for group in evidence.groups.values() if group.name == "default_pg" and evidence.ranks]
+    return any(members and (job["ranks"] or 0) > max(members) + 1 for members in worlds)
 
 
 def _is_silent(job: Document) -> bool:
@@ -123,7 +127,8 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
     job["contradictions"] = made.contradictions
     job["places"] = places
-    world = max((sample.size for sample in evidence.samples), default=max(evidence.world, default=-1) + 1)
+    dumped = max(evidence.world, default=-1) + 1
+    world = dumped or max((sample.size for sample in evidence.samples), default=0)
     job["ranks"] = job["ranks"] or world or None
     job["unread"] = evidence.notes
     if evidence.not_seen:
