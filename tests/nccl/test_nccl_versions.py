@@ -300,16 +300,16 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
 )
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
-    from jobs.pod.nccl_reader.state.lanes import parse_channel, parse_lane
+    from jobs.pod.nccl_reader.state.lanes import own_rank, parse_channel
 
     found = parse_channel(line.encode())
     if edge is None:
         assert found is None
         return
     channel, conn, src, dst, side, *carrier = edge
-    (lane, number, named) = found
-    assert (number, *lane[:2]) == (channel, (src, dst, side, conn, *carrier), dst if side == "r" else src)
-    assert parse_lane(named) == lane
+    (lane, number, _) = found
+    assert (number, *lane) == (channel, src, dst, side, conn, *carrier)
+    assert own_rank(lane) == (dst if side == "r" else src)
 
 
 def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):

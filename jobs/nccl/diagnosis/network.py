@@ -202,9 +202,9 @@ def _judge_peers(judgement: Judgement) -> None:
     if judgement.has("nccl.p2p-off"):
         return
     linked = {job.node_of[proc] for proc in job.procs if proc.has("flag", "nvlink")}
-    for name, ranks in hosts.items():
-        peers = [other for other in hosts if hosts[other] == ranks and ways.get(other) == {"p2p"}]
-        if ways.get(name) != {"shm"} or not (peers or name in linked):
+    for name in [name for name in hosts if ways.get(name) == {"shm"}]:
+        peers = [other for other in hosts if hosts[other] == hosts[name] and ways.get(other) == {"p2p"}]
+        if not (peers or name in linked):
             continue
         own = [proc for proc in job.procs if job.node_of[proc] == name]
         env = sorted({f"{key}={proc.env[key]}" for proc in own for key in _P2P_SETTINGS if key in proc.env})

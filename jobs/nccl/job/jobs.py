@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.state.seen import Comm, Proc, Source
@@ -52,9 +53,21 @@ class Job:
             return None
         return members.get(rank) if members else None
 
+    def nodes_of_ranks(self) -> dict[str, dict[int, str]]:
+        """Return communicator -> rank -> node."""
+        return {
+            comm: {rank: self.node_of[proc] for rank, proc in ranks.items()} for comm, ranks in self.members.items()
+        }
+
     def flag(self, name: str) -> bool:
         """Say whether any process showed a mark."""
         return any(proc.has("flag", name) for proc in self.procs)
+
+
+def twice_ranked(proc: Proc) -> set[int]:
+    """Return the ranks that a process has in several communicators."""
+    ranks = Counter(rank for _, rank in proc.comms)
+    return {rank for rank, count in ranks.items() if count > 1}
 
 
 # -- streams to jobs ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.seen import channels_in
 from .devices import Devices
+from .jobs import twice_ranked
 from .sizes import (
     joined_ranks,
     list_cut,
@@ -94,8 +95,9 @@ class View:
 
     # -- edges ---------------------------------------------------------------------------------------------------------
     def _edges(self) -> None:
+        nodes = self.job.nodes_of_ranks()
         for proc in self.job.procs:
-            here = self.job.node_of[proc]
+            here, twice = self.job.node_of[proc], twice_ranked(proc)
             for key, mask in proc.edges.items():
                 comm, src, dst, direction, _conn, kind, net, dev, _gdr, _proxy = key
                 channels = channels_in(mask)
@@ -106,11 +108,14 @@ class View:
                     transport, device = self.devices.carrier(proc, "IB", dev)
                     self.switched.append(Crossing(proc, key, mask, channels, here, None, transport, device))
                     continue
-                src_node = self._node(proc, comm, src, own=direction == "s")
-                dst_node = self._node(proc, comm, dst, own=direction == "r")
+                known = nodes.get(comm) or {}
+                sends, receives = direction == "s", direction == "r"
+                own = here if proc.comms else None
+                src_node = (own if sends else known.get(src)) or self._node(proc, comm, src, own=sends)
+                dst_node = (own if receives else known.get(dst)) or self._node(proc, comm, dst, own=receives)
                 transport, device = ("mnnvl", net) if kind == "mnnvl" else self.devices.carrier(proc, net, dev)
                 crossing = Crossing(proc, key, mask, channels, src_node, dst_node, transport, device)
-                same = src_node is not None and src_node == dst_node and self._certain(proc, key)
+                same = src_node is not None and src_node == dst_node and (not twice or self._certain(twice, key))
                 if kind == "mnnvl":
                     self.local["mnnvl"] += channels
                     if not same and not self.single:
@@ -120,14 +125,14 @@ class View:
                 else:
                     self.crossings.append(crossing)
 
-    def _certain(self, proc: Proc, key: EdgeKey) -> bool:
+    def _certain(self, twice: set[int], key: EdgeKey) -> bool:
         """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.
 
         A channel line names none. Where its process has that rank in several, the other end has to show the edge, too.
         """
         comm, src, dst, direction = key[:4]
         own, other = (src, dst) if direction == "s" else (dst, src)
-        if sum(rank == own for _, rank in proc.comms) < 2:
+        if own not in twice:
             return True
         member = self.job.member(comm, other)
         mirror = (comm, src, dst, "r" if direction == "s" else "s")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .events.comms import usual
-from .events.facts import COMM, NOTE, SIGHT, TRACE, Effect, effects_of, ring_order
+from .events.comms import COMMUNICATORS, Said, usual
+from .events.facts import COMM, FACT, READ_BACK, SIGHT, Effect, effects_of, keeps_line, ring_order
 from .events.heads import Heads
 from .events.kinds import KINDS, LANES, OPERATION
 from .events.messages import MAX_TEXT
@@ -20,18 +20,18 @@ from .events.transports import sight_of
 from .lines.clean import ESCAPES
 from .lines.prefix import Head, Process
 from .lines.words import DIGITS, HEX_DIGITS
-from .state.lanes import BITS, bit_of, parse_channel
+from .state.lanes import BITS, Lane, parse_channel
 
 MARK = b"NCCL INFO "
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
 _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say nothing
 _LONGEST = 400  # bytes of one of them
 _HEADS = 65_536  # that are known
-_QUOTED = frozenset((NOTE, TRACE, SIGHT))  # effects that keep their line
 
 Event = Tuple[int, Optional[Process], Any, bytes]
-"""Number of the line in its block; the process, None for a line that is passed on whole; what is said: effects,
-channels by lane, or the head that first names the process; the line, where it is kept."""
+"""Number of the line in its block; the process, None for a line that is passed on whole; what is said; the line, where
+it is kept. What is said: effects; what a line says of a communicator; the head that first names the process; a list of
+facts; or channels by lane."""
 
 
 class Digest(NamedTuple):
@@ -42,23 +42,34 @@ class Digest(NamedTuple):
     events: List[Event]
 
 
-class _Process:
-    """A process and its channels in one block, summed up until its next line may speak of another communicator."""
+Message = Tuple[Tuple[Effect, ...], Any, bool]
+"""What a message says: facts, which count whenever they are said; effects that count at their line, or what is said of
+a communicator; whether these keep the line."""
+_NOTHING: Message = (), (), False
 
-    __slots__ = ("heads", "key", "lanes", "sights")
+
+class _Process:
+    """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
+
+    __slots__ = ("channels", "facts", "heads", "key", "lanes", "sights")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
         self.heads: Set[Head] = set()
-        self.lanes: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
+        self.channels: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
+        self.lanes: List[Lane] = []  # what is named, in the same order
         self.sights: Dict[str, Tuple[int, bytes]] = {}  # what a fault may quote of them: its first line
+        self.facts: List[Tuple[Effect, ...]] = []
 
     def flush(self, number: int, events: List[Event]) -> None:
         """Pass on the channels."""
         for sight, (first, raw) in self.sights.items():
             events.append((number, self.key, ((SIGHT, sight, number - first),), raw))
-        events.append((number, self.key, self.lanes, b""))
-        self.lanes, self.sights = {}, {}
+        lanes: Dict[Lane, int] = {}
+        for lane, bits in zip(self.lanes, self.channels.values()):
+            lanes[lane] = lanes.get(lane, 0) | bits
+        events.append((number, self.key, lanes, b""))
+        self.channels, self.lanes, self.sights = {}, [], {}
 
 
 class Digester:
@@ -66,7 +77,7 @@ class Digester:
 
     def __init__(self) -> None:
         self._heads = Heads()
-        self._known: Dict[bytes, Tuple[Tuple[Effect, ...], bool]] = {}  # message -> effects, whether the line is kept
+        self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
@@ -79,99 +90,111 @@ class Digester:
         returns = b"\r" in data
         events: List[Event] = []
         if len(self._here) > _HEADS:
-            self._here, self._processes = {}, {}
-        full: List[_Process] = []  # that have channels
-        here, known, quiet, quiet_lines = self._here, self._known, self._quiet, self._quiet_lines
-        marked = 0
-        number = -1
+            self._here, self._processes, self._heads = {}, {}, Heads()
+        here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
+        number, others = -1, 0
         for number, line in enumerate(BytesIO(data)):  # not split(): so a line's memory is the next one's
-            left, mark, text = line[:-1].partition(MARK)
+            left, mark, text = line.partition(MARK)
             if not mark:
+                others += 1
                 if (returns and b"\r" in line) or (line.translate(DIGITS) not in quiet_lines and self._says(line)):
                     events.append((number, None, None, line[:-1][:MAX_LINE]))
                 continue
-            marked += 1
             process = here.get(left) or self._process(left, number, events)
-            bit = BITS.get(text[:10])
-            if bit is not None:
-                lanes, lane = process.lanes, text[10:]
-                if lane in lanes:
-                    lanes[lane] |= bit
+            start, found = text[:4], None
+            if start in LANES:
+                name = text[10:]
+                if name in process.channels and text[:10] in bits:
+                    process.channels[name] |= bits[text[:10]]
                     continue
+            elif start not in COMMUNICATORS:
+                found = known.get(text)
+                if found is None and text.translate(HEX_DIGITS) in quiet:
+                    found = _NOTHING
             if process.key is None or (returns and b"\r" in line):
                 events.append((number, None, None, line[:-1][:MAX_LINE]))
                 continue
-            found = known.get(text)
             if found is None:
-                if text.translate(HEX_DIGITS) in quiet:
-                    continue
-                if b" NCCL " in text or len(text) > MAX_TEXT:
+                found = self._read(process, line, text, number)
+                if found is None:
                     events.append((number, None, None, line[:-1][:MAX_LINE]))
                     continue
-                if text[:4] in LANES:
-                    if not process.lanes:
-                        full.append(process)
-                    self._channel(process, line, text, number, events)
-                    continue
-                found = self._effects(text)
-            effects, quoted = found
+            facts, effects, quoted = found
+            if facts:
+                process.facts.append(facts)
             if effects:
-                if effects[0][0] == COMM and process.lanes:
+                if process.lanes and type(effects) is Said:
                     process.flush(number, events)
                 events.append((number, process.key, effects, line[:-1] if quoted else b""))
-        for process in full:
+        number += 1
+        for process in self._processes.values():
             if process.lanes:
-                process.flush(number + 1, events)
-        return Digest(number + 1, marked, events)
+                process.flush(number, events)
+            if process.facts:
+                events.append((number, process.key, process.facts, b""))
+                process.facts = []
+        return Digest(number, number - others, events)
 
     def _process(self, left: bytes, number: int, events: List[Event]) -> _Process:
         """Return the process that a head names; one without a key where there is more than a head."""
-        seen = self._heads.find(left)
-        key = None if seen is None else seen.process
-        process = self._processes.get(key)
+        seen, again = self._heads.find(left)
+        process: Optional[_Process] = None if seen is None else seen.owner
         if process is None:
-            process = self._processes[key] = _Process(key)
-        if seen is not None and seen.head not in process.heads:
-            process.heads.add(seen.head)
-            events.append((number, key, seen.head, b""))
-        self._here[left] = process
+            key = None if seen is None else seen.process
+            process = self._processes.get(key)
+            if process is None:
+                process = self._processes[key] = _Process(key)
+            if seen is not None:
+                seen.owner = process
+                if seen.head not in process.heads:
+                    process.heads.add(seen.head)
+                    events.append((number, key, seen.head, b""))
+        if again:
+            self._here[left] = process
         return process
 
-    def _channel(self, process: _Process, line: bytes, text: bytes, number: int, events: List[Event]) -> None:
-        """Take a line of a lane that the process did not name before."""
-        bit, lane = bit_of(text), text[10:]
-        if bit is None:
-            found = parse_channel(text)
-            if found is None:
-                ring = ring_order(text)
-                if ring:
-                    events.append((number, process.key, ring, b""))
-                return
-            bit, lane = 1 << found[1], found[2]
-        process.lanes[lane] = process.lanes.get(lane, 0) | bit
-        sight = sight_of(lane)
-        if sight is not None and sight not in process.sights:
-            process.sights[sight] = number, line[:-1]
-
-    def _effects(self, text: bytes) -> Tuple[Tuple[Effect, ...], bool]:
-        """Return what a message says that was not read before, and whether its line is kept."""
-        said = usual(text)
+    def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
+        """Return what a message says that is not known; None where the line has to be taken apart."""
+        start, message = text[:4], text[:-1]
+        said = usual(message) if start in COMMUNICATORS else None
         if said is not None:
-            return ((COMM, said),), False
+            return (), said, False
+        if b" NCCL " in text or len(message) > MAX_TEXT:
+            return None
+        if start in LANES:
+            return self._channel(process, line, text, number)
         shape = text.translate(HEX_DIGITS)
         if is_quiet(shape):
             if len(self._quiet) >= _KNOWN:
                 self._quiet.clear()
             self._quiet.add(shape)
-            return (), False
-        kind = KINDS.get(text[:4])
-        effects = effects_of(text) if kind is None or (kind == OPERATION and b"> Algo " in text) else ()
-        found = effects, any(effect[0] in _QUOTED for effect in effects)
-        if len(text) <= _LONGEST and not (effects and effects[0][0] == COMM):
+            return _NOTHING
+        kind = KINDS.get(start)
+        effects = effects_of(message) if kind is None or (kind == OPERATION and b"> Algo " in text) else ()
+        if effects and effects[0][0] == COMM:
+            return (), effects[0][1], False
+        facts = tuple(effect for effect in effects if effect[0] == FACT and effect[1:] not in READ_BACK)
+        rest = tuple(effect for effect in effects if effect not in facts)
+        found = facts, rest, keeps_line(rest)
+        if len(text) <= _LONGEST:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known[text] = found
         return found
+
+    def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Message:
+        """Take a line of a lane that the process did not name before."""
+        found = parse_channel(text[:-1])
+        if found is None:
+            return (), ring_order(text[:-1]), False
+        lane, channel, size = found
+        bit = 1 << channel
+        process.channels[text[10:] if BITS.get(text[:10]) == bit else text] = bit
+        process.lanes.append(lane)
+        sight = sight_of(lane)
+        if sight is not None and sight not in process.sights:
+            process.sights[sight] = number, line[:-1]
+        return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
     def _says(self, line: bytes) -> bool:
         """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, MAX_LINE, Digest, Digester
+from .events.comms import Said
 from .events.messages import Messages
 from .events.others import Others
 from .events.processes import Processes
@@ -139,8 +140,12 @@ class Reader:
             tracker = trackers.get(process) or processes.find(process)
             if type(what) is tuple:
                 tracker.apply(what, start + number, raw)
+            elif type(what) is Said:
+                tracker.communicator(what)
             elif type(what) is dict:
                 processes.channels(tracker, what)
+            elif type(what) is list:
+                tracker.proc.add_all(what)
             else:
                 tracker.proc.head(what.dev, what.tag)
         if listens and at < digest.lines:

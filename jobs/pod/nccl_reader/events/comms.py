@@ -29,6 +29,9 @@ _USUAL = re.compile(
 )
 
 
+COMMUNICATORS = frozenset((b"nccl", b"comm", b"[Ran"))  # how these messages begin
+
+
 class Said(NamedTuple):
     """One line about a communicator."""
 

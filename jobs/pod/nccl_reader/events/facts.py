@@ -80,6 +80,7 @@ TRACE = 6  # the code of an error that a function returned, and whether it asked
 COMM = 7  # what is said of a communicator (comms.Said)
 RING = 8  # the ranks of a ring, in its order
 SIGHT = 9  # name of a line that a fault may quote, kept once; how many lines before this one it stands
+READ_BACK = (("flag", "no-pci-path"), ("flag", "mnnvl"))  # facts that the reading of later lines asks for
 _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
 
 
@@ -93,6 +94,11 @@ def effects_of(text: bytes) -> Tuple[Effect, ...]:
     if handler is None or not handler(text, said):
         _others(text, said)
     return tuple(said)
+
+
+def keeps_line(effects: Tuple[Effect, ...]) -> bool:
+    """Say whether the line of a message may be shown."""
+    return any(effect[0] in (NOTE, TRACE, SIGHT) for effect in effects)
 
 
 def _others(text: bytes, said: List[Effect]) -> None:

@@ -7,7 +7,7 @@ does not depend on which digits stand there: with every digit a 0, that is looke
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from ..lines.clean import ANSI_BYTES, name
 from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
@@ -16,6 +16,7 @@ from ..tables.rows import TYPE
 
 # A head with nothing in front of it, and no time that is glued to it.
 _ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
+_GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # mpirun's and torchrun's
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 _KEPT = 65_536  # heads that are known
 _FRONTS = 16_384  # shapes of what stands in front of a head
@@ -24,11 +25,14 @@ _LONGEST = 300
 _Tag = Tuple[str, int, int]  # of what stands in front: the launcher, "" for none, and where it numbers the process
 
 
-class Seen(NamedTuple):
-    """A head, and the process that it names."""
+class Seen:
+    """A head, the process that it names, and what the caller keeps of that."""
 
-    head: Head
-    process: Process
+    __slots__ = ("head", "owner", "process")
+
+    def __init__(self, head: Head, process: Process) -> None:
+        self.head, self.process = head, process
+        self.owner: Any = None
 
 
 class Heads:
@@ -36,45 +40,55 @@ class Heads:
 
     def __init__(self) -> None:
         self._alone: Dict[bytes, Seen] = {}
-        self._processes: Dict[Tuple[bytes, bytes], Process] = {}  # by host and pid
+        self._same: Dict[Tuple[bytes, bytes, bytes], Seen] = {}  # by host, pid and device
         self._others: Dict[bytes, Optional[Seen]] = {}
         self._tagged: Dict[Tuple[Head, str], Seen] = {}
         self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
 
-    def find(self, left: bytes) -> Optional[Seen]:
-        """Return the head in what stands left of a message; None where there is more than a head."""
+    def find(self, left: bytes) -> Tuple[Optional[Seen], bool]:
+        """Return the head in what stands left of a message; None where there is more than a head.
+
+        And whether the same may stand left of another message: there is no stamp in front.
+        """
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        alone = left[start:] if start else left
-        seen = self._alone.get(alone)
-        if seen is None:
-            usual = _ALONE.fullmatch(alone)
-            if usual is not None and b"NCCL" not in alone:
-                host, pid, dev = usual.groups()
-                process = self._processes.get((host, pid))
-                if process is None:
-                    process = self._processes[(host, pid)] = (name(host, 255), int(pid), "")
-                seen = self._alone[alone] = Seen(Head(process[0], process[1], int(dev), ""), process)
+        if not start:
+            tag = _GLUED_TAG.search(left)
+            start = tag.end() if tag else 0
+        seen = self._usual(left[start:] if start else left)
         if seen is not None and start:
             front = left[:start]
             shape = front.translate(DIGITS)
-            tag = self._fronts[shape] if shape in self._fronts else self._front(front, shape)
-            if tag is not None:
-                return self._with(seen, tag, front)
+            tagged = self._fronts[shape] if shape in self._fronts else self._front(front, shape)
+            if tagged is not None:
+                return (self._with(seen, tagged, front), True) if tagged[0] else (seen, False)
             seen = None
         if seen is None:
-            seen = self._others[left] if left in self._others else self._read(left, start)
+            seen = self._others[left] if left in self._others else self._read(left)
         if len(self._alone) + len(self._others) + len(self._tagged) >= _KEPT:
-            self._alone, self._others, self._tagged, self._processes = {}, {}, {}, {}
+            self._alone, self._others, self._tagged, self._same = {}, {}, {}, {}
+        return seen, True
+
+    def _usual(self, alone: bytes) -> Optional[Seen]:
+        """Return the head of the usual form."""
+        seen = self._alone.get(alone)
+        if seen is None:
+            usual = _ALONE.fullmatch(alone)
+            if usual is None or b"NCCL" in alone:
+                return None
+            host, pid, dev = usual.groups()
+            seen = self._same.get((host, pid, dev))
+            if seen is None:
+                known = (name(host, 255), int(pid))
+                seen = self._same[host, pid, dev] = Seen(Head(*known, int(dev), ""), (*known, ""))
+            self._alone[alone] = seen
         return seen
 
     def _with(self, seen: Seen, tag: _Tag, front: bytes) -> Seen:
         """Return a head with the tag in front of it."""
         launcher, begin, end = tag
-        if not launcher:
-            return seen
         key = (seen.head, launcher + ":" + front[begin:end].decode("utf-8", "replace"))
         if key not in self._tagged:
-            self._tagged[key] = seen._replace(head=seen.head._replace(tag=key[1]))
+            self._tagged[key] = Seen(seen.head._replace(tag=key[1]), seen.process)
         return self._tagged[key]
 
     def _front(self, front: bytes, shape: bytes) -> Optional[_Tag]:
@@ -91,10 +105,11 @@ class Heads:
         self._fronts[shape] = tag
         return tag
 
-    def _read(self, left: bytes, start: int) -> Optional[Seen]:
+    def _read(self, left: bytes) -> Optional[Seen]:
         """Read what looks like no other, or has more than a head in it."""
         head = parse_head(left)
         seen = None
+        start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
         if not (head.host is not None and start and TYPE.search(left[:start])):  # no left half of a table's row
             seen = Seen(head, process_of(head)) if b"NCCL" not in left and len(left) <= _LONGEST else None
         if len(left) <= _LONGEST:

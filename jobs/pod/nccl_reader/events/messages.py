@@ -79,9 +79,11 @@ class Messages:
         if found is None:
             tracker.apply(ring_order(text), number, raw)
             return
-        _, channel, named = found
-        self.processes.channels(tracker, {named: 1 << channel})
-        sight = sight_of(named)
+        lane, channel, size = found
+        self.processes.channels(tracker, {lane: 1 << channel})
+        if size:
+            tracker.proc.add("nranks", size)
+        sight = sight_of(lane)
         if sight is not None:
             tracker.apply(((SIGHT, sight, 0),), number, raw)
 

@@ -13,6 +13,7 @@ from ..state.seen import Crowd, Proc, shared
 from .tracker import Tracker
 
 if TYPE_CHECKING:
+    from ..state.lanes import Lane
     from ..state.partial import Partial
 
 MAX_ALONE = 2048  # processes of one stream that are told apart
@@ -35,7 +36,7 @@ class Processes:
         self._beyond = Proc(None, None)
         self._beyond.crowd = Crowd(edges=False)
 
-    def channels(self, tracker: Tracker, lanes: Dict[bytes, int]) -> None:
+    def channels(self, tracker: Tracker, lanes: Dict[Lane, int]) -> None:
         """Take channels of a process."""
         if tracker.channels(lanes):
             self._waiting.append(tracker)

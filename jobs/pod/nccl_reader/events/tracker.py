@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
-from ..state.lanes import parse_lane
+from ..state.lanes import Lane, own_rank
 from ..state.seen import MAX_EDGES, Comm, Proc, shared
 from .facts import CHOSE, COMM, DEVICES, ENV, FACT, IB, NOTE, RING, SIGHT, TRACE, Effect
 from .symptoms import BENIGN, classify
@@ -34,10 +34,10 @@ class Tracker:
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
-        self.pending: Dict[bytes, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
+        self.pending: Dict[Lane, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
 
     # -- channels ------------------------------------------------------------------------------------------------------
-    def channels(self, lanes: Dict[bytes, int]) -> bool:
+    def channels(self, lanes: Dict[Lane, int]) -> bool:
         """Take channels, which wait until it is clear whose they are; say whether these are the first that wait."""
         if not self.pending:
             self.pending = lanes
@@ -60,12 +60,11 @@ class Tracker:
             self.proc.channels(name, lanes)
             return
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
-        owned: Dict[str, Dict[bytes, int]] = {}
-        for named, bits in lanes.items():
-            lane = parse_lane(named)
-            if lane is not None:
-                comm = name if (name, lane[1]) in comms else latest.get(lane[1], name)
-                owned.setdefault(comm, {})[named] = bits
+        owned: Dict[str, Dict[Lane, int]] = {}
+        for lane, bits in lanes.items():
+            rank = own_rank(lane)
+            comm = name if (name, rank) in comms else latest.get(rank, name)
+            owned.setdefault(comm, {})[lane] = bits
         for comm, lanes in owned.items():
             self.proc.channels(comm, lanes)
 
@@ -132,7 +131,10 @@ class Tracker:
 
     # -- communicators -------------------------------------------------------------------------------------------------
     def _communicator(self, effect: Effect, _line: int, _raw: bytes) -> None:
-        said: Said = effect[1]
+        self.communicator(effect[1])
+
+    def communicator(self, said: Said) -> None:
+        """Take what one line says of a communicator."""
         begins = said.what == b"Init" and not said.done
         if self.pending and (begins or self.announced):
             self.settle()  # channels in front of this line belong to what was current there

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional
 
-from ..state.lanes import parse_lane
+if TYPE_CHECKING:
+    from ..state.lanes import Lane
 
 VIA_SOCKET, VIA_NO_GDR = "line via-socket", "line via-no-gdr"
 
 
-def sight_of(named: bytes) -> Optional[str]:
-    """Name the channel line of a lane where a fault may quote it: one that shows sockets, or no GPUDirect."""
-    if b" via NET/" not in named or b"/GDRDMA" in named:
+def sight_of(lane: Lane) -> Optional[str]:
+    """Name the lines of a lane where a fault may quote one: they show sockets, or no GPUDirect."""
+    if lane[4] != "net" or lane[7]:
         return None
-    lane = parse_lane(named)
-    if lane is None or lane[0][4] != "net" or lane[0][7]:
-        return None
-    return VIA_SOCKET if lane[0][5] == "Socket" else VIA_NO_GDR
+    return VIA_SOCKET if lane[5] == "Socket" else VIA_NO_GDR
 
 
 # Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in

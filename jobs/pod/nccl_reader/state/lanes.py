@@ -12,14 +12,13 @@ import sys
 from functools import lru_cache
 from typing import Any, Optional, Tuple
 
-_CHANNEL = re.compile(rb"(Ring|Channel|CollNet|Coll) (\d{1,4})(?=/| : )")
-_LANE = re.compile(
-    rb"(Coll)?(?:(?:/(\d{1,3}))? : )?(\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
+_CHANNEL = re.compile(
+    rb"(?:Ring|Channel|(Coll)(?:Net)?) (\d{1,4})(?:/(\d{1,3}))? : (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
     rb"(?:-> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? )?((?:\[(?:send|receive)\] )?via \S.*)"
 )
 BITS = {form % number: 1 << number for form in (b"Channel %02d", b"Ring %02d : ") for number in range(100)}
 """How most channel lines begin, ten bytes -> the channel, as a bit; what follows names the lane."""
-MAX_NAME = 160  # bytes that name a lane; what is longer has something else behind it
+_LONGEST = 180  # bytes of a channel line; what is longer has something else behind it
 _NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_=.-]+)*)(?:\s.*)?$")
 _COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)(?:\s.*)?$")
 _P2P = re.compile(
@@ -34,49 +33,33 @@ _SIDES = {b"s": "s", b"r": "r", b"": ""}  # by the first letter of [send] and [r
 _SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
 
 
-Lane = Tuple[Tuple[int, int, str, int, str, str, int, int, int], int, str]
-"""All channels of one edge, as one of its ends prints them: the edge's key, the rank that printed it, and the size of
-its communicator where the line says it (RCCL), else an empty text.
+Lane = Tuple[int, int, str, int, str, str, int, int, int]
+"""All channels of one edge, as one of its ends prints them.
 
-The key: source and destination in the communicator (destination -1 on a collective-network line); "s" or "r" for the
-end that prints, "" where the line does not say; connection (0 ring or tree, 1 point to point); kind (net, p2p, mnnvl,
-shm, collnet); the network's name as printed, or the kind of P2P; the network device's index, GPUDirect as 0 or 1, the
-rank whose NIC is used (PXN), each -1 or 0 without one."""
+Source and destination in the communicator (destination -1 on a collective-network line); "s" or "r" for the end that
+prints, "" where the line does not say; connection (0 ring or tree, 1 point to point); kind (net, p2p, mnnvl, shm,
+collnet); the network's name as printed, or the kind of P2P; the network device's index, GPUDirect as 0 or 1, the rank
+whose NIC is used (PXN), each -1 or 0 without one."""
 
 
-def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, bytes]]:
-    """Return the lane of one line, the channel, and the bytes that name the lane; None where it is none, or torn."""
-    match = _CHANNEL.match(text)
+def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, str]]:
+    """Return the lane of one line, the channel, and the size of its communicator, empty unless the line says it (RCCL).
+
+    None where the line is none of a channel, or torn.
+    """
+    match = _CHANNEL.match(text, 0, _LONGEST)
     if match is None:
         return None
-    named = text[match.end() :][:MAX_NAME]
-    if text[:4] == b"Ring" and named[:1] == b" ":
-        named = named[3:] if named[3:4].isdigit() else b""
-    elif text[:4] == b"Coll":
-        named = b"Coll" + named
-    lane = parse_lane(named)
-    return None if lane is None else (lane, int(match.group(2)), named)
-
-
-def parse_lane(named: bytes) -> Optional[Lane]:
-    """Return the lane of what stands behind the channel of a line."""
-    match = _LANE.match(named)
-    if match is None:
-        return None
-    tree, conn, src, dst, how = match.groups()
+    tree, channel, conn, src, dst, how = match.groups()
     end = _end(how, conn, tree is not None)
     if end is None or (dst is None and end[0][2] != "collnet"):
         return None
-    what, size = end
-    source, target = int(src), -1 if dst is None else int(dst)
-    return (source, target, *what), target if what[0] == "r" else source, size
+    return (int(src), -1 if dst is None else int(dst), *end[0]), int(channel), end[1]
 
 
-def bit_of(text: bytes) -> Optional[int]:
-    """Return the channel of a line, as a bit, where its bytes behind the tenth name a lane."""
-    named = text[10:]
-    whole = named[:1] in (b"/", b" ") if text[:1] == b"C" else named[:1].isdigit()
-    return BITS.get(text[:10]) if whole and len(named) <= MAX_NAME and b" via " in named else None
+def own_rank(lane: Lane) -> int:
+    """Return the rank that printed a lane's lines."""
+    return lane[1] if lane[2] == "r" else lane[0]
 
 
 @lru_cache(maxsize=4096)

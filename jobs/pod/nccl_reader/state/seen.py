@@ -6,10 +6,12 @@ lines, files or pods arrive does not matter.
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 from ..lines.clean import printable
-from .lanes import parse_lane
+
+if TYPE_CHECKING:
+    from .lanes import Lane
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64
@@ -187,11 +189,10 @@ class Proc:
     """One process: what it printed about itself, its network, its communicators and its channels."""
 
     __slots__ = (
-        "_edges",
-        "_lanes",
         "comms",
         "crowd",
         "devs",
+        "edges",
         "env",
         "facts",
         "hcas",
@@ -218,8 +219,7 @@ class Proc:
         self.hcas: Dict[int, str] = _EMPTY
         self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
         self.comms: Dict[Tuple[str, int], Comm] = {}
-        self._edges: Dict[EdgeKey, int] = {}
-        self._lanes: Dict[str, Dict[bytes, int]] = {}  # by communicator, edges that nobody looked at yet
+        self.edges: Dict[EdgeKey, int] = {}  # the channels of each, as a mask
         self.notes: Dict[str, Note] = _EMPTY
         self.crowd: Optional[Crowd] = None
         self.ranks: FrozenSet[int] = _NONE  # ranks of the largest ring order that was printed
@@ -230,6 +230,12 @@ class Proc:
         values = self.facts.get(fact, _NONE)
         if value not in values and len(values) < MAX_ITEMS:
             self.facts[fact] = shared((*values, value))
+
+    def add_all(self, facts: List[Tuple[Tuple[int, str, str], ...]]) -> None:
+        """Remember facts."""
+        for said in facts:
+            for _, fact, value in said:
+                self.add(fact, value)
 
     def _extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
         return {**base, key: value} if self.crowd is None else self.crowd.extended(base, key, value)
@@ -268,38 +274,20 @@ class Proc:
             note = Note(source, line, raw)
             self.notes = {**self.notes, name: note} if self.crowd is None else self.crowd.note(self.notes, name, note)
 
-    def channels(self, comm: str, lanes: Dict[bytes, int]) -> None:
-        """Add channels of a communicator, up to a bound; the lanes are kept as they are, and not to be used again."""
-        known = self._lanes.setdefault(comm, {})
-        fresh = [lane for lane in lanes if lane not in known] if known else list(lanes)
+    def channels(self, comm: str, lanes: Dict[Lane, int]) -> None:
+        """Add channels of a communicator, up to a bound."""
+        found = {(comm, *lane): bits for lane, bits in lanes.items()}
+        edges = self.edges
+        known = [edge for edge in found if edge in edges] if edges else ()
+        for edge in known:
+            edges[edge] |= found.pop(edge)
         if self.crowd is not None:
-            for lane in fresh[self.crowd.room(sum(map(len, self._lanes.values())), len(fresh)) :]:
-                del lanes[lane]
-        for lane in lanes:
-            said = parse_lane(lane) if b"anks " in lane else None
-            if said is not None and said[2]:
-                self.add("nranks", said[2])
-        if not known:
-            self._lanes[comm] = lanes
-            return
-        for lane, bits in lanes.items():
-            known[lane] = known.get(lane, 0) | bits
-
-    @property
-    def edges(self) -> Dict[EdgeKey, int]:
-        """The channels of each edge, as a mask."""
-        for comm, lanes in self._lanes.items():
-            for named, bits in lanes.items():
-                lane = parse_lane(named)
-                if lane is not None:
-                    key: EdgeKey = (comm, *lane[0])
-                    self._edges[key] = self._edges.get(key, 0) | bits
-        self._lanes = {}
-        return self._edges
-
-    @edges.setter
-    def edges(self, edges: Dict[EdgeKey, int]) -> None:
-        self._edges, self._lanes = edges, {}
+            for edge in list(found)[self.crowd.room(len(edges), len(found)) :]:
+                del found[edge]
+        if edges:
+            edges.update(found)
+        else:
+            self.edges = found
 
     def joins(self) -> bool:
         """Say whether one more communicator may be kept."""
