@@ -225,18 +225,23 @@ def _half_shown(procs: list[Proc]) -> str:
     for proc in procs:
         for comm, rank in proc.comms:
             present.setdefault(comm, set()).add(rank)
-    ends: dict[tuple[str, int, int, int], dict[str, int]] = {}
+    ends: dict[str, dict[tuple[str, int, int, int], int]] = {"s": {}, "r": {}}
     for proc in procs:
         for (comm, src, dst, direction, conn, kind, *_), mask in proc.edges.items():
             if kind == "net" and direction and src in present.get(comm, ()) and dst in present[comm]:
-                both = ends.setdefault((comm, src, dst, conn), {"s": 0, "r": 0})
-                both[direction] |= mask
-    torn = {key: channels_in(both["s"] ^ both["r"]) for key, both in ends.items() if both["s"] != both["r"]}
-    shown = sum(channels_in(both["s"]) + channels_in(both["r"]) for both in ends.values())
+                key, known = (comm, src, dst, conn), ends[direction]
+                known[key] = known.get(key, 0) | mask
+    sent, received = ends.values()
+    if sent == received:
+        return ""
+    edges = sent.keys() | received.keys()
+    torn = {key: channels_in(sent.get(key, 0) ^ received.get(key, 0)) for key in edges}
+    torn = {key: channels for key, channels in torn.items() if channels}
+    shown = sum(map(channels_in, [*sent.values(), *received.values()]))
     if sum(torn.values()) <= _TORN * shown:
         return ""
     _, src, dst, _ = min(torn)
-    return "%d of %d network edges show channels at one end only, such as %d -> %d" % (len(torn), len(ends), src, dst)
+    return "%d of %d network edges show channels at one end only, such as %d -> %d" % (len(torn), len(edges), src, dst)
 
 
 # Processes that write to one pipe tear each other's lines now and then (1 of 65 channel lines of a healthy log); what

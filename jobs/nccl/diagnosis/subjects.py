@@ -43,12 +43,7 @@ def subject_of(judgement: Judgement, procs: list[Proc]) -> str:
 
 def pairs_text(judgement: Judgement) -> str:
     """Name the pairs of hosts that the network connects."""
-    pairs = sorted(
-        {
-            tuple(sorted((item.src_node, item.dst_node)))
-            for item in judgement.view.crossings
-            if item.src_node and item.dst_node
-        }
-    )
+    ends = {(item.src_node, item.dst_node) for item in judgement.view.crossings}
+    pairs = sorted({tuple(sorted((src, dst))) for src, dst in ends if src and dst})
     texts = ["%s - %s" % pair for pair in pairs[:3]]
     return ", ".join(texts) + (" and %d more pairs" % (len(pairs) - 3) if len(pairs) > 3 else "")

@@ -98,6 +98,7 @@ class View:
         nodes = self.job.nodes_of_ranks()
         for proc in self.job.procs:
             here, twice = self.job.node_of[proc], twice_ranked(proc)
+            own = here if proc.comms else None
             for key, mask in proc.edges.items():
                 comm, src, dst, direction, _conn, kind, net, dev, _gdr, _proxy = key
                 channels = channels_in(mask)
@@ -108,9 +109,7 @@ class View:
                     transport, device = self.devices.carrier(proc, "IB", dev)
                     self.switched.append(Crossing(proc, key, mask, channels, here, None, transport, device))
                     continue
-                known = nodes.get(comm) or {}
-                sends, receives = direction == "s", direction == "r"
-                own = here if proc.comms else None
+                known, sends, receives = nodes.get(comm) or {}, direction == "s", direction == "r"
                 src_node = (own if sends else known.get(src)) or self._node(proc, comm, src, own=sends)
                 dst_node = (own if receives else known.get(dst)) or self._node(proc, comm, dst, own=receives)
                 transport, device = ("mnnvl", net) if kind == "mnnvl" else self.devices.carrier(proc, net, dev)

@@ -65,9 +65,11 @@ class _Process:
         """Pass on the channels."""
         for sight, (first, raw) in self.sights.items():
             events.append((number, self.key, ((SIGHT, sight, number - first),), raw))
-        lanes: Dict[Lane, int] = {}
-        for lane, bits in zip(self.lanes, self.channels.values()):
-            lanes[lane] = lanes.get(lane, 0) | bits
+        lanes: Dict[Lane, int] = dict(zip(self.lanes, self.channels.values()))
+        if len(lanes) < len(self.lanes):  # one lane under two names
+            lanes = dict.fromkeys(lanes, 0)
+            for lane, bits in zip(self.lanes, self.channels.values()):
+                lanes[lane] |= bits
         events.append((number, self.key, lanes, b""))
         self.channels, self.lanes, self.sights = {}, [], {}
 
@@ -101,21 +103,23 @@ class Digester:
                     events.append((number, None, None, line[:-1][:MAX_LINE]))
                 continue
             process = here.get(left) or self._process(left, number, events)
-            start, found = text[:4], None
-            if start in LANES:
-                name = text[10:]
-                if name in process.channels and text[:10] in bits:
-                    process.channels[name] |= bits[text[:10]]
+            bit = bits.get(text[:10])
+            if bit is not None:
+                channels, name = process.channels, text[10:]
+                if name in channels:
+                    channels[name] |= bit
                     continue
-            elif start not in COMMUNICATORS:
+                found = None
+            else:
                 found = known.get(text)
-                if found is None and text.translate(HEX_DIGITS) in quiet:
+                if found is None and text[:4] not in COMMUNICATORS and text.translate(HEX_DIGITS) in quiet:
                     found = _NOTHING
             if process.key is None or (returns and b"\r" in line):
                 events.append((number, None, None, line[:-1][:MAX_LINE]))
                 continue
             if found is None:
-                found = self._read(process, line, text, number)
+                found = self._channel(process, line, text, number) if bit else None
+                found = found or self._read(process, line, text, number)
                 if found is None:
                     events.append((number, None, None, line[:-1][:MAX_LINE]))
                     continue
@@ -162,7 +166,7 @@ class Digester:
         if b" NCCL " in text or len(message) > MAX_TEXT:
             return None
         if start in LANES:
-            return self._channel(process, line, text, number)
+            return self._channel(process, line, text, number) or ((), ring_order(message), False)
         shape = text.translate(HEX_DIGITS)
         if is_quiet(shape):
             if len(self._quiet) >= _KNOWN:
@@ -182,11 +186,11 @@ class Digester:
             self._known[text] = found
         return found
 
-    def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Message:
-        """Take a line of a lane that the process did not name before."""
+    def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
+        """Take a line of a lane that the process did not name before; None where it is none, or torn."""
         found = parse_channel(text[:-1])
         if found is None:
-            return (), ring_order(text[:-1]), False
+            return None
         lane, channel, size = found
         bit = 1 << channel
         process.channels[text[10:] if BITS.get(text[:10]) == bit else text] = bit

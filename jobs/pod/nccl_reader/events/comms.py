@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import lru_cache
 from typing import NamedTuple, Optional, Tuple
 
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
@@ -52,10 +53,11 @@ def usual(text: bytes) -> Optional[Said]:
     if match is None:
         return None
     pointer, rank, nranks, nodes, local, mnnvl, ident, what, step = match.groups()
-    if int(rank) >= int(nranks):
+    own, size = int(rank), int(nranks)
+    if own >= size:
         return None
     counts = None if nodes is None else (int(nodes), int(local), int(mnnvl))
-    return Said(int(rank), int(nranks), what or b"", step == b"COMPLETE", pointer, _ident(ident), counts)
+    return Said(own, size, what or b"", step == b"COMPLETE", pointer, _ident(ident), counts)
 
 
 def parse_communicator(text: bytes) -> Optional[Said]:
@@ -80,5 +82,6 @@ def parse_communicator(text: bytes) -> Optional[Said]:
     )
 
 
+@lru_cache(maxsize=256)
 def _ident(ident: Optional[bytes]) -> str:
     return "" if ident is None else sys.intern(ident.decode("ascii").lower())

@@ -51,10 +51,11 @@ class Heads:
         And whether the same may stand left of another message: there is no stamp in front.
         """
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        if not start:
+        seen = self._usual(left[start:] if start else left)
+        if seen is None and not start:
             tag = _GLUED_TAG.search(left)
             start = tag.end() if tag else 0
-        seen = self._usual(left[start:] if start else left)
+            seen = self._usual(left[start:]) if tag else None
         if seen is not None and start:
             front = left[:start]
             shape = front.translate(DIGITS)

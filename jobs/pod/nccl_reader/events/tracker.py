@@ -186,7 +186,7 @@ class Tracker:
 
     def _named(self, pointer: bytes, key: Key) -> None:
         """Remember which communicator a pointer names; a freed one may come again for another."""
-        if pointer and self._pointed(pointer) != key:
+        if pointer and (pointer, key) not in self._pointers:
             others = tuple(item for item in self._pointers if item[0] != pointer)
             self._pointers = (*others[-_MAX_POINTERS:], (pointer, key))
 

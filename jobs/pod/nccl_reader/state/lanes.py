@@ -66,7 +66,7 @@ def own_rank(lane: Lane) -> int:
 def _end(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[Tuple[Any, ...], str]]:
     """Read what stands behind the ranks: the rest of a lane's key, and the communicator's size where it is said."""
     side, _, via = how.partition(b"via ")
-    carrier = _carrier(via, tree)
+    carrier = None if b" NCCL " in how else _carrier(via, tree)
     if carrier is None:
         return None
     size = _SIZE.search(via) if b"anks " in via else None

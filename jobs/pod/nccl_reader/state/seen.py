@@ -6,7 +6,7 @@ lines, files or pods arrive does not matter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 from ..lines.clean import printable
 
@@ -33,9 +33,12 @@ EdgeKey = Tuple[
 _NONE: FrozenSet[Any] = frozenset()
 
 
-def channels_in(mask: int) -> int:
-    """Count the channels of an edge's mask."""
+def _ones(mask: int) -> int:
     return bin(mask).count("1")  # noqa: FURB161 -- int.bit_count came with Python 3.10
+
+
+channels_in: Callable[[int], int] = getattr(int, "bit_count", _ones)
+"""Count the channels of an edge's mask."""
 
 
 _SHARED: Dict[FrozenSet[Any], FrozenSet[Any]] = {}
@@ -233,9 +236,13 @@ class Proc:
 
     def add_all(self, facts: List[Tuple[Tuple[int, str, str], ...]]) -> None:
         """Remember facts."""
+        known = self.facts
         for said in facts:
             for _, fact, value in said:
-                self.add(fact, value)
+                if fact not in known:
+                    known[fact] = shared((value,))
+                elif value not in known[fact]:
+                    self.add(fact, value)
 
     def _extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
         return {**base, key: value} if self.crowd is None else self.crowd.extended(base, key, value)
