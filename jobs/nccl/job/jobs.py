@@ -64,6 +64,16 @@ class Job:
         return any(proc.has("flag", name) for proc in self.procs)
 
 
+def addressed(procs: list[Proc]) -> bool:
+    """Say whether hosts can be told apart: each process printed host and address, and none was told its host's id."""
+    return all(proc.host is not None and proc.facts.get("boot") for proc in procs) and not renamed(procs)
+
+
+def renamed(procs: list[Proc]) -> bool:
+    """Say whether a process was told its host's id, so that one host may be several to NCCL on purpose."""
+    return any(proc.facts.get("hostid") or "NCCL_HOSTID" in proc.env for proc in procs)
+
+
 def twice_ranked(proc: Proc) -> set[int]:
     """Return the ranks that a process has in several communicators."""
     ranks = Counter(rank for _, rank in proc.comms)

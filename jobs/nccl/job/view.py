@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.seen import channels_in
 from .devices import Devices
-from .jobs import twice_ranked
+from .jobs import addressed, renamed, twice_ranked
 from .sizes import (
     joined_ranks,
     list_cut,
@@ -44,16 +44,6 @@ class Crossing(NamedTuple):
     dst_node: str | None
     transport: str
     device: str
-
-
-def _addressed(procs: list[Proc]) -> bool:
-    """Say whether hosts can be told apart: each process printed host and address, and none was told its host's id."""
-    return all(proc.host is not None and proc.facts.get("boot") for proc in procs) and not _renamed(procs)
-
-
-def _renamed(procs: list[Proc]) -> bool:
-    """Say whether a process was told its host's id, so that one host may be several to NCCL on purpose."""
-    return any(proc.facts.get("hostid") or "NCCL_HOSTID" in proc.env for proc in procs)
 
 
 class View:
@@ -171,10 +161,10 @@ class View:
             known = complete and all(proc.host is not None for proc in job.procs)
             known = known or table is not None or len(seen) > 1 or most_on_one_host(job, self.ranks or 0)
             return max(printed, len(seen), table or 0) if known else None
-        if complete and printed > len(seen) > 1 and _addressed(job.procs):
+        if complete and printed > len(seen) > 1 and addressed(job.procs):
             self.split_nodes = printed  # NCCL took parts of one host for nodes
             return len(seen)
-        if printed > len(seen) and not complete and split_hosts(job) and not _renamed(job.procs):
+        if printed > len(seen) and not complete and split_hosts(job) and not renamed(job.procs):
             self.split_nodes = printed
             return None
         if printed:
