@@ -300,7 +300,7 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
 )
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
-    from jobs.pod.nccl_reader.state.lanes import own_rank, parse_channel
+    from jobs.pod.nccl_reader.state.lanes import parse_channel
 
     found = parse_channel(line.encode())
     if edge is None:
@@ -309,7 +309,6 @@ def test_a_channel_line_is_read_in_every_grammar(line, edge):
     channel, conn, src, dst, side, *carrier = edge
     (lane, number, _) = found
     assert (number, *lane) == (channel, src, dst, side, conn, *carrier)
-    assert own_rank(lane) == (dst if side == "r" else src)
 
 
 def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):

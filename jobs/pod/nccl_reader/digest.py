@@ -10,7 +10,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .events.comms import COMMUNICATORS, Said, usual
+from .events.comms import COMMUNICATORS, usual
 from .events.facts import COMM, FACT, READ_BACK, SIGHT, Effect, effects_of, keeps_line, ring_order
 from .events.heads import Heads
 from .events.kinds import KINDS, LANES, OPERATION
@@ -30,8 +30,7 @@ _HEADS = 65_536  # that are known
 
 Event = Tuple[int, Optional[Process], Any, bytes]
 """Number of the line in its block; the process, None for a line that is passed on whole; what is said; the line, where
-it is kept. What is said: effects; what a line says of a communicator; the head that first names the process; a list of
-facts; or channels by lane."""
+it is kept. What is said: effects; the head that first names the process; a list of facts; or channels by lane."""
 
 
 class Digest(NamedTuple):
@@ -42,9 +41,8 @@ class Digest(NamedTuple):
     events: List[Event]
 
 
-Message = Tuple[Tuple[Effect, ...], Any, bool]
-"""What a message says: facts, which count whenever they are said; effects that count at their line, or what is said of
-a communicator; whether these keep the line."""
+Message = Tuple[Tuple[Effect, ...], Tuple[Effect, ...], bool]
+"""What a message says: facts, which count whenever they are said; effects of its line; whether the line is kept."""
 _NOTHING: Message = (), (), False
 
 
@@ -85,16 +83,17 @@ class Digester:
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
         self._processes: Dict[Optional[Process], _Process] = {}
 
-    def digest(self, data: bytes) -> Digest:  # noqa: C901, PLR0912 -- the hot loop: calls cost more than work
+    def digest(self, data: bytes) -> Digest:  # noqa: C901, PLR0912, PLR0915 -- the hot loop: calls cost more than work
         """Return what a block of whole lines says."""
         if b"\x1b" in data or b"\r" in data:
             data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
         returns = b"\r" in data
         events: List[Event] = []
-        if len(self._here) > _HEADS:
+        if len(self._here) + len(self._processes) > _HEADS:
             self._here, self._processes, self._heads = {}, {}, Heads()
         here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
         number, others = -1, 0
+        full: List[_Process] = []  # that have channels
         for number, line in enumerate(BytesIO(data)):  # not split(): so a line's memory is the next one's
             left, mark, text = line.partition(MARK)
             if not mark:
@@ -115,25 +114,28 @@ class Digester:
                 if found is None and text[:4] not in COMMUNICATORS and text.translate(HEX_DIGITS) in quiet:
                     found = _NOTHING
             if process.key is None or (returns and b"\r" in line):
-                events.append((number, None, None, line[:-1][:MAX_LINE]))
-                continue
-            if found is None:
+                found = None
+            elif found is None:
+                first = not process.lanes
                 found = self._channel(process, line, text, number) if bit else None
                 found = found or self._read(process, line, text, number)
-                if found is None:
-                    events.append((number, None, None, line[:-1][:MAX_LINE]))
-                    continue
+                if first and process.lanes:
+                    full.append(process)
+            if found is None:
+                events.append((number, None, None, line[:-1][:MAX_LINE]))
+                continue
             facts, effects, quoted = found
             if facts:
                 process.facts.append(facts)
             if effects:
-                if process.lanes and type(effects) is Said:
+                if effects[0][0] == COMM and process.lanes:
                     process.flush(number, events)
                 events.append((number, process.key, effects, line[:-1] if quoted else b""))
         number += 1
-        for process in self._processes.values():
+        for process in full:
             if process.lanes:
                 process.flush(number, events)
+        for process in self._processes.values():
             if process.facts:
                 events.append((number, process.key, process.facts, b""))
                 process.facts = []
@@ -162,7 +164,7 @@ class Digester:
         start, message = text[:4], text[:-1]
         said = usual(message) if start in COMMUNICATORS else None
         if said is not None:
-            return (), said, False
+            return (), ((COMM, said),), False
         if b" NCCL " in text or len(message) > MAX_TEXT:
             return None
         if start in LANES:
@@ -176,7 +178,7 @@ class Digester:
         kind = KINDS.get(start)
         effects = effects_of(message) if kind is None or (kind == OPERATION and b"> Algo " in text) else ()
         if effects and effects[0][0] == COMM:
-            return (), effects[0][1], False
+            return (), effects, False
         facts = tuple(effect for effect in effects if effect[0] == FACT and effect[1:] not in READ_BACK)
         rest = tuple(effect for effect in effects if effect not in facts)
         found = facts, rest, keeps_line(rest)

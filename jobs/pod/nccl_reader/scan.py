@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, MAX_LINE, Digest, Digester
-from .events.comms import Said
 from .events.messages import Messages
 from .events.others import Others
 from .events.processes import Processes
@@ -140,8 +139,6 @@ class Reader:
             tracker = trackers.get(process) or processes.find(process)
             if type(what) is tuple:
                 tracker.apply(what, start + number, raw)
-            elif type(what) is Said:
-                tracker.communicator(what)
             elif type(what) is dict:
                 processes.channels(tracker, what)
             elif type(what) is list:

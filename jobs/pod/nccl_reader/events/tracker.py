@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-from ..state.lanes import Lane, own_rank
-from ..state.seen import MAX_EDGES, Comm, Proc, shared
-from .facts import CHOSE, COMM, DEVICES, ENV, FACT, IB, NOTE, RING, SIGHT, TRACE, Effect
+from ..state.seen import MAX_EDGES, Comm, Proc
+from .facts import CHOSE, COMM, DEVICES, ENV, FACT, IB, NOTE, RING, TRACE, Effect
 from .symptoms import BENIGN, classify
 
 if TYPE_CHECKING:
+    from ..state.lanes import Lane
     from .comms import Said
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
@@ -62,7 +62,7 @@ class Tracker:
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
         owned: Dict[str, Dict[Lane, int]] = {}
         for lane, bits in lanes.items():
-            rank = own_rank(lane)
+            rank = lane[1] if lane[2] == "r" else lane[0]  # that printed them
             comm = name if (name, rank) in comms else latest.get(rank, name)
             owned.setdefault(comm, {})[lane] = bits
         for comm, lanes in owned.items():
@@ -78,30 +78,23 @@ class Tracker:
                 proc.add(effect[1], effect[2])
             elif what == NOTE:
                 proc.note(effect[1], self.source, line, raw)
-            else:
-                self._REST[what](self, effect, line, raw)
-
-    def _env(self, effect: Effect, _line: int, _raw: bytes) -> None:
-        self.proc.set_env(effect[1], effect[2])
-
-    def _devices(self, effect: Effect, _line: int, _raw: bytes) -> None:
-        self.proc.list_devices(effect[1])
-
-    def _ib(self, effect: Effect, line: int, _raw: bytes) -> None:
-        self.proc.ibs.setdefault(effect[1], line)
-
-    def _ring(self, effect: Effect, _line: int, _raw: bytes) -> None:
-        if len(effect[1]) > len(self.proc.ranks):
-            self.proc.ranks = shared(effect[1])
-
-    def _sight(self, effect: Effect, line: int, raw: bytes) -> None:
-        if effect[1] not in self.proc.notes:
-            self.proc.note(effect[1], self.source, line - effect[2], raw)
-
-    def _chose(self, effect: Effect, _line: int, _raw: bytes) -> None:
-        """Take the network that a process chose: what failed before it is overcome."""
-        self.proc.add("net", effect[1])
-        self.proc.last_error = None
+            elif what == COMM:
+                self._communicator(effect[1])
+            elif what == ENV:
+                proc.set_env(effect[1], effect[2])
+            elif what == DEVICES:
+                proc.list_devices(effect[1])
+            elif what == IB:
+                proc.ibs.setdefault(effect[1], line)
+            elif what == CHOSE:  # what failed before it is overcome
+                proc.add("net", effect[1])
+                proc.last_error = None
+            elif what == TRACE:
+                self._trace(effect, line, raw)
+            elif what == RING:
+                proc.ranks = effect[1] if len(effect[1]) > len(proc.ranks) else proc.ranks
+            elif effect[1] not in proc.notes:
+                proc.note(effect[1], self.source, line - effect[2], raw)
 
     def _trace(self, effect: Effect, line: int, raw: bytes) -> None:
         if effect[2] and self.proc.has("flag", "no-pci-path"):
@@ -130,11 +123,7 @@ class Tracker:
             self.proc.note(found.fault, self.source, line, raw)
 
     # -- communicators -------------------------------------------------------------------------------------------------
-    def _communicator(self, effect: Effect, _line: int, _raw: bytes) -> None:
-        self.communicator(effect[1])
-
-    def communicator(self, said: Said) -> None:
-        """Take what one line says of a communicator."""
+    def _communicator(self, said: Said) -> None:
         begins = said.what == b"Init" and not said.done
         if self.pending and (begins or self.announced):
             self.settle()  # channels in front of this line belong to what was current there
@@ -203,14 +192,3 @@ class Tracker:
             if known == pointer and pointer:
                 return key
         return None
-
-    _REST: Dict[int, Callable[[Tracker, Effect, int, bytes], None]] = {  # noqa: RUF012 -- a constant table
-        ENV: _env,
-        DEVICES: _devices,
-        IB: _ib,
-        CHOSE: _chose,
-        TRACE: _trace,
-        COMM: _communicator,
-        RING: _ring,
-        SIGHT: _sight,
-    }

@@ -57,11 +57,6 @@ def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, str]]:
     return (int(src), -1 if dst is None else int(dst), *end[0]), int(channel), end[1]
 
 
-def own_rank(lane: Lane) -> int:
-    """Return the rank that printed a lane's lines."""
-    return lane[1] if lane[2] == "r" else lane[0]
-
-
 @lru_cache(maxsize=4096)
 def _end(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[Tuple[Any, ...], str]]:
     """Read what stands behind the ranks: the rest of a lane's key, and the communicator's size where it is said."""

@@ -33,11 +33,7 @@ EdgeKey = Tuple[
 _NONE: FrozenSet[Any] = frozenset()
 
 
-def _ones(mask: int) -> int:
-    return bin(mask).count("1")  # noqa: FURB161 -- int.bit_count came with Python 3.10
-
-
-channels_in: Callable[[int], int] = getattr(int, "bit_count", _ones)
+channels_in: Callable[[int], int] = getattr(int, "bit_count", lambda mask: bin(mask).count("1"))  # noqa: FURB161
 """Count the channels of an edge's mask."""
 
 
@@ -86,9 +82,9 @@ class Note:
         return [self.source, self.line, self.count, self.text]
 
     @classmethod
-    def from_list(cls, data: List[Any], shift: int = 0) -> "Note":
+    def from_list(cls, data: List[Any]) -> "Note":
         """Read the JSON form."""
-        return cls(int(data[0]) + shift, int(data[1]), str(data[3]), int(data[2]))
+        return cls(int(data[0]), int(data[1]), str(data[3]), int(data[2]))
 
 
 class Comm:
