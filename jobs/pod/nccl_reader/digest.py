@@ -111,7 +111,9 @@ class Digester:
                 found = None
             else:
                 found = known.get(text)
-                if found is None and text[:4] not in COMMUNICATORS and text.translate(HEX_DIGITS) in quiet:
+                if found is None and text.translate(HEX_DIGITS) in quiet:
+                    if process.key is not None and not returns:
+                        continue
                     found = _NOTHING
             if process.key is None or (returns and b"\r" in line):
                 found = None
