@@ -92,6 +92,7 @@ def sweep_spec(
     rules: dict[str, Any] = {
         "at_once": options.at_once,
         "bus": spec.gpus_per_node > 1,
+        "rails": bool(profile.fabric.rails),
         "matchings": matchings_of(Fleet(names), Rules()),
         "pair_floor": floors.pair[1] if floors.pair else None,
         "node_floor": floors.alone[1] if floors.alone and spec.gpus_per_node > 1 else None,

@@ -100,7 +100,7 @@ def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named()
     for seed in range(20):
         rng = random.Random(seed)
         bad = {"n003", "n008"}
-        slow = {(a, b) for a in bad for b in fleet_of(17).nodes if b not in bad and rng.random() < 0.75}
+        slow = {(a, b) for a in sorted(bad) for b in fleet_of(17).nodes if b not in bad and rng.random() < 0.75}
         answer = partial(lambda slow, t, _: 60.0 if {t, t[::-1]} & slow else 100.0, slow)
         blame, _ = play(fleet_of(17), replace(RULES, seed=seed), answer)
         found = {f.names[0] for f in blame.findings if f.kind == "node"}
@@ -117,6 +117,15 @@ def test_a_link_of_which_half_of_the_paths_are_bad_accuses_no_node():
         blame = model.sweep(made)
         assert {f.kind for f in blame.findings} <= {"pair"}, (seed, blame.reasons)
         assert all(made.share(made.fleet(), f.names) < 0.9 for f in blame.findings), "each of these paths is bad"
+        assert blame.verdict != "go"
+
+
+def test_of_a_small_fleet_whose_link_has_bad_paths_no_node_is_blamed():
+    """Four of 16 nodes, half of whose paths to the others are bad: some fail with six of eight partners."""
+    for seed in (3, 4, 11, 15, 22, 23, 24):
+        made, _ = model.broken("hidden-hashed", 16, random.Random(f"hidden-hashed 16 {seed}"))
+        blame = model.sweep(made)
+        assert {f.kind for f in blame.findings} <= {"pair"}, (seed, blame.reasons)
         assert blame.verdict != "go"
 
 
@@ -276,6 +285,16 @@ def test_a_node_of_one_gpu_that_is_not_whole_alone_is_no_go(result, said):
     assert blame.verdict != "go"
     assert "n002" not in blame.proven
     assert said in " ".join([*blame.not_tested.values(), *(each.why for each in blame.findings)])
+
+
+def test_a_fabric_of_rails_of_which_no_pair_tells_is_no_go():
+    """All rails together may hide one that is dead; a node alone has none to tell of."""
+    rules, fleet = replace(RULES, rails=True), fleet_of(16)
+    blame, _ = play(fleet, rules, lambda *_: 100.0)
+    assert (blame.verdict, blame.findings) == ("inconclusive", ())
+    assert "measured nothing in" in blame.not_tested["n003"]
+    blame, _ = play(fleet, rules, lambda t, _: Result("measured", 100.0, (50.0, 50.0) if len(t) > 1 else (), t))
+    assert (blame.verdict, blame.reasons) == ("go", ())
 
 
 def test_a_missing_round_and_a_missing_floor_are_no_go():

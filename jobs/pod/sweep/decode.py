@@ -61,6 +61,8 @@ def _suspects(state: State) -> Dict[str, str]:
             continue
         if node in state.slow or node in state.held:
             found[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
+        elif state.groups.get(node) == 0 and len(state.failed[node]) > good:  # of the largest group nobody is told of
+            found[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
         elif bad >= state.rules.proofs:
             found[node] = "failed with %d of %d partners" % (bad, bad + good)
         elif bad and (not good or state.open_end(node)):
@@ -92,7 +94,8 @@ def _not_tested(
         elif rules.alone and node not in alone:
             found[node] = "no pass alone"
         elif not state.enough(node):
-            found[node] = "passed with %d of %d partners" % (len(state.passed[node]), len(state.met[node]))
+            count = (len(state.passed[node]), len(state.met[node]))
+            found[node] = "passed with %d of %d partners" % count if state.met[node] else "not tested with a partner"
             if state.empty[node]:
                 found[node] += "; measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
     return found
@@ -155,7 +158,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[N
     if missing := _missing([done.round.number for done in facts.history]):
         reasons.append("rounds without a record: %s" % ", ".join(missing))
     if planned(fleet, rules, facts, state) is not None:
-        reasons.append("the plan is not at its end after %d rounds" % len(facts.history))
+        reasons.append("the plan is not at its end: rounds that ran: %d" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
         reasons.append("no pair passed: there is no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.bus and rules.node_floor is None):

@@ -69,8 +69,12 @@ class Evidence:
 
     def explained(self, pair: Nodes) -> bool:
         """Say whether an accused node, or an uplink that is accused or in doubt, may be why a pair fails."""
-        if any(self.accused(node) or node in self.held or node in self.slow for node in pair) or self.between(pair):
+        if any(node in self.held or node in self.slow for node in pair):
             return True
+        return any(self.accused(node) for node in pair) or self.between(pair) or self.behind_uplink(pair)
+
+    def behind_uplink(self, pair: Nodes) -> bool:
+        """Say whether a pair uses an uplink that is accused or in doubt."""
         return self.fleet.crosses(pair) and bool({self.fleet.leaf(n) for n in pair} & (self.hot | self.bad_leaves))
 
     def between(self, pair: Nodes) -> bool:

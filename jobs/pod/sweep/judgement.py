@@ -189,7 +189,8 @@ def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: 
     if len(nodes) == 1 and not rules.bus and result.outcome == MEASURED and nodes[0] in result.reported:
         return Judged(nodes, PASS, None, frozenset(), result.outcome, result.reported, at)
     speed = _speed(result, nodes)
-    whole = speed is not None and (speed == 0 or None not in result.rails)
+    silent = rules.rails and len(nodes) > 1 and not result.rails
+    whole = speed is not None and (speed == 0 or not (silent or None in result.rails))
     if not whole or speed is None:
         return Judged(nodes, NOTHING, None, frozenset(), result.outcome, result.reported, at)
     kind = fleet.kind_of(nodes)

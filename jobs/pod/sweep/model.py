@@ -29,6 +29,7 @@ class Rules:
     Defaults: docs/fleet.md. With noise of 2 % (sigma) a healthy test is below 0.93 once in 4,000 and below 0.90 once in
     3 million; with two proofs instead of three an innocent node was blamed in every twentieth simulated sweep.
     `bus`: a node alone has one between its GPUs; with a single GPU no speed is judged, only that its test was whole.
+    `rails` says that a pair has to tell of each rail: one that tells of none has measured nothing.
     `matchings` says how often every node is paired before anything is ambiguous; 0: by the size of the fleet.
     """
 
@@ -41,6 +42,7 @@ class Rules:
     node_floor: Optional[float] = None
     alone: bool = True
     bus: bool = True
+    rails: bool = False
     at_once: int = 0
     matchings: int = 0
     seed: int = 1

@@ -16,12 +16,12 @@ from .model import Done, Fleet, Nodes, Round, Rules
 from .state import REPEATS, State, constant
 
 UPLINK_PROBES = 3
-REPEATED_SHARE = 8
+REPEATED_SHARE = 4
 DECISIVE_SHARE = 16
 MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not told apart then is not by more
 OF_NO_LEVEL = 6  # rounds after the pairings where tests have no common level: what fails by one passes by another
 FEWEST = 8
-"""A round that repeats failed pairs has at most one test for every 8 nodes, one whose repeats may decide one for every
+"""A round that repeats failed pairs has at most one test for every 4 nodes, one whose repeats may decide one for every
 16, and at least 8: what was disturbed by many tests at once is not to be found guilty by as many."""
 
 
@@ -66,7 +66,10 @@ def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) ->
 
 
 def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]:
-    """Return a pair of each kind among the tests that has passed and is tested again beside them, the least tested."""
+    """Return pairs of each kind among the tests that have passed and are tested again beside them, the least tested.
+
+    Two of a kind beside few tests of a large fleet, where one that is disturbed by chance would cost a round.
+    """
     busy = {node for test in tests for node in test}.union(fleet.gone)
     ran = Counter(test for done in facts.history for test in done.round.tests)
     bad = {each.nodes for each in facts.judged if each.grade != PASS}
@@ -74,11 +77,11 @@ def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]
     passed = sorted(pairs - bad, key=lambda test: (ran[test], test))
     found: List[Nodes] = []
     for kind in sorted({fleet.kind_of(test) for test in tests}):
-        free = (test for test in passed if fleet.kind_of(test) == kind and busy.isdisjoint(test))
-        control = next(free, None)
-        if control:
-            found.append(control)
-            busy.update(control)
+        for _ in range(2 if DECISIVE_SHARE * len(tests) <= len(fleet.nodes) else 1):
+            control = next((test for test in passed if fleet.kind_of(test) == kind and busy.isdisjoint(test)), None)
+            if control:
+                found.append(control)
+                busy.update(control)
     return found
 
 
@@ -184,19 +187,19 @@ class _Draft:
         self.tests.append(pair_of(one, other))
         return True
 
-    def partner(self, node: str, leaves: List[str], lacking: AbstractSet[str] = frozenset()) -> Optional[str]:
+    def partner(
+        self, node: str, leaves: List[str], first: AbstractSet[str] = frozenset(), last: AbstractSet[str] = frozenset()
+    ) -> Optional[str]:
         """Return a free proven node that this one has not met, of the first leaf that has one.
 
-        Of its own leaf rather one of `lacking`, who needs passes, too: who needs none is kept for the last of an odd
-        number. Where there is none, one with whom nothing was measured, until that was tried often enough.
+        Of all leaves rather one of `first`, of `last` only where there is no other.
+        Where there is none, one with whom nothing was measured, until that was tried often enough.
         """
         met = self.state.met[node]
-        own = self.state.fleet.leaf(node)
-        for leaf in leaves:
-            mates = self.by_leaf.get(leaf, [])
-            for other in [n for n in mates if n in lacking] + mates if leaf == own else mates:
-                if other != node and other not in met and other not in self.busy and self.tells(node, other):
-                    return other
+        mates = [other for leaf in leaves for other in self.by_leaf.get(leaf, ())]
+        for other in sorted(mates, key=lambda n: (n not in first, n in last)) if first or last else mates:
+            if other != node and other not in met and other not in self.busy and self.tells(node, other):
+                return other
         blank = {p for p in self.state.blank(node) - self.busy if len(self.state.of[pair_of(node, p)]) < SILENT}
         return next((p for leaf in leaves if blank for p in self.by_leaf.get(leaf, ()) if p in blank), None)
 
@@ -228,9 +231,9 @@ def _ambiguous(state: State) -> List[Nodes]:
         others = sorted((each for each in draft.leaves(leaf, across=True) if each != leaf), key=met.__getitem__)
         for turn, node in enumerate(ready):
             draft.add(node, draft.partner(node, others[turn % len(others) :] + others if others else []))
-        # One more inside: where the leaf is odd, somebody has to be free when the others are tested with each other.
+        # Where they are odd, somebody has to be free when they are tested with each other in the next round.
         spare = [n for n in wanting if fleet.leaf(n) == leaf and n not in draft.busy and state.passed[n]]
-        if spare:
+        if spare and (len(spare) + len(ready)) % 2:
             draft.add(spare[0], draft.partner(spare[0], [leaf]))
     for node, group in sorted(state.held.items()):
         draft.add(node, next(iter(sorted(group - draft.busy)), None))
@@ -244,18 +247,24 @@ def _ambiguous(state: State) -> List[Nodes]:
         if len(state.of[pair]) < SILENT and not set(pair) & set(fleet.gone) and all(map(state.trusted, pair)):
             draft.add(*pair)
     most = _repeat(state, draft)
-    lacking = frozenset(wanting)
+    lacking = {node for node in wanting if fleet.leaf(node) not in state.hot}
+    across = {node for node in wanting if _to_go_across(state, node)}
     for node in wanting:
         leaf = fleet.leaf(node)
         if node in draft.busy or (leaf in state.hot and state.passed[node]):
             continue
-        inside = any(fleet.leaf(p) == leaf for p in state.passed[node])
-        leaves = draft.leaves(leaf, across=inside and leaf not in state.bad_leaves)
-        draft.add(node, draft.partner(node, leaves, lacking if leaf in state.bad_leaves else frozenset()))
+        served = {n for n in lacking if fleet.leaf(n) != leaf or not across & {n, node}}
+        draft.add(node, draft.partner(node, draft.leaves(leaf, across=node in across), served, lacking - served))
     for node in open_:
         if node not in draft.busy and all(_settled(state, node, p) for p in state.against(node)):
             draft.add(node, draft.partner(node, draft.leaves(fleet.leaf(node), across=False)))
     return draft.tests[:most]
+
+
+def _to_go_across(state: State, node: str) -> bool:
+    """Say whether a node that lacks a pass has one inside its leaf already, and a leaf that is not at fault."""
+    leaf = state.fleet.leaf(node)
+    return leaf not in state.bad_leaves and any(state.fleet.leaf(other) == leaf for other in state.passed[node])
 
 
 def _settled(state: State, node: str, partner: str) -> bool:
