@@ -173,7 +173,7 @@ class State(Evidence):
         """
         open_ = {n for n in named if self.passed[n] or self._can_meet_more(n, self.rules.most_partners)}
         passing = {node for node in open_ if self.passed[node]}
-        others = {p for p in self.of if len(p) == 2 and p[1] in self.failed[p[0]] and self._of_others(p)}
+        others: Set[Nodes] = {p for p in self.of if len(p) == 2 and p[1] in self.failed[p[0]] and self._of_others(p)}
         if not open_ or not others:
             return
         twice = _often(others)
