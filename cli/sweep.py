@@ -20,7 +20,7 @@ Test every free node of a fleet, alone and in pairs, in one job; name the node, 
 fault. Takes the options of `seatrial accept`. With --plan: print what that costs, and start nothing."""
 EPILOG = """\
 Without --plan also --resume DIR, which goes on with that run, --take-in, with which pods wait for busy nodes that may
-become free meanwhile, --training, with which each node trains alone, too, and every option of seatrial accept."""
+become free meanwhile, and every option of seatrial accept."""
 EXAMPLES = (
     "seatrial sweep --plan --nodes 64 --leaf-size 16",
     "seatrial sweep --profile h100-ib --budget 10m --out sweep",
@@ -31,6 +31,8 @@ ROUND_S = 40
 """Seconds per round: the published estimate of one all_reduce test in a gang that already runs (docs/fleet.md)."""
 START_S = 180
 """Seconds until all pods run: image, scheduling and rendezvous of one Job take 1 to 4 minutes (docs/fleet.md)."""
+TRAIN_S = 60
+"""Seconds that the training steps of each node alone add to the first round (docs/fleet.md); 240 at most."""
 LARGEST = 10_000
 PAIR = 2
 """Nodes that a pair has tested together already: no job over all of them follows."""
@@ -52,6 +54,7 @@ def parser() -> Parser:
         action="store_true",
         help="no job over all nodes at the end: nodes are released as they are proven",
     )
+    made.add_argument("--training", action="store_true", help="each node trains alone, too, in the first round")
     return made
 
 
@@ -72,7 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     fleet, rules = Fleet(names, leaves), Rules(at_once=options.at_once, bus=options.gpus_per_node > 1)
     if options.nodes == 1:
         print("1 node: there is no pair to test, and its sweep is never a go")
-    _show(fleet, rules, options.gpus_per_node, budget_s, scale=not options.no_scale)
+    train_s = TRAIN_S if options.training else 0
+    _show(fleet, rules, options.gpus_per_node, budget_s, scale=not options.no_scale, train_s=train_s)
     return 0
 
 
@@ -100,7 +104,7 @@ def _plan(fleet: Fleet, rules: Rules, bad: str | None, *, scale: bool) -> Plan:
     return Plan(history, held, scale and len(fleet.nodes) > PAIR)
 
 
-def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scale: bool) -> None:
+def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scale: bool, train_s: int) -> None:
     plan = _plan(fleet, rules, None, scale=scale)
     names = {0: "every node alone", matchings_of(fleet, rules) + 1: "what is open"}
     print(f"{'round':>5}  {'tests':>5}  {'nodes':>5}  what")
@@ -111,12 +115,14 @@ def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scal
         print(f"{done.round.number:>5}  {len(tests):>5}  {_slots([done]):>5}  {names.get(done.round.stage, pairs)}")
     if plan.scale:
         print(f"{'end':>5}  {1:>5}  {len(fleet.nodes):>5}  one job over all nodes that passed")
-    print(f"nothing fails: {_cost(fleet, plan, gpus)}")
+    if train_s:
+        print(f"in round 1 every node trains alone, too: {train_s} s more, 240 s at most")
+    print(f"nothing fails: {_cost(fleet, plan, gpus, train_s)}")
     if len(fleet.nodes) > 1:
-        print(f"one bad node:  {_cost(fleet, _plan(fleet, rules, fleet.nodes[0], scale=scale), gpus)}")
+        print(f"one bad node:  {_cost(fleet, _plan(fleet, rules, fleet.nodes[0], scale=scale), gpus, train_s)}")
     if budget_s is None:
         return
-    fit = max(0, int((budget_s - START_S) // ROUND_S))
+    fit = max(0, int((budget_s - START_S - train_s) // ROUND_S))
     paired = [node for done in plan.rounds[:fit] for test in done.round.tests if len(test) > 1 for node in test]
     missing = len(set(fleet.nodes) - set(paired))
     if fit >= len(plan.rounds):
@@ -129,12 +135,12 @@ def _slots(rounds: Sequence[Done]) -> int:
     return sum(len(test) for done in rounds for test in done.round.tests)
 
 
-def _cost(fleet: Fleet, plan: Plan, gpus: int) -> str:
+def _cost(fleet: Fleet, plan: Plan, gpus: int, train_s: int) -> str:
     """Say what a plan costs. All GPUs of a node are held until it is released: nobody else has them meanwhile."""
     size, ends = len(fleet.nodes), ROUND_S * plan.scale
-    spent_s = START_S + ROUND_S * len(plan.rounds) + ends
+    spent_s = START_S + train_s + ROUND_S * len(plan.rounds) + ends
     pairs = sum(len(test) for done in plan.rounds for test in done.round.tests if len(test) > 1) / size
-    hours = gpus * (size * (START_S + ends) + ROUND_S * sum(plan.held)) / 3600
+    hours = gpus * (size * (START_S + train_s + ends) + ROUND_S * sum(plan.held)) / 3600
     rounds = f"{len(plan.rounds)} round{'s' * (len(plan.rounds) > 1)}{' and the end' * plan.scale}"
     released = size - plan.held[-1] if plan.held else 0
     gone = f" ({released} nodes released before the last round)" if released else ""

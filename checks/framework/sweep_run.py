@@ -13,6 +13,7 @@ from checks.framework.sweep_begun import begun
 from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
 from checks.rules.sweep import read_sweep
+from checks.rules.sweep_training import with_training
 from checks.rules.swept import Earlier, Swept, without
 from jobs.cluster.redact import safe
 from jobs.pod.sweep.saved import saved
@@ -58,7 +59,7 @@ def run_sweep(
     """
     boots = {node.name: node.boot for node in cluster.nodes} if cluster else {}
     if earlier:
-        earlier = _of_today(earlier, spec, boots)
+        earlier = _of_today(earlier, spec, boots, training=options.training)
     if earlier and options.training:  # how nodes trained alone is in no record: they are tested alone anew
         earlier = replace(earlier, history=[_in_pairs(done) for done in earlier.history])
     history = earlier.history if earlier else ()
@@ -92,10 +93,12 @@ def run_sweep(
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None
-    shape = {"gpus_per_node": spec.gpus_per_node, "image": spec.image}
+    shape = {"gpus_per_node": spec.gpus_per_node, "image": spec.image, "training": options.training}
     shape["boots"] = {node: boots[node] for node in sorted(boots.keys() & {*free, *left})}
     begin({**shape, "rounds": rows_of(history)})
     found = read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left, earlier)
+    if options.training:
+        found = with_training(found, spec, profile.training)
     sizes = {"alone": made.sweep.alone.max_bytes, "pair": made.sweep.pair.max_bytes}
     return replace(found, section={**found.section, **shape, "sizes": sizes})
 
@@ -109,12 +112,15 @@ def _may_wait(spec: TrialSpec, options: Options) -> bool:
     return options.take_in
 
 
-def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
+def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str], *, training: bool) -> Earlier:
     """Return a sweep without the tests of machines that have started again since: they may be other ones.
 
-    Raises Blocked where it was of other GPUs, or of another image. Where nodes are not ours to see, nobody knows.
+    Raises Blocked where it was of other GPUs, of another image, or asked for more. Where nodes are not ours to see,
+    nobody knows.
     """
     differs = []
+    if earlier.training and not training:  # what it found of a node's steps would be forgotten
+        differs.append("was one with --training, this one is not")
     if earlier.gpus_per_node != spec.gpus_per_node:
         differs.append(f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}")
     if earlier.image != spec.image:
@@ -164,6 +170,7 @@ def _earlier(record: Record) -> Earlier:
         gpus_per_node=gpus,
         image=str(found.get("image") or ""),
         boots=_texts(found.get("boots")),
+        training=found.get("training") is True,
         simulated=record["simulated"],
         cluster=record["cluster"],
         profile_digest=record["profile_digest"],
@@ -187,6 +194,7 @@ def _killed(told: Mapping[str, Any], history: Sequence[Done]) -> Earlier:
         gpus_per_node=sweep["gpus_per_node"],
         image=str(sweep.get("image") or ""),
         boots=_texts(sweep.get("boots")),
+        training=sweep.get("training") is True,
         simulated=told.get("simulated") is True,
         cluster=cluster,
         profile_digest=str(told.get("profile_digest") or ""),

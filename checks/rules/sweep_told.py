@@ -50,8 +50,8 @@ def accused(swept: Swept, each: Accusation) -> Finding:
 def seen_again(swept: Swept) -> Iterator[str]:
     """Say how an uplink at fault is seen again: by two nodes of its leaf and two others, none at fault."""
     for each in swept.blame.findings:
-        mates = [node for node in swept.blame.proven if swept.leaves.get(node) in each.names[:1]]
-        partners = [node for node in swept.blame.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
+        mates = [node for node in swept.proven if swept.leaves.get(node) in each.names[:1]]
+        partners = [node for node in swept.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
         if each.kind == "uplink" and len(mates) > 1 and len(partners) > 1:
             nodes = ",".join(map(shlex.quote, (*mates[:2], *partners[:2])))
             yield f"to see the uplink of {each.names[0]} again: seatrial sweep --on {nodes}"
@@ -110,7 +110,7 @@ def _grown(swept: Swept, node: str, devices: Collection[str] = ()) -> str:
 def notes(swept: Swept) -> Iterator[str]:
     """Say who was proven, what is flaky, who was left alone, and which nodes to cordon."""
     blame = swept.blame
-    yield f"proven: {names_of(blame.proven)}"
+    yield f"proven: {names_of(swept.proven)}"
     for pair in blame.flaky:
         yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
     for node in swept.tested:
@@ -126,7 +126,7 @@ def notes(swept: Swept) -> Iterator[str]:
         anew = names_of(swept.earlier.anew)
         yield f"tested anew, since their machines have started again after {swept.earlier}: {anew}"
     yield from blame.notes
-    if cordon := [f.names[0] for f in blame.findings if f.kind in ("node", "rail")]:
+    if cordon := dict.fromkeys(f["names"][0] for f in swept.section["findings"] if f["kind"] in ("node", "rail")):
         yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
 
 

@@ -6,13 +6,17 @@ The rules are those of a trial's training (rules/training.py), over nodes that t
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from jobs.cluster.redact import safe
 from jobs.pod.bench import stragglers
+from jobs.pod.sweep.decode import GO, INCONCLUSIVE, NO_GO
+from jobs.pod.sweep.section import AT_FAULT, NOT_TESTED
 from reports.record import Finding
 
 from . import training, training_pace
-from .training import Member
+from .training import Member, on_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from .training_pace import Pace
 
 EXPECTED = "as fast as the other nodes' GPUs, at the profile's floor"
+MOST_TEXT = 400
 
 
 def members(swept: Swept) -> list[Member]:
@@ -38,6 +43,48 @@ def members(swept: Swept) -> list[Member]:
     return found
 
 
+def with_training(swept: Swept, spec: TrialSpec, asked: TrainingSection) -> Swept:
+    """Return the sweep with its section as training decides it, too: who is at fault, and who is still proven.
+
+    Whatever asks later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
+    """
+    all_members = members(swept)
+    owners = {member.name: member.node for member in all_members}
+    told: dict[str, list[Finding]] = {}
+    pace = () if on_cpus(all_members) else pace_findings(swept, asked)
+    for found in (*trained_findings(swept, spec), *pace):
+        if found.ok is not True:
+            told.setdefault(owners.get(found.subject, found.subject), []).append(found)
+    bad = {node: own for node in told if (own := [found for found in told[node] if found.ok is False])}
+    section = dict(swept.section)
+    open_ = {node: _why(node, told[node]) for node in section["proven"] if node in told and node not in bad}
+    rows = [_accusation(node, own) for node, own in bad.items()]
+    section["proven"] = [node for node in section["proven"] if node not in told]
+    section["findings"] = [*section["findings"], *rows]
+    section["suspects"] = {node: why for node, why in section["suspects"].items() if node not in bad}
+    section["not_tested"] = {n: why for n, why in section["not_tested"].items() if n not in bad} | open_
+    section["reasons"] = [*section["reasons"], *(f"node {row['names'][0]}: {row['why']}" for row in rows)]
+    section["reasons"] += [f"not proven {node}: {why}" for node, why in open_.items()]
+    section["verdict"] = (
+        NO_GO if rows else section["verdict"] if section["verdict"] != GO or not open_ else INCONCLUSIVE
+    )
+    states = dict.fromkeys(open_, NOT_TESTED) | dict.fromkeys(bad, AT_FAULT)
+    elements = section["elements"]
+    nodes = [{**row, "state": states.get(row["name"], row["state"])} for row in elements["nodes"]]
+    section["elements"] = {**elements, "nodes": nodes}
+    return replace(swept, section=section)
+
+
+def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
+    return {"kind": "node", "names": [node], "rails": [], "why": _why(node, bad), "fault": bad[0].fault}
+
+
+def _why(node: str, found: Sequence[Finding]) -> str:
+    """Say what was seen of a node and of its GPUs."""
+    told = [(each.subject.removeprefix(node).strip(), each.observed) for each in found]
+    return safe("; ".join(f"{gpu}: {observed}" if gpu else observed for gpu, observed in told), MOST_TEXT)
+
+
 def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     """Judge whether each node's steps came to their end, multiplied rightly and learned: one finding for each node."""
     all_members = members(swept)
@@ -45,9 +92,10 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     owners = {member.name: member.node for member in all_members}
     amd = any(str(member.reported.get("library")).startswith("hip") for member in all_members)
     products = () if amd else training.products(all_members)  # hipBLAS promises no bits
-    for found in (*products, *training.losses(all_members)):
+    losses = (found for node in dict.fromkeys(owners.values()) for found in _losses(node, all_members))
+    for found in (*products, *losses):
         if not found.ok:
-            wrong.setdefault(owners[found.subject], []).append(found)
+            wrong.setdefault(owners.get(found.subject, found.subject), []).append(found)
     for node in swept.tested:
         data = swept.training.get(node)
         if data is None:
@@ -58,6 +106,12 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
         else:
             ended = training.ended(node, data, spec)
             yield from [*wrong.get(node, ()), *([] if ended.ok and node in wrong else [ended])]
+
+
+def _losses(node: str, all_members: Sequence[Member]) -> Iterator[Finding]:
+    """Judge the losses of a node's ranks by themselves: they share gradients with each other, and with nobody else."""
+    for found in training.losses(_of(all_members, node)):
+        yield replace(found, subject=node) if found.subject == training.JOB else found
 
 
 def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:

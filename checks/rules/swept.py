@@ -33,6 +33,7 @@ class Earlier:
     simulated: bool
     cluster: Mapping[str, Any]
     profile_digest: str
+    training: bool = False  # whether its nodes trained alone, too
     chained: bool = False  # it went on with another sweep itself
     anew: tuple[str, ...] = ()  # nodes whose machine has started again since: what they showed does not count
 
@@ -68,3 +69,8 @@ class Swept:
     )  # nodes on which no pod of ours was that reported, and why
     earlier: Earlier | None = None
     only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
+
+    @property
+    def proven(self) -> tuple[str, ...]:
+        """The nodes that passed all that was asked of them; `blame` knows nothing of their training."""
+        return tuple(self.section["proven"])

@@ -100,7 +100,8 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
     A node that only the sweep which it goes on with has tested was tested then, and is counted once.
     """
     fresh, then = _rounds_of(sweep, now)
-    why = {watched["names"][0]: f"sweep.{watched['kind']}" for watched in sweep.get("findings", []) if watched["names"]}
+    found = [each for each in sweep.get("findings", []) if each["names"]]
+    why = {each["names"][0]: str(each.get("fault") or f"sweep.{each['kind']}") for each in reversed(found)}
     watched: dict[str, Watched] = {}
     for row in sweep.get("elements", {}).get("nodes") or []:
         name, shown = str(row.get("name")), row.get("state")

@@ -4,9 +4,13 @@ import pytest
 
 from checks.framework.trial_spec import trained
 from checks.profiles.schema.training import TrainingSection
-from checks.rules.sweep_training import notes, pace_findings, trained_findings
+from checks.rules import sweep_told
+from checks.rules.sweep_training import notes, pace_findings, trained_findings, with_training
+from cli.schedule.node_history import learn
+from cli.schedule.remembered import NodeHistory
 from jobs.run.evidence_shape import misfit
 from jobs.trial.spec import TrialSpec
+from reports.sweep.text import lines
 from tests.checks.sweeps import on, swept, told
 from tests.checks.test_judge_training import COMPUTE_MS, STEP_MS, around, rank
 
@@ -116,7 +120,7 @@ def stays(line):
     [
         (wrong_product, "node-3 GPU 2", False, "training.product-differs"),
         (not_finite, "node-3 GPU 2", False, "training.loss-not-finite"),
-        (stays, "node-3 GPU 0", False, "training.loss-not-falling"),
+        (stays, "node-3", False, "training.loss-not-falling"),
         (lambda line: line.update(exit=1, output_tail="CUDA error", ranks=[]), "node-3", False, "training.failed"),
         (lambda line: line.update(exit=None, timed_out=True), "node-3", False, "training.no-end"),
         (lambda line: line.update(exit=None, stopped="SIGTERM"), "node-3", None, ""),
@@ -147,3 +151,82 @@ def test_the_steps_of_a_node_on_which_no_pod_ran_do_not_count():
     )
     assert judged(found) == ([], [])
     assert "node-3" in found.misplaced and "node-3" not in found.training
+
+
+def states(found):
+    return {row["name"]: row["state"] for row in found.section["elements"]["nodes"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [(slower(1.12, [5]), "training.slow-gpu"), (wrong_product, "training.product-differs")],
+    ids=["pace", "trains"],
+)
+def test_a_node_that_training_accuses_is_proven_nowhere(change, fault):
+    """Neither in the text, nor the notes, nor the record: it is at fault, and to be cordoned."""
+    found = with_training(fleet(node_3=change), SPEC, NO_FLOOR)
+    assert found.proven == tuple(found.section["proven"]) == ("node-0", "node-1", "node-2", "node-4", "node-5")
+    assert states(found) == {**dict.fromkeys(found.proven, "proven"), "node-3": "at fault"}
+    (row,) = found.section["findings"]
+    assert (row["kind"], row["names"], row["fault"], found.section["verdict"]) == ("node", ["node-3"], fault, "no-go")
+    text = [*lines(found.section)]
+    assert text[0].startswith("node-3: GPU ") and "kubectl cordon node-3" in text
+    assert any(line.startswith("5 of 6 nodes proven") for line in text)
+    told = [*sweep_told.notes(found)]
+    assert told[0].startswith("proven: 5 nodes") and "kubectl cordon node-3" in told[-1]
+
+
+def test_scheduled_runs_count_what_training_finds_against_the_node():
+    """With the fault of the training, not that of a pair; the others have passed."""
+    found = with_training(fleet(node_3=slower(1.12, [5])), SPEC, NO_FLOOR)
+    record = {
+        "run_id": "r",
+        "verdict": "no-go",
+        "checks": [],
+        "trial": {},
+        "collectives": {},
+        "inside": {},
+        "sweep": found.section,
+    }
+    after = learn(NodeHistory({}, (), 0.0), record, now=1e9).nodes
+    assert (after["node-3"].strikes, after["node-3"].faults) == (1, ("training.slow-gpu",))
+    assert all(after[name].good for name in found.proven)
+
+
+def test_a_node_of_whose_training_nothing_is_known_is_not_proven():
+    """It is no fault of it: not tested, and why."""
+    found = with_training(fleet(without=["node-2"]), SPEC, NO_FLOOR)
+    assert "node-2" not in found.proven and states(found)["node-2"] == "not tested"
+    assert "it told nothing of training steps" in found.section["not_tested"]["node-2"]
+    assert (found.section["findings"], found.section["verdict"]) == ([], "inconclusive")
+
+
+def test_training_takes_nothing_from_nodes_that_train_well():
+    """The section stays as pairs have decided it."""
+    found = fleet()
+    assert with_training(found, SPEC, NO_FLOOR).section == found.section
+
+
+def test_each_nodes_losses_are_its_own():
+    """No gradient goes from node to node: what two nodes compute wrongly is a fault of both, whoever had it first."""
+
+    def alone(line):
+        line["ranks"][2].update(bad_step=3)
+
+    def shared(line):
+        line["ranks"][4]["modes"][0].update(bad_step=7)
+
+    found = judged(fleet(node_1=alone, node_3=shared))[0]
+    assert found == [(f"node-{n} GPU {gpu}", False, "training.loss-not-finite") for n, gpu in ((1, 2), (3, 4))]
+
+
+@pytest.mark.parametrize("nodes", [("node_3",), tuple(f"node_{n}" for n in range(6))], ids=["one", "all"])
+def test_gradients_that_a_node_shares_wrongly_are_its_fault(nodes):
+    """All of its ranks have it at once, and none alone: the node is named, also where it is every node."""
+
+    def everywhere(line):
+        for each in line["ranks"]:
+            each["modes"][0].update(bad_step=7)
+
+    found = judged(fleet(**dict.fromkeys(nodes, everywhere)))[0]
+    assert found == [(name.replace("_", "-"), False, "training.loss-not-finite") for name in nodes]

@@ -467,6 +467,16 @@ def test_the_plan_prices_nodes_that_are_released_as_they_are_proven():
     assert re.search(r"\((2\d\d) nodes released before the last round\)", released[-1])
 
 
+def test_the_plan_prices_training():
+    """A minute more of every node, in hours and against the budget: five rounds fit into 6m40s, four with training."""
+    options = ("--plan", "--nodes", "64", "--budget", "400s")
+    without, trained = (sweep(*options, *more).stdout for more in ([], ["--training"]))
+    hours = [float(re.search(r"([\d.]+) GPU-hours", said)[1]) for said in (without, trained)]
+    assert hours[1] - hours[0] == pytest.approx(64 * 8 * 60 / 3600, abs=0.1)
+    assert "trains alone, too: 60 s more" in trained and "trains" not in without
+    assert "enough for 5 rounds" in without and "ends after 4 of 5 rounds" in trained
+
+
 @pytest.mark.parametrize("size", [4, 6, 8])
 @pytest.mark.parametrize("times", [1.3, 1.9, 2.5])
 def test_a_node_whose_clock_is_slow_accuses_nobody(size, times):
