@@ -96,7 +96,7 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
             "ask the same"
         )
     run.run_id, run.started = begun.run_id, record["started"]
-    run.scope, run.selection = record["scope"], record["selection"]
+    run.scope, run.selection, run.required = record["scope"], record["selection"], tuple(record["required"])
     run.results = [_result(check) for check in record["checks"]]
     run.faults, run.bom, run.not_seen, run.cleaned = (
         record["faults"],

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CHECKS = Path(__file__).resolve().parents[1]
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
+ELSEWHERE = pytest.StashKey["Mapping[str, str]"]()  # the ids that this command does not run, and what runs them
 OWN_FAULTS = pytest.StashKey["Mapping[str, Fault]"]()  # those that checks of the user bring
 BY_NODE = pytest.StashKey[frozenset[str]]()  # those that judge node by node
 DROPPED = pytest.StashKey[int]()  # how many of them do not run
@@ -71,6 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
     """Let -k, -m and --check choose, then bring back what the chosen ones require, and put all in order."""
+    everything = list(items)
     items[:] = selection.of_command(items, sweeps=config.getoption("--sweep"), trains=config.getoption("--training"))
     collected = list(items)
     for item in collected:
@@ -79,11 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     declared = [d for i in collected if (d := selection.declaration(i))]
     config.stash[KNOWN] = frozenset(d.id for d in declared)
     config.stash[BY_NODE] = frozenset(d.id for d in declared if d.by_node)
+    config.stash[ELSEWHERE] = selection.elsewhere(everything, config.stash[KNOWN])
     if not config.stash[KNOWN]:
         return (yield)
     config.stash[OWN_FAULTS] = _own_faults(item.path for item in collected if selection.declaration(item))
     if ids := config.getoption("--check"):
-        items[:] = selection.pick(ids, collected)
+        items[:] = selection.pick(ids, collected, config.stash[ELSEWHERE])
     yield
     items[:] = selection.order(items, collected)
     config.stash[DROPPED] = len(config.stash[KNOWN]) - sum(selection.declaration(i) is not None for i in items)
@@ -190,12 +193,16 @@ def pytest_runtestloop(session: pytest.Session) -> object:
 
 
 def _narrow(run: Run, config: pytest.Config) -> None:
-    """Note how the run was narrowed; refuse a profile that requires a check which does not exist."""
+    """Note how the run was narrowed; refuse a profile that requires a check which does not exist.
+
+    A check that --check names is required as well: others that passed are no answer to what was asked.
+    """
     run.selection = _selection(config)
     run.scope = "partial" if run.selection else "full"
     known = config.stash[KNOWN]
     for check_id in run.required if run.scope == "full" else ():
-        selection.one_of(check_id, known, "check in the profile's required")
+        selection.one_of(check_id, known, "check in the profile's required", config.stash[ELSEWHERE])
+    run.required = tuple(dict.fromkeys((*run.required, *config.getoption("--check"))))
 
 
 @pytest.hookimpl(tryfirst=True)

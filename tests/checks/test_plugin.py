@@ -398,3 +398,29 @@ def test_a_file_of_faults_that_is_none_is_a_usage_error(trial, pytester, text, s
     assert record is None
     assert result.ret == 4
     assert said in result.stderr.str()
+
+
+def test_a_check_that_was_named_and_skipped_is_no_go_of_others(trial):
+    """What it requires passed, and is no answer to what was asked."""
+    record, result = trial(
+        GOOD
+        + """
+@check("a.off", "Off", requires=["a.good"])
+def test_off(evidence):
+    evidence.skip("off by default: ask for it with --checkpoint")
+""",
+        "--check",
+        "a.off",
+    )
+    assert outcomes(record)["a.off"] == "skipped"
+    assert "passed" in outcomes(record).values()
+    assert (record["verdict"], result.ret) == ("inconclusive", 10)
+    assert "Required but not judged: a.off" in result.stdout.str()
+
+
+def test_a_check_of_another_command_is_named_with_it(trial):
+    """Nobody has to guess which option runs the check that was named."""
+    body = CHAIN % "True" + '\n\n@pytest.mark.training\n@check("t.rate", "Rate")\ndef test_rate(evidence): pass\n'
+    record, result = trial(body, "--check", "t.rate")
+    assert (record, result.ret) == (None, 4)
+    assert "check 't.rate' is one of seatrial accept --training" in result.stderr.str()
