@@ -66,6 +66,7 @@ def run_sweep(
     spec = confined(pool.without(unfit), spec)
     left: dict[str, str] = {}
     busy: tuple[str, ...] = ()
+    unlabelled: tuple[str, ...] = ()
     if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
         free, leaves = tuple(dict.fromkeys(options.on)), {}
         if not free:
@@ -84,7 +85,9 @@ def run_sweep(
         taken = {room.node for room in rest if room.fault in TAKEN and room.node in left}
         busy = tuple(node.name for node in pool.nodes if node.name in taken and _may_wait(spec, options))
         tested = [*nodes, *(node for node in pool.nodes if node.name in busy)]
-        leaves = leaves_of(tested, profile.topology.leaf_label)
+        label = profile.topology.leaf_label
+        leaves = leaves_of(tested, label)
+        unlabelled = tuple(node.name for node in tested if label and not node.labels.get(label))
     if not free:
         first = "; ".join(f"{node}: {why}" for node, why in list(left.items())[:4])
         raise Blocked(f"no node is free for a sweep: {first or 'the pool has none'}")
@@ -97,6 +100,7 @@ def run_sweep(
     shape["boots"] = {node: boots[node] for node in sorted(boots.keys() & {*free, *left})}
     begin({**shape, "rounds": rows_of(history)})
     found = read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left, earlier)
+    found = replace(found, unlabelled=unlabelled)
     if options.training:
         found = with_training(found, spec, profile.training)
     sizes = {"alone": made.sweep.alone.max_bytes, "pair": made.sweep.pair.max_bytes}

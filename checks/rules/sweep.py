@@ -130,8 +130,9 @@ def read_sweep(
 
 
 def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
-    """Return each node's training steps alone."""
-    told: list[SweepTraining] = [stages[name] for name in stages if TRAINING.fullmatch(name)]
+    """Return each node's training steps alone: the last that it told of."""
+    names = sorted((name for name in stages if TRAINING.fullmatch(name)), key=_number)
+    told: list[SweepTraining] = [stages[name] for name in names]
     return {node: steps for steps in told if (node := str(steps.get("node"))) not in elsewhere}
 
 
@@ -249,6 +250,10 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
     for each in swept.blame.apart:
         expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
         yield Finding(subject=names_of(each.names), ok=None, observed=each.why, expected=expected, fault=GROUPS)
+    if swept.unlabelled:
+        expected = "leaves are known: the profile names their label (topology.leaf_label)"
+        observed = f"{names_of(swept.unlabelled)} lack it: pairs were drawn without leaves, and no uplink was tested"
+        yield Finding(subject="leaves", ok=None, observed=observed, expected=expected)
     bad = {each.names for each in found}
     for leaf in sorted(set(swept.leaves.values())):
         if not any(leaf in names for names in bad):

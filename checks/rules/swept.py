@@ -67,6 +67,7 @@ class Swept:
     misplaced: Mapping[str, str] = field(
         default_factory=dict
     )  # nodes on which no pod of ours was that reported, and why
+    unlabelled: tuple[str, ...] = ()  # nodes without the label that the profile says names their leaf
     earlier: Earlier | None = None
     only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
 

@@ -11,6 +11,7 @@ from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import load_profile
 from checks.rules.capacity import rooms
 from checks.rules.pool import Pool
+from checks.rules.sweep import link_findings
 from jobs.diagnosis.state import JobState
 from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
@@ -102,6 +103,23 @@ def test_pods_wait_for_busy_nodes_where_that_is_asked(inventory, node, take_in):
             run_sweep(runs, queued, cluster, Pool(tuple(nodes)), PROFILE, options, {})
         with pytest.raises(pytest.UsageError, match="does not go with --no-scale"):
             run_sweep(runs, spec, cluster, Pool(tuple(nodes)), PROFILE, replace(options, scale=False), {})
+
+
+@pytest.mark.parametrize(("labels", "lacking"), [("xxyy", ()), ("xxy ", ("d",)), ("    ", ("a", "b", "c", "d"))])
+def test_a_label_that_the_profile_names_is_on_every_node_or_no_uplink_is_tested(inventory, node, labels, lacking):
+    """An empty one is none; who lacks it is named, and it is no pass of the uplinks."""
+    nodes = [node(name, labels={"rack": value.strip()}) for name, value in zip("abcd", labels, strict=True)]
+    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
+    profile = replace(PROFILE, topology=replace(PROFILE.topology, leaf_label="rack"))
+
+    def runs(_):
+        return TrialResult(job="j", state=JobState.COMPLETE)
+
+    found = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), profile, Options(), {})
+    told = [f for f in link_findings(found) if f.subject == "leaves"]
+    assert found.unlabelled == lacking
+    assert [f.ok for f in told] == [None] * bool(lacking)
+    assert all(name in told[0].observed for name in lacking)
 
 
 @pytest.mark.parametrize("label", [*LEAF_LABELS, "example.com/leaf"])

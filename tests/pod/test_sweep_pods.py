@@ -30,6 +30,9 @@ if "training" in options:
     with open(os.environ["SEATRIAL_BENCH_FACTS"] + ".0", "w") as facts:
         json.dump(told, facts)
     sys.exit("CUDA error: an illegal memory access" if mode == "crash-training " + node else 0)
+if mode.startswith("once " + node) and nodes == 1 and not os.path.exists(mode.split()[2]):
+    open(mode.split()[2], "w").close()
+    sys.exit("its image was not there yet")
 if mode == "hang " + node and nodes > 1:
     time.sleep(600)
 net = "Socket/0" if mode == "sockets " + node else "IB/0/GDRDMA"
@@ -167,6 +170,19 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
         assert {test["outcome"] for test in rounds(told)} == {"measured"}, "its other tests passed"
     if "differs" in mode:
         assert other["exit"] == 0, "it is accused by its products; its steps say what else is wrong"
+
+
+def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet, trial, tmp_path):
+    """It is tested alone once more, and its steps with it: what it is told of last counts."""
+    trial["sweep"]["rules"].update(alone=True, bus=False)
+    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
+    told = fleet.run(FAKE_MODE=f"once gpu-node-2 {tmp_path / 'ran'}")[0]
+    lines = [data for name, data in told.items() if name.startswith("sweep.training.")]
+    assert [data["skipped"] for data in lines if data["node"] == "gpu-node-2"] == [
+        "its other tests alone: nothing",
+        None,
+    ]
+    assert len(lines) == 5, "the others train once"
 
 
 def test_nodes_do_not_train_where_nobody_asks(fleet, trial):

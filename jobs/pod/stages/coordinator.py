@@ -67,7 +67,8 @@ class Coordinator:
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
         self._released: Set[str] = set()
-        self._trained: List[str] = []  # nodes that have told of their training steps alone
+        self._trained: Set[str] = set()  # nodes that have begun their training steps alone
+        self._trainings = 0
         self._cards: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own cards
 
     def run(self, listening: Callable[[], None]) -> None:
@@ -292,8 +293,10 @@ class Coordinator:
         for (node,), answers in found.items():
             steps = answers.get(node, {}).get("training")
             if isinstance(steps, dict):
-                self._trained.append(node)
-                self.writer.stage("sweep.training.%d" % len(self._trained), 0, dict(steps, node=node), "ok")
+                if not steps.get("skipped"):  # they are asked for again where its other tests alone are repeated
+                    self._trained.add(node)
+                self._trainings += 1
+                self.writer.stage("sweep.training.%d" % self._trainings, 0, dict(steps, node=node), "ok")
 
     def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
         """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards.
