@@ -233,6 +233,18 @@ def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
         "mpirun: Forwarding signal 15 to job",
         "Traceback (most recent call last):",
         "[rank3]: ValueError: the loss is nan",
+        "[rank2]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 2] First PG on this rank to signal dumping.",
+        "[rank1]:[F1122 10:00:00.1 ProcessGroupNCCL.cpp:1554] [PG ID 0 PG GUID 0 Rank 1] Terminating the process",
+        "W1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 5 closing signal SIGTERM",
+        "E1122 10:00:00.1 71 torch/distributed/elastic/agent/server/api.py:687] Error waiting on exit barrier. Elapsed: 300 s",
+        "srun: Force Terminated StepId=123.0",
+        "[pod/train-1/pytorch] Killed",
+        "(Worker pid=123) ray.exceptions.ActorDiedError: The actor died unexpectedly.",
+        "FATAL: kernel `fmha_cutlassF_f16` is for sm80-sm100, but was built for sm37",
+        "panic: runtime error: invalid memory address",
+        "[trainer] step 40: NCCL operation timed out, restarting",
+        "gpu-node-1: Collective mismatch: rank 3 called all_reduce",
+        "Hardware error: uncorrectable ECC error encountered",
     ],
 )
 def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
@@ -243,9 +255,37 @@ def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
     assert "nothing is known to be wrong, and the log says: " in job["sentence"]
 
 
-@pytest.mark.parametrize("line", ["Bus error (core dumped)", "terminate called after throwing an instance of 'X'"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Bus error (core dumped)",
+        "terminate called after throwing an instance of 'X'",
+        "terminate called without an active exception",
+        "[gpu-node-1:1028] *** Process received signal ***",
+        "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
+        "mpirun has exited due to process rank 0 with PID 0 on node x exiting improperly.",
+        "prterun noticed that process rank 3 with PID 123 on node gpu-node-1 exited on signal 9 (Killed).",
+        "E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 5)",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "[rank1]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 1] Exception (either an"
+        " error or timeout) detected by watchdog at work: 12, last enqueued NCCL work: 14, last completed NCCL work: 11.",
+        "DeepEP dispatch RDMA sender timeout, channel: 1, RDMA: 0, nvl: 3, dst RDMA lane: 1, head: 1, tail: 9",
+        "RuntimeError: DeepEP error: CPU recv timeout",
+    ],
+)
 def test_a_process_that_died_behind_a_good_table_is_a_crash(judge, line):
     assert judge(LOG + TABLE + line + "\n")["diagnosis"] == "crash"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank2]: [PG 0 Rank 2] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",
+        "[rank0]: Received a dump signal due to a collective timeout from rank 1 and we will try our best to dump",
+    ],
+)
+def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
+    assert judge(LOG + TABLE + line + "\n")["diagnosis"] == "hang"
 
 
 @pytest.mark.parametrize(
@@ -254,6 +294,12 @@ def test_a_process_that_died_behind_a_good_table_is_a_crash(judge, line):
         "gpu-node-1:1014:1014 [0] NCCL INFO RAS client listening socket at 127.0.0.1<28028>",
         "gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN NET/IB : mlx5_0:1 Got async event : SM change",
         "# Collective test concluded: all_reduce_perf, exit code: 0",
+        "[rank0]:[W1122 10:00:00.1 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called",
+        "[rank3]:[W1122 10:00:00.1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=52): Broken pipe",
+        "E0000 00:00:1762.3 123 cuda_dnn.cc:8310] Unable to register cuDNN factory: one has already been registered",
+        "[I1122 10:00:00.1 ProcessGroupNCCL.cpp:1300] [PG ID 0 Rank 0] NCCL watchdog thread started! timeout(ms): 600000",
+        "INFO trainer.py: NCCL timeout set to 1800 s, hang detection on",
+        "gpu-node-1:1014:1014 [0] NCCL INFO comm 0x55000002 rank 2 nranks 4 cudaDev 0 busId 1a000 - Abort COMPLETE",
     ],
 )
 def test_what_is_known_to_be_harmless_stays_a_go(judge, line):

@@ -169,5 +169,6 @@ DEADLY = frozenset(
         "nccl.efa-unreachable",
         "nccl.efa-peer-gone",
         "nccl.topology-too-large",
+        "nccl.ep-timeout",
     )
 )

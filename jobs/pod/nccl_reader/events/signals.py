@@ -23,7 +23,8 @@ _WATCHDOG = re.compile(
 )
 _WATCHDOG_ANY = re.compile(
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
-    rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang"
+    rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout|no heartbeat of its watchdog"
+    rb"|Heartbeat monitor timed out"
 )
 # vLLM's pynccl names the library it loaded; torch.cuda.nccl.version() is a tuple.
 _APP_NCCL = re.compile(
@@ -63,7 +64,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         re.compile(
             rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
             rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
-            rb"|\(core dumped\)|terminate called after throwing|double free or corruption"
+            rb"|\(core dumped\)|terminate called |double free or corruption|\*\*\* Process received signal"
         ),
     ),
     ("oom-kill", re.compile(rb"oom[-_]kill|Out of memory: Kill|OOMKilled")),
@@ -78,21 +79,27 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
         "terminated",
         re.compile(
-            rb"mpirun noticed that process rank|exited with non-zero status|a non-zero exit code"
+            rb"noticed that process rank|exited with non-zero status|a non-zero exit code"
             rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
-            rb"|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
+            rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
+            rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
+            rb"|\bException [^\n]{0,60}detected by watchdog"
         ),
     ),
     # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None is a go.
     (
         "ended",
         re.compile(
-            rb"^(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error)\b|CANCELLED AT |Forwarding signal \d"
+            rb"(?:^|\]:? |>: ?|Z )(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error)\b|CANCELLED AT "
             rb"|(?:terminated|exited) with (?:exit )?(?:code|status)[: ]{1,2}[1-9]|[Ee]xit (?:code|status):? [1-9]"
+            rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG|Error waiting on exit barrier"
+            rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
+            rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|watchdog timeout|hang detected)"
+            rb"|[Cc]ollectives? (?:mismatch|timed out)"
         ),
     ),
     ("traceback", re.compile(rb"Traceback \(most recent call last\)")),
-    ("xid", re.compile(rb"NVRM: Xid")),
+    ("xid", re.compile(rb"NVRM: Xid|[Uu]ncorrectable ECC error encountered")),
     # What a rank's own program said: torchrun's table of exit codes (torch/distributed/elastic/multiprocessing/errors)
     # names no cause unless the program uses its @record, and says its own ChildFailedError. torch puts the rank before
     # what nobody caught (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
@@ -105,7 +112,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     ),
     (
         "exception",
-        re.compile(rb"(?:^|\]:? ?|>: ?)(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "),
+        re.compile(rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "),
     ),
 )
 # Which lines are looked at more closely.
@@ -117,7 +124,10 @@ _WORDS = (
     rb"|exitcode|Error: |Exception: |invalid sizes| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of "
     rb"|---- Performance of |nccl=(|nThread | Pid |Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid "
     rb"|client socket has timed|NET/IB|NET/Socket|[Gloo] Rank|per process  |core dumped|Bus error|terminate called"
-    rb"|double free|Forwarding signal|xit code|xit status|with code |with status |Traceback ("
+    rb"|double free|Forwarding signal|xit code|xit status|with code |with status |Traceback (|collective timeout"
+    rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term|step aborted|exit barrier"
+    rb"|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|ollectives mismatch|timed out|rrectable ECC|fallen off|DeepEP "
+    rb"|ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start"
 ).split(b"|")
 _MATTERS = any_of(_WORDS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
@@ -132,7 +142,7 @@ def matters(raw: bytes) -> bool:
 
 _SPEAKS = re.compile(
     rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: |NVRM: Xid|waiting for clients|client socket has timed"
-    rb"|cudaError|rror 802"
+    rb"|cudaError|rror 802|DeepEP "
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
