@@ -329,3 +329,15 @@ def test_rows_that_contradict_themselves_prove_nothing(judge, row, said):
     job = judge(LOG + TABLE.replace(good, " 1073741824  268435456  float  sum  -1  " + row))
     assert job["verdict"] == ("go" if said is None else "inconclusive")
     assert said is None or said in job["sentence"]
+
+
+def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):
+    """A survivor's words may be all that is left of a process that was killed."""
+    gone = (
+        "gpu-node-1:1014:1050 [0] misc/socket.cc:57 NCCL WARN socketProgress: Connection closed by remote peer x<5>\n"
+    )
+    runs = "".join(line for line in LOG.splitlines(keepends=True) if "Destroy COMPLETE" not in line)
+    assert judge(LOG + TABLE + gone)["verdict"] == "go"
+    assert judge(runs)["verdict"] == "go"
+    job = judge(runs + gone)
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")

@@ -89,7 +89,7 @@ def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
     """Say whether a cause ended the job: it failed, waited, or never came up; RDMA errors may have been recovered."""
     if judgement.crash or judgement.hang or cause in DEADLY:
         return True
-    ended = judgement.job.flag("destroyed") or any(table["complete"] for table in judgement.tables)
+    ended = judgement.came_to_its_end()
     return not ended if cause.startswith("nccl.ib-") else not ended and not _came_up(judgement)
 
 

@@ -13,6 +13,7 @@ from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from ..job.sizes import list_cut
 from .faults import found_fault
+from .quotes import FOLLOWS
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
@@ -93,7 +94,13 @@ class Judgement:
         """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
         notes = [proc.notes[name] for proc in self.job.procs for name in _UNEXPLAINED_NOTES if name in proc.notes]
         notes += [note for name in _UNEXPLAINED_EVENTS if (note := self.event(name)) is not None]
+        if not self.came_to_its_end():
+            notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
         return min(notes, key=lambda note: (note.source, note.line), default=None)
+
+    def came_to_its_end(self) -> bool:
+        """Say whether a benchmark or a communicator ended as it should: peers that go away then are no trouble."""
+        return self.job.flag("destroyed") or any(table["complete"] for table in self.tables)
 
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""

@@ -23,8 +23,8 @@ _WATCHDOG = re.compile(
 )
 _WATCHDOG_ANY = re.compile(
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
-    rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout|no heartbeat of its watchdog"
-    rb"|Heartbeat monitor timed out"
+    rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout"
+    rb"|no heartbeat of its watchdog|Heartbeat monitor timed out"
 )
 # vLLM's pynccl names the library it loaded; torch.cuda.nccl.version() is a tuple.
 _APP_NCCL = re.compile(
@@ -94,8 +94,8 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|(?:terminated|exited) with (?:exit )?(?:code|status)[: ]{1,2}[1-9]|[Ee]xit (?:code|status):? [1-9]"
             rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG|Error waiting on exit barrier"
             rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
-            rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|watchdog timeout|hang detected)"
-            rb"|[Cc]ollectives? (?:mismatch|timed out)"
+            rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|hang detected)"
+            rb"|NCCL watchdog timeout|[Cc]ollectives? (?:mismatch|timed out)"
         ),
     ),
     ("traceback", re.compile(rb"Traceback \(most recent call last\)")),
@@ -125,9 +125,9 @@ _WORDS = (
     rb"|---- Performance of |nccl=(|nThread | Pid |Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid "
     rb"|client socket has timed|NET/IB|NET/Socket|[Gloo] Rank|per process  |core dumped|Bus error|terminate called"
     rb"|double free|Forwarding signal|xit code|xit status|with code |with status |Traceback (|collective timeout"
-    rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term|step aborted|exit barrier"
-    rb"|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|ollectives mismatch|timed out|rrectable ECC|fallen off|DeepEP "
-    rb"|ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start"
+    rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term|step aborted"
+    rb"|exit barrier|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|ollectives mismatch|timed out|rrectable ECC"
+    rb"|fallen off|DeepEP |ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start"
 ).split(b"|")
 _MATTERS = any_of(_WORDS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here

@@ -48,7 +48,9 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
     _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
-    _symptom("nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"),
+    _symptom(
+        "nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"
+    ),
     # libfabric's words for the codes of the EFA card (prov/efa/src/efa_errno.h), as aws-ofi-nccl quotes them
     _symptom("nccl.efa-unreachable", CAUSE, rb"NET/OFI .*completed with error.*Unreachable remote"),
     _symptom(
