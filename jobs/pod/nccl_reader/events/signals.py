@@ -127,7 +127,8 @@ _WORDS = (
     rb"|double free|Forwarding signal|xit code|xit status|with code |with status |Traceback (|collective timeout"
     rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term|step aborted"
     rb"|exit barrier|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|ollectives mismatch|timed out|rrectable ECC"
-    rb"|fallen off|DeepEP |ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start"
+    rb"|fallen off|DeepEP |ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable"
+    rb"|reliably start"
 ).split(b"|")
 _MATTERS = any_of(_WORDS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
