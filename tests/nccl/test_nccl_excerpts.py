@@ -221,8 +221,8 @@ WATCHDOG = "[rank{}]:[E218 04:54:22.8 ProcessGroupNCCL.cpp:616] [{}Rank {}] Watc
     [
         ([(13, "", 1, 216), (15, "", 1, 57)], "several communicators"),
         ([(0, "PG ID 1 PG GUID 3 ", 0, 216), (0, "PG ID 2 PG GUID 7 ", 0, 57)], "several communicators"),
-        ([(0, "PG ID 1 PG GUID 3 ", 0, 216), (9, "PG ID 1 PG GUID 3 ", 1, 215)], "lost step"),
-        ([(0, "", 0, 216), (1, "", 1, 215)], "lost step"),
+        ([(0, "PG ID 1 PG GUID 3 ", 0, 216), (9, "PG ID 1 PG GUID 3 ", 1, 215)], "those at the lower number"),
+        ([(0, "", 0, 216), (1, "", 1, 215)], "those at the lower number"),
         ([(0, "", 0, 216), (1, "", 1, 216), (0, "", 0, 217)], "ranks 0, 1 waited in operation 216"),
         ([(4, "", 4, 7)], "rank 4 waited in operation 7"),
     ],

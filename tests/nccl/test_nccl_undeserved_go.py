@@ -243,7 +243,7 @@ def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
         "FATAL: kernel `fmha_cutlassF_f16` is for sm80-sm100, but was built for sm37",
         "panic: runtime error: invalid memory address",
         "[trainer] step 40: NCCL operation timed out, restarting",
-        "gpu-node-1: Collective mismatch: rank 3 called all_reduce",
+        "2026-01-01 10:00:00,1 CRITICAL: rank 3 does not answer",
         "Hardware error: uncorrectable ECC error encountered",
     ],
 )
@@ -271,6 +271,8 @@ def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
         " error or timeout) detected by watchdog at work: 12, last enqueued NCCL work: 14, last completed NCCL work: 11.",
         "DeepEP dispatch RDMA sender timeout, channel: 1, RDMA: 0, nvl: 3, dst RDMA lane: 1, head: 1, tail: 9",
         "RuntimeError: DeepEP error: CPU recv timeout",
+        "gpu-node-1: Collective mismatch: rank 3 called all_reduce",
+        "[rank0]: RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: x",
     ],
 )
 def test_a_process_that_died_behind_a_good_table_is_a_crash(judge, line):

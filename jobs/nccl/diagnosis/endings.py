@@ -158,7 +158,8 @@ def _hang_cause(watch: dict[str, list[int]]) -> str | None:
     if text is None:
         return None
     if "different operations" in text:
-        return text + ": the ranks lost step with each other, which is a fault of the program"
+        said = ": those at the lower number did not finish what the others have behind them (GPU, connections)"
+        return text + said + ", or the ranks of the program took different branches"
     if "several communicators" in text:
         return text + ": which of them stopped first, and which rank is missing there, the log does not show"
     return text + ": a rank that is not among them is missing, or the network stalled"

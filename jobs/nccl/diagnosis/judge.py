@@ -13,7 +13,6 @@ from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from ..job.sizes import list_cut
 from .faults import found_fault
-from .quotes import FOLLOWS
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
@@ -143,6 +142,9 @@ class Judgement:
 _UNEXPLAINED_NOTES = ("warn", "line dead-peer", "info:nccl.ib-link-flap")
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer")
 
+# What a rank says when another one is gone, or its queue pair is.
+FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
+
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(
     (
@@ -177,5 +179,6 @@ DEADLY = frozenset(
         "nccl.efa-peer-gone",
         "nccl.topology-too-large",
         "nccl.ep-timeout",
+        "nccl.collective-mismatch",
     )
 )

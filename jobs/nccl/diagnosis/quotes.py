@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .judge import FOLLOWS
+
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note
     from .judge import Judgement
 
-FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
 SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
 # ncclResult_t of nccl.h, as an error trace ends.
 _RESULTS = {

@@ -95,7 +95,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG|Error waiting on exit barrier"
             rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
             rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|hang detected)"
-            rb"|NCCL watchdog timeout|[Cc]ollectives? (?:mismatch|timed out)"
+            rb"|NCCL watchdog timeout|[Cc]ollectives? timed out"
         ),
     ),
     ("traceback", re.compile(rb"Traceback \(most recent call last\)")),
@@ -126,9 +126,9 @@ _WORDS = (
     rb"|client socket has timed|NET/IB|NET/Socket|[Gloo] Rank|per process  |core dumped|Bus error|terminate called"
     rb"|double free|Forwarding signal|xit code|xit status|with code |with status |Traceback (|collective timeout"
     rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term|step aborted"
-    rb"|exit barrier|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|ollectives mismatch|timed out|rrectable ECC"
+    rb"|exit barrier|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|timed out|rrectable ECC"
     rb"|fallen off|DeepEP |ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable"
-    rb"|reliably start"
+    rb"|reliably start|Detected mism"
 ).split(b"|")
 _MATTERS = any_of(_WORDS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
@@ -143,7 +143,7 @@ def matters(raw: bytes) -> bool:
 
 _SPEAKS = re.compile(
     rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: |NVRM: Xid|waiting for clients|client socket has timed"
-    rb"|cudaError|rror 802|DeepEP "
+    rb"|cudaError|rror 802|DeepEP |ollective mismatch|Detected mismatch between coll"
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")

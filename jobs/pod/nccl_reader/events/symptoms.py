@@ -105,7 +105,12 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("nccl.duplicate-gpu", CAUSE, rb"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU", 44),
     _symptom("nccl.version-mismatch", CAUSE, rb"Mismatched NCCL version detected", 42),
     _symptom("nccl.message-truncated", CAUSE, rb"[Mm]essage truncated", 41),
-    _symptom("nccl.collective-mismatch", CAUSE, rb"[Mm]ismatched collective|Collective mismatch", 58),
+    _symptom(
+        "nccl.collective-mismatch",
+        CAUSE,
+        rb"[Mm]ismatched collective|Collective mismatch|Detected mismatch between collectives",
+        58,
+    ),
     # -- shared memory and local peers
     _symptom(
         "nccl.shm-attach",
