@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..profiles.schema.checkpoint import CheckpointSection
 
 VERIFIED = "verified"
+WAYS = (["writing", "durable", VERIFIED], ["writing", "local", "flushing", "durable", VERIFIED])
+"""The states of a step, in this order and no other: straight to the path, or by way of node-local storage."""
 MEMORY = ("tmpfs", "ramfs")
 FULL = re.compile(r"ENOSPC|EDQUOT|No space left on device|Disk quota exceeded")
 REFUSED = re.compile(
@@ -62,7 +64,8 @@ def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
         saves += [each[-1] for each in told if each]
         flushed = max(flushed, (data.get("flush") or {}).get("seconds") or 0.0)
     size, pause = sum(s.get("bytes") or 0 for s in saves), max((s.get("pause_s") or 0.0 for s in saves), default=0.0)
-    if len(saves) < spec.nodes * max(1, spec.gpus_per_node) or not size or pause <= 0:
+    whole = all((s.get("bytes") or 0) > 0 and (s.get("pause_s") or 0) > 0 for s in saves)
+    if len(saves) < spec.nodes * max(1, spec.gpus_per_node) or not whole:  # the slowest may be who did not tell
         return None
     rates = [(s.get("bytes") or 0) / max(s.get("write_s") or pause, 1e-6) / 1e6 for s in saves]
     return Measured(ranks=len(saves), size=size, pause_s=pause, flush_s=flushed, slowest_mb_s=min(rates))
@@ -119,6 +122,8 @@ def _saved(node: str, peer: str, data: CheckpointRun) -> Finding:
         ok, observed = None, f"{way}: read back where it was written, for the trial has one node"
     elif VERIFIED not in states:
         ok, observed = None, f"{way}: another node did not read it back"
+    elif states not in WAYS or not verified.get("files"):
+        ok, observed = None, f"{way}, {verified.get('files') or 'no'} files: not what leads to a verified step"
     else:
         observed = f"{way}, {verified.get('files')} files of {peer} read back at {verified.get('mb_s') or 0:.0f} MB/s"
     return Finding(subject=node, ok=ok, observed=observed, expected=VERIFIED, fault="" if ok else fault)
@@ -145,6 +150,8 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
 
 def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
     fs, mode = str(target.get("fs") or "file system not told"), int(target.get("mode") or 0)
+    told = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
+    unknown = [key for key, value in told.items() if value is None or value == ""]
     fault, observed = "", f"{fs}, {opened(target)}"
     in_memory = fs in MEMORY and target.get("kind") != "claim"  # what stands behind a claim is its provisioner's
     in_pod = target.get("kind") == "scratch"
@@ -156,12 +163,15 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
     elif asked.private and mode & OTHERS:
         fault = "checkpoint.exposed"
     expected = "outlives the job and its nodes" + (", closed to others" if asked.private else "")
-    return Finding(subject=subject, ok=not fault, observed=observed, expected=expected, fault=fault)
+    ok = False if fault else None if unknown else True
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
 def opened(target: CheckpointPlace) -> str:
     """Say what its mode lets others do: whoever mounts the volume with another user's id."""
-    mode = int(target.get("mode") or 0)
+    mode = target.get("mode")
+    if mode is None:
+        return "its mode is not told"
     can = [word for bit, word in ((0o004, "read"), (REPLACE, "replace")) if mode & bit]
     if target.get("sticky") and "replace" in can:
         can[can.index("replace")] = "add"
@@ -189,12 +199,14 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if not crash.get("torn"):
             ok = None
             observed = f"rank {crash.get('rank')} was to be killed while it wrote step {crash.get('step')}, and was not"
+        elif step != _step(data):
+            ok, observed = None, f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
         elif wrong:
             ok, observed = False, f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
         elif wrong is None:
             ok = False if REFUSED.search(error) else None
             observed = f"{killed}; step {step} was verified, and not loaded: {error or 'no rank told why'}"
-        fault = "" if ok or not crash.get("torn") else "checkpoint.not-resumed"
+        fault = "" if ok or not crash.get("torn") or step != _step(data) else "checkpoint.not-resumed"
         yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
 
 

@@ -126,6 +126,10 @@ def each_gpu(
         gpus = data.get("gpus") or []
         if not gpus:
             yield Finding(subject=node, ok=None, observed="no GPU was read")
+        indices = {gpu.get("index") for gpu in gpus}
+        for gone in [gpu for gpu in _data(trial, rank, "runtime").get("gpus") or [] if gpu.get("index") not in indices]:
+            observed = "it was read before the steps, and is not read after them"
+            yield Finding(subject=f"{node} GPU {gone.get('index')}", ok=None, observed=observed, expected=expected)
         for gpu in gpus:
             subject, wrong = f"{node} GPU {gpu.get('index')}", list(ailments(gpu))
             for fault, observed, healthy in wrong:

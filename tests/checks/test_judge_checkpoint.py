@@ -118,6 +118,21 @@ def test_another_checksum_elsewhere_is_corrupt(saved, spec, bad):
     assert bad(saved_findings(saved, spec, ASKED)) == [("gpu-node-1", "checkpoint.corrupt")]
 
 
+@pytest.mark.parametrize(
+    "states",
+    [("writing", "verified", "durable"), ("writing", "local", "verified"), ("verified",)],
+    ids=["verified before durable", "never durable", "nothing before"],
+)
+def test_states_out_of_their_order_verify_nothing(saved, spec, states):
+    change(saved, states=[{"step": 2, "state": state, "at": 1.0} for state in states])
+    assert {f.ok for f in saved_findings(saved, spec, ASKED)} == {None}
+
+
+def test_no_file_read_back_is_no_pass(saved, spec):
+    change(saved, verified={"files": 0})
+    assert {f.ok for f in saved_findings(saved, spec, ASKED)} == {None}
+
+
 def test_one_node_verifies_nothing_elsewhere(saved, spec, bad):
     """Read back where it was written is no proof that another node could."""
     change(saved, verified={"elsewhere": False})
@@ -151,6 +166,15 @@ def test_where_it_lies_decides_whether_it_outlives_the_job(saved, spec, bad, cha
     assert bad(place_findings(saved, spec, asked)) == ([(path, fault) for path in PATHS] if fault else [])
 
 
+@pytest.mark.parametrize("lost", ["fs", "mounted", "mode"])
+def test_a_place_that_is_not_told_is_no_pass(saved, spec, lost):
+    """Where /proc/mounts cannot be read nobody knows what holds the files; a mode matters to who wants it closed."""
+    for evidence in saved.evidence.values():
+        evidence.stages["checkpoint"]["places"][0][lost] = None
+    assert {f.ok for f in place_findings(saved, spec, CheckpointSection(private=True))} == {None}
+    assert {f.ok for f in place_findings(saved, spec, ASKED)} == {True if lost == "mode" else None}
+
+
 def test_what_another_node_does_not_see_stays_on_its_node(saved, spec, bad):
     change(saved, verified={"seen": False, "files": 0, "ok": False})
     assert bad(place_findings(saved, spec, ASKED)) == [(path, "checkpoint.node-local") for path in PATHS]
@@ -176,6 +200,7 @@ def test_a_folder_open_to_all_and_a_bucket_for_strangers_are_warned_of(saved, sp
         ({"wrong": None, "error": "OSError: [Errno 2] No such file or directory"}, False),
         ({"wrong": None, "error": "rank 1: its command did not end in time"}, None),
         ({"step": None, "wrong": None, "error": "no step is verified"}, None),
+        ({"step": 3, "wrong": 0}, None),
     ],
 )
 def test_a_verified_step_must_load(saved, spec, bad, changes, ok):
@@ -221,8 +246,11 @@ def test_rank_0_that_would_gather_needs_room(saved, spec, bad):
     assert [f.ok for f in model_findings(saved, asked, found, "70B")] == [True, None]
 
 
-def test_ranks_that_did_not_tell_predict_nothing(saved, spec):
-    saved.evidence[1].stages["checkpoint"]["ranks"] = []
+@pytest.mark.parametrize("lost", ["rank", "bytes", "pause_s"])
+def test_ranks_that_did_not_tell_predict_nothing(saved, spec, lost):
+    """The slowest may be the one that told nothing."""
+    ranks = saved.evidence[1].stages["checkpoint"]["ranks"]
+    ranks[3] = {"rank": 11, "saves": [] if lost == "rank" else [ranks[3]["saves"][1] | {lost: None}]}
     assert measured(saved, spec) is None
 
 

@@ -411,6 +411,15 @@ def test_a_gpu_that_fails_or_is_slowed_while_it_trains(trained_trial, training_s
     }
 
 
+def test_a_gpu_that_is_no_longer_read_after_the_steps_does_not_pass(trained_trial, training_spec):
+    """Seven healthy GPUs say nothing of the eighth."""
+    evidence = trained_trial.evidence[1].stages
+    evidence["runtime"] |= {"gpus": list(evidence["training"]["gpus"])}
+    del evidence["training"]["gpus"][5]
+    found = list(each_gpu(trained_trial, training_spec, clock_ailments, ("throttle",), "fast", "training"))
+    assert [(f.subject, f.ok) for f in found if not f.ok] == [("gpu-node-1 GPU 5", None)]
+
+
 def test_links_are_watched_while_the_steps_run(trained_trial):
     assert growth(trained_trial, 0)["mlx5_0:1"]["port_xmit_data"] >= 10**9
 
