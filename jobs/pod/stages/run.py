@@ -16,23 +16,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from . import (
-    agent,
-    checkpoint,
-    children,
-    collective,
-    coordinator,
-    dns,
-    gpus,
-    host,
-    network,
-    rdma,
-    redact,
-    spec,
-    storage,
-    topology,
-    training,
-)
+# What only some trials need is imported where it begins: it takes as long as all the rest, in every pod.
+from . import children, collective, dns, gpus, host, network, rdma, redact, spec, topology
 from .barrier import Barrier
 from .collective import BenchRun
 from .deadline import Watch
@@ -92,6 +77,8 @@ class Probe:
         else:
             self.rendezvous.close_port()
         if trial.storage:
+            from . import storage  # noqa: PLC0415
+
             work = storage.Storage(trial, me, self.watch, self.barrier, self.places).run
             limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
             self.stage("storage", limit, storage.blank(), work, binds=False)
@@ -283,6 +270,8 @@ class Probe:
 
     def training(self, ahead: str) -> None:
         """Run the training steps, or say why not; `ahead`: why what uses the network is of no use."""
+        from . import training  # noqa: PLC0415
+
         assert self.trial.training is not None
         steps = training.Training(self.trial, self.me, self.watch, self.barrier, self.place, self.here)
         steps.say, steps.places = self.writer.say, self.places
@@ -292,6 +281,8 @@ class Probe:
 
     def checkpoint(self, limit_s: float) -> None:
         """Save a checkpoint of all ranks, read it back elsewhere, and resume from it."""
+        from . import checkpoint  # noqa: PLC0415
+
         work = checkpoint.Checkpoint(self.trial, self.me, self.watch, self.barrier, self.place, self.here)
         work.say, work.places = self.writer.say, self.places
         why = (self.watch.reason and "stopped: %s" % self.watch.reason) or self.apart
@@ -303,6 +294,8 @@ class SweepPod(Probe):
 
     def run(self) -> int:
         """Take part until the coordinator is through; the exit code is as a trial's."""
+        from . import agent, coordinator  # noqa: PLC0415
+
         self.stage("start", START_S, host_blank(), self.start)
         own = agent.Agent(self.trial, self.me, self.watch, self.place, self.here)
         own.say = self.writer.say

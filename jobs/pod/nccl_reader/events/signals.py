@@ -153,11 +153,11 @@ _MAX_WATCH = 65_536
 # What a line holds that SignalReader.line takes anything from, unless something is expected of it.
 SAYS = any_of(
     [
-        *(word for _, pattern in _SIGNALS for word in needed(pattern)),
+        *(word for _, pattern in _SIGNALS for word in needed(pattern.pattern, pattern.flags)),
         *(
             word
             for pattern in (_WATCHDOG, _WATCHDOG_ANY, _APP_NCCL, _OLD_WARN, _SPEAKS, _LAST_ERROR)
-            for word in needed(pattern)
+            for word in needed(pattern.pattern, pattern.flags)
         ),
         *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
     ]

@@ -25,14 +25,13 @@ class Symptom(NamedTuple):
 
     fault: str
     role: str
-    pattern: re.Pattern[bytes]
+    pattern: bytes  # compiled on its first use (by `re`, which keeps it): a log shows few symptoms
     rows: Tuple[int, ...]
     words: Tuple[bytes, ...]  # of which every match holds one
 
 
 def _symptom(fault: str, role: str, pattern: bytes, *rows: int) -> Symptom:
-    compiled = re.compile(pattern)
-    return Symptom(fault, role, compiled, rows, needed(compiled))
+    return Symptom(fault, role, pattern, rows, needed(pattern))
 
 
 # The first match wins. Benign and secondary lines come first where a later pattern would also take them.
@@ -317,4 +316,4 @@ def classify(text: bytes) -> Optional[Symptom]:
     Benign ones are returned too, so that they are not taken for unknown.
     """
     text = text[:1200]
-    return next((item for item in candidates(text.translate(HEX_DIGITS)) if item.pattern.search(text)), None)
+    return next((item for item in candidates(text.translate(HEX_DIGITS)) if re.search(item.pattern, text)), None)

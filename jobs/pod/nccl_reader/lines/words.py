@@ -33,11 +33,12 @@ def any_of(words: Iterable[bytes]) -> Pattern[bytes]:
 _parse = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse").parse
 
 
-def needed(pattern: Pattern[bytes]) -> Tuple[bytes, ...]:
+def needed(pattern: bytes, flags: int = 0) -> Tuple[bytes, ...]:
     """Return words of which every match of a pattern holds at least one; raises ValueError where there are none."""
-    words = None if pattern.flags & re.IGNORECASE else _needed(_parse(pattern.pattern))
+    parsed = _parse(pattern, flags)
+    words = None if parsed.state.flags & re.IGNORECASE else _needed(parsed)
     if words is None:
-        raise ValueError("no word stands in every match of %r" % pattern.pattern)
+        raise ValueError("no word stands in every match of %r" % pattern)
     return tuple(dict.fromkeys(words))
 
 
