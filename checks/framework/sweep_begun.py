@@ -50,10 +50,12 @@ def begun(folder: Path) -> tuple[dict[str, Any], list[Done]] | None:
         return None
     except OSError as error:
         raise ValueError(f"{BEGUN}: {error.strerror}") from error
+    except RecursionError as error:
+        raise ValueError(f"{BEGUN} is damaged: {error}") from error
     try:
         history = [done_of(row) for row in content["sweep"]["rounds"]]
         run = str(content["run_id"])
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"{BEGUN} is damaged: {error}") from error
     return content, _contiguous([*history, *_logged(folder, run)])
 

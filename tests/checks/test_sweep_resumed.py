@@ -115,6 +115,25 @@ def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
         fits(resumed(record(tmp_path, sweep=sweep)), run(), tmp_path, NOW)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"run_id": "r", "sweep": {"rounds": [{"number": Infinity}]}}',
+        '{"run_id": "r", "sweep": {"rounds": [{"number": 1, "seconds": 1%s}]}}' % ("0" * 400),
+        '{"run_id": "r", "sweep": {"rounds": [{"number": 1, "tests": [{"nodes": ["a"], "busbw": 1%s}]}]}}'
+        % ("0" * 400),
+        "[" * 100_000,
+    ],
+    ids=["infinite", "seconds", "busbw", "deep"],
+)
+def test_what_a_sweep_began_with_is_refused_in_one_line_where_it_is_damaged(tmp_path, text):
+    """No number that Python cannot read, and no depth, is more than that."""
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(pytest.UsageError, match="damaged") as error:
+        resumed(tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
     """Nothing is started for it."""
     spec = SimpleNamespace(gpus_per_node=4, image="i")

@@ -94,6 +94,23 @@ def test_an_uplink_is_not_blamed_for_one_of_its_nodes():
     assert {f.names for f in blame.findings} <= {names for _, names, _ in truth}
 
 
+@pytest.mark.parametrize("leaf", [1, 2])
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_node_that_met_nobody_of_its_leaf_is_told_with_the_uplink(leaf, silent):
+    """The pair inside its leaf was never measured, or there is none: its failures are as well those of the uplink."""
+    fleet = fleet_of(8, leaf)
+    lost = {"n000", "n001"} if silent else set()
+
+    def answer(test, _):
+        if len(test) > 1 and set(test) <= lost:
+            return None
+        return 50.0 if len(test) > 1 and "n000" in test else 100.0
+
+    blame = play(fleet, RULES, answer)[0]
+    (found,) = [f for f in blame.findings if f.names == ("n000",)]
+    assert ("or the uplink of l0" in found.why) == (leaf == 1 or silent)
+
+
 def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named():
     """Not a group of two behind a link: that they pass with each other is no surprise where each passes with a fourth."""
     named = 0

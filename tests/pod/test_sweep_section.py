@@ -68,7 +68,8 @@ def test_an_element_shows_its_own_share_and_not_that_of_its_partners():
     assert all(row["share"] > 0.9 for row in found["elements"]["nodes"])
 
 
-def test_odd_numbers_words_and_lengths_do_not_reach_the_record():
+@pytest.mark.parametrize("seconds", [float("nan"), -3600.0])
+def test_odd_numbers_words_and_lengths_do_not_reach_the_record(seconds):
     fleet = Fleet(("a", "b", "c" * 300), {"a": "x" * 300})
     each = next_round(fleet, Rules(), [])
     odd = [
@@ -76,7 +77,7 @@ def test_odd_numbers_words_and_lengths_do_not_reach_the_record():
         Result("a word\x1b[31m", float("-inf"), (1.0,) * 1000, ("b",)),
         Result("failed", 1e308, (), ()),
     ]
-    history = [Done(each, dict(zip(each.tests, odd, strict=False)), float("nan"))]
+    history = [Done(each, dict(zip(each.tests, odd, strict=False)), seconds)]
     found = section(fleet, Rules(), history)
     jsonschema.validate(json.loads(json.dumps(found, allow_nan=False)), SCHEMA)
     assert "\x1b" not in json.dumps(found, ensure_ascii=False)
@@ -112,6 +113,8 @@ def test_what_no_sweep_wrote_is_refused_in_one_line():
         broken(["rounds"], good["rounds"] + [{**good["rounds"][-1], "number": len(good["rounds"]) + 2}]),
         broken(["rounds"], good["rounds"][1:]),
         broken(["rounds", 0, "seconds"], float("nan")),
+        broken(["rounds", 0, "seconds"], 10**400),
+        broken(["tests", 0, "busbw_gbps"], 10**400),
         broken(["rules", "proofs"], "3"),
         broken(["rules"], None),
         broken(["elements", "nodes", 1], good["elements"]["nodes"][0]),

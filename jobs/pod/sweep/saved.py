@@ -20,7 +20,7 @@ def saved(found: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
     """
     try:
         return _saved(found)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError("the sweep of the record is damaged: %s" % (error or "an unknown form")) from error
 
 

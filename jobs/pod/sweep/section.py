@@ -211,7 +211,7 @@ def _round(done: Done, graded: Mapping[Tuple[int, Nodes], Judged], facts: Facts)
     return {
         "number": number,
         "stage": done.round.stage,
-        "seconds": _finite(done.seconds) or 0.0,
+        "seconds": max(0.0, _finite(done.seconds) or 0.0),
         "tests": len(done.round.tests),
         "passed": grades.count(PASS),
         "failed": grades.count(FAIL) + grades.count(HARD),

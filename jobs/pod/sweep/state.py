@@ -159,11 +159,18 @@ class State(Evidence):
             bad_count, good_count, node = min(found)
             tests = [each for p in self.against(node) for each in self.of[pair_of(node, p)]]
             count = "%d of %d pairs with proven partners" % (-bad_count, good_count - bad_count)
-            self._name("node", (node,), tests, "%s: %s" % (count, words(tests)))
+            self._name("node", (node,), tests, "%s: %s%s" % (count, words(tests), self._or_uplink(node)))
             named.append(node)
             pairs = {pair for pair in pairs if node not in pair}
             tested = {pair for pair in tested if node not in pair}
         self._take_back(named)
+
+    def _or_uplink(self, node: str) -> str:
+        """Say that the uplink of its leaf may be at fault as well, where nothing was measured inside the leaf."""
+        leaf = self.fleet.leaf(node)
+        if not leaf or any(self.fleet.leaf(partner) == leaf for partner in self.measured[node]):
+            return ""
+        return "; or the uplink of %s: nothing was measured inside the leaf" % leaf
 
     def _take_back(self, named: List[str]) -> None:
         """Take back who is accused of most of its pairs where a path that many nodes share explains as much.
