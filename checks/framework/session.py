@@ -97,7 +97,7 @@ class Session:
             if self.options.resume:
                 from checks.framework.sweep_run import resumed  # noqa: PLC0415 -- few runs go on with another
 
-                self.earlier = resumed(self.options.resume)
+                self.earlier = resumed(self.options.resume, training=self.options.training)
             if self.options.scenario is not None:
                 from checks.framework.simulation import Simulation  # noqa: PLC0415 -- only a simulated run needs it
 

@@ -59,7 +59,7 @@ def run_sweep(
     """
     boots = {node.name: node.boot for node in cluster.nodes} if cluster else {}
     if earlier:
-        earlier = _of_today(earlier, spec, boots, training=options.training)
+        earlier = _of_today(earlier, spec, boots)
     if earlier and options.training:  # how nodes trained alone is in no record: they are tested alone anew
         earlier = replace(earlier, history=[_in_pairs(done) for done in earlier.history])
     history = earlier.history if earlier else ()
@@ -116,15 +116,12 @@ def _may_wait(spec: TrialSpec, options: Options) -> bool:
     return options.take_in
 
 
-def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str], *, training: bool) -> Earlier:
+def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
     """Return a sweep without the tests of machines that have started again since: they may be other ones.
 
-    Raises Blocked where it was of other GPUs, of another image, or asked for more. Where nodes are not ours to see,
-    nobody knows.
+    Raises Blocked where it was of other GPUs, or of another image. Where nodes are not ours to see, nobody knows.
     """
     differs = []
-    if earlier.training and not training:  # what it found of a node's steps would be forgotten
-        differs.append("was one with --training, this one is not")
     if earlier.gpus_per_node != spec.gpus_per_node:
         differs.append(f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}")
     if earlier.image != spec.image:
@@ -142,15 +139,25 @@ def _in_pairs(done: Done) -> Done:
     return without(done, {test[0] for test in done.round.tests if len(test) == 1})
 
 
-def resumed(folder: Path) -> Earlier:
-    """Return the sweep whose record is in a folder, or that was begun there. Raises pytest.UsageError for none."""
+def resumed(folder: Path, *, training: bool = False) -> Earlier:
+    """Return the sweep whose record is in a folder, or that was begun there. Raises pytest.UsageError for none.
+
+    One whose nodes trained alone goes on with `training` only: what it found of their steps would be forgotten.
+    """
     try:
-        there = (folder / "report.json").exists()
-        if not (there and read_json(folder)["sweep"]) and (found := begun(folder)):
-            return _killed(*found)  # nobody was left to write a record, or it knows of no round
-        return _earlier(read_json(folder))
+        found = _found(folder)
     except (RecordError, ValueError) as error:
         raise pytest.UsageError(f"--resume {folder}: {error}") from error
+    if found.training and not training:
+        raise pytest.UsageError(f"--resume {folder}: its nodes trained alone, too: give --training")
+    return found
+
+
+def _found(folder: Path) -> Earlier:
+    there = (folder / "report.json").exists()
+    if not (there and read_json(folder)["sweep"]) and (found := begun(folder)):
+        return _killed(*found)  # nobody was left to write a record, or it knows of no round
+    return _earlier(read_json(folder))
 
 
 def _earlier(record: Record) -> Earlier:

@@ -138,18 +138,18 @@ def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
     """Nothing is started for it."""
     spec = SimpleNamespace(gpus_per_node=4, image="i")
     with pytest.raises(Blocked, match="tested 8 GPUs per node, this one tests 4"):
-        run_sweep(pytest.fail, spec, None, None, PROFILE, Options(), {}, resumed(record(tmp_path)))
+        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
     spec = SimpleNamespace(gpus_per_node=8, image="another")
     with pytest.raises(Blocked, match="it ran i, this one runs another"):
-        run_sweep(pytest.fail, spec, None, None, PROFILE, Options(), {}, resumed(record(tmp_path)))
+        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
 
 
 def test_a_sweep_with_training_is_not_resumed_without_it(tmp_path):
     """What it found of a node's steps would be forgotten, and the node be proven by its pairs alone."""
-    spec = SimpleNamespace(gpus_per_node=8, image="i")
-    earlier = resumed(record(tmp_path, sweep={"training": True}))
-    with pytest.raises(Blocked, match="was one with --training, this one is not"):
-        run_sweep(pytest.fail, spec, None, None, PROFILE, Options(), {}, earlier)
+    folder = record(tmp_path, sweep={"training": True})
+    with pytest.raises(pytest.UsageError, match="give --training"):
+        resumed(folder)
+    assert resumed(folder, training=True).training
 
 
 def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node):
