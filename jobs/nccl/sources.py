@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import stat
 import sys
 import time
@@ -20,6 +21,7 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from ..pod.nccl_reader.errors import NcclLogError
+from ..pod.nccl_reader.events.signals import tells_trouble
 from ..pod.nccl_reader.lines.clean import printable
 
 CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
@@ -34,7 +36,26 @@ CUT = b"(the compressed data end here, before their end)"
 ENOUGH = b"(more was not read)"
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
 _ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
+_JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
 _STRANGE = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})  # control bytes that no text holds
+
+# What lies beside logs and quotes errors without telling of one.
+_NO_LOG = (
+    ".py",
+    ".sh",
+    ".md",
+    ".rst",
+    ".yaml",
+    ".yml",
+    ".json",
+    ".toml",
+    ".html",
+    ".js",
+    ".css",
+    ".ipynb",
+    ".c",
+    ".cc",
+)
 
 Source = tuple[str, Iterator[bytes]]
 
@@ -116,8 +137,11 @@ def _why(error: Exception) -> str:
 
 
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
-    """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order."""
-    logs: list[str] = []
+    """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
+
+    Beside such a log, files that tell of a failure belong to it, too: stderr in a file of its own, a launcher's words.
+    """
+    logs: dict[str, bool] = {}
     for parent, names, files in os.walk(folder):
         names[:] = sorted(item for item in names if not item.startswith("."))
         for item in sorted(files):
@@ -128,18 +152,30 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
                 head = _head(path)
             except NcclLogError:
                 continue  # what cannot be read is passed over in a directory, not when it is named
-            if head and not is_binary(head) and any(anchor in head for anchor in _ANCHORS) and not _other_json(head):
-                logs.append(path)
+            if not head or is_binary(head) or _other_json(head):
+                continue
+            speaks = any(anchor in head for anchor in _ANCHORS)
+            if speaks or (not item.endswith(_NO_LOG) and _tells_trouble(path, head)):
+                logs[path] = speaks
             if len(logs) >= MAX_FILES:
-                return logs
-    return logs
+                break
+    return list(logs) if any(logs.values()) else []
+
+
+def _tells_trouble(path: str, head: bytes) -> bool:
+    """Say whether the first or the last lines of a file tell of a failure."""
+    lines = head.splitlines()
+    with open(path, "rb") as file:
+        if len(head) == SNIFF and file.seek(0, os.SEEK_END) > SNIFF:
+            file.seek(-SNIFF, os.SEEK_END)
+            lines += file.read(SNIFF).splitlines()
+    return any(map(tells_trouble, lines))
 
 
 def _other_json(head: bytes) -> bool:
     """Say whether this is some JSON document that is neither nccl-tests' own nor a container's log."""
-    start = head.lstrip()[:1]
     return (
-        start in (b"{", b"[")
+        _JSON.match(head) is not None  # '[rank0]: ' and '[1,0]<stdout>' begin lines of logs
         and b'"log":' not in head
         and b'"bus_bw"' not in head
         and b'"busBw"' not in head

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobs.nccl import NcclLogError, conclude, open_sources, read
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
@@ -331,6 +332,43 @@ def test_rows_that_contradict_themselves_prove_nothing(judge, row, said):
     job = judge(LOG + TABLE.replace(good, " 1073741824  268435456  float  sum  -1  " + row))
     assert job["verdict"] == ("go" if said is None else "inconclusive")
     assert said is None or said in job["sentence"]
+
+
+def test_hosts_that_never_spoke_to_each_other_are_no_job(judge):
+    """nccl.separate-runs: torchrun on each host without --nnodes; each copy is healthy."""
+    alone = [Maker(hosts=(f"gpu-node-{index}",), comm_id=7 + index) for index in range(2)]
+    logs = [sequential(each.processes()).decode() for each in alone]
+    assert [judge(log)["verdict"] for log in logs] == ["go", "go"]
+    job = judge("".join(logs))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "separate-runs")
+    assert "gpu-node-0, gpu-node-1" in job["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("words", "diagnosis"),
+    [
+        ("[rank3]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error\n", "crash"),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n", "crash"),
+        ("Traceback (most recent call last):\nValueError: x\n", "unexplained"),
+        ("slurmstepd: error: *** STEP 1.0 ON gpu-node-1 CANCELLED AT 2026-01-01T00:00:00 ***\n", "unexplained"),
+        ("[12.3] NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n", "crash"),
+        ("0 errors, all is well\n", "healthy-rdma"),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 1 << 20])
+def test_a_failure_in_a_file_of_its_own_counts(tmp_path, words, diagnosis, padding):
+    """Launchers keep stderr apart, and it need not name NCCL; a script that quotes such words is none of the logs."""
+    (tmp_path / "host.out").write_text(LOG)
+    (tmp_path / "host.err").write_text("step done\n" * (padding // 10) + words)
+    (tmp_path / "run.py").write_text('"""ChildFailedError: Traceback (most recent call last): Killed"""\n')
+    found = conclude(read(open_sources([str(tmp_path)])))
+    assert [job["diagnosis"] for job in found] == [diagnosis]
+
+
+def test_a_folder_of_errors_alone_has_no_log(tmp_path):
+    (tmp_path / "app.err").write_text("Traceback (most recent call last):\nValueError: x\n")
+    with pytest.raises(NcclLogError, match="a directory without NCCL logs"):
+        open_sources([str(tmp_path)])
 
 
 def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):

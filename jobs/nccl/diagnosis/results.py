@@ -43,12 +43,27 @@ def _intra_cause(judgement: Judgement) -> str | None:
     return None
 
 
+def _hosts_apart(judgement: Judgement) -> list[str]:
+    """Return the hosts of a log where each has whole communicators of its own, and none spans two; else nothing."""
+    hosts: dict[str, set[str]] = {}
+    for proc in judgement.job.procs:
+        for key, _ in proc.comms:
+            hosts.setdefault(key, set()).add(judgement.job.node_of[proc])
+    whole = all(key.startswith("0x") and len(on) == 1 for key, on in hosts.items())
+    every = set().union(*hosts.values()) if hosts else set()
+    return sorted(every) if whole and len(every) > 1 else []
+
+
 # -- results -----------------------------------------------------------------------------------------------------------
 def judge_results(judgement: Judgement) -> None:
     """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
     twice = judgement.event("separate-runs")
     if twice is not None:
         judgement.add("nccl.separate-runs", "the job", judgement.line(twice))
+    elif (apart := _hosts_apart(judgement)) and judgement.verdict() == "go":
+        shown = ", ".join(apart[:4]) + (", ..." if len(apart) > 4 else "")
+        cause = "every communicator lies within one host (%s), so the hosts never spoke to each other" % shown
+        judgement.add("nccl.separate-runs", "the job", [], cause=cause)
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
         bad = [side["wrong"] for row in table["rows"] for side in sides(row) if side["wrong"]]

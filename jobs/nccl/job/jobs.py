@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ...pod.nccl_reader.events.signals import TROUBLE
 from ...pod.nccl_reader.state.seen import Comm, Proc, Source
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def group(partial: Partial, one_job: bool = False) -> list[Job]:
         _join_by_pid(partial, join)
         _join_complementary(partial, find, join)
         _join_by_stem(partial, find, join)
+        _join_failures(partial, find, join)
     roots: dict[int, list[int]] = {}
     for index in range(len(parent)):
         roots.setdefault(find(index), []).append(index)
@@ -178,6 +180,16 @@ def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[
         roots = stems.get(_stem(source.name), set())
         if index not in named and len(roots) == 1:
             join(index, next(iter(roots)))
+
+
+def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
+    """Join a stream that only tells of a failure, such as stderr in its own file, with the job that the rest is."""
+    speaking = {index for (index, _, _) in partial.procs}
+    speaking |= {index for index, source in enumerate(partial.sources) if source.nccl_lines or source.tables}
+    roots = {find(index) for index in speaking}
+    for index, source in enumerate(partial.sources):
+        if len(roots) == 1 and index not in speaking and not TROUBLE.isdisjoint(source.events):
+            join(next(iter(roots)), index)
 
 
 def _stem(path: str) -> tuple[str, str]:

@@ -164,6 +164,15 @@ SAYS = any_of(
 )
 
 
+TROUBLE = frozenset((*(name for name, _ in _SIGNALS), "watchdog"))  # events that speak against a job
+
+
+def tells_trouble(line: bytes) -> bool:
+    """Say whether a line that is not NCCL's tells of one of these events."""
+    patterns = (_WATCHDOG_ANY, *(pattern for _, pattern in _SIGNALS))
+    return SAYS.search(line) is not None and any(pattern.search(line) for pattern in patterns)
+
+
 class SignalReader:
     """Collects what the surroundings of NCCL say in one stream."""
 
