@@ -77,6 +77,15 @@ def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_node_whose_pod_is_preempted_while_it_trains_trains_when_it_is_back(sweep, tmp_path):
+    """Its steps were cut off; the pod that comes after it is tested alone from the beginning."""
+    file = tmp_path / "preempted.yaml"
+    file.write_text(WORLD.format(breaks="one pod", world="happens: [{do: preempt, index: 3, after_s: 3}]"))
+    code, record, said = sweep(file, "--training")
+    assert (code, record["verdict"], len(record["sweep"]["proven"])) == (0, "go", 8), said
+
+
+@pytest.mark.slow
 def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(root, tmp_path):
     """SIGTERM: the rounds so far are counted, and the command is said."""
     world = tmp_path / "six.yaml"

@@ -7,10 +7,11 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from jobs.pod.stages import agent
+from jobs.pod.stages import agent, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.planner import Planner
 from jobs.run.evidence_shape import misfit
@@ -183,6 +184,23 @@ def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet,
         None,
     ]
     assert len(lines) == 5, "the others train once"
+
+
+@pytest.mark.parametrize(("stopped", "state"), [(None, "measured"), ("SIGTERM", "stopped")])
+def test_a_node_that_is_stopped_while_it_trains_has_no_whole_test_alone(monkeypatch, stopped, state):
+    """It is tested alone again when it comes back, and trains then; what it measured before is not all that was asked."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
+    clocks = SimpleNamespace(start=lambda: None, end=list)
+    monkeypatch.setattr(fleettest.hardware, "Clocks", lambda *_: clocks)
+    monkeypatch.setattr(fleettest.hardware, "cards", dict)
+    monkeypatch.setattr(fleettest, "_alone", lambda *_: {"state": "measured", "why": "", "wrong": 0, "transport": ""})
+    monkeypatch.setattr(fleettest.nodetraining, "train", lambda *_: {"stopped": stopped, "skipped": None})
+    trial = SimpleNamespace(sweep={}, training={"steps": 40}, gpus_per_node=8)
+    me = SimpleNamespace(pod_ip="127.0.0.1", node="a", pod="p")
+    order = {"address": "127.0.0.1", "count": 1, "port": 1, "limit_s": 1, "what": "alone", "train": True}
+    found = fleettest.run(trial, me, None, "", "", order, fleettest.Link())
+    assert found["state"] == state
+    assert (Planner().result(("a",), {"a": {**found, "busbw": 480.0}}).outcome == "measured") == (not stopped)
 
 
 def test_nodes_do_not_train_where_nobody_asks(fleet, trial):

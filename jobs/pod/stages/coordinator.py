@@ -67,7 +67,7 @@ class Coordinator:
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
         self._released: Set[str] = set()
-        self._trained: Set[str] = set()  # nodes that have begun their training steps alone
+        self._trained: Set[str] = set()  # nodes whose training steps alone came to an end
         self._trainings = 0
         self._cards: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own cards
 
@@ -293,7 +293,9 @@ class Coordinator:
         for (node,), answers in found.items():
             steps = answers.get(node, {}).get("training")
             if isinstance(steps, dict):
-                if not steps.get("skipped"):  # they are asked for again where its other tests alone are repeated
+                if not (
+                    steps.get("skipped") or steps.get("stopped")
+                ):  # they are asked for again where its other tests alone are repeated
                     self._trained.add(node)
                 self._trainings += 1
                 self.writer.stage("sweep.training.%d" % self._trainings, 0, dict(steps, node=node), "ok")

@@ -84,7 +84,9 @@ def run(
         found = _alone(bench, own, link)
         if order.get("train") and own.training:
             why = "" if found["state"] == MEASURED else "its other tests alone: %s" % found["state"]
-            found["training"] = nodetraining.train(bench, why)
+            found["training"] = steps = nodetraining.train(bench, why)
+            if steps["stopped"]:  # by a drain, or since its pod is preempted: all is run again when it comes back
+                found.update(state=STOPPED, why=("its steps alone: %s" % steps["stopped"])[:MOST_TEXT])
     finally:
         seen = clocks.end()
     return dict(found, hardware={"gpus": seen, "cards": hardware.cards()})
