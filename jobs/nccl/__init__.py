@@ -8,17 +8,22 @@ The layers, each knowing only those before it: job (whose the state is), diagnos
 result).
 """
 
-from ..pod.nccl_reader.errors import NcclLogError
-from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
-from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
-from .diagnosis.words import call_odd, call_slow, withhold
-from .document import conclude
-from .hang.collect import collect as collect_hang
-from .hang.collect import tail_of
-from .hang.document import conclude as conclude_hang
-from .hang.watchdog import watched
-from .parallel import read
-from .sources import open_sources
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..pod.nccl_reader.errors import NcclLogError
+    from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
+    from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
+    from .diagnosis.words import call_odd, call_slow, withhold
+    from .document import conclude
+    from .hang.collect import collect as collect_hang
+    from .hang.collect import tail_of
+    from .hang.document import conclude as conclude_hang
+    from .hang.watchdog import watched
+    from .parallel import read
+    from .sources import open_sources
 
 __all__ = [
     "DIAGNOSES",
@@ -39,3 +44,32 @@ __all__ = [
     "watched",
     "withhold",
 ]
+
+_HOMES = {
+    "DIAGNOSES": ".diagnosis.faults:DIAGNOSES",
+    "NcclLogError": "..pod.nccl_reader.errors:NcclLogError",
+    "POD_BUDGET": "..pod.nccl_reader.state.partial:POD_BUDGET",
+    "Partial": "..pod.nccl_reader.state.partial:Partial",
+    "call_odd": ".diagnosis.words:call_odd",
+    "call_slow": ".diagnosis.words:call_slow",
+    "collect_hang": ".hang.collect:collect",
+    "conclude": ".document:conclude",
+    "conclude_hang": ".hang.document:conclude",
+    "failure_class_of": ".diagnosis.faults:failure_class_of",
+    "fault_catalogue": ".diagnosis.faults:fault_catalogue",
+    "merge": "..pod.nccl_reader.state.partial:merge",
+    "open_sources": ".sources:open_sources",
+    "read": ".parallel:read",
+    "tail_of": ".hang.collect:tail_of",
+    "watched": ".hang.watchdog:watched",
+    "withhold": ".diagnosis.words:withhold",
+}
+
+
+@cache
+def __getattr__(name: str) -> Any:
+    """Import what is asked for (PEP 562): most commands read no log, and the reader takes a third of their start."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place, _, part = _HOMES[name].partition(":")
+    return getattr(import_module(place, __name__), part)

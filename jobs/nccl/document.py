@@ -17,7 +17,7 @@ from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_node, judge_results
 from .diagnosis.words import diagnosis_of, sentence_of, signs_shown
-from .job.devices import compact_devices
+from .job.device_order import compact_devices
 from .job.hosts import NONE, joined
 from .job.jobs import group
 from .job.view import View

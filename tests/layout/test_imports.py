@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs import nccl
+
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"checks", "cli", "jobs", "reports", "lab"}
 ALLOWED = {
@@ -121,15 +123,23 @@ def test_only_one_module_imports_the_kubernetes_client():
     assert users == {"jobs/cluster/client/credentials.py"}
 
 
-def test_collecting_the_checks_does_not_import_the_kubernetes_client():
-    """`--collect-only` and `--help` stay light: the client costs a large part of a second."""
+def test_collecting_the_checks_imports_neither_the_kubernetes_client_nor_the_reader_of_logs():
+    """`--collect-only` and `--help` stay light: the client costs a large part of a second, the reader a tenth."""
     code = (
         "import sys, pytest\n"
         f"code = pytest.main(['--config-file={ROOT}/pyproject.toml', '--rootdir={ROOT}', '-p', 'no:cacheprovider',"
         f" '{ROOT}/checks', '--collect-only', '-qq'])\n"
         "assert code == 0, code\n"
-        "heavy = sorted({m.split('.')[0] for m in sys.modules} & {'kubernetes', 'pydantic', 'aiohttp', 'cryptography'})\n"
+        "heavy = {m.split('.')[0] for m in sys.modules} & {'kubernetes', 'pydantic', 'aiohttp', 'cryptography'}\n"
+        "heavy |= {m for m in sys.modules if m.startswith('jobs.pod.nccl_reader.')}\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_all_of_the_log_analysis_is_found_where_it_is_asked_for():
+    """Its package imports a part on first use: all that it offers is there, and nothing else."""
+    assert sorted(nccl._HOMES) == sorted(nccl.__all__)
+    assert all(getattr(nccl, name) is not None for name in nccl.__all__)
+    assert getattr(nccl, "no_such_part", None) is None

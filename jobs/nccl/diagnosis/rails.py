@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..job.devices import compact_devices
+from ..job.device_order import compact_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import family
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
     from ...pod.nccl_reader.state.seen import Proc
     from .jobs import Job
 
@@ -122,14 +119,3 @@ def _on_slingshot(proc: Proc) -> bool:
 
 
 _CRAY_NAME = re.compile(r"nid\d{5,6}$|x\d{1,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}$")
-
-
-def compact_devices(names: AbstractSet[str]) -> list[str]:
-    """Return device names in a stable order, numbers by value."""
-    return list(_in_order(frozenset(names)))
-
-
-@lru_cache(maxsize=4096)
-def _in_order(names: frozenset[str]) -> tuple[str, ...]:
-    """The ranks of a job use few sets of devices."""
-    return tuple(sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name)))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.transports import TCP
-from .devices import compact_devices
+from .device_order import compact_devices
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc

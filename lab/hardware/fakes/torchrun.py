@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -278,7 +277,7 @@ def _replay(path: str, options: Options) -> int:
     """Node 0 says what was recorded; the other nodes are silent."""
     if options.node == 0:
         with open(os.path.join(os.path.dirname(state.path()), path), "rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.writelines(file)
         sys.stdout.buffer.flush()
     return 0
 

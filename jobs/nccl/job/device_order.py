@@ -1,0 +1,20 @@
+"""The order in which names of network devices are told; without the reader of logs, for the checks use it, too."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+
+def compact_devices(names: AbstractSet[str]) -> list[str]:
+    """Return device names in a stable order, numbers by value."""
+    return list(_in_order(frozenset(names)))
+
+
+@lru_cache(maxsize=4096)
+def _in_order(names: frozenset[str]) -> tuple[str, ...]:
+    """The ranks of a job use few sets of devices."""
+    return tuple(sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name)))
