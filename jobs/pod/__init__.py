@@ -14,12 +14,13 @@ __all__ = ["files"]
 HOST_ONLY = ("section.py", "saved.py")
 """Of the sweep's planner: what the runner writes into the record and reads from it."""
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_DOCSTRING = re.compile(r'^([ \t]*)r?"""((?:[^"\\]|\\.|"(?!""))*)"""$', re.MULTILINE | re.DOTALL)
 
 
 def files() -> dict[str, str]:
     """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add.
 
-    Lines that are comments are empty there, since a ConfigMap holds 1 MiB: the others keep their numbers.
+    Comments and docstrings are empty there, since a ConfigMap holds 1 MiB: all other lines keep their numbers.
     """
     here = Path(__file__).resolve().parent
     sources = [(here, here / "probe.py"), (here, here / "measure.py")]
@@ -29,6 +30,8 @@ def files() -> dict[str, str]:
     sources = [(root, path) for root, path in sources if path not in {here / "sweep" / name for name in HOST_ONLY}]
     analyzer = here / "nccl_reader"
     sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
-    return {
-        path.relative_to(root).as_posix(): _COMMENT.sub("", path.read_text(encoding="utf-8")) for root, path in sources
-    }
+    return {path.relative_to(root).as_posix(): _bare(path.read_text(encoding="utf-8")) for root, path in sources}
+
+
+def _bare(source: str) -> str:
+    return _COMMENT.sub("", _DOCSTRING.sub(lambda match: match[1] + '""' + "\n" * match[2].count("\n"), source))
