@@ -9,17 +9,18 @@ from __future__ import annotations
 import datetime
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cli.schedule.node_history import faults_naming
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.cluster import node_labels as marking
-from reports.record import EXIT_CODES, coverage_of, read_json
+from jobs.cluster.unstructured import as_map
+from reports.record import EXIT_CODES, coverage_of, read_json, run_of
 from reports.schema import RecordError, Verdict
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jobs.cluster.client.kube import Kube
     from reports.record import Coverage
@@ -74,12 +75,15 @@ def main(arguments: Sequence[str]) -> int:
     found = dict.fromkeys(judged(record)) if options.forget else judged(record)
     for node, bad in found.items():
         try:
-            _mark(kube, node, bad, faults_of(record, node) if bad else (), options)
+            gone = bad is False and not was_tried(marking.read(kube, node), record)
+            told = None if gone else bad
+            _mark(kube, node, told, faults_of(record, node) if told else (), options)
         except ClusterError as error:
             troubled = True
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
-            print(f"{node}: {WORDS[bad]}")
+            troubled |= gone
+            print(f"{node}: {WORDS[told]}{' (it joined after the run had ended, or is not there)' if gone else ''}")
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
@@ -104,6 +108,8 @@ def _untimely(record: Record, earlier: Record | None) -> str:
     """Say why a record is no word about its nodes now."""
     if record.get("scope") != "full":
         return "the run was a partial one"
+    if record["verdict"] == Verdict.GO != run_of(record).verdict:
+        return "its verdict is go, and its checks are not"
     try:
         began = datetime.datetime.fromisoformat(str(record.get("started")))
         age = (datetime.datetime.now(datetime.UTC) - began).total_seconds()
@@ -115,6 +121,16 @@ def _untimely(record: Record, earlier: Record | None) -> str:
     if not -300 < age < OLDEST_S:
         return f"the record was made {age / 3600:.0f} hours ago; it may be {OLDEST_S // 3600} hours old"
     return ""
+
+
+def was_tried(node: Mapping[str, Any], record: Record) -> bool:
+    """Whether a node can be the machine that the run tried: one of its name that joined after the run is another."""
+    try:
+        joined = datetime.datetime.fromisoformat(str(as_map(node.get("metadata")).get("creationTimestamp")))
+        began = datetime.datetime.fromisoformat(str(record.get("started")))
+        return joined <= began + datetime.timedelta(seconds=record.get("seconds") or 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return False
 
 
 def judged(record: Record) -> dict[str, bool | None]:

@@ -45,10 +45,19 @@ def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] 
     kube.patch(path("nodes", node) + "/status", {"status": {"conditions": [entry]}}, strategic=True)
 
 
+def read(kube: Kube, node: str) -> dict[str, Any]:
+    """Return a node as the API server has it, {} where there is none. Raises ClusterError.
+
+    It is listed: that right every run has, and to get one node none.
+    """
+    found, _ = kube.list(path("nodes"), fieldSelector=f"metadata.name={node}")
+    return next((each for each in found if as_map(each.get("metadata")).get("name") == node), {})
+
+
 def untaint(kube: Kube, node: str, key: str) -> None:
     """Take a taint from a node, whatever its effect; one that is not there is fine. Raises ClusterError."""
     for attempt in range(_ATTEMPTS):
-        raw = kube.get(path("nodes", node))
+        raw = read(kube, node)
         taints = as_list(as_map(raw.get("spec")).get("taints"))
         kept = [taint for taint in taints if taint.get("key") != key]
         if len(kept) == len(taints):

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from cli.mark import faults_of, judged, main, refused
+from cli.mark import faults_of, judged, main, refused, was_tried
 from jobs.cluster import node_labels
 from jobs.cluster.client.kube import Kube
 from reports.record import Run
+from reports.schema import completed
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def record(verdict: str = "go", *failed: str, **changes: Any) -> dict[str, Any]:
         ],
         "collectives": {},
     }
-    return Run().to_dict() | made | changes
+    return dict(completed(Run().to_dict() | made | changes))
 
 
 def test_a_pass_is_of_every_node_that_was_tried() -> None:
@@ -89,6 +90,8 @@ def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
         ({"started": "2020-01-01T00:00:00+00:00"}, "hours ago"),
         ({"started": "2020-01-01T00:00:00"}, "does not say when"),
         ({"trial": {}}, "tried no node"),
+        ({"interrupted": "received SIGTERM"}, "its checks are not"),
+        ({"required": ["gpu.free"]}, "its checks are not"),
     ],
 )
 def test_only_a_whole_recent_record_of_this_cluster_marks(changes: dict[str, Any], words: str) -> None:
@@ -103,8 +106,9 @@ class Taints:
     def __init__(self, *keys: str, busy: int = 0) -> None:
         self.taints, self.busy, self.version = [{"key": key, "effect": "NoSchedule"} for key in keys], busy, 1
 
-    def get(self, _path: str) -> dict[str, Any]:
-        return {"metadata": {"resourceVersion": str(self.version)}, "spec": {"taints": list(self.taints)}}
+    def list(self, _path: str, **_: Any) -> tuple[list[dict[str, Any]], str]:
+        metadata = {"name": "a", "resourceVersion": str(self.version)}
+        return [{"metadata": metadata, "spec": {"taints": list(self.taints)}}], ""
 
     def patch(self, path: str, body: dict[str, Any]) -> None:
         if self.busy:
@@ -120,6 +124,24 @@ def test_only_the_named_taint_is_taken_away() -> None:
     assert [taint["key"] for taint in kube.taints] == ["nvidia.com/gpu"]
     node_labels.untaint(kube, "a", "seatrial/canary")  # none is there: nothing is written
     assert kube.version == 4
+
+
+@pytest.mark.parametrize(
+    ("joined", "is_it"),
+    [
+        ({"hours": 5}, True),
+        ({"minutes": 22}, True),  # an autoscaler brought it while the run waited
+        ({"minutes": 5}, False),
+        (None, False),
+    ],
+)
+def test_a_machine_that_joined_after_the_run_is_not_the_one_that_was_tried(
+    joined: dict[str, int] | None, is_it: bool
+) -> None:
+    """It has the name of the other one, and neither its GPUs nor its driver."""
+    told: Any = record(started=ago(minutes=30), seconds=600.0)
+    node = {"metadata": {"name": "a", "creationTimestamp": ago(**joined).replace("+00:00", "Z")}} if joined else {}
+    assert was_tried(node, told) is is_it
 
 
 @pytest.fixture

@@ -172,6 +172,21 @@ def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
         assert outcome == "passed" or "seatrial rbac --training" in found["reason"]
 
 
+def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_path):
+    """Condition, label and taint: `seatrial rbac --label-nodes --node-condition` is enough for all three."""
+    role, rules = granted("--label-nodes", "--node-condition")
+    with running(scenario(tmp_path, role, rules)) as cluster:
+        config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        words = ("--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"))
+        assert seatrial("accept", *words).returncode == 0
+        done = seatrial(
+            *("mark", str(tmp_path / "out"), "--kubeconfig", config),
+            *("--node-condition", "--label-nodes", "--untaint", "seatrial/canary"),
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(": passed") == 2
+
+
 def test_a_trial_is_attached_to_with_the_rights_of_a_run(tmp_path):
     """The same Role is enough to leave it to the cluster and to judge it later."""
     role, _ = granted("--tenant")
