@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +31,8 @@ for step in steps:
             facts[rank].update(loaded=step, wrong=0)
             continue
         os.makedirs(place, exist_ok=True)
+        if os.environ.get("LOSES") == str(rank):
+            continue
         with open(name, "wb") as file:
             file.write(os.urandom(int(told["bytes"]) // (2 if told["mode"] == "die" else 1)))
         facts[rank]["saves"].append({"step": step, "bytes": int(told["bytes"]), "pause_s": 0.1, "write_s": 0.1})
@@ -75,6 +79,45 @@ def test_a_step_goes_from_writing_to_verified_and_a_torn_one_is_passed_over(pods
         assert found["resume"]["passed_over"] == [{"step": 3, "state": "writing"}]
         assert found["flush"]["bytes"] >= 1 << 20
     assert left(*places) == []
+
+
+@pytest.mark.parametrize("lost", ["0", "3"])
+def test_a_step_that_lacks_the_file_of_a_rank_is_never_durable(pods, places, lost: str) -> None:
+    """Every rank said that it had saved; a job that resumes from what is there would lack a part of its state."""
+    pods.tool("torchrun", STANDIN)
+    pods.trial.update(checkpoint=asks(*places), collectives=[])
+    for rank in range(2):
+        pods.start(rank, LOSES=lost)
+    found = [pods.stages(rank, 60)["checkpoint"] for rank in range(2)]
+    assert all(f"nothing of rank {lost}" in each["error"] for each in found)
+    assert {each["states"][-1]["state"] for each in found} == {"flushing"}
+    assert not any(each["verified"] or each["resume"] for each in found)
+    assert left(*places) == []
+
+
+@pytest.mark.parametrize(("does", "seen"), [("vanishes", "ENOENT"), ("shrinks", ""), ("stays", None)])
+def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_path: Path, does: str, seen) -> None:
+    """Read back by the other node: what is not there, or shorter, has no checksum of who wrote it."""
+    one = object.__new__(checkpoint.Checkpoint)
+    one.durable = str(tmp_path)
+    one.me, one.trial = SimpleNamespace(rank=0), SimpleNamespace(nodes=2)  # type: ignore[assignment]
+    one.watch = SimpleNamespace(stopped=lambda: False)  # type: ignore[assignment]
+    step = tmp_path / "step-2"
+    step.mkdir()
+    parts = [step / "__2_0.distcp", step / "__3_0.distcp"]
+    for part in parts:
+        part.write_bytes(os.urandom(1 << 16))
+    (tmp_path / "sums-1").write_text(json.dumps({each.name: checkpoint.digest(str(each)) for each in parts}))
+    if does == "vanishes":
+        parts[1].unlink()
+    elif does == "shrinks":
+        os.truncate(parts[1], 1 << 15)
+    data: dict = {}
+    one._verify(data, {})
+    found = data["verified"]
+    assert found["ok"] is (does == "stays")
+    assert found["bad"] == ([parts[1].name] if does == "shrinks" else [])
+    assert (seen or "") in (found["error"] or "")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 
 from jobs import pod as probes
 from jobs.pod.bench import model, training
-from jobs.pod.stages.training import Meanwhile, grown
+from jobs.pod.stages.training import Meanwhile, _window, grown
 from jobs.run.evidence_shape import misfit
 
 BENCH = Path(probes.__file__).parent / "measure.py"
@@ -110,6 +110,35 @@ case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 6
     assert seen.told((0.0, 1.0)) == []
     assert seen.last[0]["throttle"] == ["hw_slowdown"]
     assert Meanwhile("none", {}).tool is None
+
+
+def test_a_clock_that_is_set_back_changes_no_time_and_loses_no_sample(monkeypatch, tmp_path: Path) -> None:
+    """Steps are timed by a clock that nobody sets; the wall clock says only which samples fell within them."""
+    wall = iter([10_000.0, *(6_400.0 + each for each in range(20))])
+    monkeypatch.setattr(training.time, "time", lambda: next(wall))
+    one = object.__new__(training.Training)
+    one.facts, one.window, one.rank, one.cuda = (
+        {"compute_ms": [], "losses": [], "bad_step": None, "modes": []},
+        [],
+        1,
+        False,
+    )
+    rounds = {"align": lambda: None, "tell": lambda _: None, "goes_on": lambda told, *_: told["steps"] < 20}
+    for name, said in rounds.items():
+        setattr(one, name, said)
+    steps = SimpleNamespace(several=lambda count: ([50.0] * count, [1.0] * count), made=0, batch=None)
+    monkeypatch.setattr(training, "Steps", lambda *_: steps)
+    one.mode("ddp", None, steps, 0.0)  # type: ignore[arg-type]
+    (told,) = one.facts["modes"]
+    assert (told["step_ms"], one.facts["compute_ms"]) == ([50.0] * 20, [50.0] * 20)
+    assert 0 <= told["seconds"] < 3600
+    assert one.facts["window"] == [10_000.0, 6_400.0]
+    seen = Meanwhile("none", {})
+    seen._samples = [(at, {"0 GPU-a": [1755.0, 640.0, 61.0, 99.0]}) for at in (10_000.0, 6_400.0)]
+    (sample,) = seen.told(_window([one.facts]))
+    assert (sample["samples"], sample["sm_mhz"]) == (2, 1755.0)
+    assert _window([{"window": [1.0, 9.0]}, {"window": [2.0, 8.0]}, {}]) == (2.0, 8.0)
+    assert _window([]) is None
 
 
 def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_path: Path) -> None:

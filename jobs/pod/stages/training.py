@@ -62,7 +62,6 @@ class Training(collective.BenchRun):
         if not go or argv is None:
             data["skipped"] = why
             return "skipped"
-        # Training wants a quiet log; the collectives before have shown what NCCL uses.
         env = self.child_env(NAME, {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": ""})
         data["command"] = argv
         before = rdma.counters()
@@ -84,7 +83,7 @@ class Training(collective.BenchRun):
 
 
 class Meanwhile(threading.Thread):
-    """Looks at this pod's GPUs again and again while they train; finds nothing where there is no nvidia-smi."""
+    """Looks at this pod's GPUs while they train; finds nothing without nvidia-smi."""
 
     def __init__(self, kind: str, env: Mapping[str, str]) -> None:
         super().__init__(daemon=True)
@@ -190,7 +189,8 @@ def _ranks(path: str) -> List[Dict[str, Any]]:
 
 def _window(ranks: List[Dict[str, Any]]) -> Optional[Tuple[float, float]]:
     spans = [rank["window"] for rank in ranks if rank.get("window")]
-    return (max(span[0] for span in spans), min(span[1] for span in spans)) if spans else None
+    began, ended = max([0.0, *(span[0] for span in spans)]), min([span[1] for span in spans] or [0.0])
+    return (began, ended) if began < ended else None  # not where a clock was set back
 
 
 def _figure(cell: str) -> Optional[float]:
