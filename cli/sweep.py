@@ -20,7 +20,7 @@ Test every free node of a fleet, alone and in pairs, in one job; name the node, 
 fault. Takes the options of `seatrial accept`. With --plan: print what that costs, and start nothing."""
 EPILOG = """\
 Without --plan also --resume DIR, which goes on with that run, --take-in, with which pods wait for busy nodes that may
-become free meanwhile, and every option of seatrial accept."""
+become free meanwhile, and the options of seatrial accept but --checkpoint and --gang."""
 EXAMPLES = (
     "seatrial sweep --plan --nodes 64 --leaf-size 16",
     "seatrial sweep --profile h100-ib --budget 10m --out sweep",

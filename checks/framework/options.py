@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 
 LONGEST_SOAK_S = 24 * 3600
+OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")
+OF_ACCEPT = ("--checkpoint", "--gang")
+"""Options of one of the two that the other would leave untried, and yet end with a go."""
 ALL = "all"
 """What --nodes says for every node of the pool. A label of that name is still selected by `all,all`."""
 
@@ -171,9 +174,9 @@ def read_options(config: pytest.Config) -> Options:
         take_in=get("--take-in"),
         resume=(config.invocation_params.dir / get("--resume")).absolute() if get("--resume") else None,
     )
-    for name in ("--budget", "--at-once", "--resume", "--no-scale", "--take-in"):
-        if get(name) and not found.sweep:
-            raise pytest.UsageError(f"{name} is an option of seatrial sweep")
+    for name in OF_ACCEPT if found.sweep else OF_SWEEP:
+        if get(name):
+            raise pytest.UsageError(f"{name} is an option of seatrial {'accept' if found.sweep else 'sweep'}")
     if found.soak_s and not found.training:
         raise pytest.UsageError("--soak is how long the steps of --training go on: give both")
     if found.soak_s > LONGEST_SOAK_S:

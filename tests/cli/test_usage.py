@@ -49,6 +49,11 @@ def kubeconfig(tmp_path):
 
 CASES = {
     "an unknown command": (["acept"], "did you mean accept"),
+    "a sweep with a checkpoint": (
+        ["sweep", "--cluster", "sim:healthy", "--checkpoint"],
+        "an option of seatrial accept",
+    ),
+    "a sweep with a gang": (["sweep", "--cluster", "sim:healthy", "--gang"], "an option of seatrial accept"),
     "an unknown check": (["preflight", "--check", "gpu.alocatable", "--cluster", "sim:healthy"], "gpu.allocatable"),
     "an unknown scenario": (["accept", "--cluster", "sim:helthy"], "healthy"),
     "an unknown profile": (["accept", "--cluster", "sim:healthy", "--profile", "h100-bi"], "h100-ib"),
