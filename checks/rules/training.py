@@ -109,7 +109,8 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec) -> Find
     """Judge whether a node's ranks did their steps to the end."""
     ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
-    modes = [mode for told in ranks for mode in told.get("modes") or [] if mode.get("mode") == FIRST]
+    by_gpu = {told.get("local") or 0: told for told in ranks}  # two that name one GPU are one
+    modes = [mode for told in by_gpu.values() for mode in told.get("modes") or [] if mode.get("mode") == FIRST]
     counts = [mode.get("steps") or 0 for mode in modes]
     expected = f"{own} ranks of {asked.steps} steps or more, which end"
     done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({FIRST})"
@@ -163,6 +164,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         else:
             observed = f"{said}: all alike"
         doubts = [doubt for each in told if (doubt := _doubt(member, each, digests, usual))]
+        doubts += [f"{each.get('kind')} does not say how many differ" for each in made if each.get("differs") is None]
         ok = False if bad or other else None if doubts else True
         fault = "training.product-differs" if ok is False else ""
         observed = "; ".join([observed, *doubts])

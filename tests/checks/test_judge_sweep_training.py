@@ -127,8 +127,13 @@ def stays(line):
         (lambda line: line.update(exit=None, skipped="no torch"), "node-3", None, ""),
         (lambda line: line.update(ranks=line["ranks"][:7]), "node-3", None, ""),
         (lambda line: line.update(ranks=[]), "node-3", None, ""),
+        (lambda line: line["ranks"][7].update(local=6), "node-3", None, ""),
+        (lambda line: line["ranks"][2]["products"][0].pop("differs"), "node-3 GPU 2", None, ""),
     ],
-    ids=["product", "not finite", "stays", "failed", "no end", "stopped", "not begun", "seven of eight", "no ranks"],
+    ids=[
+        *("product", "not finite", "stays", "failed", "no end", "stopped", "not begun", "seven of eight", "no ranks"),
+        *("one GPU twice", "products that nobody compared"),
+    ],
 )
 def test_what_a_node_computes_wrongly_or_not_at_all_is_told(change, subject, ok, fault):
     """Of the node alone, and of no other; half of an answer is no pass."""
