@@ -126,6 +126,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
     for found in training.slow_members(all_members):
         told.setdefault(owners.get(found.subject, found.subject), []).append(found)
     steps = {found.subject: found for found in _slow_steps(all_members, paces)}
+    apart = {} if asked.tflops is not None else _behind_the_fastest(all_members, paces)
     for node in swept.tested:
         seen = paces.get(node)
         if seen is None:
@@ -139,17 +140,39 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
             yield rate
         elif open_ := [found for found in told.get(node, ()) if not found.ok]:
             yield open_[0]
+        elif node in apart:
+            yield apart[node]
         else:
             yield Finding(subject=node, ok=True, observed=_words(seen), expected=EXPECTED)
 
 
-def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
-    """Name nodes whose steps with all of their own GPUs are longer than those of the other nodes of their kind."""
+def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[list[str]]:
+    """Return the nodes whose steps can be compared: as many GPUs of one name, and as large a batch."""
     kinds: dict[object, list[str]] = {}
     for node in paces:
         own = _of(all_members, node)
         kinds.setdefault((len(own), str(own[0].reported.get("name")), paces[node].batch), []).append(node)
-    for nodes in kinds.values():
+    return list(kinds.values())
+
+
+def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> dict[str, Finding]:
+    """Return the nodes far behind the fastest of their kind: where most are slow, no comparison says who is."""
+    found = {}
+    for nodes in _kinds(all_members, paces):
+        first = min(nodes, key=lambda node: paces[node].step)
+        for node in nodes:
+            excess = paces[node].step / paces[first].step - 1
+            if excess > stragglers.TELLS:
+                observed = (
+                    f"{paces[node].step:.1f} ms a step, {excess:.1%} above {first}, the fastest; no floor says which"
+                )
+                found[node] = Finding(subject=node, ok=None, observed=f"{observed} of them is right", expected=EXPECTED)
+    return found
+
+
+def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
+    """Name nodes whose steps with all of their own GPUs are longer than those of the other nodes of their kind."""
+    for nodes in _kinds(all_members, paces):
         for node, stands in stragglers.standings({node: paces[node].series for node in nodes}).items():
             if stands.slow:
                 observed = (

@@ -94,6 +94,16 @@ def test_a_node_that_is_a_little_slower_is_not_named(share):
     assert judged(fleet(node_3=slower(share))) == ([], [])
 
 
+def test_where_most_nodes_are_slow_nobody_is_blamed_and_none_of_them_passes():
+    """Five of six: the sixth is odd by any comparison; a floor decides."""
+    found = fleet(**{f"node_{n}": slower(1.3) for n in range(5)})
+    assert judged(found)[1] == [(f"node-{n}", None, "") for n in range(5)]
+    rate = 1e-12 * 2.4e13 / (STEP_MS / 1000)
+    assert judged(found, TrainingSection(tflops=0.7 * rate, source="ours")) == ([], [])
+    below = judged(found, TrainingSection(tflops=0.9 * rate, source="ours"))[1]
+    assert below == [(f"node-{n}", False, "training.low-tflops") for n in range(5)]
+
+
 def test_all_below_the_floor_are_told():
     """training.low-tflops: no comparison shows it."""
     floor = TrainingSection(tflops=600.0, source="ours")
