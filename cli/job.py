@@ -112,6 +112,7 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
     from checks.framework.attaching import arguments  # noqa: PLC0415
     from checks.framework.signals import INTERRUPTED  # noqa: PLC0415
     from cli.__main__ import run_checks  # noqa: PLC0415 -- the other three do not load pytest
+    from jobs.cluster.client.errors import NotFound  # noqa: PLC0415
     from jobs.cluster.renewal import Watched, taken  # noqa: PLC0415
     from jobs.run.begun import read  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415
@@ -126,6 +127,8 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
             code = run_checks(command)
     except Watched as error:
         return refuse("job attach", f"{options.name}: {error}", INCONCLUSIVE)
+    except NotFound:  # while its lease was watched somebody judged or canceled it
+        return refuse("job attach", JobLookup(kube).absent(options.name))
     if code == INTERRUPTED:
         print(
             f"{options.name} goes on in the cluster: attach again, or seatrial job cancel {options.name}",

@@ -1,5 +1,6 @@
 """A trial that its runner left, or that outlived it, is judged by another process as its own run would have."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from cli.job import main
+from jobs.cluster.client.errors import NotFound
 from jobs.cluster.client.kube import Kube, path
 from tests import program
 from tests.jobs.on_sim import Sim, left_over
@@ -172,3 +176,23 @@ def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_pat
     code, said = seatrial(*words, "--out", "attached", kubeconfig=healthy)
     assert code == 0 and "watching for 3 s whether its runner is alive" in said, said
     assert record(tmp_path / "attached")["verdict"] == "go" and left_over(kube) == []
+
+
+def test_a_trial_that_is_judged_while_its_lease_is_watched_is_told_as_gone(monkeypatch, capsys):
+    """Of two who attach at once one judges it; the other reads what became of it, and no answer of the API server."""
+
+    @contextlib.contextmanager
+    def taken(_kube, place, _tell):
+        raise NotFound(place, status=404, reason="NotFound", message="jobs.batch not found")
+        yield
+
+    lookup = SimpleNamespace(place=str, absent=lambda name: f"there is no job {name} any more: it was judged")
+    monkeypatch.setattr("cli.job.connect", lambda _: SimpleNamespace(namespace="default"))
+    monkeypatch.setattr("jobs.run.begun.read", lambda *_: None)
+    monkeypatch.setattr("checks.framework.attaching.arguments", lambda *_: [])
+    monkeypatch.setattr("jobs.run.job_lookup.JobLookup", lambda _: lookup)
+    monkeypatch.setattr("jobs.cluster.renewal.taken", taken)
+    assert main(["attach", "seatrial-abc"]) == 4
+    assert capsys.readouterr().err.strip() == (
+        "seatrial job attach: there is no job seatrial-abc any more: it was judged"
+    )

@@ -122,7 +122,9 @@ class Meanwhile(threading.Thread):
 
     def told(self, window: Optional[Tuple[float, float]]) -> List[Dict[str, Any]]:
         """Return by GPU the medians, the least clock and the greatest heat while the steps ran (`window`, epoch)."""
-        inside = [each for at, each in list(self._samples) if window is None or window[0] <= at <= window[1]]
+        if window and window[0] > window[1]:  # a clock was set back
+            window = None
+        inside = [each for at, each in self._samples if not window or window[0] <= at <= window[1]]
         found = []
         for key in sorted({key for each in inside for key in each}):
             index, _, uuid = key.partition(" ")
@@ -189,8 +191,7 @@ def _ranks(path: str) -> List[Dict[str, Any]]:
 
 def _window(ranks: List[Dict[str, Any]]) -> Optional[Tuple[float, float]]:
     spans = [rank["window"] for rank in ranks if rank.get("window")]
-    began, ended = max([0.0, *(span[0] for span in spans)]), min([span[1] for span in spans] or [0.0])
-    return (began, ended) if began < ended else None  # not where a clock was set back
+    return (max(span[0] for span in spans), min(span[1] for span in spans)) if spans else None
 
 
 def _figure(cell: str) -> Optional[float]:
