@@ -244,6 +244,9 @@ def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
         "FATAL: kernel `fmha_cutlassF_f16` is for sm80-sm100, but was built for sm37",
         "panic: runtime error: invalid memory address",
         "[trainer] step 40: NCCL operation timed out, restarting",
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.64.77.53]:34971",
+        "[2026-02-27 11:31:26] Received sigquit from a child process. It usually means the child failed.",
+        "W1122 10:00:00.1 71 torch/distributed/elastic/agent/server/api.py:739] Received 15 death signal, shutting down",
         "2026-01-01 10:00:00,1 CRITICAL: rank 3 does not answer",
         "Hardware error: uncorrectable ECC error encountered",
     ],
@@ -344,6 +347,13 @@ def test_hosts_that_never_spoke_to_each_other_are_no_job(judge):
     assert "gpu-node-0, gpu-node-1" in job["sentence"]
 
 
+@pytest.mark.parametrize(("world", "verdict"), [(2, "go"), (4, "inconclusive")])
+def test_a_program_that_speaks_of_more_ranks_than_its_communicators_hold_is_no_whole_job(judge, world, verdict):
+    """nccl.separate-runs: each host was started alone, and only one of them shows."""
+    log = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
+    assert judge(f"[trainer] WORLD_SIZE={world}\n" + log)["verdict"] == verdict
+
+
 @pytest.mark.parametrize(
     ("words", "diagnosis"),
     [
@@ -369,6 +379,11 @@ def test_a_folder_of_errors_alone_has_no_log(tmp_path):
     (tmp_path / "app.err").write_text("Traceback (most recent call last):\nValueError: x\n")
     with pytest.raises(NcclLogError, match="a directory without NCCL logs"):
         open_sources([str(tmp_path)])
+
+
+def test_the_signal_is_named_before_the_word_that_one_came(judge):
+    said = "[x:1028] *** Process received signal ***\n[x:1028] Signal: Bus error (7)\n"
+    assert "Signal: Bus error (7)" in judge(LOG + said)["sentence"]
 
 
 def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):

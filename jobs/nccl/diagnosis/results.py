@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.events.transports import TCP
+from ..job.sizes import said_world
 from ..rows import bandwidths, sides
 from .causes import refine
 from .subjects import subject_of
@@ -43,6 +44,12 @@ def _intra_cause(judgement: Judgement) -> str | None:
     return None
 
 
+def _ranks_said(judgement: Judgement) -> int:
+    """Return how many ranks the program speaks of, where all of this one host's communicators are smaller; else 0."""
+    said, shown = said_world(judgement.job), judgement.view.ranks
+    return said if judgement.view.nodes == 1 and shown is not None and said > shown else 0
+
+
 def _hosts_apart(judgement: Judgement) -> list[str]:
     """Return the hosts of a log where each has whole communicators of its own, and none spans two; else nothing."""
     hosts: dict[str, set[str]] = {}
@@ -64,6 +71,12 @@ def judge_results(judgement: Judgement) -> None:
         shown = ", ".join(apart[:4]) + (", ..." if len(apart) > 4 else "")
         cause = "every communicator lies within one host (%s), so the hosts never spoke to each other" % shown
         judgement.add("nccl.separate-runs", "the job", [], cause=cause)
+    elif (said := _ranks_said(judgement)) and judgement.verdict() == "go":
+        cause = "the program speaks of %d ranks, and the largest communicator has %d" % (
+            said,
+            judgement.view.ranks or 0,
+        )
+        judgement.add("nccl.separate-runs", "the job", judgement.line(judgement.event("world %d" % said)), cause=cause)
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
         bad = [side["wrong"] for row in table["rows"] for side in sides(row) if side["wrong"]]

@@ -154,6 +154,11 @@ def ranks_of(job: Job) -> int | None:
     return max(_numbers(job, "operations of "), default=None)
 
 
+def said_world(job: Job) -> int:
+    """Return the largest size of the job that the program itself speaks of; 0 where it does not."""
+    return max(_numbers(job, "world "), default=0)
+
+
 def summary_nodes(job: Job) -> int | None:
     """Return the hosts that the job summary of NCCL RAS counts; None without one."""
     return max(_numbers(job, "hosts "), default=None)

@@ -64,7 +64,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         re.compile(
             rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
             rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
-            rb"|\(core dumped\)|terminate called |double free or corruption|\*\*\* Process received signal"
+            rb"|\(core dumped\)|terminate called |double free or corruption"
         ),
     ),
     ("oom-kill", re.compile(rb"oom[-_]kill|Out of memory: Kill|OOMKilled")),
@@ -83,7 +83,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
             rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
             rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
-            rb"|\bException [^\n]{0,60}detected by watchdog"
+            rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal"
         ),
     ),
     # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None is a go.
@@ -95,7 +95,8 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG|Error waiting on exit barrier"
             rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
             rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|hang detected)"
-            rb"|NCCL watchdog timeout|[Cc]ollectives? timed out"
+            rb"|NCCL watchdog timeout|[Cc]ollectives? timed out|gloo/transport/\S{1,60}:\d{1,5}\] "
+            rb"|Received \d{1,2} death signal|usually means the child failed"
         ),
     ),
     ("traceback", re.compile(rb"Traceback \(most recent call last\)")),
@@ -128,7 +129,7 @@ _WORDS = (
     rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term|step aborted"
     rb"|exit barrier|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|timed out|rrectable ECC"
     rb"|fallen off|DeepEP |ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable"
-    rb"|reliably start|Detected mism"
+    rb"|reliably start|Detected mism|gloo/transport/|death signal|the child failed"
 ).split(b"|")
 _MATTERS = any_of(_WORDS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
