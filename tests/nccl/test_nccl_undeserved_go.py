@@ -1,5 +1,7 @@
 """Is `go` refused wherever a log only looks whole?"""
 
+import re
+
 import pytest
 
 from jobs.nccl import NcclLogError, conclude, open_sources, read
@@ -396,3 +398,9 @@ def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):
     assert judge(runs)["verdict"] == "go"
     job = judge(runs + gone)
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
+
+
+def test_ranks_whose_hosts_no_line_names_are_not_said_to_share_one(judge):
+    """nccl.net-intra-node accuses a host: a head that is not understood leaves open which one a rank is on."""
+    job = judge(re.sub(r"(\[\d\]) NCCL", r"[2026-01-01 00:00:00] \1 NCCL", LOG))
+    assert "nccl.net-intra-node" not in {fault["fault"] for fault in job["faults"]}, job["sentence"]

@@ -108,7 +108,8 @@ class Judgement:
             return False
         if view.carriers:
             right = RDMA | {self.expect.fabric}
-            return all(item.transport in right for item in view.carriers) and self._all_shown()
+            known = view.nodes is not None and view.nodes > 1
+            return known and all(item.transport in right for item in view.carriers) and self._all_shown()
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0

@@ -104,7 +104,7 @@ class View:
                 dst_node = (own if receives else known.get(dst)) or self._node(proc, comm, dst, own=receives)
                 transport, device = ("mnnvl", net) if kind == "mnnvl" else self.devices.carrier(proc, net, dev)
                 crossing = Crossing(proc, key, mask, channels, src_node, dst_node, transport, device)
-                same = src_node is not None and src_node == dst_node and (not twice or self._certain(twice, key))
+                same = bool(src_node) and src_node == dst_node and (not twice or self._certain(twice, key))
                 if kind == "mnnvl":
                     self.local["mnnvl"] += channels
                     if not same and not self.single:
