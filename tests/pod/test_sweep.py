@@ -137,13 +137,20 @@ def test_a_link_of_which_half_of_the_paths_are_bad_accuses_no_node():
         assert blame.verdict != "go"
 
 
-def test_of_a_small_fleet_whose_link_has_bad_paths_no_node_is_blamed():
-    """Four of 16 nodes, half of whose paths to the others are bad: some fail with six of eight partners."""
-    for seed in (3, 4, 11, 15, 22, 23, 24):
+def test_of_a_small_fleet_whose_link_has_bad_paths_hardly_a_node_is_blamed():
+    """Four of 16 nodes, half of whose paths to the others are bad: some fail with six of eight partners.
+
+    At most in one sweep of 25; without a comparison with such a path it is one of five.
+    """
+    blamed = []
+    for seed in range(50):
         made, _ = model.broken("hidden-hashed", 16, random.Random(f"hidden-hashed 16 {seed}"))
         blame = model.sweep(made)
-        assert {f.kind for f in blame.findings} <= {"pair"}, (seed, blame.reasons)
         assert blame.verdict != "go"
+        pairs = [f.names for f in blame.findings if f.kind == "pair"]
+        assert all(made.share(made.fleet(), pair) < 0.9 for pair in pairs), "each of these paths is bad"
+        blamed += [seed] * (len(blame.findings) > len(pairs))
+    assert len(blamed) <= 2, blamed
 
 
 def test_a_group_that_is_slower_than_healthy_groups_are_is_no_go():

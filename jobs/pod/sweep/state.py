@@ -13,14 +13,13 @@ from .apart import grouped, held_back, slow_alike, told
 from .evidence import Evidence, pair_of
 from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, words
 from .model import Finding, Fleet, Nodes, Rules
+from .shared_path import contested
 
 ACCIDENT = 0.01  # of the tests fail for no fault, at least (docs/fleet.md)
 DOUBT = 0.01  # innocent nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
 ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
-KNOWN = 9  # partners of whom half are behind a bad path: with one of them or none a node fails once in 50
-HALF = 0.12  # chance to fail so often where half of the paths are bad: five of six and seven of nine are below
 UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
@@ -143,6 +142,7 @@ class State(Evidence):
     def _accuse_nodes(self) -> None:
         pairs: Set[Nodes] = {pair_of(n, p) for n in self.failed for p in self.against(n)}
         tested: Set[Nodes] = {p for p in self.of if len(p) == 2 and not self.explained(p)} if pairs else set()
+        known = sorted(tested)
         named: List[str] = []
         while True:
             likely = []
@@ -163,7 +163,7 @@ class State(Evidence):
             named.append(node)
             pairs = {pair for pair in pairs if node not in pair}
             tested = {pair for pair in tested if node not in pair}
-        self._take_back(named)
+        self._take_back(named, known)
 
     def _or_uplink(self, node: str) -> str:
         """Say that the uplink of its leaf may be at fault as well, where nothing was measured inside the leaf."""
@@ -172,36 +172,19 @@ class State(Evidence):
             return ""
         return "; or the uplink of %s: nothing was measured inside the leaf" % leaf
 
-    def _take_back(self, named: List[str]) -> None:
-        """Take back who is accused of most of its pairs where a path that many nodes share explains as much.
+    def _take_back(self, named: List[str], tested: Iterable[Nodes]) -> None:
+        """Take back who is accused of most of its pairs where a path that several nodes share explains as much.
 
-        Then pairs of others fail, too, whose nodes pass with it and with each other, or it fails with hardly more than
-        half. Who is in such a pair meets more partners. Who has met all that it can, and passed with none, is at fault.
+        Those that may share it meet more partners.
         """
-        open_ = {n for n in named if self.passed[n] or self._can_meet_more(n, self.rules.most_partners)}
-        passing = {node for node in open_ if self.passed[node]}
-        others: Set[Nodes] = {p for p in self.of if len(p) == 2 and p[1] in self.failed[p[0]] and self._of_others(p)}
-        if not open_ or not others:
+        if not named:
             return
-        twice = _often(others)
-        often = twice | passing
-        inside = [pair for pair in self.of if len(pair) == 2 and often.issuperset(pair)]
-        passes = sum(pair[1] in self.passed[pair[0]] for pair in inside)
-        shared = len(often) > 1 and len(often | open_) > 2 and 2 * passes >= len(inside)
-        single = {node for pair in others if twice.isdisjoint(pair) for node in pair}
-        if passing or shared:
-            self.doubted = {node for node in twice | single if self._can_meet_more(node, KNOWN)}
-        half = {n for n in passing if self._like_half(n)} if single or len(twice) > 1 else set()
-        for node in open_ if shared else half:
+        of = {pair: pair[1] in self.failed[pair[0]] for pair in tested}
+        failed = {pair: bad for pair, bad in of.items() if bad or pair[1] in self.passed[pair[0]]}
+        doubtful, shared = contested(named, len(self.fleet.nodes), failed)
+        for node in doubtful:
             del self.findings[("node", (node,))]
-
-    def _like_half(self, node: str) -> bool:
-        """Say whether a node fails no more often than one does of whose paths half are bad."""
-        bad, good = len(self.failed[node]), len(self.passed[node])
-        return chance(bad, bad + good, 0.5) > HALF
-
-    def _of_others(self, pair: Nodes) -> bool:
-        return not any(self.accused(n) for n in pair) and not self.between(pair) and not self.behind_uplink(pair)
+        self.doubted = {node for node in doubtful | shared if self._can_meet_more(node, self.rules.most_partners)}
 
     def _can_meet_more(self, node: str, most: int) -> bool:
         """Say whether a node has met less than so many, and there is one that it can be tested with."""
@@ -319,17 +302,6 @@ class State(Evidence):
     def unmeasured(self) -> List[Nodes]:
         """Return the pairs that were tested and never measured."""
         return sorted({pair_of(node, p) for node in self.fleet.nodes for p in self.blank(node)})
-
-
-def _often(pairs: Set[Nodes]) -> Set[str]:
-    """Return the fewest nodes, about, that are in all pairs, but for those that are in one only."""
-    found: Set[str] = set()
-    while True:
-        counted = Counter(n for pair in pairs if found.isdisjoint(pair) for n in pair)
-        node = min(counted, key=lambda n: (-counted[n], n), default="")
-        if counted[node] < 2:
-            return found
-        found.add(node)
 
 
 def constant(tests: Iterable[Judged]) -> bool:
