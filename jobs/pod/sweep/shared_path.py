@@ -1,4 +1,4 @@
-"""Bad nodes, or a path that several nodes share? Which of the two explains better what failed among all pairs.
+"""Whether bad nodes, or a path that several nodes share, explain better what failed among all pairs.
 
 Behind an uplink that no label names and of which some paths are bad, a node fails with most of its partners now and
 then. The pairs of its neighbours fail then, too, and none between them: a group explains more than a bad node does. Two
