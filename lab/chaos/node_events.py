@@ -1,9 +1,9 @@
 """Events while somebody's job runs: drains, preemptions, nodes that go.
 
-    happens: [{do: drain, node: gpu-node-1, after_s: 1}, {do: fail, node: gpu-node-0, after_s: 3, back_s: 60}]
+    happens: [{do: drain, node: gpu-node-1}, {do: fail, node: gpu-node-0, says: "NCCL INFO", back_s: 60}]
 
-Each happens once: so many seconds after the first pod of a job runs on that node (or anywhere), or its pod of that
-completion index; then on the node of that pod, or the one that is named beside the index.
+Each happens once: when the first pod of a job runs on that node (or anywhere), or its pod of that completion index, and
+a pod of a job has said the text, if there is one; then on the node of that pod, or the one named beside the index.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from ..node import Kubelet
 
 Object = dict[str, Any]
-HAPPENING = {"do": str, "node": str, "after_s": (int, float), "back_s": (int, float), "index": int, "stays": bool}
+HAPPENING = {"do": str, "node": str, "says": str, "back_s": (int, float), "index": int, "stays": bool}
 JOB = "batch.kubernetes.io/job-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 ENDED = ("Succeeded", "Failed")
+LOOKS_S = 0.05
+"""How often the logs are looked at for a text."""
 #: As kubectl drain, kube-scheduler and pod garbage collection say it.
 EVICTED = ("EvictionByEvictionAPI", "Eviction API: evicting")
 PREEMPTED = ("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod")
@@ -65,10 +67,13 @@ class NodeEvents:
             return
         for each in [each for each in self._waiting if _meant(each, node, labels)]:
             self._waiting.remove(each)
-            later = asyncio.get_running_loop().call_later
-            self._timers.append(later(float(each.get("after_s", 0)), self._happen, {"node": node, **each}))
+            self._happen({"node": node, **each})
 
     def _happen(self, what: Object) -> None:
+        if "says" in what and not self._kubelet.said(what["says"], JOB):
+            later = asyncio.get_running_loop().call_later
+            self._timers.append(later(LOOKS_S, self._happen, what))
+            return
         with contextlib.suppress(ApiError):  # whatever it was to happen to has gone meanwhile
             DEEDS[what["do"]](self, what["node"])
             if what.get("stays"):

@@ -105,6 +105,16 @@ class Kubelet:
                     if container.process is not None:
                         container.process.signal(signal.SIGKILL)
 
+    def said(self, text: str, label: str) -> bool:
+        """Whether a container of the pods that have a label has a text in its log."""
+        logs = (
+            container.log
+            for worker in self.workers.values()
+            if label in (worker.pod["metadata"].get("labels") or {})
+            for container in worker.containers.values()
+        )
+        return any(log is not None and text.encode() in log.path.read_bytes() for log in logs)
+
     def power_off(self, node: str) -> None:
         """Take the power from a node: its processes end, and its kubelet says nothing of it."""
         self.offline.add(node)

@@ -61,7 +61,9 @@ def test_groups_of_different_speed_are_told_and_nobody_is_blamed(sweep):
 def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
     """What it found is kept, why it ended is said, and --resume tests what is missing only."""
     file = tmp_path / "cut-off.yaml"
-    file.write_text(WORLD.format(breaks="rank 0's pod", world="happens: [{do: delete, index: 0, after_s: 4}]"))
+    file.write_text(
+        WORLD.format(breaks="rank 0's pod", world="happens: [{do: delete, index: 0, says: 'sweep: round 2'}]")
+    )
     code, first, said = sweep(file, out="first")
     assert (code, first["verdict"]) == (10, "inconclusive"), said
     assert "which led the sweep" in said and "--resume" in said
@@ -80,7 +82,7 @@ def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
 def test_a_node_whose_pod_is_preempted_while_it_trains_trains_when_it_is_back(sweep, tmp_path):
     """Its steps were cut off; the pod that comes after it is tested alone from the beginning."""
     file = tmp_path / "preempted.yaml"
-    file.write_text(WORLD.format(breaks="one pod", world="happens: [{do: preempt, index: 3, after_s: 3}]"))
+    file.write_text(WORLD.format(breaks="one pod", world="happens: [{do: preempt, index: 3, says: nodes are here}]"))
     code, record, said = sweep(file, "--training")
     assert (code, record["verdict"], len(record["sweep"]["proven"])) == (0, "go", 8), said
 
