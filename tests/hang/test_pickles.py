@@ -70,3 +70,10 @@ def test_the_json_of_a_dump_says_the_same(explain, tmp_path):
         (tmp_path / f"rank_{rank}.json").write_text(json.dumps(content))
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"]) == (1, [1])
+
+
+@pytest.mark.parametrize("data", [b"\x80\x02(.", b"\x80\x02(\x85.", b"\x80\x02.", b"\x80\x09N.", b"\x80\x02})K\x01s."])
+def test_what_no_pickler_writes_is_refused(data):
+    """A mark is no value, a tuple takes nothing from before it, and a key is a text or a number."""
+    with pytest.raises(PickleRefusedError):
+        loads(data)

@@ -6,22 +6,17 @@ so nothing can be imported or run, and neither a memo index nor a length can mak
 
 from __future__ import annotations
 
+import pickle
+import pickletools
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 MAX_BYTES = 64 << 20
 MAX_OPCODES = 6_000_000
 """A full recorder of 2,000 entries with 30 frames each needs about a tenth of that."""
-_GLOBALS: Final = {0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x69: "INST", 0x6F: "OBJ", 0x81: "NEWOBJ"} | {
-    0x92: "NEWOBJ_EX",
-    0x62: "BUILD",
-    0x82: "EXT1",
-    0x83: "EXT2",
-    0x84: "EXT4",
-    0x50: "PERSID",
-    0x51: "BINPERSID",
-}
-_MARK: Final = object()
 
 
 class PickleRefusedError(ValueError):
@@ -33,137 +28,140 @@ def loads(data: bytes) -> Any:
     if len(data) > MAX_BYTES:
         raise PickleRefusedError(f"larger than the {MAX_BYTES >> 20} MiB that are read of one dump")
     try:
-        return _run(data)
+        return _value(data)
+    except PickleRefusedError:
+        raise
     except (struct.error, IndexError):
         raise PickleRefusedError("cut: the pickle ends before its end") from None
-    except (KeyError, TypeError, UnicodeDecodeError, ValueError, AttributeError, MemoryError) as error:
-        if isinstance(error, PickleRefusedError):
-            raise
+    except (KeyError, TypeError, AttributeError, ValueError, MemoryError):
         raise PickleRefusedError("damaged: not a pickle that Python or PyTorch writes") from None
 
 
-def _run(data: bytes) -> Any:  # noqa: C901, PLR0912, PLR0915 -- one branch per opcode, in one loop for speed
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[int, Any] = {}
+def _value(data: bytes) -> Any:
+    machine = _Machine()
     at = 0
-    size = len(data)
-    uint = struct.Struct("<I").unpack_from
-    push = stack.append
     for _ in range(MAX_OPCODES):
-        op = data[at]
+        code = data[at]
+        if code == pickle.STOP[0]:
+            return machine.stack.pop()
+        if code not in _OPCODES:
+            raise PickleRefusedError(_refusal(code))
+        number, decode, effect = _OPCODES[code]
         at += 1
-        if op == 0x71:  # BINPUT
-            memo[data[at]] = stack[-1]
-            at += 1
-        elif op == 0x72:  # LONG_BINPUT
-            memo[uint(data, at)[0]] = stack[-1]
-            at += 4
-        elif op == 0x94:  # MEMOIZE
-            memo[len(memo)] = stack[-1]
-        elif op == 0x68:  # BINGET
-            push(memo[data[at]])
-            at += 1
-        elif op == 0x6A:  # LONG_BINGET
-            push(memo[uint(data, at)[0]])
-            at += 4
-        elif op in (0x58, 0x8C, 0x8D):  # BINUNICODE, SHORT_BINUNICODE, BINUNICODE8
-            if op == 0x58:
-                length, at = uint(data, at)[0], at + 4
-            elif op == 0x8C:
-                length, at = data[at], at + 1
-            else:
-                length, at = struct.unpack_from("<Q", data, at)[0], at + 8
-            if at + length > size:
+        argument: Any = None
+        if number:
+            (argument,) = number.unpack_from(data, at)
+            at += number.size
+        if decode:  # the number is the length of what follows
+            end = at + argument
+            if end > len(data):
                 raise IndexError
-            push(data[at : at + length].decode("utf-8", "surrogatepass"))
-            at += length
-        elif op == 0x4A:  # BININT
-            push(struct.unpack_from("<i", data, at)[0])
-            at += 4
-        elif op == 0x4B:  # BININT1
-            push(data[at])
-            at += 1
-        elif op == 0x4D:  # BININT2
-            push(struct.unpack_from("<H", data, at)[0])
-            at += 2
-        elif op == 0x8A:  # LONG1
-            length = data[at]
-            if at + 1 + length > size:
-                raise IndexError
-            push(int.from_bytes(data[at + 1 : at + 1 + length], "little", signed=True))
-            at += 1 + length
-        elif op == 0x47:  # BINFLOAT
-            push(struct.unpack_from(">d", data, at)[0])
-            at += 8
-        elif op in (0x88, 0x89, 0x4E):  # NEWTRUE, NEWFALSE, NONE
-            push({0x88: True, 0x89: False, 0x4E: None}[op])
-        elif op == 0x28:  # MARK
-            marks.append(len(stack))
-            push(_MARK)
-        elif op == 0x7D:  # EMPTY_DICT
-            push({})
-        elif op == 0x5D:  # EMPTY_LIST
-            push([])
-        elif op == 0x29:  # EMPTY_TUPLE
-            push(())
-        elif op == 0x73:  # SETITEM
-            value = stack.pop()
-            key = stack.pop()
-            _dict(stack[-1])[_key(key)] = value
-        elif op == 0x61:  # APPEND
-            value = stack.pop()
-            _list(stack[-1]).append(value)
-        elif op in (0x75, 0x65, 0x74, 0x6C, 0x64):  # SETITEMS, APPENDS, TUPLE, LIST, DICT
-            start = marks.pop()
-            items = stack[start + 1 :]
-            del stack[start:]
-            if op == 0x75:
-                _dict(stack[-1]).update(zip(map(_key, items[::2]), items[1::2], strict=True))
-            elif op == 0x65:
-                _list(stack[-1]).extend(items)
-            elif op == 0x64:
-                push(dict(zip(map(_key, items[::2]), items[1::2], strict=True)))
-            else:
-                push(tuple(items) if op == 0x74 else items)
-        elif op in (0x85, 0x86, 0x87):  # TUPLE1 to TUPLE3
-            count = op - 0x84
-            if len(stack) < count:
-                raise IndexError
-            items = stack[-count:]
-            del stack[-count:]
-            push(tuple(items))
-        elif op == 0x80:  # PROTO
-            if data[at] > 5:
-                raise PickleRefusedError(f"pickle protocol {data[at]}, which nothing writes")
-            at += 1
-        elif op == 0x95:  # FRAME
-            at += 8
-        elif op == 0x2E:  # STOP
-            return stack.pop()
-        elif op in _GLOBALS:
-            raise PickleRefusedError(
-                f"its opcode {_GLOBALS[op]} would import or call something, which no Flight Recorder dump does; "
-                "it was refused and nothing was executed"
-            )
-        else:
-            raise PickleRefusedError(f"opcode 0x{op:02x}, which no Flight Recorder dump holds")
+            argument = decode(data[at:end])
+            at = end
+        effect(machine, argument)
     raise PickleRefusedError(f"more than {MAX_OPCODES} opcodes")
 
 
-def _dict(value: Any) -> dict[Any, Any]:
-    if type(value) is not dict:
+def _refusal(code: int) -> str:
+    name = next((opcode.name for opcode in pickletools.opcodes if opcode.code == chr(code)), f"0x{code:02x}")
+    return (
+        f"its opcode {name} is not one of plain data, which is all that a Flight Recorder dump holds; "
+        "it was refused and nothing was executed"
+    )
+
+
+class _Machine:
+    """What the opcodes work on: a stack, those that a MARK put aside, and the memo."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self._outer: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+
+    def protocol(self, version: int) -> None:
+        if version > pickle.HIGHEST_PROTOCOL:
+            raise PickleRefusedError(f"pickle protocol {version}, which nothing writes")
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def mark(self) -> None:
+        self._outer.append(self.stack)
+        self.stack = []
+
+    def since_mark(self) -> list[Any]:
+        items, self.stack = self.stack, self._outer.pop()
+        return items
+
+    def recall(self, index: int) -> None:
+        self.stack.append(self.memo[index])
+
+    def memoize(self, index: int) -> None:
+        self.memo[index] = self.stack[-1]
+
+    def last(self, count: int) -> list[Any]:
+        if len(self.stack) < count:
+            raise IndexError
+        items = self.stack[-count:]
+        del self.stack[-count:]
+        return items
+
+    def set_items(self, items: list[Any]) -> None:
+        if not all(type(key) in (str, int) for key in items[::2]):  # to hash a deep tuple could end the process
+            raise TypeError
+        _of_type(dict, self.stack[-1]).update(zip(items[::2], items[1::2], strict=True))
+
+    def extend(self, items: list[Any]) -> None:
+        _of_type(list, self.stack[-1]).extend(items)
+
+
+def _of_type(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
         raise TypeError
     return value
 
 
-def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise TypeError
-    return value
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
 
 
-def _key(value: Any) -> str | int:
-    if type(value) not in (str, int):
-        raise TypeError
-    return value  # type: ignore[no-any-return]
+def _integer(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+_U8, _U16, _U32, _U64 = map(struct.Struct, ("<B", "<H", "<I", "<Q"))
+_OPCODES: Mapping[int, tuple[struct.Struct | None, Callable[[bytes], Any] | None, Callable[[_Machine, Any], None]]] = {
+    code[0]: (number, decode, effect)
+    for code, number, decode, effect in (
+        (pickle.PROTO, _U8, None, _Machine.protocol),
+        (pickle.FRAME, _U64, None, lambda *_: None),
+        (pickle.NONE, None, None, lambda machine, _: machine.stack.append(None)),
+        (pickle.NEWTRUE, None, None, lambda machine, _: machine.stack.append(True)),
+        (pickle.NEWFALSE, None, None, lambda machine, _: machine.stack.append(False)),
+        (pickle.EMPTY_DICT, None, None, lambda machine, _: machine.stack.append({})),
+        (pickle.EMPTY_LIST, None, None, lambda machine, _: machine.stack.append([])),
+        (pickle.EMPTY_TUPLE, None, None, lambda machine, _: machine.stack.append(())),
+        (pickle.BININT, struct.Struct("<i"), None, _Machine.push),
+        (pickle.BININT1, _U8, None, _Machine.push),
+        (pickle.BININT2, _U16, None, _Machine.push),
+        (pickle.BINFLOAT, struct.Struct(">d"), None, _Machine.push),
+        (pickle.LONG1, _U8, _integer, _Machine.push),
+        (pickle.BINUNICODE, _U32, _text, _Machine.push),
+        (pickle.SHORT_BINUNICODE, _U8, _text, _Machine.push),
+        (pickle.BINUNICODE8, _U64, _text, _Machine.push),
+        (pickle.BINPUT, _U8, None, _Machine.memoize),
+        (pickle.LONG_BINPUT, _U32, None, _Machine.memoize),
+        (pickle.MEMOIZE, None, None, lambda machine, _: machine.memoize(len(machine.memo))),
+        (pickle.BINGET, _U8, None, _Machine.recall),
+        (pickle.LONG_BINGET, _U32, None, _Machine.recall),
+        (pickle.MARK, None, None, lambda machine, _: machine.mark()),
+        (pickle.TUPLE, None, None, lambda machine, _: machine.push(tuple(machine.since_mark()))),
+        (pickle.TUPLE1, None, None, lambda machine, _: machine.push(tuple(machine.last(1)))),
+        (pickle.TUPLE2, None, None, lambda machine, _: machine.push(tuple(machine.last(2)))),
+        (pickle.TUPLE3, None, None, lambda machine, _: machine.push(tuple(machine.last(3)))),
+        (pickle.SETITEM, None, None, lambda machine, _: machine.set_items(machine.last(2))),
+        (pickle.SETITEMS, None, None, lambda machine, _: machine.set_items(machine.since_mark())),
+        (pickle.APPEND, None, None, lambda machine, _: machine.extend(machine.last(1))),
+        (pickle.APPENDS, None, None, lambda machine, _: machine.extend(machine.since_mark())),
+    )
+}
