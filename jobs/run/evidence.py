@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 MARK = '{"seatrial"'
-SCHEMA = 1
 LONGEST_LINE = 16_384
 # A collective's analysis is bounded to 200 KiB by the probe; a rank's whole evidence stays far below this.
 _MOST_BYTES = 32 << 20

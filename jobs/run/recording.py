@@ -1,4 +1,4 @@
-"""Recordings of what an API server told the watchers of one trial: the file format, its reader and its writer.
+"""Recordings of what an API server told the watchers of one trial: the file format and its writer.
 
 `NAME.jsonl.gz` holds JSON lines. The first: `server` (gitVersion), `namespace`, `wall` (the time of day at t = 0, RFC
 3339). Then one line for each watch event in the order of arrival: `t` (seconds), `kind`, `type` (ADDED, MODIFIED,
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SUFFIX = ".jsonl.gz"
-CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 WATCH_ENDED = "WATCH-ENDED"
 MARK = "Mark"
 # What is recorded, and under which URL path component it is listed and watched.
@@ -33,15 +32,9 @@ RESOURCES = {
     "namespaces": "Namespace",
     "nodes": "Node",
 }
-# A trial of some minutes on a few nodes is a few hundred KiB; more than this is no recording of one trial.
-LARGEST_BYTES = 256 << 20
 # What no reader of a recording needs of a Node, and what would tell a stranger about the cluster.
 _NODE_STATUS = ("conditions", "capacity", "allocatable")
 _NODE_SPEC = ("taints", "unschedulable")
-
-
-class RecordingError(Exception):
-    """A file is no recording; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +45,6 @@ class Line:
     kind: str
     type: str
     object: Any
-
-    @property
-    def is_change(self) -> bool:
-        """Whether it is a watch event of one of the recorded kinds."""
-        return self.type in CHANGES and self.kind in RESOURCES.values() and isinstance(self.object, dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """One recording: the server's version, the trial's namespace, the time of day at t = 0, and all lines."""
-
-    server: str
-    namespace: str
-    wall: str
-    lines: tuple[Line, ...]
-
-
-def read(path: Path) -> Recording:
-    """Read a recording; RecordingError names the line that is none."""
-    try:
-        with gzip.open(path, "rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
-    except (OSError, EOFError) as error:
-        raise RecordingError(f"{path.name} cannot be read: {error}") from error
-    if len(data) > LARGEST_BYTES:
-        raise RecordingError(f"{path.name} is larger than {LARGEST_BYTES >> 20} MiB")
-    head, *rest = data.decode("utf-8", "replace").splitlines() or [""]
-    first = _object(path, 1, head)
-    lines = tuple(_line(path, number, text) for number, text in enumerate(rest, 2) if text.strip())
-    return Recording(
-        server=str(first.get("server") or ""),
-        namespace=str(first.get("namespace") or ""),
-        wall=str(first.get("wall") or ""),
-        lines=lines,
-    )
 
 
 class RecordingWriter:
@@ -129,21 +87,3 @@ def small(kind: str, item: dict[str, Any]) -> dict[str, Any]:
             "status": {key: status[key] for key in _NODE_STATUS if key in status},
         }
     return shown
-
-
-def _line(path: Path, number: int, text: str) -> Line:
-    item = _object(path, number, text)
-    moment = item.get("t")
-    if isinstance(moment, bool) or not isinstance(moment, int | float):
-        raise RecordingError(f"{path.name}, line {number}: t is no number of seconds")
-    return Line(float(moment), str(item.get("kind") or ""), str(item.get("type") or ""), item.get("object"))
-
-
-def _object(path: Path, number: int, text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise RecordingError(f"{path.name}, line {number}: not a JSON object")
-    return value

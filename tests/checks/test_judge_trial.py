@@ -13,8 +13,8 @@ from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings
 from checks.rules.runtime import can_lock, gpu_findings, limit_findings, limit_notes, version_at_least
 from jobs.diagnosis.podfacts import pod_facts
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState, PodFacts
-from jobs.run import recording
 from jobs.trial.launchers import KINDS
+from tests import recordings
 from tests.checks.gpus import every_ailment, runtime
 
 RECORDINGS = Path(__file__).parents[1] / "real/recordings"
@@ -58,8 +58,8 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
 def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, told):
     """Pods of a real cluster, whose Job was Complete each time."""
     pods = {}
-    for line in recording.read(RECORDINGS / f"{name}.jsonl.gz").lines:
-        if line.is_change and line.kind == "Pod" and line.type != "DELETED":
+    for line in recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines:
+        if recordings.is_change(line) and line.kind == "Pod" and line.type != "DELETED":
             pods[line.object["metadata"]["uid"]] = line.object
     job = yaml.safe_load((RECORDINGS / f"{name}.yaml").read_text())["job"]
     own = [pod for pod in pods.values() if pod["metadata"]["name"].startswith(job)]

@@ -10,7 +10,7 @@ from jobs.cluster.client.errors import ApiError
 from jobs.cluster.facts import inventory
 from jobs.cluster.facts.inventory import Inventory, pod_requests, read_node, read_pod
 from jobs.cluster.quantity import quantity, whole
-from jobs.run import recording
+from tests import recordings
 
 GPU = "nvidia.com/gpu"
 
@@ -190,8 +190,8 @@ RECORDINGS = Path(__file__).parents[1] / "real/recordings"
 
 def told(name):
     """Every node as a real cluster told of it: (GPUs in capacity, offered) -> whether its kubelet had just begun."""
-    lines = recording.read(RECORDINGS / f"{name}.jsonl.gz").lines
-    nodes = [line.object for line in lines if line.is_change and line.kind == "Node"]
+    lines = recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines
+    nodes = [line.object for line in lines if recordings.is_change(line) and line.kind == "Node"]
     return {
         (node.capacity.get(GPU), node.allocatable.get(GPU), node.restarted)
         for node in map(read_node, nodes)

@@ -13,6 +13,7 @@ from jobs.run import recorder as module
 from jobs.run import recording
 from jobs.run.launcher import Launcher
 from jobs.run.recorder import RecordedKube, Recorder
+from tests import recordings
 from tests.jobs.on_sim import PROBE, Sim, spec
 from tests.real import playing
 
@@ -35,12 +36,12 @@ def events(*pairs):
 
 
 def written(recorder, folder):
-    return recording.read(recorder.write(folder, server="v1.36.2")).lines
+    return recordings.read(recorder.write(folder, server="v1.36.2")).lines
 
 
 def told(recorder, folder):
     return [
-        (line.kind, line.type, line.object["metadata"]["name"] if line.is_change else line.object)
+        (line.kind, line.type, line.object["metadata"]["name"] if recordings.is_change(line) else line.object)
         for line in written(recorder, folder)
     ]
 
@@ -56,7 +57,7 @@ def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
         sim.close()
     assert (result.state, len(recorders)) == ("Complete", 1)
     path = recorders[0].write(tmp_path / "recordings", server="v1.36.2")
-    lines = recording.read(path).lines
+    lines = recordings.read(path).lines
     assert (lines[0].kind, lines[0].type, lines[0].object["spec"]["suspend"]) == ("Job", "ADDED", True)
     assert {line.kind for line in lines} >= {"Job", "Pod", "Event", "ConfigMap", "Service", "Mark"}
     assert not [line for line in lines if line.type == recording.WATCH_ENDED], "our own end is no broken watch"
@@ -184,5 +185,5 @@ def test_an_interrupted_run_says_that_it_does_not_know(tmp_path):
     recorder.change("/apis/batch/v1/namespaces/team-a/jobs", "ADDED", pod("seatrial-x", "1"))
     path = recorder.write(tmp_path, server="v1")
     assert yaml.safe_load((tmp_path / "seatrial-x.yaml").read_text())["expect"]["ends"] == ""
-    with pytest.raises(recording.RecordingError, match="ends '' is none of"):
+    with pytest.raises(recordings.RecordingError, match="ends '' is none of"):
         playing.load(path)

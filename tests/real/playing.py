@@ -13,9 +13,10 @@ from jobs.cluster.client import reading
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.kubeconfig import ClusterSource
 from jobs.diagnosis.state import JobState
-from jobs.run import recording as recordings
 from jobs.run.launcher import Launcher
+from jobs.run.recording import SUFFIX
 from jobs.trial.spec import PREFIX, TrialSpec
+from tests import recordings
 from tests.real.server import Server, play_of
 from tests.real.virtual import World
 
@@ -67,7 +68,7 @@ class Told:
 def load(path):
     """Read NAME.jsonl.gz and NAME.yaml beside it."""
     path = Path(path)
-    name = path.name.removesuffix(recordings.SUFFIX)
+    name = path.name.removesuffix(SUFFIX)
     said = yaml.safe_load(path.with_name(f"{name}.yaml").read_text(encoding="utf-8"))
     right = said["expect"]
     if right["ends"] not in ENDS:
@@ -188,7 +189,7 @@ def main(folders):
     paths = sorted(path for folder in folders for path in _paths(Path(folder)))
     bad = 0
     for path in paths:
-        name = path.name.removesuffix(recordings.SUFFIX)
+        name = path.name.removesuffix(SUFFIX)
         try:
             case = load(path)
             problems = _problems(case)
@@ -210,8 +211,8 @@ def main(folders):
 
 def _paths(place):
     if place.is_file():
-        return [place] if place.name.endswith(recordings.SUFFIX) else []
-    return sorted(place.rglob(f"*{recordings.SUFFIX}"))
+        return [place] if place.name.endswith(SUFFIX) else []
+    return sorted(place.rglob(f"*{SUFFIX}"))
 
 
 def _problems(case):

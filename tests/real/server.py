@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 import urllib3
 
 from jobs.run.recording import MARK, RESOURCES, WATCH_ENDED
+from tests import recordings
 
 VERSIONS = {"Job": "batch/v1", "EndpointSlice": "discovery.k8s.io/v1"}
 RUN_LABEL = "app.kubernetes.io/instance"
@@ -69,7 +70,9 @@ class Play:
 
 def play_of(recording, job):
     """Make a play of a recording: lists after a broken watch become what they mean for a list, gaps become cuts."""
-    changes = [Change(line.t, line.kind, line.type, line.object) for line in recording.lines if line.is_change]
+    changes = [
+        Change(line.t, line.kind, line.type, line.object) for line in recording.lines if recordings.is_change(line)
+    ]
     first = next(c for c in changes if c.kind == "Job" and c.name == job)
     broken = [line for line in recording.lines if line.type == WATCH_ENDED]
     heard = [line.t for line in recording.lines if line.type != WATCH_ENDED and line.kind != MARK]

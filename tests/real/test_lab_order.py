@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run import recording
 from lab import Cluster, load
 from lab.controlplane.job import JobController
+from tests import recordings
 
 RECORDINGS = Path(__file__).parent / "recordings"
 LOOK_S = 0.02
@@ -37,11 +37,11 @@ class Write:
 
 def real(name):
     """The writes of a recording, by resourceVersion: they come from one etcd, so that this is their order, whatever came first."""
-    lines = recording.read(RECORDINGS / f"{name}.jsonl.gz").lines
+    lines = recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines
     told = [
         Write(int(line.object["metadata"]["resourceVersion"]), line.kind, line.type, line.object)
         for line in lines
-        if line.is_change
+        if recordings.is_change(line)
     ]
     job = next(w.name for w in told if w.kind == "Job")
     return sorted(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.run import recording
+from tests import recordings
 
 OURS = Path(__file__).parent / "recordings"
 
@@ -21,14 +22,14 @@ def test_what_is_written_is_read_again(tmp_path):
     ) as out:
         for line in lines:
             out.write(line)
-    found = recording.read(tmp_path / "x.jsonl.gz")
+    found = recordings.read(tmp_path / "x.jsonl.gz")
     assert (found.server, found.namespace, found.wall, found.lines) == (
         "v1.36.2",
         "team-a",
         "2026-01-01T00:00:00Z",
         lines,
     )
-    assert [line.is_change for line in found.lines] == [True, False, False]
+    assert [recordings.is_change(line) for line in found.lines] == [True, False, False]
 
 
 def test_a_recording_holds_no_data_of_configmaps_and_of_nodes_only_what_decides():
@@ -58,12 +59,12 @@ def test_a_recording_holds_no_data_of_configmaps_and_of_nodes_only_what_decides(
 def test_what_is_no_recording_is_refused_with_its_line(tmp_path, text, complaint):
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(recording.RecordingError, match=complaint):
-        recording.read(path)
+    with pytest.raises(recordings.RecordingError, match=complaint):
+        recordings.read(path)
 
 
 def test_a_torn_file_is_refused(tmp_path):
     whole = next(OURS.glob("*.gz")).read_bytes()
     (tmp_path / "x.jsonl.gz").write_bytes(whole[:200])
-    with pytest.raises(recording.RecordingError, match="cannot be read"):
-        recording.read(tmp_path / "x.jsonl.gz")
+    with pytest.raises(recordings.RecordingError, match="cannot be read"):
+        recordings.read(tmp_path / "x.jsonl.gz")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 4096
 MAX_NAME = 120
-MAX_RANK = 1_000_000
 MARKS = 32
 Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""

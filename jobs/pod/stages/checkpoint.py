@@ -31,8 +31,7 @@ __all__ = ["Checkpoint", "blank"]
 SAVED, TORN = 2, 3  # the step that is verified, and the one in which a rank dies; step 1 warms up
 MARK = "seatrial-checkpoint"
 OURS = re.compile(r"\.seatrial-[a-z0-9][a-z0-9-]*-checkpoint")
-STALE_S = 1800.0  # by the file system's own clock; a stage ends long before (LIMIT_S)
-LIMIT_S = 900.0
+STALE_S = 1800.0  # by the file system's own clock; a stage ends within 900 s (trial/parts.py)
 PIECE = 4 << 20
 MAX_FACTS = 1 << 16
 

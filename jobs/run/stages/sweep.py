@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from .kinds import Count, Record  # noqa: TC001 -- get_type_hints reads them
-from .training import TrainingRank, TrainingSample  # noqa: TC001
+from .training import TrainingSteps
 
 
 class SweepFleet(TypedDict, total=False):
@@ -73,19 +73,10 @@ class SweepRound(TypedDict, total=False):
     tests: list[SweepTest]
 
 
-class SweepTraining(TypedDict, total=False):
-    """The training steps of a node alone, as a trial's stage of them has them, with some of the steps' times."""
+class SweepTraining(TrainingSteps, total=False):
+    """The training steps of a node alone, with some of the steps' times."""
 
     node: str
-    skipped: str
-    stopped: str
-    error: str
-    output_tail: str
-    timed_out: bool
-    exit: float
-    seconds: float
-    ranks: list[TrainingRank]
-    samples: list[TrainingSample]
 
 
 class SweepEnd(TypedDict, total=False):

@@ -77,8 +77,8 @@ class TrainingSample(TypedDict, total=False):
     utilisation_least: float
 
 
-class TrainingRun(TypedDict, total=False):
-    """The training steps of one pod's ranks; ``gpus`` is read after them, with all that slowed one in between."""
+class TrainingSteps(TypedDict, total=False):
+    """The training steps of some ranks, of a trial or of a node alone in a sweep."""
 
     skipped: str
     stopped: str
@@ -87,9 +87,14 @@ class TrainingRun(TypedDict, total=False):
     timed_out: bool
     exit: float
     seconds: float
-    command: list[str]
     ranks: list[TrainingRank]
     samples: list[TrainingSample]
+
+
+class TrainingRun(TrainingSteps, total=False):
+    """The training steps of one pod's ranks; ``gpus`` is read after them, with all that slowed one in between."""
+
+    command: list[str]
     gpus: list[GpuFacts]
     xid: list[Xid]
     rdma_counters: dict[str, Count]
