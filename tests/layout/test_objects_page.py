@@ -29,6 +29,7 @@ With this page a check of your own ([checks.md](checks.md)) reads nodes, pods an
 written from the types.
 """
 FIELD = re.compile(r"    (\w+): ([^=#\n]+?)(?: = [^#\n]+)?(?:  # (.+))?$")
+BASE = re.compile(r"class \w+\((\w+)")
 METHODS = ("expect", "compare", "add", "note", "skip", "unknown", "verdict")
 
 
@@ -61,10 +62,19 @@ def _records(hint):
 def _type(each):
     yield f"\n### {each.__name__}\n"
     yield _paragraph(each)
-    rows = [found.groups() for line in inspect.getsource(each).splitlines() if (found := FIELD.match(line))]
-    if rows:
+    if rows := list(_rows(each)):
         yield "| field | type | |\n|---|---|---|"
         yield from (f"| `{name}` | `{_cell(kind)}` | {_cell(said or '')} |" for name, kind, said in rows)
+
+
+def _rows(each):
+    """Name, type and comment of each field, those of the TypedDict that it extends first."""
+    head, *lines = inspect.getsource(each).splitlines()
+    base = BASE.match(head)
+    known = vars(sys.modules[each.__module__])
+    if base and is_typeddict(known.get(base[1])):  # Python 3.11 does not keep it otherwise
+        yield from _rows(known[base[1]])
+    yield from (found.groups() for line in lines if (found := FIELD.match(line)))
 
 
 def _paragraph(each):
