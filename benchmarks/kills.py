@@ -112,7 +112,8 @@ class Lab:
         for path, body in foreign():
             self.kube.create(path, body)
             self.strangers[f"{path}/{body['metadata']['name']}"] = ""
-        time.sleep(2)  # the Job controller writes that it is suspended
+        while not self.kube.get(f"{JOBS}/training").get("status"):  # its controller writes that it is suspended
+            time.sleep(0.1)
         self.strangers = self.touched()
 
     def touched(self):

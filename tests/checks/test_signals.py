@@ -157,7 +157,7 @@ def test_a_command_without_clean_up_ends_with_an_exception_and_gives_the_handler
     before = signal.getsignal(signal.SIGQUIT)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"), signals.interruptible():
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(5)
+        time.sleep(600)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGQUIT) == before
 
@@ -177,18 +177,20 @@ def test_outside_the_main_thread_signals_are_left_alone():
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_child_is_told_and_never_outlives_its_block(name, root):
+def test_a_child_is_told_and_never_outlives_its_block(name, root, tmp_path):
     """Cron and --partner run accept in a process of its own, which cleans up: every signal reaches it."""
     source = f"""
-import os, signal, subprocess, sys, threading
+import os, pathlib, signal, sys, threading
 from checks.framework import signals
-from tests.program import run_pytest
-code = "import signal, sys, time; signal.signal(signal.{name}, lambda *_: sys.exit(7)); print('x', flush=True); time.sleep(60)"
+from tests.waiting import until
+ready = pathlib.Path({str(tmp_path / "ready")!r})
+code = f"import pathlib, signal, sys, time; signal.signal(signal.{name}, lambda *_: sys.exit(7)); pathlib.Path({{str(ready)!r}}).touch(); time.sleep(600)"
+def tell():
+    until(ready.exists)
+    os.kill(os.getpid(), signal.{name})
 with signals.child([sys.executable, "-c", code], os.environ) as child:
-    threading.Timer(1, os.kill, (os.getpid(), signal.{name})).start()
+    threading.Thread(target=tell).start()
     sys.exit(child.wait())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=root, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=root)
     assert done.returncode == 7, done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.rehearse import Rehearsal, command_of
+from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = "name: liar\ntitle: A scenario that lies\nbreaks: nothing\nfaults: [gpu.missing]\noutcome: no-go\n"
@@ -135,7 +136,6 @@ def test_an_interrupt_ends_the_trials_too(how, tmp_path):
     """Exit code 2; the trial that runs is told, ends its cluster and says in its report that it was interrupted."""
     import os
     import signal
-    import time
 
     command = [
         sys.executable,
@@ -150,11 +150,9 @@ def test_an_interrupt_ends_the_trials_too(how, tmp_path):
         str(tmp_path / "kept"),
     ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        end = time.monotonic() + 30
-        while not list((tmp_path / "kept").glob("nccl-hang/logs/*")) and time.monotonic() < end:
-            time.sleep(0.1)
+        until(lambda: list((tmp_path / "kept").glob("nccl-hang/logs/*")), "a log")
         os.kill(process.pid, getattr(signal, how))
-        assert process.wait(60) == 2
+        assert process.wait(HANG_S) == 2
     record = json.loads((tmp_path / "kept" / "nccl-hang" / "report.json").read_text())
     assert record["interrupted"] and record["leftovers"] == []
     assert not (tmp_path / "kept" / "healthy").exists()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import HANG_S
+
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 OURS = "app.kubernetes.io/managed-by=seatrial"
@@ -72,20 +74,20 @@ def start(served, out, profile="h100-ib"):
     return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def gone(kube, deadline_s=15.0):
+def gone(kube):
     """Foreground deletion takes its time; what is left after it is left."""
-    end = time.monotonic() + deadline_s
+    end = time.monotonic() + HANG_S
     while (left := labelled(kube)) and time.monotonic() < end:
         time.sleep(0.2)
     return left
 
 
-def reached(kube, process, moment, limit_s=120):
+def reached(kube, process, moment):
     """Wait until a run is that far: it reads its program, says something, has made an object, or its pods run."""
     if moment == "output":
         assert process.stdout.read(1)
         return
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + HANG_S
     while True:
         if moment == "imports":
             mapped = Path(f"/proc/{process.pid}/maps").read_text()
@@ -120,7 +122,7 @@ def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, 
     process = start(served, tmp_path / "out")
     reached(kube, process, moment)
     process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=HANG_S)
     assert process.returncode in (2, -number), said  # before the program runs, the signal ends Python itself
     assert "!!!" not in said
     if process.returncode == 2 and (tmp_path / "out" / "report.json").exists():
@@ -157,7 +159,7 @@ def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
     process.send_signal(signal.SIGINT)
     time.sleep(0.05)  # an impatient hand's; two at once are one to the kernel
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANG_S)
     assert gone(kube) == []
 
 
@@ -175,9 +177,7 @@ def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_for
     profile = tmp_path / "short.yaml"
     profile.write_text("{extends: h100-ib, name: short, deadlines: {lease_s: 10}}")
     process = start(served, tmp_path / "out", profile)
-    end = time.monotonic() + 120
-    while not [n for n in labelled(kube) if n.startswith("pods/")] and time.monotonic() < end:
-        time.sleep(0.05)
+    reached(kube, process, "Running")
     command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", str(served)]
     done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

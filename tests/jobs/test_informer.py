@@ -5,6 +5,7 @@ import threading
 import time
 
 from jobs.cluster.client.informer import Informer
+from tests.waiting import HANG_S, until
 
 
 def item(name, version="1"):
@@ -22,15 +23,6 @@ def events(*pairs):
 def held(seconds, *pairs):
     yield from events(*pairs)
     time.sleep(seconds)  # the server says nothing, and keeps the watch open
-
-
-def wait_for(condition, timeout=60.0):
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def names(mirror):
@@ -56,7 +48,7 @@ def test_list_then_watch(kube, api):
 
     api.answer = answer
     with Informer(kube, "/api/v1/pods", threading.Condition(), labelSelector="x=y") as mirror:
-        assert wait_for(lambda: names(mirror) == {"b"})
+        until(lambda: names(mirror) == {"b"})
         assert mirror.synced and mirror.error is None
     assert {asked.query["labelSelector"] for asked in api.asked} == {"x=y"}
     assert api.asked[1].query["resourceVersion"] == "5"
@@ -74,7 +66,7 @@ def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
 
     api.answer = answer
     with Informer(kube, "/x", threading.Condition()) as mirror:
-        assert wait_for(lambda: names(mirror) == {"late"})
+        until(lambda: names(mirror) == {"late"})
     assert api.asked[2].query["resourceVersion"] == "8"
 
 
@@ -101,7 +93,7 @@ def test_too_old_means_a_new_list(kube, api):
 
     api.answer = answer
     with Informer(kube, "/x", threading.Condition()) as mirror:
-        assert wait_for(lambda: names(mirror) == {"b"})
+        until(lambda: names(mirror) == {"b"})
 
 
 def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
@@ -119,10 +111,10 @@ def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
 
     api.answer = answer
     with Informer(kube, "/x", threading.Condition()) as mirror:
-        assert wait_for(lambda: mirror.error is not None and mirror.silent_s() > 0.1)
+        until(lambda: mirror.error is not None and mirror.silent_s() > 0.1)
         assert not mirror.synced
         working.append(1)
-        assert wait_for(lambda: mirror.synced and mirror.error is None, 10)
+        until(lambda: mirror.synced and mirror.error is None)
         assert mirror.silent_s() == 0
 
 
@@ -136,20 +128,26 @@ def test_without_the_right_to_watch_it_polls(kube, api):
 
     api.answer = answer
     with Informer(kube, "/x", threading.Condition()) as mirror:
-        assert wait_for(lambda: len(api.asked) >= 4 and mirror.synced)
+        until(lambda: len(api.asked) >= 4 and mirror.synced)
         assert mirror.error is None
 
 
 def test_leaving_does_not_wait_for_the_server(kube, api):
     """A watch that says nothing for a minute is cut."""
-    api.answer = lambda asked: (
-        (200, {}, held(30))
-        if "watch" in asked.query
-        else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": []})
-    )
+    over = threading.Event()
+
+    def silent():
+        yield b"\n"
+        over.wait(2 * HANG_S)
+
+    def answer(asked):
+        return (200, {}, silent() if "watch" in asked.query else {"metadata": {"resourceVersion": "1"}, "items": []})
+
+    api.answer = answer
     with Informer(kube, "/x", threading.Condition()) as mirror:
-        assert wait_for(lambda: len(api.asked) >= 2)
-    assert wait_for(lambda: not mirror._thread.is_alive(), 3)
+        until(lambda: len(api.asked) >= 2)
+    until(lambda: not mirror._thread.is_alive())
+    over.set()
 
 
 def versions(mirror):
@@ -169,7 +167,7 @@ def shown(kube, api, lists, *told):
 
     api.answer = answer
     with Informer(kube, "/x", threading.Condition()) as mirror:
-        assert wait_for(lambda: "end" in names(mirror))
+        until(lambda: "end" in names(mirror))
         known = versions(mirror)
         del known["end"]
         return known, {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in mirror.departed()}

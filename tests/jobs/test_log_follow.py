@@ -10,6 +10,7 @@ import pytest
 
 from jobs.run.evidence import EvidenceReader
 from jobs.run.logs import Follower, Resume, tail
+from tests.waiting import HANG_S
 
 RUN = "r1"
 
@@ -57,7 +58,7 @@ def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     told = []
     follower = follow(kube, tmp_path, told=told.append)
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     assert follower.file.read_text().splitlines()[0] == "hello"
     assert follower.reader.result().complete and told == ["start", "end"]
     assert api.asked[0].query["timestamps"] == "true" and api.asked[0].query["container"] == "trial"
@@ -83,7 +84,7 @@ def test_breaks_lose_and_double_nothing(kube, api, tmp_path, drop):
     api.answer = answer
     done = []
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 11 or bool(done))
-    assert follower.join(30)
+    assert follower.join(HANG_S)
     written = follower.file.read_text().splitlines()
     assert written == [text.decode() for _, text in lines]
     assert not follower.gap
@@ -100,7 +101,7 @@ def test_a_rotation_between_connections_is_known(kube, api, tmp_path, drop):
 
     api.answer = answer
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 2)
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     assert follower.file.read_text().splitlines()[:4] == ["a", "b", "x", "y"]
     assert follower.gap and follower.reader.result().missing == (1, 2)
 
@@ -116,7 +117,7 @@ def test_a_container_that_is_not_started_is_waited_for(kube, api, tmp_path):
     log = Log([(1.0, evidence(1, "end"))])
     api.answer = lambda _: (400, {}, waiting) if len(api.asked) < 4 else (200, {}, iter(log.serve("")))
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) >= 4)
-    assert follower.join(5) and follower.reader.ended and not follower.problem
+    assert follower.join(HANG_S) and follower.reader.ended and not follower.problem
 
 
 def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
@@ -124,7 +125,7 @@ def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
     for code in (400, 404):
         api.answer = lambda _, code=code: (code, {}, {"reason": "x", "message": "no log"})
         follower = follow(kube, tmp_path)
-        assert follower.join(5) and "no log" in follower.problem
+        assert follower.join(HANG_S) and "no log" in follower.problem
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 500, 503])
@@ -144,7 +145,7 @@ def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api
 
     api.answer = answer
     follower = follow(kube, tmp_path, finished=done.is_set)
-    assert follower.join(20) and follower.reader.result().complete and not follower.problem
+    assert follower.join(HANG_S) and follower.reader.result().complete and not follower.problem
     assert follower.file.read_text().count("before") == 1
 
 
@@ -155,7 +156,7 @@ def test_what_the_probe_waits_for_is_told(kube, api, tmp_path):
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     waits = []
     follower = follow(kube, tmp_path, waits=waits.append)
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     assert waits == [said.decode().removeprefix("seatrial ")]
 
 
@@ -164,7 +165,7 @@ def test_a_refusal_that_lasts_names_the_right_that_is_missing(kube, api, tmp_pat
     monkeypatch.setattr("jobs.run.logs._REFUSED_S", 0.3)
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "pods/log is forbidden"})
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 2)
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     assert "pods/log is forbidden" in follower.problem and "the right to get pods/log is missing" in follower.problem
     assert 3 <= len(api.asked) < 10
 
@@ -174,14 +175,14 @@ def test_a_follower_that_was_ended_too_early_goes_on(kube, api, tmp_path):
     log = Log([(1.0, b"one")])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     follower = follow(kube, tmp_path)
-    assert follower.join(5) and not follower.reader.ended
+    assert follower.join(HANG_S) and not follower.reader.ended
     log.lines += [(1.5, b"two"), (2.0, evidence(1, "end"))]
     follower.start()
-    assert follower.join(5) and follower.reader.ended
+    assert follower.join(HANG_S) and follower.reader.ended
     assert follower.file.read_text().splitlines()[:2] == ["one", "two"]
     asked = len(api.asked)
     follower.start()  # it has read all
-    assert follower.join(5) and len(api.asked) == asked
+    assert follower.join(HANG_S) and len(api.asked) == asked
 
 
 def test_an_unterminated_last_line_is_kept_once(kube, api, tmp_path):
@@ -190,7 +191,7 @@ def test_an_unterminated_last_line_is_kept_once(kube, api, tmp_path):
     api.answer = lambda _: (200, {}, iter([data]))
     finished = []
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) >= 2 or bool(finished))
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     assert follower.file.read_text() == "one\nlast words\n"
 
 
@@ -206,7 +207,7 @@ def test_secrets_escapes_and_broken_bytes_do_not_reach_the_file(kube, api, tmp_p
     )
     api.answer = lambda _: (200, {}, iter(log.serve("")))
     follower = follow(kube, tmp_path)
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     text = follower.file.read_text()
     assert "abcdefgh" not in text and "c2VjcmV0" not in text and "\x1b" not in text and "NGC_KEY=[REDACTED]" in text
 
@@ -217,7 +218,7 @@ def test_a_file_stays_within_its_bound_and_evidence_is_still_read(kube, api, tmp
     log = Log([(1.0, b"x" * 500)] * 100 + [(2.0, evidence(1, "end"))])
     api.answer = lambda _: (200, {}, iter(log.serve("")))
     follower = follow(kube, tmp_path)
-    assert follower.join(5) and follower.reader.ended
+    assert follower.join(HANG_S) and follower.reader.ended
     assert follower.file.stat().st_size < 12_000 and "cut here by seatrial" in follower.file.read_text()
 
 
@@ -225,7 +226,7 @@ def test_a_line_without_end_is_cut(kube, api, tmp_path):
     """Memory is bounded by the line limit, not by the program."""
     api.answer = lambda _: (200, {}, iter([stamp(1).encode() + b" "] + [b"y" * 500_000] * 6))
     follower = follow(kube, tmp_path)
-    assert follower.join(10)
+    assert follower.join(HANG_S)
     assert max(len(line) for line in follower.file.read_text().splitlines()) <= 16_384
 
 
@@ -237,14 +238,14 @@ def test_a_follower_can_be_stopped_at_once(kube, api, tmp_path):
     def silent():
         yield b""
         reading.set()
-        end.wait(20)
+        end.wait(HANG_S)
 
     api.answer = lambda _: (200, {}, silent())
     follower = follow(kube, tmp_path, finished=lambda: False)
-    assert reading.wait(30)
+    assert reading.wait(HANG_S)
     began = time.monotonic()
     follower.stop()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < HANG_S / 2
     end.set()
 
 
@@ -254,7 +255,7 @@ def test_a_folder_that_cannot_be_written_is_no_crash(kube, api, tmp_path):
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     follower = follow(kube, tmp_path)
-    assert follower.join(5) and follower.reader.ended
+    assert follower.join(HANG_S) and follower.reader.ended
     assert (follower.problem, "not kept whole" in follower.unkept) == ("", True)
 
 
@@ -266,7 +267,7 @@ def test_our_own_full_disk_costs_the_file_and_no_evidence(kube, api, tmp_path):
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     follower = follow(kube, tmp_path)
-    assert follower.join(5) and follower.reader.ended
+    assert follower.join(HANG_S) and follower.reader.ended
     assert "No space left on device" in follower.unkept
     assert follower.problem == ""
 
@@ -302,7 +303,7 @@ def test_an_end_that_only_looks_like_one_is_not_believed(kube, api, tmp_path, cu
 
     api.answer = answer
     follower = follow(kube, tmp_path)
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     assert follower.reader.result().complete
     lines = follower.file.read_text().splitlines()
     assert lines == ["hello", evidence(1, "start").decode(), "world", evidence(2, "end").decode()]
@@ -318,7 +319,7 @@ def test_a_log_that_really_ends_early_is_given_up(kube, api, tmp_path):
 
     api.answer = answer
     follower = follow(kube, tmp_path)
-    assert follower.join(5)
+    assert follower.join(HANG_S)
     assert not follower.reader.result().complete
     assert follower.file.read_text().splitlines() == ["hello", evidence(1, "start").decode(), "torn"]
     assert log.requests <= 5
@@ -344,6 +345,6 @@ def test_a_node_in_another_time_zone_loses_nothing(kube, api, tmp_path, drop, ho
 
     api.answer = lambda asked: (200, {}, served(asked.query.get("sinceTime")))
     follower = follow(kube, tmp_path)
-    assert follower.join(10)
+    assert follower.join(HANG_S)
     assert asked_for[1] == "2026-01-01T00:00:07Z"
     assert follower.file.read_text().splitlines()[:19] == [f"line {at}" for at in range(1, 20)]

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from jobs import pod as probes
 from tests.compiled import lay_beside
+from tests.ports import free_port
 
 DATA = Path(__file__).parent / "data"
 HANG_S = 300
@@ -202,13 +202,6 @@ def evidence(out: bytes, run: str, rank: int) -> dict:
             stages[entry["stage"]] = entry["data"]
     assert numbers == list(range(1, len(numbers) + 1))
     return stages
-
-
-def free_port() -> int:
-    """Return a port that is free on all loopback addresses."""
-    with socket.socket() as sock:
-        sock.bind(("", 0))
-        return sock.getsockname()[1]
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from jobs.run.evidence_shape import misfit
+from tests.ports import free_port
 
-from .conftest import Pods, free_port
+from .conftest import Pods
 
 pytestmark = pytest.mark.slow
 BENCH = {"min_bytes": 1 << 20, "max_bytes": 1 << 24, "factor": 4, "iters": 5, "warmup": 2}

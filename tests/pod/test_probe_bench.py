@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from jobs import pod as probes
 from jobs.pod.bench import sweep
 from jobs.pod.bench import table as tables
 from jobs.pod.bench.operations import OPERATIONS
+from tests.ports import free_port
 
 BENCH = Path(probes.__file__).parent / "measure.py"
 
@@ -83,12 +83,6 @@ def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path, mounted: bool)
     env = {"PYTHONPATH": str(installed)}
     done = subprocess.run([sys.executable, here / "measure.py"], env=env, capture_output=True, timeout=60, check=False)
     assert b"ImportError: reached" in done.stdout
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def table(output: str) -> list[list[str]]:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import random
-import socket
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from jobs import pod as probes
 from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
 from jobs.run.evidence_shape import misfit
+from tests.ports import free_port
 
 BENCH = Path(probes.__file__).parent / "measure.py"
 
@@ -155,10 +155,7 @@ def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_pat
 @pytest.mark.slow
 def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
     """Two ranks over gloo, DDP and FSDP2: the loss falls alike in both, products repeat, and the record takes it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [torch_python, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", BENCH]
+    command = [torch_python, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}", BENCH]
     environment = {**os.environ, "SEATRIAL_BENCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
     environment["SEATRIAL_BENCH_FACTS"] = str(tmp_path / "facts")
     done = subprocess.run(

@@ -10,8 +10,7 @@ from lab.controlplane.scheduler.scheduler import Scheduler
 from lab.node import Kubelet
 from lab.node.dns import DnsServer
 from lab.node.network import open_network
-
-LIMIT_S = 20
+from tests.waiting import HANG_S
 
 
 class Lab:
@@ -35,13 +34,13 @@ class Lab:
         return self.get(name)["status"]["containerStatuses"][0]["state"]
 
     async def until(self, condition, what="the condition"):
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + HANG_S
         while True:
             with contextlib.suppress(KeyError, TypeError, IndexError):
                 if condition():
                     return
             pods = {p["metadata"]["name"]: p["status"] for p in self.store.list("pods")}
-            assert time.monotonic() < deadline, f"{what} did not come true within {LIMIT_S} s; pods: {pods}"
+            assert time.monotonic() < deadline, f"{what} did not come true within {HANG_S} s; pods: {pods}"
             await asyncio.sleep(0.01)
 
     async def ended(self, name):

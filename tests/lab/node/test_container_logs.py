@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lab.node.logs import Log, Options, pump, read
+from tests.waiting import HANG_S
 
 
 def collect(log, **options):
@@ -85,7 +86,7 @@ def test_following_ends_with_the_container_and_survives_a_rotation(tmp_path):
         os.close(writing)
         await task
         log.end()
-        return await asyncio.wait_for(follower, 5)
+        return await asyncio.wait_for(follower, HANG_S)
 
     assert asyncio.run(go()).splitlines() == [b"line %d" % n for n in range(100)]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lab.apiserver.store import ApiError
-from tests.lab.node.running import LIMIT_S
+from tests.waiting import HANG_S
 
 PROGRAM = """
     import os, socket, time
@@ -297,7 +297,7 @@ def test_no_process_and_no_file_outlives_the_cluster(root, mode):
             victim.wait()
             reason = victim.stderr.read().strip().splitlines()[-1]
             pytest.skip(reason) if "Unavailable" in reason else pytest.fail(reason)
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + HANG_S
         while len(having(mark)) < 10 and time.monotonic() < deadline:
             time.sleep(0.01)
         victim.send_signal(signal.SIGKILL)

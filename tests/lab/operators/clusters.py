@@ -7,6 +7,7 @@ import time
 
 from lab.cluster import Cluster
 from lab.scenario import load
+from tests.waiting import HANG_S
 
 
 @contextlib.asynccontextmanager
@@ -31,7 +32,7 @@ async def cluster(tmp_path, *operators, **world):
 
 async def until(condition, what):
     """Wait until something holds; its value."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG_S
     while True:
         with contextlib.suppress(KeyError, TypeError, IndexError, StopIteration, AttributeError):
             if found := condition():

@@ -11,9 +11,9 @@ from lab import operators
 from lab.apiserver.store import Store
 from lab.controlplane import Controllers
 from lab.controlplane.scheduler.scheduler import Scheduler
+from tests.waiting import HANG_S
 
 PLATFORM = {"gpu": {"resource": "nvidia.com/gpu", "count": 8}, "fabric": {}}
-LIMIT_S = 60
 
 
 class Bench:
@@ -72,13 +72,13 @@ class Bench:
 
     async def until(self, condition, what="the condition"):
         """Wait until something holds; its value."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + HANG_S
         while True:
             with contextlib.suppress(KeyError, TypeError, IndexError, AttributeError, StopIteration):
                 found = condition()
                 if found:
                     return found
-            assert time.monotonic() < deadline, f"{what} did not come true within {LIMIT_S} s"
+            assert time.monotonic() < deadline, f"{what} did not come true within {HANG_S} s"
             await asyncio.sleep(0.005)
 
     async def quiet(self):

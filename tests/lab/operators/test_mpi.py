@@ -9,8 +9,8 @@ import pytest
 
 from lab.cluster import Cluster
 from lab.scenario import load
+from tests.waiting import HANG_S
 
-LIMIT_S = 20
 SHOW = "echo rank $OMPI_COMM_WORLD_RANK local $OMPI_COMM_WORLD_LOCAL_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) given ${GIVEN:-none} kept ${KEPT:-none}"
 
 
@@ -66,7 +66,7 @@ class Lab:
         )
 
     async def until(self, condition, what):
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + HANG_S
         while True:
             with contextlib.suppress(KeyError, TypeError, IndexError, StopIteration, AttributeError):
                 if found := condition():

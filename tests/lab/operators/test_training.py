@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import textwrap
 import time
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from lab.apiserver.store import ApiError
 from lab.cluster import Cluster
 from lab.scenario import load
+from tests.waiting import HANG_S
 
-LIMIT_S = 30
 TORCH = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
 KEY, TRAIN, SETS = "pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io"
 
@@ -292,6 +293,22 @@ spec: {clusterQueue: gpus}
     asyncio.run(run())
 
 
+MEET = """
+    import os, socket, time
+    place = os.environ["PET_MASTER_ADDR"], 29400
+    if os.environ["PET_NODE_RANK"] == "0":
+        socket.gethostbyname(place[0])
+        socket.create_server(("0.0.0.0", place[1])).accept()
+    else:
+        while True:
+            try:
+                socket.create_connection(place, 5)
+                break
+            except OSError:
+                time.sleep(0.05)
+"""
+
+
 def test_pods_of_both_find_each_other(tmp_path):
     """Real processes: a PyTorchJob's worker reaches its master by name, a TrainJob's second node its first."""
 
@@ -302,15 +319,11 @@ def test_pods_of_both_find_each_other(tmp_path):
         )
         async with await Cluster.start(load(str(path))) as cluster:
             store = cluster.store
-            look = [
-                "sh",
-                "-c",
-                "echo rank $PET_NODE_RANK of $PET_NNODES; for i in 1 2 3 4 5 6 7 8 9; do getent hosts $PET_MASTER_ADDR && exit 0; sleep 1; done; exit 1",
-            ]
-            store.create(KEY, pytorchjob(command=look), "default")
-            job = trainjob(trainer={"command": look, "resourcesPerNode": {}})
+            meet = ["python3", "-c", textwrap.dedent(MEET)]
+            store.create(KEY, pytorchjob(command=meet), "default")
+            job = trainjob(trainer={"command": meet, "resourcesPerNode": {}})
             store.create(TRAIN, job | {"metadata": {"name": "other", "namespace": "default"}}, "default")
-            deadline = time.monotonic() + LIMIT_S
+            deadline = time.monotonic() + HANG_S
             while True:
                 with contextlib.suppress(AttributeError, TypeError, KeyError):
                     ended = [

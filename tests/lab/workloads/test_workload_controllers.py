@@ -8,6 +8,7 @@ import contextlib
 from lab.apiserver.store import ApiError, Store
 from lab.controlplane import Controllers
 from lab.controlplane.scheduler.scheduler import Scheduler
+from tests.waiting import HANG_S
 
 CAPACITY = {"cpu": "96", "memory": "512Gi", "pods": "110"}
 READY = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]
@@ -59,8 +60,8 @@ class World:
         for part in self.parts:
             part.close()
 
-    async def until(self, condition, within_s=5):
-        async with asyncio.timeout(within_s):
+    async def until(self, condition):
+        async with asyncio.timeout(HANG_S):
             while not condition():  # noqa: ASYNC110 - the condition is on a store, which knows no events
                 await asyncio.sleep(0.005)
 

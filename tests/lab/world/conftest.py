@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.hardware import files as hardware
+from tests.ports import free_port
 
 SUBSYSTEMS = "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
 
@@ -23,11 +23,6 @@ class Pair:
         self.rdma: list = [True, True]
         self.rates: dict = {}  # (node, rail) -> Gb/s, where a card is slower than the others
         self.gpus = 8
-
-    def free_port(self) -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
 
     def state(self, node: int) -> Path:
         cards = [
@@ -116,7 +111,7 @@ class Pair:
     def run(self, **env) -> "Answer":
         for old in self.folder.glob("nccl.*.log"):
             old.unlink()
-        port = self.free_port()
+        port = free_port()
         jobs = [self.start(node, env, port) for node in (1, 0)]
         return self.answer([job.wait(timeout=60) for job in reversed(jobs)])
 

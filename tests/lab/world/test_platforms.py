@@ -3,12 +3,14 @@
 import asyncio
 import json
 import re
+import time
 
 import pytest
 
 from lab import Cluster, load, scenario
 from lab.node import attachments
 from lab.scenario import ScenarioError
+from tests.waiting import HANG_S
 
 GOOD = "name: mine\ntitle: Mine\nbreaks: nothing\nfaults: []\noutcome: go\n"
 ASK = "default/rdma-0,default/rdma-1"
@@ -44,7 +46,8 @@ def meet(name, judge):
 
             async def run(given, until=("Succeeded", "Failed")):
                 cluster.store.create("pods", given, "default")
-                for _ in range(200):
+                end = time.monotonic() + HANG_S
+                while time.monotonic() < end:
                     found = cluster.store.get("pods", "default", given["metadata"]["name"])
                     if found["status"].get("phase") in until:
                         parts = [
@@ -174,13 +177,12 @@ def test_a_network_that_does_not_exist_keeps_the_pod_from_starting():
     async def judge(cluster, _):
         given = pod("one", {attachments.ASKED: "rdma-9"}, **{"nvidia.com__sriov-rdma-vf": "1"})
         cluster.store.create("pods", given, "default")
-        for _ in range(100):
-            events = [
-                e["message"] for e in cluster.store.list("events", "default") if e["reason"] == "FailedCreatePodSandBox"
-            ]
-            if events:
-                break
-            await asyncio.sleep(0.05)
+        events = []
+        async with asyncio.timeout(HANG_S):
+            while not events:
+                told = cluster.store.list("events", "default")
+                events = [e["message"] for e in told if e["reason"] == "FailedCreatePodSandBox"]
+                await asyncio.sleep(0.05)
         assert "cannot find a network-attachment-definition (rdma-9) in namespace (default)" in events[0]
         assert cluster.store.get("pods", "default", "one")["status"]["phase"] == "Pending"
 

@@ -3,9 +3,11 @@
 import re
 import signal
 import socket
-import time
 
 import pytest
+
+from tests.ports import free_port
+from tests.waiting import until
 
 GIB = 1 << 30
 
@@ -162,12 +164,10 @@ def test_a_full_file_system_cuts_the_logs_but_not_the_table(pair):
 def test_a_hanging_collective_ends_by_signal_only(pair):
     """nccl-hang: everything is connected, no row comes; SIGTERM ends it with torchrun's words."""
     pair.collective = {"hang": True}
-    port = pair.free_port()
+    port = free_port()
     jobs = [pair.start(node, {}, port) for node in (1, 0)]
-    for _ in range(200):
-        if sum("Connected" in path.read_text() for path in pair.folder.glob("nccl.*.log")) == 16:
-            break
-        time.sleep(0.05)
+    logs = pair.folder
+    until(lambda: sum("Connected" in path.read_text() for path in logs.glob("nccl.*.log")) == 16, "16 ranks connected")
     assert all(job.poll() is None for job in jobs)
     for job in jobs:
         job.send_signal(signal.SIGTERM)
@@ -188,7 +188,7 @@ def test_a_recorded_log_is_replayed_by_the_first_node_only(pair):
 
 def test_a_missing_node_times_out_as_in_torch(pair):
     """Nobody at MASTER_PORT: the client gives up with torch's words."""
-    job = pair.start(1, {}, pair.free_port(), "--rdzv-conf=timeout=1")
+    job = pair.start(1, {}, free_port(), "--rdzv-conf=timeout=1")
     assert job.wait(timeout=60) == 1
     said = (pair.folder / "err1").read_text()
     assert "The client socket has timed out after 1000ms while trying to connect to (127.0.0.1" in said
@@ -196,7 +196,7 @@ def test_a_missing_node_times_out_as_in_torch(pair):
 
 def test_whoever_listened_before_does_not_matter(pair):
     """A connection that is closed without an answer (another program just left the port) is tried again."""
-    port = pair.free_port()
+    port = free_port()
     with socket.create_server(("127.0.0.1", port)) as before:
         late = pair.start(1, {}, port)
         before.accept()[0].close()
