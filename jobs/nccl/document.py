@@ -78,7 +78,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "gdr": view.gdr,
         "socket_fallback": view.fallback,
         "mixed": view.mixed
-        or view.mixed_selection()
+        or view.mixed_selection
         or view.gdr_mixed
         or judgement.has("nccl.version-mismatch", "nccl.mixed-transport"),
         "ranks": view.ranks,
@@ -110,9 +110,9 @@ def _document(judgement: Judgement) -> JobDocument:
             "shm": view.local["shm"],
             "mnnvl": view.local["mnnvl"],
             "net": sum(item.channels for item in view.local_net),
-            "nvls": True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None,
+            "nvls": True if "nvls" in job.flags else False if "no-nvls-channels" in job.flags else None,
         },
-        "sharp": True if view.switched or job.flag("collnet") else None,
+        "sharp": True if view.switched or "collnet" in job.flags else None,
         "wires_gbps": _wires(judgement),
         "bootstrap": _bootstrap(judgement),
         "init": {

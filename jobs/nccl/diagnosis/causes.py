@@ -40,7 +40,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.mr-memory", "the kernel or the card had no memory to pin (ENOMEM)" + also
     if fault in _NVLS and re.search(r"CUDA error 2\b|Cuda failure 2\b", note.text):
         return "nccl.nvls-slots", None
-    if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and judgement.job.flag("mnnvl"):
+    if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and "mnnvl" in judgement.job.flags:
         return "nccl.imex-import", _importers(judgement, fault)
     if fault in _REFUSED:
         match = _PEER.search(note.text)

@@ -89,7 +89,7 @@ def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
     """Say whether a cause ended the job: it failed, waited, or never came up; RDMA errors may have been recovered."""
     if judgement.crash or judgement.hang or cause in DEADLY:
         return True
-    ended = judgement.came_to_its_end()
+    ended = judgement.finished
     return not ended if cause.startswith("nccl.ib-") else not ended and not _came_up(judgement)
 
 
@@ -211,7 +211,7 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
         for tables in streams
         if len(tables) > 1 and tables[-2]["complete"] and not tables[-1]["complete"]
     ]
-    if not cut and not judgement.job.flag("destroyed"):
+    if not cut and "destroyed" not in judgement.job.flags:
         cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
     return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"]) else None
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
-from ..job.sizes import list_cut
 from .faults import found_fault
 
 if TYPE_CHECKING:
@@ -31,15 +30,12 @@ class Judgement:
         self.tables = [cast("ReadTable", table) for source in self.job.sources.values() for table in source.tables]
         self.faults: list[FoundFault] = []
         self.causes: list[tuple[str, Note]] = []  # that lines of any process speak of, the first one first
+        self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
+        # A benchmark or a communicator ended as it should: peers that go away then are no trouble.
+        self.finished = "destroyed" in self.job.flags or any(table["complete"] for table in self.tables)
         self.hang, self.crash = self._ending()
 
     # -- endings -------------------------------------------------------------------------------------------------------
-    def event(self, name: str) -> Note | None:
-        """Return the first sighting of an event over the job's streams."""
-        for source in self.job.sources.values():
-            if name in source.events:
-                return source.events[name]
-        return None
 
     def _ending(self) -> tuple[bool, bool]:
         """Tell a hang from a crash by how the log ends.
@@ -52,7 +48,7 @@ class Judgement:
         failed_test = any(table["avg_ok"] is False or table["out_of_bounds_ok"] is False for table in self.tables)
         ended = any(proc.last_error for proc in self.job.procs) or bool(self.event("nccl-error"))
         ended = ended or (bool(self.event("test-stack") or self.event("terminated")) and not failed_test)
-        ended = ended or any(name in DEADLY for proc in self.job.procs for name in proc.notes)
+        ended = ended or not DEADLY.isdisjoint(self.job.noted)
         if died:
             return False, True
         return waited, ended and not waited
@@ -93,13 +89,9 @@ class Judgement:
         """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
         notes = [proc.notes[name] for proc in self.job.procs for name in _UNEXPLAINED_NOTES if name in proc.notes]
         notes += [note for name in _UNEXPLAINED_EVENTS if (note := self.event(name)) is not None]
-        if not self.came_to_its_end():
+        if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
         return min(notes, key=lambda note: (note.source, note.line), default=None)
-
-    def came_to_its_end(self) -> bool:
-        """Say whether a benchmark or a communicator ended as it should: peers that go away then are no trouble."""
-        return self.job.flag("destroyed") or any(table["complete"] for table in self.tables)
 
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
@@ -112,10 +104,10 @@ class Judgement:
             return known and all(item.transport in right for item in view.carriers) and self._all_shown()
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
-            connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0
+            connected = "connected" in self.job.flags or view.local["p2p"] + view.local["shm"] > 0
             completed = {rank for proc in self.job.procs for (_, rank), comm in proc.comms.items() if comm.completed}
             whole = connected and len(completed) >= view.ranks
-            return (ran and not list_cut(self.job)) or whole
+            return (ran and not view.list_cut) or whole
         return False
 
     def _all_shown(self) -> bool:

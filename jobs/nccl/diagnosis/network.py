@@ -24,7 +24,7 @@ def judge_network(judgement: Judgement) -> None:
     _judge_versions(judgement)
     if judgement.has("nccl.launch-failed"):
         return
-    if view.mixed or view.mixed_selection():
+    if view.mixed or view.mixed_selection:
         _judge_mixture(judgement)
     elif view.disagreeing and not any(table["complete"] for table in judgement.tables):
         _judge_ends(judgement)
@@ -240,7 +240,7 @@ def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
 
 def _judge_rdma(judgement: Judgement) -> None:
     view = judgement.view
-    own, plugin = view.mixed_plugins()
+    own, plugin = view.mixed_plugins() if len(view.networks) > 1 else ([], [])
     if own and not any(table["complete"] for table in judgement.tables):  # they need not understand each other
         text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
         few = min(own, plugin, key=len)

@@ -28,7 +28,7 @@ def signs_of(judgement: Judgement) -> Signs:
     """Return the circumstances of a job: its link layer, and whether it had worked before it failed."""
     view = judgement.view
     roce = True if view.transport == "roce" else False if view.transport == "ib" and view.link_shown() else None
-    connected = judgement.job.flag("connected") or any(table["rows"] for table in judgement.tables)
+    connected = "connected" in judgement.job.flags or any(table["rows"] for table in judgement.tables)
     completed = any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
     began = any(comm.started for proc in judgement.job.procs for comm in proc.comms.values())
     running = True if connected else False if began and not completed else None
@@ -37,7 +37,7 @@ def signs_of(judgement: Judgement) -> Signs:
         "ib": None if roce is None else not roce,
         "running": running,
         "starting": None if running is None else not running,
-        "nvlink-domain": bool(view.nvlink_domain or judgement.job.flag("mnnvl")) or None,
+        "nvlink-domain": bool(view.nvlink_domain or "mnnvl" in judgement.job.flags) or None,
     }
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.events.transports import TCP
-from ..job.sizes import said_world
 from ..rows import bandwidths, sides
 from .causes import refine
 from .subjects import subject_of
@@ -46,7 +45,7 @@ def _intra_cause(judgement: Judgement) -> str | None:
 
 def _ranks_said(judgement: Judgement) -> int:
     """Return how many ranks the program speaks of, where all of this one host's communicators are smaller; else 0."""
-    said, shown = said_world(judgement.job), judgement.view.ranks
+    said, shown = max(judgement.job.numbers.get("world", ()), default=0), judgement.view.ranks
     return said if judgement.view.nodes == 1 and shown is not None and said > shown else 0
 
 

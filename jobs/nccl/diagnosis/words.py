@@ -203,7 +203,7 @@ _SIGNS = (
 
 def signs_shown(judgement: Judgement) -> list[str]:
     """Return what keeps processes of the job from their fabric, whatever came of it."""
-    return [name for name in _SIGNS if any(name in proc.notes for proc in judgement.job.procs)]
+    return [name for name in _SIGNS if name in judgement.job.noted]
 
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form

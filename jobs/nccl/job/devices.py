@@ -28,45 +28,43 @@ class Devices:
             if proc.hcas.keys() - known.keys():
                 self._on_node[job.node_of[proc]] = {**proc.hcas, **known}
         self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
-        if any("gids" in source.events for source in job.sources.values()):  # net_ib prints GIDs of Ethernet only
+        if "gids" in job.events:  # net_ib prints GIDs of Ethernet only
             self._links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
-        self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
+        self._procs = job.procs
 
     def carrier(self, proc: Proc, net: str, dev: int) -> tuple[str, str]:
-        """Return the transport behind a network's name, and the name of its device."""
-        verbs = family(net) == "verbs"
-        if (verbs and dev not in proc.hcas) or family(net) == "ofi":
-            return self.transport(proc, net, dev), self.name(proc, net, dev)
-        key = (id(proc.hcas) if verbs else 0, net, dev)  # a list lives as long as its process; most share one
-        known = self._known.get(key)
+        """Return the transport behind a network's name, and the name of its device: its index where none is listed."""
+        kind = family(net)
+        alike = dev in proc.hcas if kind == "verbs" else kind != "ofi"  # to all processes, or to those with one list
+        key = (id(proc.hcas) if kind == "verbs" else 0, net, dev)  # a list lives as long as its process
+        known = self._known.get(key) if alike else None
         if known is None:
-            known = self._known[key] = (self.transport(proc, net, dev), self.name(proc, net, dev))
+            listed = self._listed(proc, dev) if kind == "verbs" else None
+            index = "%s/%d" % (net, dev) if dev >= 0 else net
+            name = index if listed is None else sys.intern(listed.replace("/SHARP", "").rpartition("/")[0] or listed)
+            known = self.transport(proc, net, dev), name
+            if alike:
+                self._known[key] = known
         return known
 
-    def transport(self, proc: Proc, net: str, dev: int) -> str:
-        """Return the transport behind a network's name.
+    def transport(self, proc: Proc, net: str = "IB", dev: int = -1) -> str:
+        """Return the transport behind a network's name, by the process's other lines.
 
-        Deciding link layer and provider from the process's other lines.
+        Of verbs ``ib`` or ``roce``, and ``ib`` where no line shows the link layer; of libfabric what its provider uses.
         """
         kind = family(net)
-        if kind == "verbs":
-            return self.link(proc, dev)
         if kind == "ofi":
             return self.provider(proc)
-        return kind
-
-    def link(self, proc: Proc, dev: int) -> str:
-        """Return ``ib`` or ``roce`` for a verbs device; ``ib`` where no line shows the link layer."""
+        if kind != "verbs":
+            return kind
         if dev < 0:
             devices = proc.hcas or self._on_node.get(self._node_of[proc]) or self._all
             roce = sum("/roce" in device.lower() for device in devices.values())
             if devices:
                 return "roce" if roce * 2 > len(devices) else "ib"
-        else:
-            device = self._listed(proc, dev)
-            if device is not None:
-                return "roce" if "/roce" in device.lower() else "ib"
+        elif (device := self._listed(proc, dev)) is not None:
+            return "roce" if "/roce" in device.lower() else "ib"
         return "roce" if self._links == {"RoCE"} else "ib"
 
     def _listed(self, proc: Proc, dev: int) -> str | None:
@@ -75,13 +73,6 @@ class Devices:
             if dev in listed:
                 return listed[dev]
         return None
-
-    def name(self, proc: Proc, net: str, dev: int) -> str:
-        """Return the name of a network device, or its index where the log lists none."""
-        listed = self._listed(proc, dev) if family(net) == "verbs" else None
-        if listed is not None:
-            return sys.intern(listed.replace("/SHARP", "").rpartition("/")[0] or listed)
-        return "%s/%d" % (net, dev) if dev >= 0 else net
 
     def provider(self, proc: Proc) -> str:
         """Return the fabric behind the libfabric plugin.
@@ -93,7 +84,7 @@ class Devices:
                 for start, transport in _PROVIDERS:
                     if value.startswith(start):
                         return transport
-        return "cxi" if self._slingshot else "efa"
+        return "cxi" if any(map(_on_slingshot, self._procs)) else "efa"
 
 
 # libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA (row 13).

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.signals import TROUBLE
-from ...pod.nccl_reader.state.seen import Comm, Proc, Source
+from ...pod.nccl_reader.state.seen import Comm, Note, Proc, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,9 +39,18 @@ class Job:
         self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
         self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
+        self.events: dict[str, Note] = {}  # of lines that are no process's, the first sighting over the streams
+        self.numbers: dict[str, set[int]] = {}  # those that events of one kind end in, such as "world 16"
+        self.flags = {flag for proc in procs for flag in proc.facts.get("flag", ())}
+        self.noted = {name for proc in procs for name in proc.notes}  # kinds of lines that any process printed
         for source in sources.values():
             for rank, line in source.ranks.items():
                 self.rank_lines.setdefault(rank, line)
+            for name, note in source.events.items():
+                self.events.setdefault(name, note)
+                kind, _, number = name.rpartition(" ")
+                if number.isdigit():
+                    self.numbers.setdefault(kind, set()).add(int(number))
         self.rank_hosts = {rank: str(line[0]) for rank, line in self.rank_lines.items() if line and line[0]}
 
     def member(self, comm: str, rank: int) -> Proc | None:
@@ -55,14 +64,15 @@ class Job:
         return members.get(rank) if members else None
 
     def nodes_of_ranks(self) -> dict[str, dict[int, str]]:
-        """Return communicator -> rank -> node."""
-        return {
+        """Return communicator ("" where a line names none) -> rank -> node.
+
+        Of ranks of the world that no process shows, it is the host in a table's header.
+        """
+        nodes = {
             comm: {rank: self.node_of[proc] for rank, proc in ranks.items()} for comm, ranks in self.members.items()
         }
-
-    def flag(self, name: str) -> bool:
-        """Say whether any process showed a mark."""
-        return any(proc.has("flag", name) for proc in self.procs)
+        nodes.setdefault("", {rank: node for key in reversed(self.world) for rank, node in nodes[key].items()})
+        return nodes | {key: {**self.rank_hosts, **nodes[key]} for key in ("", *self.world)}
 
 
 def addressed(procs: list[Proc]) -> bool:
@@ -84,6 +94,20 @@ def twice_ranked(proc: Proc) -> set[int]:
 # -- streams to jobs ---------------------------------------------------------------------------------------------------
 def group(partial: Partial, one_job: bool = False) -> list[Job]:
     """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one."""
+    several = len(partial.sources) > 1 and not one_job
+    streams: dict[int, list[int]] = {}
+    for index, first in enumerate(_first_streams(partial) if several else [0] * len(partial.sources)):
+        streams.setdefault(first, []).append(index)
+    jobs = []
+    for members in streams.values():
+        inside = set(members)
+        procs = _merged([(key, proc) for key, proc in sorted(partial.procs.items()) if key[0] in inside])
+        jobs.append(Job({index: partial.sources[index] for index in members}, procs, partial.limited))
+    return jobs
+
+
+def _first_streams(partial: Partial) -> list[int]:
+    """Return of each stream the first one that is of the same job."""
     parent = list(range(len(partial.sources)))
 
     def find(index: int) -> int:
@@ -97,24 +121,12 @@ def group(partial: Partial, one_job: bool = False) -> list[Job]:
         if left != right:
             parent[max(left, right)] = min(left, right)
 
-    if one_job:
-        for index in range(1, len(parent)):
-            join(0, index)
-    elif len(parent) > 1:
-        _join_by_comm_id(partial, join)
-        _join_by_pid(partial, join)
-        _join_complementary(partial, find, join)
-        _join_by_stem(partial, find, join)
-        _join_failures(partial, find, join)
-    roots: dict[int, list[int]] = {}
-    for index in range(len(parent)):
-        roots.setdefault(find(index), []).append(index)
-    jobs = []
-    for members in roots.values():
-        inside = set(members)
-        procs = _merged([(key, proc) for key, proc in sorted(partial.procs.items()) if key[0] in inside])
-        jobs.append(Job({index: partial.sources[index] for index in members}, procs, partial.limited))
-    return jobs
+    _join_by_comm_id(partial, join)
+    _join_by_pid(partial, join)
+    _join_complementary(partial, find, join)
+    _join_by_stem(partial, find, join)
+    _join_failures(partial, find, join)
+    return [find(index) for index in range(len(parent))]
 
 
 def _join_by_comm_id(partial: Partial, join: Callable[[int, int], None]) -> None:
@@ -209,7 +221,8 @@ def _merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
             merged[key] = _copy(merged[key])
         merged[key].merge(other)
 
-    whole_of = _glued_hosts({host for (_, host, _), _ in items})
+    printed_hosts = {host for (_, host, _), _ in items}
+    whole_of = _glued_hosts(printed_hosts) if any(map(_GLUE.match, printed_hosts)) else {}
     for (index, printed, pid), seen in items:
         host, proc = whole_of.get(printed, printed), seen
         if host != printed:
@@ -285,11 +298,15 @@ def _nodes(procs: list[Proc]) -> dict[Proc, str]:
             for proc, mark in zip(members, marks):  # noqa: B905 -- strict= came with Python 3.10
                 names[proc] = "%s (%s)" % (host, mark) if mark else host
             continue
-        clusters = _by_address(members)
+        printed = any(proc.facts.keys() & set(_ADDRESSES) for proc in members)
+        clusters = _by_address(members) if printed else [("", members)]
         for address, cluster in clusters:
             for proc in cluster:
                 names[proc] = host if len(clusters) == 1 else "%s (%s)" % (host, address)
     return names
+
+
+_ADDRESSES = ("oob", "boot", "socket")  # facts: an interface and its address
 
 
 def _by_address(members: list[Proc]) -> list[tuple[str, list[Proc]]]:
@@ -298,7 +315,7 @@ def _by_address(members: list[Proc]) -> list[tuple[str, list[Proc]]]:
     silent: list[Proc] = []
     for proc in sorted(members, key=lambda item: item.pid or 0):
         addresses: dict[str, str] = {}
-        for fact in ("oob", "boot", "socket"):
+        for fact in _ADDRESSES:
             for text in sorted(proc.facts.get(fact, ())):
                 interface, _, address = text.partition(" ")
                 if interface != "lo" and address and "x" not in address.lower().replace("0x", ""):

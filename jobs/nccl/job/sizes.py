@@ -17,7 +17,7 @@ def table_nodes(job: Job) -> int | None:
     Only a whole PCI address names a GPU: the short form before 2.14.1 leaves its domain out, and GH200 has one per
     domain. Of a list that was cut, only its hosts are known, unless their devices make up all of its ranks.
     """
-    if not job.rank_lines or not _whole_list(job):
+    if not _whole_list(job):
         return None
     hosts = set()
     gpus = set()
@@ -34,8 +34,8 @@ def table_nodes(job: Job) -> int | None:
 
 
 def list_cut(job: Job) -> bool:
-    """Say whether the table's header does not list every rank: nothing is known of those that are missing."""
-    return bool(job.rank_lines) and (len(job.rank_lines) <= max(job.rank_lines) or len(job.rank_lines) < _at_least(job))
+    """Say whether the table's header, where there is one, leaves ranks out: nothing is known of those."""
+    return len(job.rank_lines) <= max(job.rank_lines) or len(job.rank_lines) < _at_least(job)
 
 
 def _whole_list(job: Job) -> bool:
@@ -51,7 +51,7 @@ def _by_ratio(job: Job) -> int:
 
     Printed with three digits, the quotient tells 8 ranks from 16, and hundreds from thousands no more.
     """
-    if any("separate-runs" in source.events for source in job.sources.values()):  # each copy has a list of its own
+    if "separate-runs" in job.events:  # each copy has a list of its own
         return 0
     sent = any(_sent(row) for source in job.sources.values() for table in source.tables for row in table["rows"])
     sides = [
@@ -77,11 +77,18 @@ def _sent(row: dict[str, Any]) -> bool:
     return any(row[side] and (row[side]["busbw_gbps"] or 0) > 0.05 for side in ("out_of_place", "in_place"))
 
 
-def tasks_without_node(job: Job) -> bool:
-    """Say whether a launcher's task printed something, but no line of it names a host."""
+def hosts_hidden(job: Job) -> bool:
+    """Say whether there may be more hosts than the log names.
+
+    A launcher's task printed something, but no line of it names a host; or nothing but failures is in the log: an
+    excerpt, which does not show who else there was.
+    """
     tasks = {tag for source in job.sources.values() for tag in source.tags}
     known = {tag for proc in job.procs for tag in proc.tags}
-    return bool({tag for tag in tasks - known if tag.startswith(("srun:", "mpi:"))}) and bool(known)
+    if known and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known):
+        return True
+    told = {"flag", "link", "version"}  # a failed transfer tells the link layer
+    return all(proc.notes and not proc.facts.keys() - told and not proc.edges and not proc.comms for proc in job.procs)
 
 
 def remote_trouble(job: Job) -> bool:
@@ -103,13 +110,7 @@ def remote_trouble(job: Job) -> bool:
         "nccl.mr-register",
     )
     mnnvl = any(proc.env.get("NCCL_MNNVL_ENABLE") == "1" for proc in job.procs)
-    return mnnvl or any(name in proc.notes for proc in job.procs for name in names)
-
-
-def only_failures(job: Job) -> bool:
-    """Say whether nothing but failures is in the log: an excerpt, which does not show who else there was."""
-    told = {"flag", "link", "version"}  # a failed transfer tells the link layer
-    return all(proc.notes and not proc.facts.keys() - told and not proc.edges and not proc.comms for proc in job.procs)
+    return mnnvl or not job.noted.isdisjoint(names)
 
 
 def most_on_one_host(job: Job, ranks: int) -> bool:
@@ -148,20 +149,8 @@ def ranks_of(job: Job) -> int | None:
     closed = _closed_ring(job)
     if closed:
         return closed
-    worlds = _numbers(job, "world ")
-    if len(worlds) == 1:
-        return worlds.pop()
-    return max(_numbers(job, "operations of "), default=None)
-
-
-def said_world(job: Job) -> int:
-    """Return the largest size of the job that the program itself speaks of; 0 where it does not."""
-    return max(_numbers(job, "world "), default=0)
-
-
-def summary_nodes(job: Job) -> int | None:
-    """Return the hosts that the job summary of NCCL RAS counts; None without one."""
-    return max(_numbers(job, "hosts "), default=None)
+    worlds = job.numbers.get("world", ())
+    return max(worlds if len(worlds) == 1 else job.numbers.get("operations of", ()), default=None)
 
 
 def split_hosts(job: Job) -> bool:
@@ -170,14 +159,7 @@ def split_hosts(job: Job) -> bool:
     So NVLink bridges split one: pairs at least. Or the job was given the last GPUs of its hosts.
     """
     local = max([comm.local for key in job.world for comm in job.comms[key]] or [0])
-    return 1 < local <= max(_numbers(job, "gpu "), default=-1)
-
-
-def _numbers(job: Job, event: str) -> set[int]:
-    """Return the numbers that events of this kind end in."""
-    return {
-        int(name[len(event) :]) for source in job.sources.values() for name in source.events if name.startswith(event)
-    }
+    return 1 < local <= max(job.numbers.get("gpu", ()), default=-1)
 
 
 def _at_least(job: Job) -> int:
@@ -193,9 +175,9 @@ def ranks_by_device(job: Job) -> int:
     chosen = {net for proc in job.procs for net in proc.facts.get("net", ())} - {"Socket"}
     if len(hosts) != 1 or len(devs) < 2 or chosen or any(proc.hcas for proc in job.procs):
         return 0
-    if any(proc.has("flag", "fabric") for proc in job.procs):  # the other hosts of an NVLink domain may be missing
+    if "fabric" in job.flags:  # the other hosts of an NVLink domain may be missing
         return 0
-    if any("nccl.ofi-no-provider" in proc.notes for proc in job.procs):  # a fabric between hosts was looked for
+    if "nccl.ofi-no-provider" in job.noted:  # a fabric between hosts was looked for
         return 0
     if any(max(key[1:3]) >= len(devs) or key[5] not in ("p2p", "shm") for proc in job.procs for key in proc.edges):
         return 0  # a channel names more ranks, or leaves the host

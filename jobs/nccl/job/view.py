@@ -14,18 +14,16 @@ from ...pod.nccl_reader.state.seen import channels_in
 from .devices import Devices
 from .jobs import addressed, renamed, twice_ranked
 from .sizes import (
+    hosts_hidden,
     joined_ranks,
     list_cut,
     most_on_one_host,
-    only_failures,
     ranks_by_device,
     ranks_of,
     remote_trouble,
     silent,
     split_hosts,
-    summary_nodes,
     table_nodes,
-    tasks_without_node,
 )
 
 if TYPE_CHECKING:
@@ -60,15 +58,19 @@ class View:
         # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
         printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
         one = bool(printed) and all(comm.nnodes == 1 for comm in printed)
+        mnnvl = [comm for comm in printed if comm.mnnvl]
         self.ranks = ranks_of(job)
-        alone = most_on_one_host(job, self.ranks or 0)
-        self.single = one and (alone or not any(comm.mnnvl for comm in printed))
-        self.nvlink_domain = one and all(comm.mnnvl for comm in printed) and not alone
+        alone = one and bool(mnnvl) and most_on_one_host(job, self.ranks or 0)
+        self.single = one and (alone or not mnnvl)
+        self.nvlink_domain = one and len(mnnvl) == len(printed) and not alone
+        self.table_nodes = table_nodes(job) if job.rank_lines else None
+        self.list_cut = bool(job.rank_lines) and list_cut(job)
         self.devices = Devices(job)
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
-        self.names_networks = any(proc.facts.get("net") for proc in job.procs)
+        self.networks = {net for proc in job.procs for net in proc.facts.get("net", ())}
         self._edges()
-        self._disagree()
+        if len({item.key[6] for item in self.crossings if item.key[5] == "net"}) > 1:
+            self._disagree()
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
         self.carriers = [*self.crossings, *self.switched]
         for crossing in self.carriers:
@@ -78,6 +80,9 @@ class View:
         self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
         self.ranks = self.ranks or ranks_by_device(job) or None
         self.selected: dict[Proc, str | None] = {proc: selected(proc, self) for proc in job.procs}
+        self.chosen = {value for value in self.selected.values() if value is not None}
+        sockets = self.chosen & TCP  # some processes chose them, and others did not
+        self.mixed_selection = not self.nvlink_domain and bool(sockets) and sockets != self.chosen
         self.nodes = self._nodes()
         self.transport = self._transport()
         self.fallback = self._fallback()
@@ -87,8 +92,8 @@ class View:
     def _edges(self) -> None:
         nodes = self.job.nodes_of_ranks()
         for proc in self.job.procs:
-            here, twice = self.job.node_of[proc], twice_ranked(proc)
-            own = here if proc.comms else None
+            here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
+            listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
             for key, mask in proc.edges.items():
                 comm, src, dst, direction, _conn, kind, net, dev, _gdr, _proxy = key
                 channels = channels_in(mask)
@@ -99,9 +104,13 @@ class View:
                     transport, device = self.devices.carrier(proc, "IB", dev)
                     self.switched.append(Crossing(proc, key, mask, channels, here, None, transport, device))
                     continue
-                known, sends, receives = nodes.get(comm) or {}, direction == "s", direction == "r"
-                src_node = (own if sends else known.get(src)) or self._node(proc, comm, src, own=sends)
-                dst_node = (own if receives else known.get(dst)) or self._node(proc, comm, dst, own=receives)
+                known = nodes.get(comm) or {}
+                src_node, dst_node = known.get(src), known.get(dst)
+                own = listed.get(src if direction == "s" else dst, proc.host)
+                if direction == "s":
+                    src_node = here if own == proc.host else own
+                elif direction == "r":
+                    dst_node = here if own == proc.host else own
                 transport, device = ("mnnvl", net) if kind == "mnnvl" else self.devices.carrier(proc, net, dev)
                 crossing = Crossing(proc, key, mask, channels, src_node, dst_node, transport, device)
                 same = bool(src_node) and src_node == dst_node and (not twice or self._certain(twice, key))
@@ -139,23 +148,13 @@ class View:
             if len(both) == 2 and _speech(both["s"]) != _speech(both["r"]):
                 self.disagreeing.append((both["s"], both["r"]))
 
-    def _node(self, proc: Proc, comm: str, rank: int, *, own: bool) -> str | None:
-        """Return the node of one end of an edge; the end that printed the line is the process itself."""
-        if own:
-            listed = None if proc.comms else self.job.rank_hosts.get(rank)  # the table knows, where nothing else does
-            return listed if listed not in (None, proc.host) else self.job.node_of[proc]
-        member = self.job.member(comm, rank)
-        if member is not None:
-            return self.job.node_of[member]
-        return self.job.rank_hosts.get(rank) if not comm or comm in self.job.world else None
-
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def _nodes(self) -> int | None:  # noqa: C901, PLR0911, PLR0912 -- one return per form
         job = self.job
         printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
         seen = {job.node_of[proc] for proc in job.procs if proc.host is not None}
-        table = table_nodes(job)
+        table = self.table_nodes
         complete = bool(self.ranks) and self._placed >= (self.ranks or 0)
         if printed and mnnvl:  # to NCCL a whole NVLink domain is one node
             known = complete and all(proc.host is not None for proc in job.procs)
@@ -169,13 +168,13 @@ class View:
             return None
         if printed:
             return printed
-        table = table or summary_nodes(job)
+        table = table or max(job.numbers.get("hosts", ()), default=None)  # counted by the job summary of NCCL RAS
         if table is not None and len(seen) <= table:
             return table
-        if list_cut(job) and not complete and len(job.procs) < (self.ranks or 0):
+        if self.list_cut and not complete and len(job.procs) < (self.ranks or 0):
             return None
         if len(seen) > 1:
-            return None if (tasks_without_node(job) or only_failures(job)) and not complete else len(seen)
+            return len(seen) if complete or not hosts_hidden(job) else None
         if self.ranks == 1:
             return 1
         if self.crossings:
@@ -184,13 +183,13 @@ class View:
             return 1
         if job.rank_lines:
             return None
-        if any(value in RDMA or value == "fastsocket" for value in self.selected.values()):
+        if self.chosen & {*RDMA, "fastsocket"}:
             return None
         if (self.ranks or 0) > _OF_ONE_HOST and not complete and not self.local_evidence():
             return None  # where the other ranks ran, no line says
         if self.chosen_alone():
             return None
-        if seen and not remote_trouble(job) and not silent(job) and not job.flag("fabric"):
+        if seen and not remote_trouble(job) and not silent(job) and "fabric" not in job.flags:
             return 1
         return 1 if self.local_evidence() else None
 
@@ -200,7 +199,7 @@ class View:
         NCCL's own count of nodes says so, a whole rank list, or the ranks' channels inside it; where none of these is
         shown, that all of them are of one host by name.
         """
-        if any(comm.nnodes for key in self.job.world for comm in self.job.comms[key]) or table_nodes(self.job) == 1:
+        if any(comm.nnodes for key in self.job.world for comm in self.job.comms[key]) or self.table_nodes == 1:
             return True
         groups = joined_ranks(self.job)
         if groups:
@@ -212,14 +211,12 @@ class View:
         """Say whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
         hosts = {self.job.node_of[proc] for proc in self.job.procs}
         shown = self.carriers or self.local_net or sum(self.local.values())
-        return "socket" in self.selected.values() and not (self.ranks or shown or len(hosts) > 1)
+        return "socket" in self.chosen and not (self.ranks or shown or len(hosts) > 1)
 
     def local_evidence(self) -> bool:
         """Say whether something that happens inside one node only is all that the log shows."""
-        job = self.job
         local = ("nccl.shm-full", "nccl.shm-attach", "nccl.nvls-failed", "nccl.duplicate-gpu", "nccl.p2p-off")
-        marked = any(name in proc.notes for proc in job.procs for name in local)
-        marked = marked or any("symptom " + name in source.events for source in job.sources.values() for name in local)
+        marked = any(name in self.job.noted or "symptom " + name in self.job.events for name in local)
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self.crossings
 
     # -- conclusions ---------------------------------------------------------------------------------------------------
@@ -232,17 +229,16 @@ class View:
             return "none"
         if self.nvlink_domain:  # the network that a rank names beside it carries nothing
             return "mnnvl"
-        chosen = {value for value in self.selected.values() if value is not None}
         if self.chosen_alone():
             return "unknown"
-        if not chosen:
-            return self.devices.link(self.job.procs[0], -1) if self.verbs_used() and self.link_shown() else "unknown"
-        return chosen.pop() if len(chosen) == 1 else "unknown"
+        if not self.chosen:
+            return self.devices.transport(self.job.procs[0]) if self.verbs_used() and self.link_shown() else "unknown"
+        return next(iter(self.chosen)) if len(self.chosen) == 1 else "unknown"
 
     def verbs_used(self) -> bool:
         """Say whether NET/IB was at work: it reported a transfer."""
         names = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
-        return any(name in proc.notes for proc in self.job.procs for name in names)
+        return not self.job.noted.isdisjoint(names)
 
     def link_shown(self) -> bool:
         """Say whether a failed transfer tells the link layer.
@@ -251,13 +247,6 @@ class View:
         """
         texts = [note.text for proc in self.job.procs for note in proc.notes.values() if "Got completion" in note.text]
         return any("status=" in text for text in texts) or any(proc.facts.get("link") for proc in self.job.procs)
-
-    def mixed_selection(self) -> bool:
-        """Say whether some processes chose sockets and others did not."""
-        if self.nvlink_domain:
-            return False
-        chosen = {value for value in self.selected.values() if value is not None}
-        return len(chosen) > 1 and bool(chosen & (TCP | {"socket"})) and bool(chosen - TCP)
 
     def mixed_plugins(self) -> tuple[list[str], list[str]]:
         """Return the nodes that use NCCL's own verbs transport and those that use a plugin's, where both are seen."""
@@ -273,16 +262,15 @@ class View:
     def _fallback(self) -> bool | None:
         if self.counts:
             return "socket" in self.counts
-        chosen = {value for value in self.selected.values() if value is not None}
         if self.ranks == 1 or self.nvlink_domain:
             return False
         if self.nodes == 1:
-            if self.transport == "unknown" and not chosen:
+            if self.transport == "unknown" and not self.chosen:
                 return None
-            return "socket" in chosen and self.excerpt() and bool(self.reasons())
-        if "socket" in chosen:
+            return "socket" in self.chosen and self.excerpt() and self.reasons()
+        if "socket" in self.chosen:
             return True
-        return False if chosen or self.transport != "unknown" or self.verbs_used() else None
+        return False if self.chosen or self.transport != "unknown" or self.verbs_used() else None
 
     def reasons(self) -> bool:
         """Say whether a line tells why RDMA could not be used."""
@@ -293,7 +281,7 @@ class View:
             "nccl.plugin-broken",
             "nccl.ofi-no-provider",
         )
-        return any(name in proc.notes for proc in self.job.procs for name in names)
+        return not self.job.noted.isdisjoint(names)
 
     def excerpt(self) -> bool:
         """Say whether processes of the node are visibly missing: their devices leave a gap from 0."""
@@ -312,7 +300,8 @@ class View:
                 return None, False
             if not rdma:
                 return False, False
-            return self._gdr_of(rdma)
+            used = {bool(item.key[8]) for item in rdma}
+            return self._gdr_of(rdma) if len(used) > 1 else (used.pop(), False)
         if self.transport in TCP:
             return False, False
         if self.nodes is not None and self.nodes > 1 and self.transport in RDMA:
@@ -320,23 +309,20 @@ class View:
             if rings:
                 return "1" in rings, len(rings) > 1
         if self.transport in RDMA:  # no channel line: NCCL's own decision per GPU and NIC, or no NIC that is able to
-            if self.job.flag("gdr-pair"):
+            if "gdr-pair" in self.job.flags:
                 return True, False
-            if self.job.flag("gdr-hca-off") and not self.job.flag("gdr-hca"):
+            if "gdr-hca-off" in self.job.flags and "gdr-hca" not in self.job.flags:
                 return False, False
         return None, False
 
     def _gdr_of(self, crossings: list[Crossing]) -> tuple[bool, bool]:
-        """Return whether GPUDirect is used, and whether hosts differ in it.
+        """Return whether GPUDirect is used where not all channels have it, and that they differ.
 
         A whole direction without it is one setting.
         """
         per_side: dict[tuple[str, str], set[bool]] = {}
         for item in crossings:
             per_side.setdefault((self.job.node_of[item.proc], item.key[3]), set()).add(bool(item.key[8]))
-        values = {value for found in per_side.values() for value in found}
-        if len(values) == 1:
-            return values.pop(), False
         directions: dict[str, set[bool]] = {}
         for (_, direction), found in per_side.items():
             directions.setdefault(direction, set()).update(found)
@@ -369,17 +355,17 @@ def selected(proc: Proc, view: View) -> str | None:
     """Return the transport that a process chose, by its own lines; None where they do not say."""
     nets = sorted(proc.facts.get("net", ()))
     if nets:
-        kinds = [view.devices.transport(proc, net, -1) for net in nets]
+        kinds = [view.devices.transport(proc, net) for net in nets]
         rdma = [kind for kind in kinds if kind not in TCP]
         return rdma[0] if rdma else kinds[0]
     if proc.hcas:
-        return view.devices.link(proc, -1)
+        return view.devices.transport(proc)
     listed = proc.facts.get("listed", frozenset())
     for name in sorted(listed):
         kind = family(name)
         if kind not in ("socket", "verbs", "other"):
-            return view.devices.transport(proc, name, -1)
-    if proc.facts.get("provider") and "nccl.ofi-no-provider" not in proc.notes and not view.names_networks:
+            return view.devices.transport(proc, name)
+    if proc.facts.get("provider") and "nccl.ofi-no-provider" not in proc.notes and not view.networks:
         return view.devices.provider(proc)
     if "Socket" in listed and (proc.ibs or _verbs_ruled_out(proc)):
         return (
