@@ -10,12 +10,13 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.framework.options import Options
-from checks.framework.trial_spec import build_spec
+from checks.framework.trial_spec import build_spec, trained
 from checks.profiles.loader import load_profile
 from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
 from jobs.diagnosis.state import JobState, Replica
 from jobs.run.evidence import RankEvidence
 from tests.checks.fabric import peer, port
+from tests.checks.steps import rank as training_rank
 
 GPU = "nvidia.com/gpu"
 
@@ -308,3 +309,28 @@ def world(trial):
             some = {} if name == "node" else {"mlx5_0/1/port_xmit_data": 10**9}
             told.stages["collective." + name]["rdma_counters"] = moved if name == "ring" else some
     return trial
+
+
+@pytest.fixture
+def trained_trial(trial):
+    """A trial whose sixteen ranks trained as they should."""
+    for node, evidence in trial.evidence.items():
+        evidence.stages["training"] = {
+            "skipped": None,
+            "exit": 0,
+            "timed_out": False,
+            "stopped": None,
+            "error": None,
+            "output_tail": "",
+            "ranks": [training_rank(node * 8 + local, local) for local in range(8)],
+            "samples": [],
+            "gpus": [{"index": local, "name": "H100", "throttle": [], "remap_failure": False} for local in range(8)],
+            "xid": [],
+            "rdma_counters": {"mlx5_0/1/port_xmit_data": 10**9},
+        }
+    return trial
+
+
+@pytest.fixture
+def training_spec(spec):
+    return trained(spec, 0)

@@ -1,6 +1,5 @@
-"""What training.* says of steps, ranks and products; all of it on numbers that nobody had to measure."""
+"""What training.* says of the pace of steps and ranks; all of it on numbers that nobody had to measure."""
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -14,84 +13,7 @@ from checks.rules.rdma_counters import growth
 from cli.listing import declared_checks
 from jobs.pod.bench import stragglers
 from jobs.run.evidence_shape import misfit
-
-STEPS, COMPUTE_MS, STEP_MS = 40, 50.0, 52.0
-SHAPE = {"sequence": 2048, "batch": 4, "parameters": 474_000_000, "multiplying": 436_000_000}
-
-
-def around(usual, seed, count=STEPS, spread=0.01):
-    drawn = random.Random(seed)
-    return [usual * (1 + drawn.gauss(0, spread)) for _ in range(count)]
-
-
-def rank(number, local, **changes):
-    mode = {
-        "mode": "ddp",
-        "steps": STEPS,
-        "bad_step": None,
-        "step_ms": around(STEP_MS, f"step {number}", spread=0.005),
-        "losses": [9.7 - 0.1 * place for place in range(20)],
-    }
-    told = {
-        "rank": number,
-        "local": local,
-        "world": 16,
-        "seed": 1,
-        "device": "cuda",
-        "name": "NVIDIA H100 80GB HBM3",
-        "torch": "2.9.0",
-        "library": "cuda 13.0",
-        "multiprocessors": 132,
-        "bus_id": None,
-        "flops": 2.4e13,
-        "comm_ms": 6.0,
-        "compute_ms": around(COMPUTE_MS, number),
-        "losses": mode["losses"],
-        "bad_step": None,
-        "shape": SHAPE,
-        "products": [
-            {"kind": "bf16", "seed": 1, "side": 4096, "made": 5000, "differs": 0, "digest": "aa", "why": None}
-        ],
-        "modes": [mode, {**mode, "mode": "fsdp2"}],
-    }
-    return told | changes
-
-
-@pytest.fixture
-def trained_trial(trial):
-    """A trial whose sixteen ranks trained as they should."""
-    for node, evidence in trial.evidence.items():
-        evidence.stages["training"] = {
-            "skipped": None,
-            "exit": 0,
-            "timed_out": False,
-            "stopped": None,
-            "error": None,
-            "output_tail": "",
-            "ranks": [rank(node * 8 + local, local) for local in range(8)],
-            "samples": [],
-            "gpus": [{"index": local, "name": "H100", "throttle": [], "remap_failure": False} for local in range(8)],
-            "xid": [],
-            "rdma_counters": {"mlx5_0/1/port_xmit_data": 10**9},
-        }
-    return trial
-
-
-@pytest.fixture
-def training_spec(spec):
-    return trained(spec, 0)
-
-
-def told(trial, node=1, local=5):
-    return trial.evidence[node].stages["training"]["ranks"][local]
-
-
-def faults(findings):
-    return {(f.fault, f.subject) for f in findings if f.fault}
-
-
-def undecided(findings):
-    return [f.subject for f in findings if f.ok is None]
+from tests.checks.steps import COMPUTE_MS, STEPS, around, faults, steps_of, undecided
 
 
 def test_healthy_steps_are_quiet(trained_trial, training_spec):
@@ -129,19 +51,19 @@ def test_without_the_option_no_check_and_no_right_is_added():
 
 
 def test_a_gpu_that_computes_a_tenth_slower_is_named(trained_trial, training_spec):
-    told(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.1, 5)
+    steps_of(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.1, 5)
     found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
     assert faults(found) == {("training.slow-gpu", "gpu-node-1 GPU 5")}
 
 
 def test_a_gpu_that_computes_a_fiftieth_slower_is_not_named(trained_trial, training_spec):
-    told(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.02, 5)
+    steps_of(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.02, 5)
     assert faults(rules.slow_members(rules.members(trained_trial, training_spec))) == set()
 
 
 def test_a_node_is_named_once_and_none_of_its_gpus(trained_trial, training_spec):
     for local in range(8):
-        told(trained_trial, 0, local)["compute_ms"] = around(COMPUTE_MS * 1.1, local)
+        steps_of(trained_trial, 0, local)["compute_ms"] = around(COMPUTE_MS * 1.1, local)
     found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
     assert faults(found) == {("training.slow-node", "gpu-node-0")}
 
@@ -149,20 +71,20 @@ def test_a_node_is_named_once_and_none_of_its_gpus(trained_trial, training_spec)
 def test_what_slows_all_at_once_accuses_nobody(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
-            own = told(trained_trial, node, local)
+            own = steps_of(trained_trial, node, local)
             own["compute_ms"] = [ms * (1.6 if place > 25 else 1.0) for place, ms in enumerate(own["compute_ms"])]
     assert faults(rules.slow_members(rules.members(trained_trial, training_spec))) == set()
 
 
 def test_gpus_of_another_kind_are_not_compared(trained_trial, training_spec):
     for local in range(8):
-        told(trained_trial, 1, local).update(name="NVIDIA A100", compute_ms=around(COMPUTE_MS * 3, local))
+        steps_of(trained_trial, 1, local).update(name="NVIDIA A100", compute_ms=around(COMPUTE_MS * 3, local))
     assert faults(rules.slow_members(rules.members(trained_trial, training_spec))) == set()
 
 
 @pytest.mark.parametrize("times", [[0.0] * STEPS, [-1.0] * STEPS, []])
 def test_a_clock_that_stands_still_accuses_nobody_and_passes_nobody(trained_trial, training_spec, times):
-    told(trained_trial)["compute_ms"] = times
+    steps_of(trained_trial)["compute_ms"] = times
     found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
     assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
 
@@ -171,7 +93,7 @@ def test_a_clock_that_stands_still_accuses_nobody_and_passes_nobody(trained_tria
 def test_figures_that_no_steps_can_have_are_no_pace(trained_trial, training_spec, change):
     for node in (0, 1):
         for local in range(8):
-            told(trained_trial, node, local).update(change)
+            steps_of(trained_trial, node, local).update(change)
     assert training_pace.pace(rules.members(trained_trial, training_spec)) is None
 
 
@@ -179,7 +101,7 @@ def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
     """A rank that is slower by a tenth would not be seen: that is no pass."""
     for node in (0, 1):
         for local in range(8):
-            told(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, spread=0.6)
+            steps_of(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, spread=0.6)
     found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
     assert faults(found) == set()
     assert undecided(found)
@@ -187,7 +109,7 @@ def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
 
 def test_noise_that_leaves_room_for_a_tenth_is_no_pass_of_that_rank(trained_trial, training_spec):
     """Below its limit and not by enough: more steps would tell, and the ranks make them where they can."""
-    own = told(trained_trial)
+    own = steps_of(trained_trial)
     own["compute_ms"] = around(COMPUTE_MS * 1.07, 5, spread=0.12)
     found = rules.members(trained_trial, training_spec)
     assert faults(rules.slow_members(found)) == set()
@@ -198,7 +120,7 @@ def test_noise_that_leaves_room_for_a_tenth_is_no_pass_of_that_rank(trained_tria
 
 
 def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):
-    told(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.2, 5)
+    steps_of(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.2, 5)
     for node in (0, 1):
         trained_trial.evidence[node].stages["training"]["samples"] = [
             {"index": local, "uuid": "u", "sm_mhz": 1110.0 if (node, local) == (1, 5) else 1740.0, "power_w": 600.0}
@@ -208,117 +130,27 @@ def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):
     assert "1110 MHz, others 1740" in found[0].observed
 
 
-def test_products_that_differ_are_silent_corruption(trained_trial, training_spec):
-    told(trained_trial)["products"][0]["differs"] = 3
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
-
-
-def test_a_gpu_that_is_always_wrong_is_told_by_the_others(trained_trial, training_spec):
-    told(trained_trial)["products"][0]["digest"] = "bb"
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
-
-
-def test_bits_of_another_kind_of_gpu_or_library_are_no_corruption(trained_trial, training_spec):
-    for local in range(8):
-        told(trained_trial, 1, local).update(multiprocessors=114)
-        told(trained_trial, 1, local)["products"][0]["digest"] = "bb"
-    assert faults(rules.products(rules.members(trained_trial, training_spec))) == set()
-
-
-def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, training_spec):
-    told(trained_trial)["products"] = [{"kind": "fp8", "made": 0, "why": "RuntimeError: needs compute capability 8.9"}]
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert undecided(found) == ["gpu-node-1 GPU 5"]
-
-
-def test_gpus_that_disagree_without_a_majority_do_not_pass(trained_trial, training_spec):
-    """Eight against eight, or one against one: somebody computes wrongly, and nobody can say who."""
-    for local in range(8):
-        told(trained_trial, 1, local)["products"][0]["digest"] = "bb"
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert faults(found) == set()
-    assert len(undecided(found)) == 16
-    for node in (0, 1):
-        del trained_trial.evidence[node].stages["training"]["ranks"][1:]
-    assert len(undecided(rules.products(rules.members(trained_trial, training_spec)))) == 2
-
-
-def test_a_gpu_that_lacks_a_product_which_others_of_its_kind_have_does_not_pass(trained_trial, training_spec):
-    for node in (0, 1):
-        for local in range(8):
-            ranks = told(trained_trial, node, local)
-            ranks["products"] = [ranks["products"][0], {**ranks["products"][0], "kind": "fp8"}]
-    told(trained_trial)["products"][1].update(made=0, digest=None, why="RuntimeError: CUBLAS_STATUS_EXECUTION_FAILED")
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
-
-
 @pytest.mark.parametrize(("late", "named"), [(1.12, True), (1.02, False)])
 def test_a_gpu_that_becomes_slow_in_the_heat_of_a_soak_is_named(trained_trial, training_spec, late, named):
     """The median of all steps is that of the time before; the last third is held against the others', too."""
     for node in (0, 1):
         for local in range(8):
-            told(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, count=180)
-    own = told(trained_trial)
+            steps_of(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, count=180)
+    own = steps_of(trained_trial)
     own["compute_ms"] = [ms * (late if place > 110 else 1) for place, ms in enumerate(own["compute_ms"])]
     found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.ok is not True]
     assert [f.subject for f in found] == (["gpu-node-1 GPU 5"] if named else [])
     assert all("in the last third of the steps" in f.observed for f in found)
 
 
-def test_who_computes_nan_first_is_named(trained_trial, training_spec):
-    for node in (0, 1):
-        for local in range(8):
-            told(trained_trial, node, local)["modes"][0]["bad_step"] = 18
-    told(trained_trial)["modes"][0]["bad_step"] = 17
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
-
-
-def test_nan_of_a_gpu_without_the_others_names_it_alone(trained_trial, training_spec):
-    """Its gradient reached all at once: the shared steps show sixteen, its own steps show one."""
-    for node in (0, 1):
-        for local in range(8):
-            told(trained_trial, node, local)["modes"][0]["bad_step"] = 18
-    everybody = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert faults(everybody) == {("training.loss-not-finite", rules.JOB)}
-    told(trained_trial)["bad_step"] = 30
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
-    assert len(undecided(found)) == 15
-
-
-@pytest.mark.parametrize(("alone", "fault"), [([9.7] * 20, "training.loss-not-falling"), ([9.7, 9.6], "")])
-def test_the_loss_of_steps_alone_is_looked_at(trained_trial, training_spec, alone, fault):
-    told(trained_trial)["losses"] = alone
-    bad = [f for f in rules.losses(rules.members(trained_trial, training_spec)) if f.ok is not True]
-    assert [(f.subject, f.fault) for f in bad] == [("gpu-node-1 GPU 5", fault)]
-
-
-def test_a_loss_that_stays_on_all_ranks_and_falls_on_each_alone_accuses_no_gpu(trained_trial, training_spec):
-    for node in (0, 1):
-        for local in range(8):
-            told(trained_trial, node, local)["modes"][0]["losses"] = [9.7] * 20
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert [(f.subject, f.fault) for f in found] == [(rules.JOB, "training.loss-not-falling")]
-
-
-def test_a_loss_that_stays_is_named(trained_trial, training_spec):
-    told(trained_trial)["modes"][0]["losses"] = [9.7] * 20
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.loss-not-falling", "gpu-node-1 GPU 5")}
-
-
 def test_exposed_communication_is_held_against_what_it_takes_alone(trained_trial, training_spec):
     """A straggler's waiting is not communication: the slowest rank's own compute is what a step is held against."""
     for node in (0, 1):
         for local in range(8):
-            told(trained_trial, node, local)["modes"][0]["step_ms"] = around(66.0, local, spread=0.002)
+            steps_of(trained_trial, node, local)["modes"][0]["step_ms"] = around(66.0, local, spread=0.002)
     seen = training_pace.pace(rules.members(trained_trial, training_spec))
     assert training_pace.exposed(seen, TrainingSection(), "job").fault == "training.exposed-communication"
-    told(trained_trial)["compute_ms"] = around(64.0, 5)
+    steps_of(trained_trial)["compute_ms"] = around(64.0, 5)
     seen = training_pace.pace(rules.members(trained_trial, training_spec))
     assert training_pace.exposed(seen, TrainingSection(), "job").fault == ""
 
@@ -333,14 +165,14 @@ def test_the_profile_may_ask_for_less_exposed_communication(trained_trial, train
 def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
-            mode = told(trained_trial, node, local)["modes"][0]
+            mode = steps_of(trained_trial, node, local)["modes"][0]
             mode["step_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(mode["step_ms"])]
     found = rules.members(trained_trial, training_spec)
     finding = training_pace.waves(found, training_pace.pace(found), "job")
     assert finding.fault == "training.step-waves"
     assert "about every 8 steps" in finding.observed
     assert "the network" in finding.observed
-    own = told(trained_trial)
+    own = steps_of(trained_trial)
     own["compute_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(own["compute_ms"])]
     found = rules.members(trained_trial, training_spec)
     assert "own compute of gpu-node-1 GPU 5" in training_pace.waves(found, training_pace.pace(found), "job").observed
@@ -349,7 +181,7 @@ def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_tr
 def test_two_slow_steps_are_no_waves(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
-            mode = told(trained_trial, node, local)["modes"][0]
+            mode = steps_of(trained_trial, node, local)["modes"][0]
             mode["step_ms"][7] = mode["step_ms"][20] = 200.0
     found = rules.members(trained_trial, training_spec)
     assert training_pace.waves(found, training_pace.pace(found), "job").ok is True
@@ -392,7 +224,7 @@ def test_a_soak_that_was_cut_short_is_no_pass(trained_trial, spec, lasted, ok):
     """The time that was asked for is what heat needs: forty steps in five seconds have shown nothing of it."""
     for node in (0, 1):
         for local in range(8):
-            told(trained_trial, node, local)["modes"][0]["seconds"] = lasted
+            steps_of(trained_trial, node, local)["modes"][0]["seconds"] = lasted
     found = list(rules.completed(trained_trial, trained(spec, 1200)))
     assert [f.ok for f in found] == [ok, ok]
 
@@ -427,14 +259,18 @@ def test_links_are_watched_while_the_steps_run(trained_trial):
 def test_a_torch_without_this_fsdp2_is_said_and_accused_of_nothing(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
-            told(trained_trial, node, local)["modes"][1] = {"mode": "fsdp2", "steps": 0, "why": "TypeError: no mesh"}
+            steps_of(trained_trial, node, local)["modes"][1] = {
+                "mode": "fsdp2",
+                "steps": 0,
+                "why": "TypeError: no mesh",
+            }
     found = rules.members(trained_trial, training_spec)
     assert "fsdp2 was not run: TypeError: no mesh" in list(training_pace.notes(found, training_pace.pace(found)))
     assert faults([*rules.completed(trained_trial, training_spec), *rules.losses(found)]) == set()
 
 
 def test_one_rank_alone_is_compared_with_nobody(trained_trial, training_spec):
-    trained_trial.evidence[0].stages["training"]["ranks"] = [told(trained_trial, 0, 0)]
+    trained_trial.evidence[0].stages["training"]["ranks"] = [steps_of(trained_trial, 0, 0)]
     trained_trial.evidence[1].stages["training"]["ranks"] = []
     assert undecided(rules.slow_members(rules.members(trained_trial, training_spec))) == ["gpu-node-0 GPU 0"]
 

@@ -1,0 +1,100 @@
+"""What training.* says of what the steps compute: products that differ, losses that stay or are not finite."""
+
+import pytest
+
+from checks.rules import training as rules
+from tests.checks.steps import faults, steps_of, undecided
+
+
+def test_products_that_differ_are_silent_corruption(trained_trial, training_spec):
+    steps_of(trained_trial)["products"][0]["differs"] = 3
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
+
+
+def test_a_gpu_that_is_always_wrong_is_told_by_the_others(trained_trial, training_spec):
+    steps_of(trained_trial)["products"][0]["digest"] = "bb"
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
+
+
+def test_bits_of_another_kind_of_gpu_or_library_are_no_corruption(trained_trial, training_spec):
+    for local in range(8):
+        steps_of(trained_trial, 1, local).update(multiprocessors=114)
+        steps_of(trained_trial, 1, local)["products"][0]["digest"] = "bb"
+    assert faults(rules.products(rules.members(trained_trial, training_spec))) == set()
+
+
+def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, training_spec):
+    steps_of(trained_trial)["products"] = [
+        {"kind": "fp8", "made": 0, "why": "RuntimeError: needs compute capability 8.9"}
+    ]
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert undecided(found) == ["gpu-node-1 GPU 5"]
+
+
+def test_gpus_that_disagree_without_a_majority_do_not_pass(trained_trial, training_spec):
+    """Eight against eight, or one against one: somebody computes wrongly, and nobody can say who."""
+    for local in range(8):
+        steps_of(trained_trial, 1, local)["products"][0]["digest"] = "bb"
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(found) == set()
+    assert len(undecided(found)) == 16
+    for node in (0, 1):
+        del trained_trial.evidence[node].stages["training"]["ranks"][1:]
+    assert len(undecided(rules.products(rules.members(trained_trial, training_spec)))) == 2
+
+
+def test_a_gpu_that_lacks_a_product_which_others_of_its_kind_have_does_not_pass(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            ranks = steps_of(trained_trial, node, local)
+            ranks["products"] = [ranks["products"][0], {**ranks["products"][0], "kind": "fp8"}]
+    steps_of(trained_trial)["products"][1].update(
+        made=0, digest=None, why="RuntimeError: CUBLAS_STATUS_EXECUTION_FAILED"
+    )
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
+
+
+def test_who_computes_nan_first_is_named(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            steps_of(trained_trial, node, local)["modes"][0]["bad_step"] = 18
+    steps_of(trained_trial)["modes"][0]["bad_step"] = 17
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
+
+
+def test_nan_of_a_gpu_without_the_others_names_it_alone(trained_trial, training_spec):
+    """Its gradient reached all at once: the shared steps show sixteen, its own steps show one."""
+    for node in (0, 1):
+        for local in range(8):
+            steps_of(trained_trial, node, local)["modes"][0]["bad_step"] = 18
+    everybody = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(everybody) == {("training.loss-not-finite", rules.JOB)}
+    steps_of(trained_trial)["bad_step"] = 30
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
+    assert len(undecided(found)) == 15
+
+
+@pytest.mark.parametrize(("alone", "fault"), [([9.7] * 20, "training.loss-not-falling"), ([9.7, 9.6], "")])
+def test_the_loss_of_steps_alone_is_looked_at(trained_trial, training_spec, alone, fault):
+    steps_of(trained_trial)["losses"] = alone
+    bad = [f for f in rules.losses(rules.members(trained_trial, training_spec)) if f.ok is not True]
+    assert [(f.subject, f.fault) for f in bad] == [("gpu-node-1 GPU 5", fault)]
+
+
+def test_a_loss_that_stays_on_all_ranks_and_falls_on_each_alone_accuses_no_gpu(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            steps_of(trained_trial, node, local)["modes"][0]["losses"] = [9.7] * 20
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert [(f.subject, f.fault) for f in found] == [(rules.JOB, "training.loss-not-falling")]
+
+
+def test_a_loss_that_stays_is_named(trained_trial, training_spec):
+    steps_of(trained_trial)["modes"][0]["losses"] = [9.7] * 20
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.loss-not-falling", "gpu-node-1 GPU 5")}
