@@ -12,14 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from cli.explain import main
-from cli.running_job import _take
-from jobs.cluster.client.pod_exec import Executed
-from jobs.nccl import conclude_hang
 from jobs.nccl.hang import watchdog
 from jobs.nccl.hang.decide import decide
 from jobs.nccl.hang.model import Evidence, Group, Sample
 from jobs.nccl.hang.pickles import loads
-from reports.explain import exit_code
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
@@ -127,23 +123,6 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expecte
     assert ("TORCH_NCCL_ENABLE_TIMING=1" in (job["advice"] or "")) == (case == "untimed-stalled")
 
 
-def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path):
-    for path in (DATA / "nccl-2.28.9" / "nested").glob("ras-*.txt"):
-        shutil.copy(path, tmp_path)
-    code, job = explain(tmp_path)
-    assert (code, job["stuck"]["operation"], job["stuck"]["sequence"]) == (1, "AllReduce", 21)
-    assert job["sentence"].startswith("2 ranks never entered AllReduce 21")
-    assert job["faults"][0]["subject"] == "the job"
-
-
-def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
-    """What three calls appended to one file, in the form of JSON that NCCL 2.28.9 prints."""
-    answer = (DATA / "nccl-2.28.9" / "sleep" / "ras-0.json").read_text()
-    (tmp_path / "ras.json").write_text(answer * 3)
-    code, job = explain(tmp_path)
-    assert (code, job["late_ranks"], job["waiting_ranks"]) == (1, [2], [0, 1, 3])
-
-
 def test_a_report_does_not_tell_late_ranks_from_one_that_called_more(explain, tmp_path):
     """Where what timed out is what the others have behind them, rank 0 may wait for three that are late."""
     for path in (DATA / "nccl-2.28.9" / "one-more").glob("*.log"):
@@ -152,22 +131,6 @@ def test_a_report_does_not_tell_late_ranks_from_one_that_called_more(explain, tm
     _, job = explain(tmp_path)
     assert (job["diagnosis"], job["late_ranks"], job["unknown_ranks"]) == ("hang-late", [], [1, 2, 3])
     assert "or rank 0 called one operation more" in job["sentence"]
-
-
-@pytest.mark.parametrize("front", ["[pod/train-0/main] ", "2026-11-22T17:12:0{}.1234{}Z ", "[1,0]<stdout>:", "0: ", ""])
-@pytest.mark.parametrize("name", ["ras-0.txt", "ras-2.json"])
-def test_an_answer_of_ras_is_found_in_a_log_and_behind_a_prefix(explain, tmp_path, front, name):
-    """As `kubectl logs --prefix` or `--timestamps`, mpirun and srun print it, or what a script added to the log."""
-    folder = DATA / "nccl-2.28.9" / "exit"
-    log = [line for line in (folder / "rank0.log").read_text().splitlines() if "NCCL INFO" in line]
-    answer = (folder / name).read_text().splitlines()
-    lines = enumerate([*log[:20], *answer[:12], *log[20:25], *answer[12:]] if name.endswith("txt") else [*log, *answer])
-    (tmp_path / "job.log").write_text("".join(f"{front.format(n % 10, n)}{line}\n" for n, line in lines))
-    code, job = explain(tmp_path / "job.log")
-    assert (code, job["hang"], job["dead_ranks"]) == (1, True, [2])
-    assert job["nccl_lines"] > 20
-    (tmp_path / "job.log").write_text("".join(f"{front.format(1, 2)}{line}\n" for line in answer[: len(answer) // 4]))
-    assert "dead_ranks" not in explain(tmp_path / "job.log")[1]  # cut before its table
 
 
 @pytest.mark.parametrize(("case", "dead", "late"), [("exit/ras-0.txt", [2], []), ("sleep/rank0.log", [], [2])])
@@ -188,15 +151,6 @@ def test_a_dump_whose_entries_are_none_leaves_its_rank_open(explain, tmp_path):
     code, job = explain(tmp_path / "d")
     assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [1])
     assert "none of its entries can be read" in job["sentence"]
-
-
-def test_numbers_of_ras_that_cannot_be_true_fill_no_list(explain, tmp_path):
-    gone = [{"rank": rank, "host": "h", "pid": 3, "status": {"considered_dead": True}} for rank in (3, -7)]
-    there = [{"rank": rank, "host": "h", "pid": rank, "collective_counts": {"AllReduce": 4}} for rank in (0, 1)]
-    comm = {"hash": "0x1", "size": 10**15, "ranks": there, "missing_ranks": gone}
-    (tmp_path / "ras.json").write_text(json.dumps({"nccl_version": "2.29.1", "communicators": [comm]}))
-    _, job = explain(tmp_path)
-    assert (job["dead_ranks"], job["waiting_ranks"]) == ([3], [0, 1])
 
 
 def test_an_empty_recording_is_said(explain, tmp_path):
@@ -267,25 +221,6 @@ def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_
     assert (job["late_ranks"], job["waiting_ranks"]) == ([0, 1], [2, 3])  # without the logs nothing tells them apart
 
 
-@pytest.mark.parametrize(
-    ("case", "code", "diagnosis", "late"),
-    [
-        ("late", 1, "hang-late", [2]),
-        ("alive", 10, "alive", []),
-        ("slow", 10, "alive", []),
-        ("stalled", 10, "hang-undecided", []),
-    ],
-)
-def test_what_the_client_heard_of_real_nccl(case, code, diagnosis, late):
-    """jobs/pod/ras_client.py beside four ranks of NCCL 2.28.9 on a GPU: what it printed, word for word."""
-    evidence = Evidence()
-    printed = (DATA / "nccl-2.28.9" / "live" / f"{case}.jsonl").read_bytes()
-    _take("pod", Executed(out=bytearray(printed), code=0), evidence)
-    (job,) = conclude_hang([evidence], [])
-    assert (len(evidence.samples), evidence.not_seen) == (3, [])
-    assert (exit_code([job]), job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
-
-
 @given
 @pytest.mark.parametrize("case", ["gpu_error_1st", "lock_gil_1st"])
 def test_the_given_dumps_name_the_injected_ranks(explain, case):
@@ -305,61 +240,6 @@ def test_a_missing_dump_neither_accuses_nor_clears(explain, tmp_path, gone, late
         (tmp_path / "dumps" / f"_dump_{rank}").unlink()
     found, job = explain(tmp_path / "dumps")
     assert (found, job["late_ranks"], job["unknown_ranks"]) == (code, late, gone)
-
-
-def ras(counts, stamp="1"):
-    ranks = [{"rank": r, "host": f"node{r // 8}", "pid": 100 + r, "cuda_dev": r % 8,
-              "collective_counts": {"AllReduce": n}} for r, n in enumerate(counts)]  # fmt: skip
-    comm = {"hash": "0x1", "size": len(counts), "ranks": ranks, "missing_ranks": []}
-    return json.dumps({"nccl_version": "2.29.1", "timestamp": stamp, "communicators": [comm]})
-
-
-@pytest.mark.parametrize(
-    ("samples", "code", "diagnosis", "late"),
-    [
-        (([5, 5, 5], [6, 6, 6], [7, 7, 7]), 10, "alive", []),
-        (([5, 4, 5], [5, 4, 5], [5, 4, 5]), 1, "hang-late", [1]),
-        (([4, 5, 4], [4, 5, 4], [4, 5, 4]), 1, "hang-late", [0, 2]),  # the larger side may be late
-        (([5, 5, 5], [5, 5, 5], [5, 5, 5]), 10, "hang-undecided", []),  # inside one, or idle
-        (([5, 4, 5],), 10, "hang-undecided", [1]),
-        (([5, 4, 5], [7, 6, 7], [9, 8, 9]), 10, "slow", [1]),
-        (([5, 4, 5], [7, 7, 7], [9, 8, 9]), 10, "alive", []),  # once it was not behind
-        (([4, 4, 5], [6, 6, 7], [8, 8, 9]), 10, "alive", []),  # one that is ahead slows nobody
-    ],
-)
-def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
-    for number, counts in enumerate(samples):
-        (tmp_path / f"sample-{number}.json").write_text(ras(counts))
-    found, job = explain(tmp_path)
-    assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
-
-
-@given
-@pytest.mark.parametrize(
-    ("name", "code", "diagnosis", "late", "dead"),
-    [
-        ("05-nccl-issue-1730-ras-ok-while-watchdog-times-out-2.26.2.txt", 1, "hang-inside", [], []),
-        ("04-nccl-issue-1911-mismatch-text-2.26.2.txt", 10, "hang-undecided", [], []),
-        ("nccl-2.29.1-one-rank-missing.json", 1, "hang-dead", [], [1]),
-        ("nccl-2.30.7-exit-dead.txt", 1, "hang-dead", [], []),
-        ("nccl-2.30.7-exit-incomplete.txt", 1, "hang-dead", [], [7]),
-        ("nccl-2.30.7-healthy.txt", 10, "hang-undecided", [], []),
-        ("nccl-2.30.7-straggler-mismatch.txt", 10, "hang-undecided", [7], []),
-    ],
-)
-def test_the_given_answers_of_ras(explain, name, code, diagnosis, late, dead):
-    found, job = explain(SHARED / "ras" / name)
-    assert (found, job["diagnosis"], job["late_ranks"], job["dead_ranks"]) == (code, diagnosis, late, dead)
-    assert bool(job["contradictions"]) == name.startswith("05")
-
-
-@given
-def test_three_answers_that_name_the_same_straggler_are_a_hang(explain, tmp_path):
-    for number in range(3):
-        shutil.copy(SHARED / "ras" / "nccl-2.30.7-straggler-mismatch.txt", tmp_path / f"sample-{number}.txt")
-    code, job = explain(tmp_path)
-    assert (code, job["diagnosis"], job["late_ranks"]) == (1, "hang-late", [7])
-    assert "node1 GPU 3" in job["sentence"]
 
 
 def test_the_numbers_of_watchdog_and_desync_report_are_joined(explain, tmp_path):
