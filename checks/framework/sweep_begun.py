@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from checks.framework.outfolder import BEGUN, LOGS
-from checks.rules.sweep import ROUND, done_of
+from checks.rules.sweep_reading import ROUND, done_of, numbered
 from jobs.run.evidence import EvidenceReader
 from reports.record import write_atomically
 
@@ -80,9 +80,8 @@ def _logged(folder: Path, run_id: str) -> list[Done]:
         with place.open("rb") as file:
             for line in file:
                 reader.feed(line)
-        stages = reader.result().stages
-        if rows := [stage for name, stage in stages.items() if ROUND.fullmatch(name)]:
-            return sorted((done_of(row) for row in rows), key=lambda done: done.round.number)
+        if rows := numbered(reader.result().stages, ROUND):
+            return sorted(map(done_of, rows), key=lambda done: done.round.number)
     return []
 
 

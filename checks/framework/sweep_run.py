@@ -12,7 +12,7 @@ from checks.framework.evidence import Blocked
 from checks.framework.sweep_begun import begun
 from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
-from checks.rules.sweep import read_sweep
+from checks.rules.sweep_reading import read_sweep
 from checks.rules.sweep_training import with_training
 from checks.rules.swept import Earlier, Swept, without
 from jobs.cluster.redact import safe

@@ -1,185 +1,25 @@
-"""Judges a sweep over a fleet by what its coordinator told: the pure rules of jobs/pod/sweep, turned into findings.
-
-The coordinator's rounds are facts; its own opinion is not read. What is missing of them is never a pass.
-"""
+"""Turns a sweep over a fleet, as the pure rules of jobs/pod/sweep judge it, into findings."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from jobs.diagnosis.state import ERR_INFRA
-from jobs.pod.sweep.decode import NO_GO, decode
-from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR, judge
-from jobs.pod.sweep.model import MEASURED, OUTCOMES, Done, Fleet, Result, Round
-from jobs.pod.sweep.section import section
+from jobs.pod.sweep.decode import NO_GO
+from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR
+from jobs.pod.sweep.model import MEASURED, OUTCOMES
 from reports.record import Finding
 
-from .sweep_placed import misplaced
-from .sweep_told import EXPECTED, SHOWN, accused, card_of, devices_of, names_of, rest_of
-from .swept import Earlier, Swept, without
+from .sweep_reading import NEVER_CAME, number_of
+from .sweep_told import EXPECTED, SHOWN, accused, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jobs.pod.sweep.model import Nodes, Rules
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.sweep import SweepTraining
-    from jobs.trial.parts import Sweep
+    from collections.abc import Iterator, Mapping
 
     from ..profiles.loader import Profile
+    from .swept import Swept
 
-GROUPS = "sweep.groups"
-ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
-TRAINING = re.compile(r"sweep\.training\.(\d{1,6})")
-FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
 MOST_TEXT = 600
-NEVER_CAME = "its pod did not start, or its agent did not come"
-
-
-def read_sweep(
-    trial: TrialResult,
-    asked: Sweep,
-    rules: Rules,
-    before: Sequence[Done],
-    left: Mapping[str, str],
-    earlier: Earlier | None = None,
-) -> Swept:
-    """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
-    evidence = trial.evidence.get(0)
-    stages = evidence.stages if evidence else {}
-    fleets = [stages[name] for name in sorted((n for n in stages if FLEET.fullmatch(n)), key=_number)]
-    told = fleets[-1] if fleets else {}
-    gone = {str(node): str(why) for node, why in (told.get("gone") or {}).items()}
-    left = {node: why for node, why in left.items() if node not in (told.get("nodes") or ())}  # one may have come free
-    nodes = (*asked.nodes, *(str(node) for node in told.get("nodes") or () if node not in asked.nodes))
-    gone |= {node: NEVER_CAME for node in asked.nodes if node not in (told.get("nodes") or ())}
-    gone |= {node: f"left alone: {why}" for node, why in left.items()}
-    nodes += tuple(node for node in left if node not in nodes)
-    leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
-    rows = [stages[name] for name in sorted((n for n in stages if ROUND.fullmatch(n)), key=_number)]
-    fresh = [done_of(row) for row in rows]
-    elsewhere = misplaced(trial.placed, fleets, _reported(fresh))
-    fresh = [without(done, elsewhere) for done in fresh]
-    nodes += tuple(node for node in elsewhere if node not in nodes)
-    fleet = Fleet(nodes, leaves, {**gone, **elsewhere})
-    history = [*before, *fresh]
-    blame = decode(fleet, rules, history)
-    reported, now = _reported(history), _reported(fresh)
-    paths: dict[Nodes, frozenset[str]] = {}
-    for each in judge(fleet, rules, history).judged:
-        if len(each.nodes) == 2:
-            paths[each.nodes] = paths.get(each.nodes, frozenset()) | {each.grade}
-    for done in history:  # the slow tests of a round that disturbed itself are not judged
-        paths |= {test: frozenset() for test in done.round.tests if len(test) == 2 and test not in paths}
-    said: dict[Nodes, tuple[str, ...]] = {}
-    hardware: dict[str, Mapping[str, Any]] = {}
-    errors: dict[str, Counter[str]] = {}
-    for row in rows:
-        for test in row.get("tests") or ():
-            for node, grown in (test.get("errors") or {}).items():
-                errors.setdefault(node, Counter()).update(grown)
-            if len(test["nodes"]) == 1 and test.get("hardware"):
-                hardware[test["nodes"][0]] = test["hardware"]
-            texts = tuple(f"{node}: {text}" for node, text in (test.get("why") or {}).items())
-            if texts:
-                said[tuple(test["nodes"])] = texts
-    failed = trial.analysis
-    made: dict[str, Any] = {**section(fleet, rules, history), "hardware": hardware}
-    rails = {str(node): list(names) for node, names in (told.get("rails") or {}).items()}
-    for each in made["findings"]:
-        each["rest"] = rest_of(made, each["names"], leaves)
-        if each["kind"] == "rail":
-            node = each["names"][0]
-            each["devices"] = devices_of(rails, node, each["rails"])
-            each["cards"] = [card for name in each["devices"] if (card := card_of(hardware.get(node, {}), name))]
-    if earlier:
-        made["resumed"] = {
-            "run_id": earlier.run_id,
-            "started": earlier.started.isoformat(timespec="seconds"),
-            "ended": earlier.ended.isoformat(timespec="seconds"),
-            "rounds": len(before),
-        }
-    tested = tuple(node for node in nodes if node in reported)
-    return Swept(
-        job=trial.job,
-        asked=tuple(node for node in nodes if node not in left),
-        tested=tested,
-        left=left,
-        blame=blame,
-        section=made,
-        leaves=leaves,
-        rails=rails,
-        rounds=len(history),
-        problem=_problem(trial, stages),
-        fault=failed.fault if failed else "",
-        at=failed.subject if failed and failed.fault == "node.lost" else "",
-        infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
-        end=stages.get("sweep.job"),
-        said=said,
-        hardware=hardware,
-        training=_trained(stages, elsewhere),
-        errors=errors,
-        paths=paths,
-        misplaced=elsewhere,
-        earlier=earlier,
-        only_earlier=tuple(node for node in tested if node not in now),
-    )
-
-
-def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
-    """Return each node's training steps alone: the last that it told of."""
-    names = sorted((name for name in stages if TRAINING.fullmatch(name)), key=_number)
-    told: list[SweepTraining] = [stages[name] for name in names]
-    return {node: steps for steps in told if (node := str(steps.get("node"))) not in elsewhere}
-
-
-def _reported(history: Sequence[Done]) -> set[str]:
-    return {node for done in history for result in done.results.values() for node in result.reported}
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition(".")[2])
-
-
-def done_of(row: Mapping[str, Any]) -> Done:
-    """Read a round; a test that is not as the coordinator prints it has measured nothing."""
-    results: dict[Nodes, Result] = {}
-    for test in row.get("tests") or ():
-        nodes = tuple(str(node) for node in test["nodes"])
-        outcome = test.get("outcome")
-        results[nodes] = Result(
-            outcome if outcome in OUTCOMES else "nothing",
-            _value(test.get("busbw")),
-            tuple(_value(value) for value in test.get("rails") or ()),
-            tuple(str(node) for node in test.get("reported", nodes)),
-            tuple(str(node) for node in test.get("at") or ()),
-        )
-    number, stage = int(row.get("number") or 0), int(row.get("stage") or 0)
-    return Done(Round(number, stage, tuple(results)), results, _value(row.get("seconds")) or 0.0)
-
-
-def _value(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
-    """Say why the sweep did not come to its end; empty where the coordinator told it whole."""
-    evidence = trial.evidence.get(0)
-    if trial.analysis is not None:
-        return trial.analysis.observed
-    if evidence is None or not stages:
-        return f"the coordinator told nothing{f': {evidence.problem}' if evidence and evidence.problem else ''}"
-    if evidence.missing:
-        return f"{len(evidence.missing)} lines of the coordinator's log are missing"
-    if evidence.problem:
-        return evidence.problem
-    end = stages.get("sweep.end")
-    if end is None:
-        return "the coordinator ended before the sweep did"
-    return str(end.get("why") or "")
 
 
 def ran_findings(swept: Swept) -> Iterator[Finding]:
@@ -249,7 +89,7 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
         yield accused(swept, each)
     for each in swept.blame.apart:
         expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
-        yield Finding(subject=names_of(each.names), ok=None, observed=each.why, expected=expected, fault=GROUPS)
+        yield Finding(subject=names_of(each.names), ok=None, observed=each.why, expected=expected, fault="sweep.groups")
     if swept.unlabelled:
         expected = "leaves are known: the profile names their label (topology.leaf_label)"
         observed = f"{names_of(swept.unlabelled)} lack it: pairs were drawn without leaves, and no uplink was tested"
@@ -339,7 +179,7 @@ def _not_whole(swept: Swept, end: Mapping[str, Any]) -> str:
     if left := [node for node in swept.blame.proven if node not in nodes]:
         count = len(swept.blame.proven)
         return f"{count - len(left)} of {count} nodes that passed ran it; it lacks {', '.join(left[:SHOWN])}"
-    value = _value(end.get("busbw"))
+    value = number_of(end.get("busbw"))
     if value is None or not math.isfinite(value) or not _rows(end):
         return "it ended, and its busbw was not reported"
     return ""
@@ -349,7 +189,7 @@ def _rows(end: Mapping[str, Any]) -> dict[int, float]:
     """Return the busbw of each size in GB/s, of the rows that are finite."""
     found = {}
     for row in end.get("rows") or ():
-        size, value = (_value(each) for each in row[:2]) if isinstance(row, list) and len(row) == 3 else (None, None)
+        size, value = (number_of(each) for each in row[:2]) if isinstance(row, list) and len(row) == 3 else (None, None)
         if size is not None and value is not None and math.isfinite(size) and math.isfinite(value):
             found[int(size)] = value
     return found

@@ -3,7 +3,8 @@
 from typing import Any
 
 from checks.profiles.loader import load_profile
-from checks.rules.sweep import link_findings, node_findings, ran_findings, read_sweep
+from checks.rules.sweep import link_findings, node_findings, ran_findings
+from checks.rules.sweep_reading import read_sweep
 from jobs.diagnosis.state import JobState
 from jobs.pod.sweep.model import Done, Result, Rules
 from jobs.pod.sweep.model import Fleet as PlannedFleet

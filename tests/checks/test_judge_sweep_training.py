@@ -11,8 +11,8 @@ from cli.schedule.remembered import NodeHistory
 from jobs.run.evidence_shape import misfit
 from jobs.trial.spec import TrialSpec
 from reports.sweep.text import lines
+from tests.checks.steps import COMPUTE_MS, STEP_MS, around, rank
 from tests.checks.sweeps import on, swept, told
-from tests.checks.test_judge_training import COMPUTE_MS, STEP_MS, around, rank
 
 SPEC = trained(TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8), 0)
 NO_FLOOR = TrainingSection()

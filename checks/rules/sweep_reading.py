@@ -1,0 +1,218 @@
+"""Reads what a sweep's coordinator told: its rounds are facts, its own opinion is not read.
+
+The pure rules of jobs/pod/sweep judge them; what is missing is never a pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from jobs.diagnosis.state import ERR_INFRA
+from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.judgement import judge
+from jobs.pod.sweep.model import OUTCOMES, Done, Fleet, Result, Round
+from jobs.pod.sweep.section import section
+
+from .sweep_placed import misplaced
+from .sweep_told import card_of, devices_of, rest_of
+from .swept import Earlier, Swept, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from jobs.pod.sweep.model import Nodes, Rules
+    from jobs.run.result import TrialResult
+    from jobs.run.stages.sweep import SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
+    from jobs.trial.parts import Sweep
+
+ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
+TRAINING = re.compile(r"sweep\.training\.(\d{1,6})")
+FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
+NEVER_CAME = "its pod did not start, or its agent did not come"
+
+
+def read_sweep(
+    trial: TrialResult,
+    asked: Sweep,
+    rules: Rules,
+    before: Sequence[Done],
+    left: Mapping[str, str],
+    earlier: Earlier | None = None,
+) -> Swept:
+    """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
+    evidence = trial.evidence.get(0)
+    stages = evidence.stages if evidence else {}
+    fleets: list[SweepFleet] = numbered(stages, FLEET)
+    rows: list[SweepRound] = numbered(stages, ROUND)
+    fresh = [done_of(row) for row in rows]
+    elsewhere = misplaced(trial.placed, fleets, _reported(fresh))
+    fresh = [without(done, elsewhere) for done in fresh]
+    latest: SweepFleet = fleets[-1] if fleets else {}
+    left = {
+        node: why for node, why in left.items() if node not in (latest.get("nodes") or ())
+    }  # one may have come free
+    fleet = _fleet(asked, latest, left, elsewhere)
+    history = [*before, *fresh]
+    reported, now = _reported(history), _reported(fresh)
+    failed = trial.analysis
+    hardware = _hardware(rows)
+    rails = {str(node): list(names) for node, names in (latest.get("rails") or {}).items()}
+    made: dict[str, Any] = {**section(fleet, rules, history), "hardware": hardware}
+    _name_devices(made, fleet.leaves, rails, hardware)
+    if earlier:
+        made["resumed"] = {
+            "run_id": earlier.run_id,
+            "started": earlier.started.isoformat(timespec="seconds"),
+            "ended": earlier.ended.isoformat(timespec="seconds"),
+            "rounds": len(before),
+        }
+    tested = tuple(node for node in fleet.nodes if node in reported)
+    return Swept(
+        job=trial.job,
+        asked=tuple(node for node in fleet.nodes if node not in left),
+        tested=tested,
+        left=left,
+        blame=decode(fleet, rules, history),
+        section=made,
+        leaves=fleet.leaves,
+        rails=rails,
+        rounds=len(history),
+        problem=_problem(trial, stages),
+        fault=failed.fault if failed else "",
+        at=failed.subject if failed and failed.fault == "node.lost" else "",
+        infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
+        end=stages.get("sweep.job"),
+        said=_said(rows),
+        hardware=hardware,
+        training=_trained(stages, elsewhere),
+        errors=_errors(rows),
+        paths=_grades(fleet, rules, history),
+        misplaced=elsewhere,
+        earlier=earlier,
+        only_earlier=tuple(node for node in tested if node not in now),
+    )
+
+
+def numbered(stages: Mapping[str, Any], pattern: re.Pattern[str]) -> list[Any]:
+    """Return the stages of one kind, in the order of their numbers."""
+    return [stages[name] for name in sorted(filter(pattern.fullmatch, stages), key=_number)]
+
+
+def _fleet(asked: Sweep, latest: SweepFleet, left: Mapping[str, str], elsewhere: Mapping[str, str]) -> Fleet:
+    """Return all nodes that were asked for, came, were left alone or were named; and why some are gone."""
+    came = [str(node) for node in latest.get("nodes") or ()]
+    nodes = tuple(dict.fromkeys((*asked.nodes, *came, *left, *elsewhere)))
+    gone = {str(node): str(why) for node, why in (latest.get("gone") or {}).items()}
+    gone |= {node: NEVER_CAME for node in asked.nodes if node not in came}
+    gone |= {node: f"left alone: {why}" for node, why in left.items()}
+    leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
+    return Fleet(nodes, leaves, {**gone, **elsewhere})
+
+
+def _grades(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> dict[Nodes, frozenset[str]]:
+    """Return by pair how its tests were graded; the slow tests of a round that disturbed itself are not judged."""
+    grades: dict[Nodes, frozenset[str]] = {}
+    for each in judge(fleet, rules, history).judged:
+        if len(each.nodes) == 2:
+            grades[each.nodes] = grades.get(each.nodes, frozenset()) | {each.grade}
+    for done in history:
+        grades |= {test: frozenset() for test in done.round.tests if len(test) == 2 and test not in grades}
+    return grades
+
+
+def _tests(rows: Iterable[SweepRound]) -> Iterator[SweepTest]:
+    return (test for row in rows for test in row.get("tests") or ())
+
+
+def _said(rows: Iterable[SweepRound]) -> dict[Nodes, tuple[str, ...]]:
+    """Return by test what its nodes said of it."""
+    return {
+        tuple(test["nodes"]): tuple(f"{node}: {text}" for node, text in why.items())
+        for test in _tests(rows)
+        if (why := test.get("why"))
+    }
+
+
+def _hardware(rows: Iterable[SweepRound]) -> dict[str, SweptHardware]:
+    """Return by node its GPUs and cards, as it told them when it was tested alone."""
+    alone = (test for test in _tests(rows) if len(test["nodes"]) == 1)
+    return {test["nodes"][0]: hardware for test in alone if (hardware := test.get("hardware"))}
+
+
+def _errors(rows: Iterable[SweepRound]) -> dict[str, Counter[str]]:
+    """Return by node the port counters that grew, over all tests."""
+    errors: dict[str, Counter[str]] = {}
+    for test in _tests(rows):
+        for node, grown in (test.get("errors") or {}).items():
+            errors.setdefault(node, Counter()).update(grown)
+    return errors
+
+
+def _name_devices(
+    made: Mapping[str, Any],
+    leaves: Mapping[str, str],
+    rails: Mapping[str, Sequence[str]],
+    hardware: Mapping[str, SweptHardware],
+) -> None:
+    """Add to each finding of a sweep's section the rest of its leaf, and to one of a rail its devices and cards."""
+    for each in made["findings"]:
+        each["rest"] = rest_of(made, each["names"], leaves)
+        if each["kind"] == "rail":
+            node = each["names"][0]
+            each["devices"] = devices_of(rails, node, each["rails"])
+            each["cards"] = [card for name in each["devices"] if (card := card_of(hardware.get(node, {}), name))]
+
+
+def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
+    """Return each node's training steps alone: the last that it told of."""
+    told: list[SweepTraining] = numbered(stages, TRAINING)
+    return {node: steps for steps in told if (node := str(steps.get("node"))) not in elsewhere}
+
+
+def _reported(history: Sequence[Done]) -> set[str]:
+    return {node for done in history for result in done.results.values() for node in result.reported}
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition(".")[2])
+
+
+def done_of(row: SweepRound) -> Done:
+    """Read a round; a test that is not as the coordinator prints it has measured nothing."""
+    results: dict[Nodes, Result] = {}
+    for test in row.get("tests") or ():
+        nodes = tuple(str(node) for node in test["nodes"])
+        outcome = test.get("outcome")
+        results[nodes] = Result(
+            outcome if outcome in OUTCOMES else "nothing",
+            number_of(test.get("busbw")),
+            tuple(number_of(value) for value in test.get("rails") or ()),
+            tuple(str(node) for node in test.get("reported", nodes)),
+            tuple(str(node) for node in test.get("at") or ()),
+        )
+    number, stage = int(row.get("number") or 0), int(row.get("stage") or 0)
+    return Done(Round(number, stage, tuple(results)), results, number_of(row.get("seconds")) or 0.0)
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number as it is, None for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
+    """Say why the sweep did not come to its end; empty where the coordinator told it whole."""
+    evidence = trial.evidence.get(0)
+    if trial.analysis is not None:
+        return trial.analysis.observed
+    if evidence is None or not stages:
+        return f"the coordinator told nothing{f': {evidence.problem}' if evidence and evidence.problem else ''}"
+    if evidence.missing:
+        return f"{len(evidence.missing)} lines of the coordinator's log are missing"
+    if evidence.problem:
+        return evidence.problem
+    end = stages.get("sweep.end")
+    if end is None:
+        return "the coordinator ended before the sweep did"
+    return str(end.get("why") or "")
