@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.seen import channels_in
-from .diagnosis.endings import judge_ending
-from .diagnosis.judge import Judgement
-from .diagnosis.network import judge_network
+from .diagnosis.endings import judge_ending, judge_truncation
+from .diagnosis.judge import Judgement, Rules
+from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
-from .diagnosis.results import busbw, judge_node, judge_results
+from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.words import diagnosis_of, sentence_of, signs_shown
 from .job.device_order import compact_devices
 from .job.hosts import NONE, joined
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import Partial
     from .job_document import Bootstrap, Expected, JobDocument, Pair, ReadTable, Table
 
-_RULES = (judge_ending, judge_network, judge_node, judge_results)
+_RULES: Rules = (  # each behind the kind of evidence that it needs
+    ("trouble", judge_ending),
+    ("anything", judge_truncation),
+    ("versions", judge_versions),
+    ("forms of a message", judge_forms),
+    ("anything", judge_network),
+    ("trouble", judge_node),
+    ("network inside a host", judge_local_network),
+    ("NVLink fabric", judge_nvlink_fabric),
+    ("runs", judge_runs),
+    ("tables", judge_tables),
+)
 _MOST_GPU_NAMES = 16
 ADVICE = (
     "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of "
@@ -47,12 +58,10 @@ def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False
 
 
 def _document(judgement: Judgement) -> JobDocument:
-    for rule in _RULES:
-        rule(judgement)
+    judgement.apply(_RULES)
     if judgement.job.limited and not judgement.has("nccl.log-truncated"):
         judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
-    odd = judgement.unexplained() if judgement.verdict() == "go" else None
-    if odd is not None:
+    if judgement.shows["strange lines"] and judgement.verdict() == "go" and (odd := judgement.unexplained()):
         judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
     order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
@@ -95,7 +104,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "causes": []
         if verdict == "go"
         else rank(judgement.faults, signs_of(judgement), _further(judgement, diagnosis)),
-        "tables": _tables(judgement),
+        "tables": _tables(judgement) if judgement.tables else [],
         "pairs": _pairs(judgement),
         "hosts": judgement.hosts,
         "rails": {

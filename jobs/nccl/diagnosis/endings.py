@@ -24,10 +24,12 @@ _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "c
 
 
 def judge_ending(judgement: Judgement) -> None:
-    """Report a hang, a crash with its first cause, or a log that ends too early."""
+    """Report a hang, or a crash with its first cause."""
+    judgement.ended_badly = judgement.hang or judgement.crash
     judgement.causes = _causes_seen(judgement)
     cause = next(iter(judgement.causes), None)
     if cause is not None and _stopped_the_job(judgement, cause[0]):
+        judgement.ended_badly = True
         name, note = cause
         why, text = refine(judgement, name, note)
         if why is None and name in _UNREACHED and _virtual_interfaces(judgement):
@@ -59,8 +61,6 @@ def judge_ending(judgement: Judgement) -> None:
                 judgement.add(fault, "the job", judgement.line(said))
                 return
         judgement.add("nccl.crash", _crash_subject(judgement), _crash_evidence(judgement), cause=crash_cause(judgement))
-        return
-    _judge_truncation(judgement)
 
 
 # Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
@@ -181,22 +181,29 @@ def _crash_subject(judgement: Judgement) -> str:
     return subject_of(judgement, first) if first else "the job"
 
 
-def _judge_truncation(judgement: Judgement) -> None:
-    """A table without its end, or ranks that began and never finished, in a log that shows no failure."""
-    if judgement.event("separate-runs"):  # the copies' headers and ends do not pair
+def judge_truncation(judgement: Judgement) -> None:
+    """Report a log that shows no failure and stops before the job does, by the first sign of it."""
+    if judgement.ended_badly or judgement.event("separate-runs"):  # the copies' headers and ends do not pair
         return
     subject, missing = "the job", ""
-    table = _table_without_end(judgement)
-    started = {(key, rank) for proc in judgement.job.procs for (key, rank), comm in proc.comms.items() if comm.started}
-    ended = {(key, rank) for proc in judgement.job.procs for (key, rank), comm in proc.comms.items() if comm.completed}
+    table = _table_without_end(judgement) if judgement.tables else None
     if table is not None:
         subject = "the table of %s" % (table["collective"] or "the benchmark")
         missing = "the table ends after %d rows, without its last lines" % len(table["rows"])
-    elif started - ended and any(key.startswith("0x") for key, _ in started):
-        missing = "%d of %d ranks began to initialise and are not seen to finish" % (len(started - ended), len(started))
-    missing = missing or _half_shown(judgement.job.procs) or _unconfirmed(judgement.job.procs)
+    for needed, sign in _SIGNS_OF_A_CUT:
+        if not missing and judgement.shows[needed]:
+            missing = sign(judgement.job.procs)
     if missing:
         judgement.add("nccl.log-truncated", subject, [], cause=missing)
+
+
+def _unfinished_start(procs: list[Proc]) -> str:
+    """Count the ranks that began to initialise and never finished."""
+    started = {(key, rank) for proc in procs for (key, rank), comm in proc.comms.items() if comm.started}
+    ended = {(key, rank) for proc in procs for (key, rank), comm in proc.comms.items() if comm.completed}
+    if not started - ended or not any(key.startswith("0x") for key, _ in started):
+        return ""
+    return "%d of %d ranks began to initialise and are not seen to finish" % (len(started - ended), len(started))
 
 
 def _table_without_end(judgement: Judgement) -> ReadTable | None:
@@ -255,7 +262,10 @@ def _unconfirmed(procs: list[Proc]) -> str:
     """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
     crossing = [proc for proc in procs if any(key[5] == "net" and key[4] == 0 for key in proc.edges)]
     silent = [proc for proc in crossing if not proc.has("flag", "connected")]
-    if not silent or (len(silent) == len(crossing) and not all(_version(proc) >= _CONFIRMS for proc in crossing)):
+    if not silent or (
+        len(silent) == len(crossing)
+        and not all("version" in proc.facts and _version(proc) >= _CONFIRMS for proc in crossing)
+    ):
         return ""
     return "%d of %d ranks set up channels and are not seen to connect them all" % (len(silent), len(crossing))
 
@@ -264,3 +274,10 @@ def _version(proc: Proc) -> tuple[int, ...]:
     """Return the major and minor version that a process printed, or nothing."""
     versions = [re.match(r"(\d+)\.(\d+)", text) for text in proc.facts.get("version", ())]
     return max((tuple(int(part) for part in match.groups()) for match in versions if match), default=())
+
+
+_SIGNS_OF_A_CUT = (  # each behind the kind of evidence that it needs
+    ("communicators", _unfinished_start),
+    ("communicators", _half_shown),
+    ("network", _unconfirmed),
+)

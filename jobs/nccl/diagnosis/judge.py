@@ -14,9 +14,15 @@ from ..job.hosts import hosts_of
 from .faults import found_fault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...pod.nccl_reader.state.seen import Note, Proc
     from ..job.view import View
     from ..job_document import EvidenceLine, Expected, FoundFault, ReadTable, Verdict
+
+
+Rules = tuple[tuple[str, "Callable[[Judgement], None]"], ...]
+"""Rules, each behind the kind of evidence without which it has nothing to judge."""
 
 
 class Judgement:
@@ -34,6 +40,30 @@ class Judgement:
         # A benchmark or a communicator ended as it should: peers that go away then are no trouble.
         self.finished = "destroyed" in self.job.flags or any(table["complete"] for table in self.tables)
         self.hang, self.crash = self._ending()
+        self.ended_badly = False  # and a fault says how
+        symptoms = any(name.startswith(("nccl.", "symptom ")) for name in (*self.job.noted, *self.job.events))
+        self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
+            "anything": True,
+            "trouble": self.hang or self.crash or symptoms,
+            "strange lines": self.job.noted or self.job.events,
+            "versions": len({text for proc in self.job.procs for text in proc.facts.get("version", ())}) > 1,
+            "forms of a message": any("plugin-form" in proc.facts for proc in self.job.procs),
+            "communicators": self.job.comms,
+            "network": view.crossings or view.local_net,
+            "network inside a host": view.local_net,
+            "shared memory": view.local["shm"],
+            "NVLink fabric": "fabric" in self.job.flags,
+            "split hosts": view.split_nodes,
+            "ranks of hosts": any(host["ranks"] for host in self.hosts),
+            "runs": self.job.comms or self.job.numbers.get("world") or self.event("separate-runs"),
+            "tables": self.tables,
+        }
+
+    def apply(self, rules: Rules) -> None:
+        """Apply rules in their order, each where the log holds the kind of evidence that it needs."""
+        for needed, rule in rules:
+            if self.shows[needed]:
+                rule(self)
 
     # -- endings -------------------------------------------------------------------------------------------------------
 

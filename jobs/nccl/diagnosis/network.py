@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 def judge_network(judgement: Judgement) -> None:
     """Report sockets, mixtures, missing GPUDirect and missing rails; or that the log does not show them."""
     view = judgement.view
-    _judge_versions(judgement)
     if judgement.has("nccl.launch-failed"):
         return
     if view.mixed or view.mixed_selection:
@@ -37,16 +36,7 @@ def judge_network(judgement: Judgement) -> None:
     if not view.carriers and view.transport != "none" and not judgement.faults:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
-    _judge_evenness(judgement)
-    _judge_peers(judgement)
-    if view.split_nodes:
-        text = "NCCL counts %d nodes on %d hosts: parts of a host are nodes to it" % (view.split_nodes, view.nodes or 0)
-        if view.nodes is None:
-            text = (
-                "NCCL counts %d nodes, and a GPU's index is beyond the ranks of one: parts of a host may be nodes,"
-                " unless the job was given only the last GPUs of its hosts" % view.split_nodes
-            )
-        judgement.add("nccl.node-count", "the job", [], cause=text)
+    judgement.apply(_LAYOUT)
 
 
 def _judge_evenness(judgement: Judgement) -> None:
@@ -101,7 +91,8 @@ def _what_is_missing(judgement: Judgement) -> str:
     return "NCCL printed %d lines, and none of them is a channel between hosts" % lines
 
 
-def _judge_versions(judgement: Judgement) -> None:
+def judge_versions(judgement: Judgement) -> None:
+    """Report ranks of one communicator that run different versions of NCCL."""
     if judgement.has("nccl.version-mismatch"):
         return
     seen: dict[str, list[Proc]] = {}
@@ -120,11 +111,12 @@ def _judge_versions(judgement: Judgement) -> None:
             )
             return
         seen = {}
-    _judge_forms(judgement)
 
 
-def _judge_forms(judgement: Judgement) -> None:
+def judge_forms(judgement: Judgement) -> None:
     """Before 2.22 only rank 0 prints its version: how the others word a missing plugin tells theirs."""
+    if judgement.has("nccl.version-mismatch"):
+        return
     nodes: dict[str, set[str]] = {}
     for proc in judgement.job.procs:
         nodes.setdefault(judgement.job.node_of[proc], set()).update(proc.facts.get("plugin-form", ()))
@@ -299,3 +291,18 @@ def _judge_fabric(judgement: Judgement, fabric: str) -> None:
     if settings:
         cause += "; %s is set (in the job's environment, or the image)" % ", ".join(settings)
     judgement.add("nccl.wrong-fabric", pairs_text(judgement) or "the job", [], cause=cause)
+
+
+def _judge_split(judgement: Judgement) -> None:
+    """Say that NCCL takes parts of a host for nodes."""
+    split, nodes = judgement.view.split_nodes, judgement.view.nodes
+    text = "NCCL counts %d nodes on %d hosts: parts of a host are nodes to it" % (split, nodes or 0)
+    if nodes is None:
+        text = (
+            "NCCL counts %d nodes, and a GPU's index is beyond the ranks of one: parts of a host may be nodes,"
+            " unless the job was given only the last GPUs of its hosts" % split
+        )
+    judgement.add("nccl.node-count", "the job", [], cause=text)
+
+
+_LAYOUT = (("ranks of hosts", _judge_evenness), ("shared memory", _judge_peers), ("split hosts", _judge_split))

@@ -21,18 +21,26 @@ _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == 
 
 
 def judge_node(judgement: Judgement) -> None:
-    """Report what degrades the work inside nodes."""
+    """Report what lines say of the work inside nodes that degrades it."""
     for name in _DEGRADED:
         note, procs = judgement.earliest(name)
         if note is not None and not judgement.has(name):
             why, text = refine(judgement, name, note)
             judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why, cause=text)
-    view = judgement.view
-    if view.local_net and not judgement.has("nccl.net-intra-node"):
-        procs = [item.proc for item in view.local_net]
+
+
+def judge_local_network(judgement: Judgement) -> None:
+    """Report channels inside hosts that go over the network."""
+    if not judgement.has("nccl.net-intra-node"):
+        procs = [item.proc for item in judgement.view.local_net]
         judgement.add("nccl.net-intra-node", subject_of(judgement, procs), [], cause=_intra_cause(judgement))
+
+
+def judge_nvlink_fabric(judgement: Judgement) -> None:
+    """Report sockets between hosts of one NVLink fabric."""
+    view = judgement.view
     fabric = [proc for proc in judgement.job.procs if proc.has("flag", "fabric")]
-    if fabric and view.crossings and not view.local["mnnvl"] and (view.nodes or 0) > 1 and view.transport in TCP:
+    if view.crossings and not view.local["mnnvl"] and (view.nodes or 0) > 1 and view.transport in TCP:
         judgement.add("nccl.mnnvl-unused", subject_of(judgement, fabric), [])
 
 
@@ -61,8 +69,8 @@ def _hosts_apart(judgement: Judgement) -> list[str]:
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
-def judge_results(judgement: Judgement) -> None:
-    """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
+def judge_runs(judgement: Judgement) -> None:
+    """Report a log of several runs that is read as one."""
     twice = judgement.event("separate-runs")
     if twice is not None:
         judgement.add("nccl.separate-runs", "the job", judgement.line(twice))
@@ -76,6 +84,10 @@ def judge_results(judgement: Judgement) -> None:
             judgement.view.ranks or 0,
         )
         judgement.add("nccl.separate-runs", "the job", judgement.line(judgement.event("world %d" % said)), cause=cause)
+
+
+def judge_tables(judgement: Judgement) -> None:
+    """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
         bad = [side["wrong"] for row in table["rows"] for side in sides(row) if side["wrong"]]
