@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from checks.profiles.loader import ProfileError, load_profile
@@ -67,21 +68,23 @@ def main(arguments: Sequence[str]) -> int:
         # what is to be read from the cluster, by kind and name; a file of that name comes first
         named = {log: which for log in options.logs if not os.path.exists(log) and (which := cluster_name(log))}  # noqa: PTH110
         workload = _Workload(options, evidence, named)
+        alone = len(named) == 1 == len(options.logs)
         partial = nccl.read(trials.others(_sources(options.logs, workload)))
         if named:
             workload.look()
         # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
-        logs = nccl.conclude(partial, expect, one_job=workload.alone and bool(evidence.samples or evidence.ranks))
-        reported = trials.jobs(expect)
+        logs = nccl.conclude(partial, expect, one_job=alone and bool(evidence.samples or evidence.ranks))
+        reported = trials.jobs(expect) if trials.names else []
         if named:
             logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
         jobs = nccl.conclude_hang(hangs, logs + reported, partial, workload.tail)
-        compare(jobs, profile)
-        withhold_go(jobs, profile)
-        if workload.alone and jobs:
+        if profile is not None or any(job["tables"] for job in jobs):
+            compare(jobs, profile)
+            withhold_go(jobs, profile)
+        if alone and jobs:
             workload.tell_around(jobs[0])
         for job in jobs:
-            job["failure_class"] = nccl.failure_class_of(job)
+            job["failure_class"] = nccl.failure_class_of(job) if job["faults"] else None
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
         return refuse("explain", error)
     except ClusterError as error:
@@ -107,44 +110,45 @@ def _tell_github(jobs: list[JobDocument]) -> None:
         print(command)
 
 
+@dataclass(slots=True)
 class _Workload:
     """The workload of the cluster that the user named, if one: its logs, and what it shows beside them."""
 
-    def __init__(self, options: argparse.Namespace, evidence: HangEvidence, named: dict[str, tuple[str, str]]) -> None:
-        self._options, self._evidence, self.named = options, evidence, named
-        self.alone = len(named) == 1 == len(options.logs)
-        self._kube: Kube | None = None
-        self._pods: list[dict[str, Any]] = []
+    options: argparse.Namespace
+    evidence: HangEvidence
+    named: dict[str, tuple[str, str]]
+    kube: Kube | None = None
+    pods: list[dict[str, Any]] = field(default_factory=list)
 
     def open(self, kind: str, name: str) -> Iterator[Any]:
         """Yield the logs of a workload's containers."""
-        self._kube = connect(self._options)
-        self._pods = pods_of(self._kube, kind, name)
-        for shown, chunks in open_containers(self._kube, self._pods):
-            yield shown, nccl.watched(self._evidence, shown, chunks)
+        self.kube = connect(self.options)
+        self.pods = pods_of(self.kube, kind, name)
+        for shown, chunks in open_containers(self.kube, self.pods):
+            yield shown, nccl.watched(self.evidence, shown, chunks)
 
     def watched(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Return a stream's chunks; what it says of a hang, and RAS's answers in it, are added at its end."""
-        return nccl.watched(self._evidence, name, chunks, answers=True)
+        return nccl.watched(self.evidence, name, chunks, answers=True)
 
     def look(self) -> None:
         """Add what the one workload's pods show; evidence of a hang is of one job."""
         from cli.running_job import look  # noqa: PLC0415 -- most logs are files
 
-        assert self._kube is not None
+        assert self.kube is not None
         if len(self.named) > 1:
-            self._evidence.not_seen.append("NCCL RAS is asked for one workload at a time")
+            self.evidence.not_seen.append("NCCL RAS is asked for one workload at a time")
             return
-        said = self._options
-        look(self._kube, self._pods, self._evidence, execs=not said.no_exec, dumps=said.dumps)
+        said = self.options
+        look(self.kube, self.pods, self.evidence, execs=not said.no_exec, dumps=said.dumps)
 
     def tell_around(self, job: JobDocument) -> None:
         """Add what happened around the one workload to what is said of it first."""
         from cli.around_job import look_around  # noqa: PLC0415 -- most logs are files
 
-        assert self._kube is not None
+        assert self.kube is not None
         not_seen: list[str] = []
-        if moments := look_around(self._kube, self._pods, not_seen):
+        if moments := look_around(self.kube, self.pods, not_seen):
             job["around"] = moments
             if not_seen:
                 job["not_seen"] = [*job.get("not_seen", ()), *not_seen]
@@ -152,11 +156,11 @@ class _Workload:
     def tail(self, name: str) -> list[str]:
         """Return the last lines of a log that was read."""
         pod, _, container = name.partition(" ")
-        if self._kube is None or all(pod != name_of(known) for known in self._pods):
+        if self.kube is None or all(pod != name_of(known) for known in self.pods):
             return nccl.tail_of(name)
         from cli.running_job import tail  # noqa: PLC0415 -- most logs are files
 
-        return tail(self._kube, pod, container.partition(" (")[0] if not container.startswith("(") else "")
+        return tail(self.kube, pod, container.partition(" (")[0] if not container.startswith("(") else "")
 
 
 def _sources(names: list[str], workload: _Workload) -> Iterator[Any]:

@@ -7,6 +7,7 @@ parts (jobs.run.evidence). Any other log passes through untouched.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,14 @@ _LONGEST = 64 * 1024
 _MOST_RANKS = 4096
 
 
+@dataclass(slots=True)
 class TrialLogs:
     """Takes trial logs out of a stream of sources, and concludes from what their probes reported."""
 
-    def __init__(self) -> None:
-        self._readers: dict[tuple[str, int], EvidenceReader] = {}
-        self._names: dict[str, dict[str, None]] = {}
+    names: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Run -> the names of its logs."""
+    readers: dict[tuple[str, int], EvidenceReader] = field(default_factory=dict)
+    """Run and rank -> what reads it."""
 
     def others(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Yield the sources that are no trial's logs; the others are read here."""
@@ -61,16 +64,16 @@ class TrialLogs:
             return
         run = match[1].decode("utf-8", "replace")
         key = (run, int(match[2]))
-        if key not in self._readers and len(self._readers) >= _MOST_RANKS:
+        if key not in self.readers and len(self.readers) >= _MOST_RANKS:
             return
-        self._names.setdefault(run, {})[name] = None
-        self._readers.setdefault(key, EvidenceReader(run)).feed(line[match.start() :])
+        self.names.setdefault(run, {})[name] = None
+        self.readers.setdefault(key, EvidenceReader(run)).feed(line[match.start() :])
 
     def jobs(self, expect: Expected) -> list[JobDocument]:
         """Return one job document for each collective of each run, in the order of the run's stages."""
         documents = []
-        for run, names in self._names.items():
-            ranks = [reader.result() for (owner, _), reader in sorted(self._readers.items()) if owner == run]
+        for run, names in self.names.items():
+            ranks = [reader.result() for (owner, _), reader in sorted(self.readers.items()) if owner == run]
             stages = dict.fromkeys(s for rank in ranks for s in rank.stages if s.startswith(COLLECTIVE))
             for stage in stages:
                 results = [rank.stages[stage] for rank in ranks if stage in rank.stages]

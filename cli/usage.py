@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,10 +23,7 @@ INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 
 
 class _Screen(argparse.HelpFormatter):
-    """80 columns at most; the examples stay as they are written."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26, width=min(80, shutil.get_terminal_size().columns))
+    """A help text whose examples stay as they are written."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         intro, *examples = text.split("\n\n  ")
@@ -42,7 +40,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), epilog: str = "", **options: Any) -> None:
         if examples:
             epilog = "\n\n  ".join([f"{epilog} Examples:".strip(), "\n  ".join(examples)])
-        options |= {"formatter_class": _Screen, "epilog": epilog or None, "allow_abbrev": False}
+        width = min(80, shutil.get_terminal_size().columns)
+        screen = partial(_Screen, max_help_position=26, width=width)
+        options |= {"formatter_class": screen, "epilog": epilog or None, "allow_abbrev": False}
         super().__init__(*arguments, **options)
 
     def arguments(self) -> list[argparse.Action]:

@@ -86,10 +86,9 @@ def _job_text(job: Job, paint: Paint, width: int) -> str:
     if job.get("places"):
         lines += _places_text(job, paint, width)
     if job["pairs"]:
-        lines += _pairs_text(job["pairs"], paint, width)
-    first = main(job)
+        lines += _pairs_text(job, paint, width)
     for fault in job["faults"]:
-        lines += _fault_text(fault, paint, width, told_above=fault is first)
+        lines += _fault_text(fault, paint, width, told_above=fault is main(job))
     for table in job["tables"]:
         lines += _table_text(table, paint, width)
     if job["advice"]:
@@ -200,34 +199,37 @@ def _count(number: int | None, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def pair_cells(pair: Pair) -> tuple[str, str, str]:
-    """Return of a pair of hosts what carried its data, GPUDirect, and the devices."""
-    carried = ", ".join(f"{name} x{count}" for name, count in pair["transports"].items())
-    gdr = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUDirect in part"}[pair["gdr"]]
-    devices = [plain(name, 40) for name in pair["devices"]]
-    shown = " ".join(devices[:8]) + (f" +{len(devices) - 8}" if len(devices) > 8 else "")
-    return carried, gdr + (", PXN" if pair["pxn"] else ""), shown
+_SEEN = {"send": ", seen by the sender only", "receive": ", seen by the receiver only", "both": ""}
+_GPUDIRECT = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUDirect in part"}
 
 
-def pairs_in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """Put pairs that differ from the rest first."""
-    kinds = [(tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]) for pair in pairs]
+def pairs(job: Job) -> list[tuple[Pair, tuple[str, str, str]]]:
+    """Return the pairs of hosts, those first that differ from the rest.
+
+    Beside each are cells: what carried its data, GPUDirect, and the devices.
+    """
+    kinds = [(tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]) for pair in job["pairs"]]
     counts = Counter(kinds)
-    order = sorted(zip(kinds, pairs, strict=True), key=lambda each: (counts[each[0]], each[1]["src"], each[1]["dst"]))
-    return [pair for _, pair in order]
+    order = sorted(
+        zip(kinds, job["pairs"], strict=True), key=lambda each: (counts[each[0]], each[1]["src"], each[1]["dst"])
+    )
+    rows = []
+    for _, pair in order[:MAX_PAIRS]:
+        carried = ", ".join(f"{name} x{count}" for name, count in pair["transports"].items())
+        devices = [plain(name, 40) for name in pair["devices"]]
+        shown = " ".join(devices[:8]) + (f" +{len(devices) - 8}" if len(devices) > 8 else "")
+        rows.append((pair, (carried, _GPUDIRECT[pair["gdr"]] + (", PXN" if pair["pxn"] else ""), shown)))
+    return rows
 
 
-def _pairs_text(pairs: Sequence[Pair], paint: Paint, width: int) -> list[str]:
+def _pairs_text(job: Job, paint: Paint, width: int) -> list[str]:
     lines = ["", paint("Between hosts (channels by transport)", "head")]
-    for pair in pairs_in_order(pairs)[:MAX_PAIRS]:
-        carried, gdr, devices = pair_cells(pair)
-        seen = {"send": ", seen by the sender only", "receive": ", seen by the receiver only"}.get(
-            pair["direction"], ""
-        )
-        lines += _wrap(f"{plain(pair['src'], 60)} → {plain(pair['dst'], 60)}{seen}", width, "    ", "  ")
-        lines += _wrap("  ".join(part for part in (carried, gdr, devices) if part), width, "      ", "    ")
-    if len(pairs) > MAX_PAIRS:
-        lines.append(f"  and {len(pairs) - MAX_PAIRS} more pairs, the last kind repeated or listed in the JSON form")
+    for pair, cells in pairs(job):
+        ends = f"{plain(pair['src'], 60)} → {plain(pair['dst'], 60)}{_SEEN[pair['direction']]}"
+        lines += _wrap(ends, width, "    ", "  ")
+        lines += _wrap("  ".join(filter(None, cells)), width, "      ", "    ")
+    if (more := len(job["pairs"]) - MAX_PAIRS) > 0:
+        lines.append(f"  and {more} more pairs, the last kind repeated or listed in the JSON form")
     return lines
 
 

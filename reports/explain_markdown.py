@@ -13,8 +13,7 @@ from .explain import (
     around,
     facts,
     main,
-    pair_cells,
-    pairs_in_order,
+    pairs,
     places,
     plain,
     shown_names,
@@ -69,16 +68,13 @@ def _job_markdown(job: Job) -> str:
             f"| {rank} | {_md(spot, 600)} | {_code(last_words).replace('|', chr(92) + '|') if last_words else ''} |"
             for rank, spot, last_words in lost
         ]
-    pairs = pairs_in_order(job["pairs"])
-    if pairs:
+    if job["pairs"]:
         lines += ["", "| from | to | channels | GPUDirect | devices |", "|---|---|---|---|---|"]
-        for pair in pairs[:MAX_PAIRS]:
-            carried, gdr, devices = pair_cells(pair)
-            lines.append(
-                f"| {_md(pair['src'], 60)} | {_md(pair['dst'], 60)} | {_md(carried)} | {_md(gdr)} | {_md(devices)} |"
-            )
-        if len(pairs) > MAX_PAIRS:
-            lines += ["", f"… and {len(pairs) - MAX_PAIRS} more pairs"]
+        for pair, cells in pairs(job):
+            ends = f"| {_md(pair['src'], 60)} | {_md(pair['dst'], 60)}"
+            lines.append(f"{ends} | {' | '.join(map(_md, cells))} |")
+        if (more := len(job["pairs"]) - MAX_PAIRS) > 0:
+            lines += ["", f"… and {more} more pairs"]
     for fault in job["faults"]:
         lines += ["", f"### {_md(fault['severity'])}: {_md(fault.get('title', fault['fault']))}", ""]
         lines.append(

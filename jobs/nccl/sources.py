@@ -220,23 +220,19 @@ def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progr
     if path is None:
         yield from _chunks(_endless(sys.stdin.buffer, "standard input", tell, progress), "standard input", None, tell)
         return
+    opened = False
     try:
-        with _open(path, name, tell) as file:
+        with open(path, "rb") as file:  # a FIFO opens when somebody writes to it
+            opened = True
             status = os.fstat(file.fileno())
             size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files say 0, and hold something
             yield from _chunks(file if size else _endless(file, name, tell, progress), name, size or None, tell)
-    except OSError as error:
-        raise NcclLogError("%s: %s" % (name, _why(error))) from error
-
-
-def _open(path: str, name: str, tell: Callable[[str], None] | None) -> BinaryIO:
-    """Open a file; a FIFO opens when somebody writes to it, which an interrupt need not wait for."""
-    try:
-        return open(path, "rb")
     except KeyboardInterrupt:
-        if tell is None:
+        if tell is None or opened:
             raise
         raise NcclLogError("%s: interrupted; nobody wrote into this pipe" % name) from None
+    except OSError as error:
+        raise NcclLogError("%s: %s" % (name, _why(error))) from error
 
 
 def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] | None = None) -> Iterator[bytes]:

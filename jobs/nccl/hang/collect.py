@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
@@ -65,6 +66,8 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
             rest.append(path)
             logs.setdefault(id(named), set()).add(printable(path, 200))
     jobs: list[Job] = []
+    if all(part.evidence == Evidence() for place in (named, *places.values()) for part in place.parts.values()):
+        return [Evidence()], rest
     for place in [named, *(place for place in places.values() if place is not named)]:
         found = apart(place.parts.values())
         for job in found:
@@ -158,7 +161,16 @@ def _take(place: _Place, path: str) -> bool:
                 flight_recorder.add(evidence, rank, content, place.members, status.st_mtime)
                 evidence.files.append(shown)
                 return True
-            return _take_text(place.part(path), path, shown, head.decode("utf-8", "replace"), size)
+            evidence, text = place.part(path), head.decode("utf-8", "replace")
+            form = ras.form_of(text)
+            if form == "text" and "NCCL INFO" in text:
+                form = None  # a log that holds an answer
+            if form or '"coll_perf"' in text:
+                _take_text(evidence, path, shown, form, size)
+                return True
+            if 0 < size <= MAX_LOG:
+                _scan_log(evidence, shown, file)
+            return False
     except PickleRefusedError as error:
         notes = place.part(path).notes
         if len(notes) < MAX_NOTES:
@@ -172,35 +184,29 @@ def _tail(descriptor: int, size: int) -> bytes:
     return os.pread(descriptor, 8192, max(0, size - 8192))
 
 
-def _take_text(evidence: Evidence, path: str, shown: str, head: str, size: int) -> bool:
-    is_ras, is_json = ras.is_text(head) and "NCCL INFO" not in head, ras.is_json(head)
-    if is_ras or is_json or '"coll_perf"' in head:
-        if size > MAX_TEXT:
-            evidence.notes.append(f"{shown}: larger than the {MAX_TEXT >> 20} MiB that are read of one answer")
-            return True
-        text = Path(path).read_bytes().decode("utf-8", "replace")
-        evidence.files.append(shown)
-        try:
-            if is_json:
-                ras.read_json(evidence, shown, text)
-            elif is_ras:
-                ras.read_text(evidence, shown, text)
-                watchdog.read(evidence, shown, text.splitlines())
-            elif strange := inspector.read(evidence, text.splitlines()):
-                evidence.notes.append(f"{shown}: {strange} lines are no Inspector records (cut, or of something else)")
-        except ValueError:
-            evidence.files.pop()
-            evidence.notes.append(f"{shown}: cut or damaged JSON of NCCL RAS")
-        return True
-    _scan_log(evidence, path, shown, size)
-    return False
-
-
-def _scan_log(evidence: Evidence, path: str, shown: str, size: int) -> None:
-    """Look for a watchdog's words; a log without them costs one search."""
-    if not 0 < size <= MAX_LOG:
+def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size: int) -> None:
+    """Read answers of RAS in one of its forms, or what the Inspector recorded."""
+    if size > MAX_TEXT:
+        evidence.notes.append(f"{shown}: larger than the {MAX_TEXT >> 20} MiB that are read of one answer")
         return
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+    text = Path(path).read_bytes().decode("utf-8", "replace")
+    evidence.files.append(shown)
+    try:
+        if form == "json":
+            ras.read_json(evidence, shown, text)
+        elif form == "text":
+            ras.read_text(evidence, shown, text)
+            watchdog.read(evidence, shown, text.splitlines())
+        elif strange := inspector.read(evidence, text.splitlines()):
+            evidence.notes.append(f"{shown}: {strange} lines are no Inspector records (cut, or of something else)")
+    except ValueError:
+        evidence.files.pop()
+        evidence.notes.append(f"{shown}: cut or damaged JSON of NCCL RAS")
+
+
+def _scan_log(evidence: Evidence, shown: str, file: BinaryIO) -> None:
+    """Look for a watchdog's words; a log without them costs one search."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
         if answers := [place for anchor in ras_in_logs.ANCHORS if (place := whole.find(anchor)) >= 0]:
             begin = max(0, min(answers) - HEAD)
             ras_in_logs.read(evidence, shown, whole[begin : begin + ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))

@@ -14,6 +14,7 @@ from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
 from .join import join, processes, told, waits_in_creation
+from .model import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..job_document import EvidenceLine
     from .join import Process as Spoken
     from .join import Tail
-    from .model import Decision, Evidence
+    from .model import Decision
 
 Document = Any  # a job document and the keys of a hang
 
@@ -35,6 +36,8 @@ def conclude(
     A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``. ``partial``: what was
     read of the logs, and ``read_tail`` the last lines of one, to join a rank with its process and its last words.
     """
+    if found == [Evidence()]:
+        return jobs
     several = len(found) > 1
     told: list[Document] = []
     for evidence in found:

@@ -18,9 +18,10 @@ def take_sample(evidence: Evidence, source: str, text: str) -> bool:
     """Add an answer, and say whether it was one; what is cut or foreign is noted in ``not_seen`` and proves nothing."""
     name = f"{source}, answer {len(evidence.samples) + 1}"
     try:
-        if ras.is_json(text):
+        form = ras.form_of(text)
+        if form == "json":
             ras.read_json(evidence, name, text)
-        elif ras.is_text(text) and "\nWarnings\n" in text:  # its last heading, which every version prints
+        elif form == "text" and "\nWarnings\n" in text:  # its last heading, which every version prints
             ras.read_text(evidence, name, text)
         else:
             raise ValueError("no answer of NCCL RAS")  # noqa: TRY301 -- one word for all of them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from typing import Any
+from typing import Any, Literal
 
 from .model import Evidence, Process, Sample
 
@@ -24,17 +24,12 @@ _NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
 _PROCESS = re.compile(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\w,]+)")
 
 
-def is_text(text: str) -> bool:
-    """Say whether a file's beginning is RAS's text."""
-    return _BEGIN.search(text) is not None or _HEAD.search(text) is not None
-
-
-def is_json(text: str) -> bool:
-    """Say whether a file's beginning is RAS's JSON, with or without the protocol's words before it."""
+def form_of(text: str) -> Literal["json", "text"] | None:
+    """Return the form of RAS that a file's beginning has, with or without the protocol's words before it."""
     begin = _BEFORE.match(text)
-    return (
-        begin is not None and text[begin.end() :][:1] == "{" and '"communicators"' in text and '"nccl_version"' in text
-    )
+    if begin and text[begin.end() :][:1] == "{" and '"communicators"' in text and '"nccl_version"' in text:
+        return "json"
+    return "text" if _BEGIN.search(text) or _HEAD.search(text) else None
 
 
 def read_text(evidence: Evidence, file: str, text: str) -> None:
