@@ -41,6 +41,7 @@ SKIPPED = check("b", Outcome.SKIPPED)
     ("verdict", "results", "changes"),
     [
         (GO, [check()], {}),
+        (GO, [check()], {"required": ("a",)}),
         (INCONCLUSIVE, [], {}),
         (NO_GO, [check(), check("b", Outcome.FAILED)], {}),
         (NO_GO, [check("b", Outcome.FAILED)], {"interrupted": "SIGTERM", "pytest_exit": 3}),
@@ -129,4 +130,10 @@ def test_a_record_of_this_schema_is_read_and_a_newer_one_is_not(
         assert read_json(tmp_path)["run_id"] == "r"
         return
     with pytest.raises(RecordError, match=why):
+        read_json(tmp_path)
+
+
+def test_json_of_something_else_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("[1]")
+    with pytest.raises(RecordError, match="no record of a run"):
         read_json(tmp_path)
