@@ -163,7 +163,7 @@ class Judgement:
 
 # A warning that no symptom knows, a peer that RAS calls dead, a port that lost its link.
 _UNEXPLAINED_NOTES = ("warn", "line dead-peer", "info:nccl.ib-link-flap")
-_UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer")
+_UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
 # What a rank says when another one is gone, or its queue pair is.
 FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")

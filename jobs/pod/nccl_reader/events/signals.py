@@ -13,6 +13,7 @@ from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
 from ..lines.words import any_of, needed
 from .symptoms import BENIGN, CONSEQUENCE, classify
+from .trouble import WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
     from ..state.seen import Source
@@ -52,8 +53,9 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
         "nccl-error",
         re.compile(
-            rb"(?:Runtime|Accelerator)Error: CUDA error|NCCL communicator was aborted"
-            rb"|Some NCCL operations have failed or time|DistBackendError: NCCL error|NCCL error in:"
+            rb"(?:Runtime|Accelerator)Error: CUDA error|\bCUDA (?:driver )?error: (?!no error)"
+            rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
+            rb"|NCCL error in:"
             rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|^NCCL error "
             rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
             rb"|is setting up NCCL communicator .* got error"
@@ -64,10 +66,11 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         re.compile(
             rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
             rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
-            rb"|\(core dumped\)|terminate called |double free or corruption"
+            rb"|\(core dumped\)|terminate called |double free or corruption|stack smashing detected|free\(\): invalid "
+            rb"|malloc\(\): |corrupted size vs\. prev_size|Assertion `[^'`]{1,300}['`] failed"
         ),
     ),
-    ("oom-kill", re.compile(rb"oom[-_]kill|Out of memory: Kill|OOMKilled")),
+    ("oom-kill", re.compile(rb"oom[-_]kill|[Oo]ut of memory: Kill|OOMKilled")),
     (
         "launch-failed",
         re.compile(
@@ -83,15 +86,19 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
             rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
             rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
-            rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal"
+            rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal|Fatal error in P?MPI_"
+            rb"|^Abort\(\d{1,10}\) on node "
         ),
     ),
     # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None is a go.
     (
         "ended",
         re.compile(
-            rb"(?:^|\]:? |>: ?|Z )(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error)\b|CANCELLED AT "
-            rb"|(?:terminated|exited) with (?:exit )?(?:code|status)[: ]{1,2}[1-9]|[Ee]xit (?:code|status):? [1-9]"
+            rb"(?:^|\]:? |>: ?|Z )(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error|Aborted)\b"
+            rb"|CANCELLED AT |(?:terminated|exited|exits) with (?:exit |return )?(?:code|status)[=: ]{1,3}-?[1-9]"
+            rb"|(?:[Ee]xit|[Rr]eturn) (?:code|status):? -?[1-9]|Node failure on |[Ee]xit signal"
+            rb"|node was low on resource|(?:[Rr]eceived|[Cc]aught|[Ss]ending) (?:signal (?:SIG)?[A-Z1-9]|SIG[A-Z])"
+            rb"|closed by remote host"
             rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG|Error waiting on exit barrier"
             rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
             rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|hang detected)"
@@ -100,7 +107,16 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         ),
     ),
     ("traceback", re.compile(rb"Traceback \(most recent call last\)")),
-    ("xid", re.compile(rb"NVRM: Xid|[Uu]ncorrectable ECC error encountered")),
+    # the kernel's own words of a GPU, a NIC or a PCI device (nvidia.ko, mlx5_core, pcieport); "Link up" is none of them
+    (
+        "xid",
+        re.compile(
+            rb"NVRM: (?:Xid|GPU at |.{0,80}(?:fail|error|fallen|lost))|nvidia-nvswitch\d{1,3}: SXid"
+            rb"|[Uu]ncorrectable ECC error encountered|pcieport .{1,40}AER: |fell off the bus"
+            rb"|mlx5_core .{1,80}(?:Link down|health|compromised|fail|error|err\()"
+            rb"|Unable to determine the device handle"
+        ),
+    ),
     # What a rank's own program said: torchrun's table of exit codes (torch/distributed/elastic/multiprocessing/errors)
     # names no cause unless the program uses its @record, and says its own ChildFailedError. torch puts the rank before
     # what nobody caught (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
@@ -113,25 +129,33 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     ),
     (
         "exception",
-        re.compile(rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "),
+        re.compile(
+            rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
+            rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
+            rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)"
+        ),
     ),
 )
+_GATED = tuple((what, pattern, needed(pattern.pattern)) for what, pattern in _SIGNALS)
 # Which lines are looked at more closely.
 _WORDS = (
-    rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO|SIGA|SIGS"
-    rb"|Segmentation|Signal: |OOMKilled|ORTE |Out of mem|Host key|Invalid num|MPI_ABORT|Fatal Py"
-    rb"|Avg bus|Out of bounds|UCX  ERROR|CUDA error|NVRM: Xid|CANCELLED|Killed|Exited with|Last error|] INFO |PRTE"
-    rb"|WORLD_SIZE|_perf|world_size|signal |slots|non-zero| with PID|dumped core|kill|watchdog|executable|exceeded time"
-    rb"|exitcode|Error: |Exception: |invalid sizes| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of "
-    rb"|---- Performance of |nccl=(|nThread | Pid |Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid "
-    rb"|client socket has timed|NET/IB|NET/Socket|[Gloo] Rank|per process  |core dumped|Bus error|terminate called"
-    rb"|double free|Forwarding signal|xit code|xit status|with code |with status |Traceback (|collective timeout"
-    rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term|step aborted"
-    rb"|exit barrier|.cpp:|FATAL|CRITICAL|panic: |ollective mismatch|timed out|rrectable ECC"
-    rb"|fallen off|DeepEP |ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable"
-    rb"|reliably start|Detected mism|gloo/transport/|death signal|the child failed"
+    rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend"
+    rb"|DUE TO|Segmentation|Signal: |OOMKilled|ORTE |Host key|Invalid num|MPI_ABORT|Avg bus|Out of bounds"
+    rb"|UCX  ERROR|CANCELLED|Exited with|Last error|] INFO |PRTE|WORLD_SIZE|_perf|world_size|signal |slots"
+    rb"|non-zero| with PID|dumped core|kill|watchdog|executable|exceeded time|exitcode|invalid sizes| pid "
+    rb"|usbw|usBw|usBW|us BW|algbw: |average bandwidth of |---- Performance of |nccl=(|nThread | Pid "
+    rb"|Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid |client socket has timed|NET/IB"
+    rb"|NET/Socket|[Gloo] Rank|per process  |core dumped|Bus error|terminate called|double free"
+    rb"|Forwarding signal|xit code|xit status|with code |with status |Traceback (|collective timeout"
+    rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term"
+    rb"|step aborted|exit barrier|.cpp:|CRITICAL|panic: |ollective mismatch|DeepEP |ncclUnhandled"
+    rb"|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start|Detected mism"
+    rb"|gloo/transport/|death signal|the child failed|SIG|NVRM: |mlx|SXid|AER: |fell off|fallen off"
+    rb"|rrectable ECC|determine the device|KeyboardI|SystemExit|StopIter|Assertion `|stack smash|malloc()"
+    rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
+    rb"|node was"
 ).split(b"|")
-_MATTERS = any_of(_WORDS)
+_MATTERS = any_of(dict.fromkeys((*_WORDS, *WORDS)))
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
 
 
@@ -154,24 +178,27 @@ _MAX_WATCH = 65_536
 # What a line holds that SignalReader.line takes anything from, unless something is expected of it.
 SAYS = any_of(
     [
-        *(word for _, pattern in _SIGNALS for word in needed(pattern.pattern, pattern.flags)),
+        *(word for _, _, words in _GATED for word in words),
         *(
             word
             for pattern in (_WATCHDOG, _WATCHDOG_ANY, _APP_NCCL, _OLD_WARN, _SPEAKS, _LAST_ERROR)
             for word in needed(pattern.pattern, pattern.flags)
         ),
+        *WORDS,
         *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
     ]
 )
 
 
-TROUBLE = frozenset((*(name for name, _ in _SIGNALS), "watchdog"))  # events that speak against a job
+TROUBLE = frozenset((*(name for name, _ in _SIGNALS), "watchdog", "trouble"))  # events that speak against a job
 
 
 def tells_trouble(line: bytes) -> bool:
     """Say whether a line that is not NCCL's tells of one of these events."""
-    patterns = (_WATCHDOG_ANY, *(pattern for _, pattern in _SIGNALS))
-    return SAYS.search(line) is not None and any(pattern.search(line) for pattern in patterns)
+    if SAYS.search(line) is None:
+        return False
+    said = any(pattern.search(line) for _, pattern, words in _GATED if any(word in line for word in words))
+    return said or _WATCHDOG_ANY.search(line) is not None or speaks_of_failure(line)
 
 
 class SignalReader:
@@ -218,10 +245,13 @@ class SignalReader:
             self._last_error = 4
             if last.group(1):
                 self._after_last_error(last.group(1), line)
-        for what, pattern in _SIGNALS:
-            if pattern.search(raw):
+        for what, pattern, words in _GATED:
+            if any(word in raw for word in words) and pattern.search(raw):
                 self.source.note(what, self.index, line, raw)
                 break
+        else:
+            if speaks_of_failure(raw):
+                self.source.note("trouble", self.index, line, raw)
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKS.search(raw) or _OLD_WARN.search(raw):
