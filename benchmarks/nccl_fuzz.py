@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 from jobs.nccl import NcclLogError, conclude, open_sources, read  # noqa: E402 -- after the path is set
 from reports import explain  # noqa: E402
 from reports.explain_markdown import to_markdown  # noqa: E402
+from reports.record import EXIT_CODES, worst  # noqa: E402
 from tests.nccl.logmaker import Maker, interleaved, table_of  # noqa: E402
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def answer(name: str, sources: Callable[[], object]) -> None:
     try:
         jobs = conclude(read(sources()))  # type: ignore[arg-type]
         text = explain.to_text(jobs, color=False) + to_markdown(jobs) + explain.to_json(jobs)
-        said = f"{len(jobs)} jobs, {explain.exit_code(jobs)}, {len(text) // 1000} kB of text"
+        said = f"{len(jobs)} jobs, {EXIT_CODES[worst(job['verdict'] for job in jobs)]}, {len(text) // 1000} kB of text"
         assert "hf_AbCdEfGhIjKlMnOpQrStUvWx" not in text
     except NcclLogError as error:
         said = str(error)

@@ -19,7 +19,7 @@ from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import name_of
 from jobs.nccl.job_document import NOTHING
 from reports import explain_forms as forms
-from reports.explain import exit_code
+from reports.record import EXIT_CODES, worst
 
 if TYPE_CHECKING:
     import argparse
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         print(forms.RENDERERS[options.format](jobs, color=coloured), end="")
     if options.github:
         _tell_github(jobs)
-    return exit_code(jobs)
+    return EXIT_CODES[worst(job["verdict"] for job in jobs)]
 
 
 def _tell_github(jobs: list[JobDocument]) -> None:

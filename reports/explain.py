@@ -13,16 +13,15 @@ import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from .record import EXIT_CODES, worst
 from .schema import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from jobs.nccl.job_document import EvidenceLine, FoundFault, Pair, Side, Table
     from jobs.nccl.job_document import JobDocument as Job
 
-    Paint = Callable[[str, str], str]
+    Paint = Mapping[str, Callable[[str], str]]
 
 WIDTH = 80
 SCHEMA = 1
@@ -34,16 +33,13 @@ MAX_NOT_SEEN = 12
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _COLOURS = {"go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1"}
+_PAINTED = {kind: f"\x1b[{code}m{{}}\x1b[0m".format for kind, code in _COLOURS.items()}
+_PLAIN = dict.fromkeys(_COLOURS, str)
 
 
 def to_json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- JSON has no colour
     """Return the JSON document, ``{"schema": 1, "jobs": [...]}``, as text; it never holds NaN."""
     return json.dumps({"schema": SCHEMA, "jobs": list(jobs)}, indent=2, allow_nan=False) + "\n"
-
-
-def exit_code(jobs: Iterable[Job]) -> int:
-    """Return the exit code of the worst job: 0 go, 1 no-go, 10 inconclusive, as nothing at all is."""
-    return EXIT_CODES[worst(job["verdict"] for job in jobs)]
 
 
 def plain(value: object, limit: int = 400) -> str:
@@ -56,25 +52,17 @@ def plain(value: object, limit: int = 400) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> str:
     """Return what a person reads in a terminal."""
-    paint = _painted if color else _unpainted
+    paint = _PAINTED if color else _PLAIN
     blocks = [_job_text(job, paint, width) for job in jobs]
     if len(jobs) > 1:
         counts = {name: sum(job["verdict"] == name for job in jobs) for name in Verdict}
-        said = ", ".join(f"{count} {paint(name, name)}" for name, count in counts.items() if count)
+        said = ", ".join(f"{count} {paint[name](name)}" for name, count in counts.items() if count)
         blocks.append(f"{len(jobs)} jobs: {said}")
     return ("\n" + "─" * width + "\n\n").join(blocks) + "\n"
 
 
-def _painted(text: str, kind: str) -> str:
-    return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m"
-
-
-def _unpainted(text: str, _kind: str) -> str:
-    return text
-
-
 def _job_text(job: Job, paint: Paint, width: int) -> str:
-    lines = [f"{paint(job['verdict'].upper(), job['verdict'])}  {shown_names(job, width - len(job['verdict']) - 2)}"]
+    lines = [f"{paint[job['verdict']](job['verdict'].upper())}  {shown_names(job, width - len(job['verdict']) - 2)}"]
     lines += _wrap(job["sentence"], width, "")
     if failure_class := job.get("failure_class"):
         lines += _wrap(f"Failure class: {failure_class}", width, "")
@@ -137,7 +125,7 @@ def around(job: Job) -> list[tuple[str, str, str, str, str]]:
 
 
 def _around_text(job: Job, paint: Paint, width: int) -> list[str]:
-    lines = ["", paint(AROUND, "head")]
+    lines = ["", paint["head"](AROUND)]
     for part, at, where, text, why in around(job):
         lines += _wrap(f"{at}  {where}: {text}", width, "    ", "  ")
         lines += _wrap(f"{part}: {why}", width, "      ", "    ") if why else []
@@ -162,7 +150,7 @@ def places(job: Job) -> list[tuple[str, str, str]]:
 
 
 def _places_text(job: Job, paint: Paint, width: int) -> list[str]:
-    lines = ["", paint("Ranks that do not come", "head")]
+    lines = ["", paint["head"]("Ranks that do not come")]
     for rank, spot, last_words in places(job):
         lines += _wrap(f"rank {rank}: {spot}", width, "    ", "  ")
         lines += _wrap(f"last words: {last_words}", width, "      ", "    ") if last_words else []
@@ -223,7 +211,7 @@ def pairs(job: Job) -> list[tuple[Pair, tuple[str, str, str]]]:
 
 
 def _pairs_text(job: Job, paint: Paint, width: int) -> list[str]:
-    lines = ["", paint("Between hosts (channels by transport)", "head")]
+    lines = ["", paint["head"]("Between hosts (channels by transport)")]
     for pair, cells in pairs(job):
         ends = f"{plain(pair['src'], 60)} → {plain(pair['dst'], 60)}{_SEEN[pair['direction']]}"
         lines += _wrap(ends, width, "    ", "  ")
@@ -234,7 +222,7 @@ def _pairs_text(job: Job, paint: Paint, width: int) -> list[str]:
 
 
 def _fault_text(fault: FoundFault, paint: Paint, width: int, *, told_above: bool) -> list[str]:
-    head = f"{paint(fault['severity'].upper(), fault['severity'])}  {plain(fault['fault'], 60)}"
+    head = f"{paint[fault['severity']](fault['severity'].upper())}  {plain(fault['fault'], 60)}"
     why = f"  (why: {plain(fault['why'], 60)})" if fault["why"] else ""
     lines = ["", head + why]
     lines += _wrap(f"{fault['title']}: {fault['subject']}", width, "  ", "  ")
@@ -258,7 +246,7 @@ def _todo_text(job: Job, paint: Paint, width: int) -> list[str]:
     """Return the causes that remain, each with what tells it from the next, and what helps."""
     causes = job["causes"]
     several = len(causes) > 1
-    lines = ["", paint("Likely causes, the first one first" if several else "What to do", "head")]
+    lines = ["", paint["head"]("Likely causes, the first one first" if several else "What to do")]
     for number, cause in enumerate(causes, 1):
         if several:
             lines += _wrap(cause["cause"], width, "    ", f"  {number} ")
@@ -297,7 +285,7 @@ def _table_text(table: Table, paint: Paint, width: int) -> list[str]:
     title = f"Benchmark: {plain(table['collective'] or 'collective not named', 40)}"
     if table["algorithm"]:
         title += f", NCCL_ALGO={plain(table['algorithm'], 20)}"
-    lines = ["", paint(title, "head")]
+    lines = ["", paint["head"](title)]
     rows = table["rows"]
     if rows:
         lines.append(

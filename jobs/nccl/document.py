@@ -93,7 +93,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "ranks": view.ranks,
         "nodes": view.nodes,
         "gpus": dict(sorted(list(gpus.items())[:_MOST_GPU_NAMES])),
-        "platforms": sorted({text for proc in job.procs for text in proc.facts.get("platform", ())}),
+        "platforms": sorted(job.facts["platform"]),
         "nccl_version": version,
         "nccl_versions": versions,
         "avg_busbw": next((table["avg_busbw"] for table in judgement.tables if table["avg_busbw"] is not None), None),
@@ -122,7 +122,7 @@ def _document(judgement: Judgement) -> JobDocument:
             "nvls": True if "nvls" in job.flags else False if "no-nvls-channels" in job.flags else None,
         },
         "sharp": True if view.switched or "collnet" in job.flags else None,
-        "wires_gbps": _wires(judgement),
+        "wires_gbps": _wires(judgement) if job.facts["wire"] else None,
         "bootstrap": _bootstrap(judgement),
         "init": {
             "nranks": view.ranks,
@@ -133,7 +133,11 @@ def _document(judgement: Judgement) -> JobDocument:
         "truncated": judgement.has("nccl.log-truncated"),
         "evidence_shown": shown,
         "advice": None if shown else ADVICE,
-        "env": _environment(judgement),
+        "env": {  # as printed; several values where processes differ
+            name: next(iter(values)) if len(values) == 1 else sorted(values)[:8]
+            for name, values in sorted(job.env.items())
+            if values
+        },
         "compacted": False,
     }
     document["sentence"] = sentence_of(document, judgement)
@@ -150,10 +154,7 @@ def _further(judgement: Judgement, diagnosis: str) -> list[str]:
 # -- parts -------------------------------------------------------------------------------------------------------------
 def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
     """Return NCCL's version as printed (the one of most processes), and every version that is named."""
-    counts: dict[str, int] = {}
-    for proc in judgement.job.procs:
-        for text in proc.facts.get("version", ()):
-            counts[text] = counts.get(text, 0) + 1
+    counts = dict(judgement.job.facts["version"])
     for source in judgement.job.sources.values():
         for name in source.events:
             if name.startswith("version "):
@@ -171,8 +172,7 @@ def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
 
 def _tables(judgement: Judgement) -> list[Table]:
     """Return the tables, each with its algorithm: what NCCL_ALGO says, else what NCCL printed (subsystem TUNING)."""
-    forced = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
-    printed = {text for proc in judgement.job.procs for text in proc.facts.get("algorithm", ())}
+    forced, printed = judgement.job.env["NCCL_ALGO"], judgement.job.facts["algorithm"]
     documents = []
     for table in judgement.tables:
         collective = (table["collective"] or "").replace("_", "").lower()
@@ -285,21 +285,9 @@ def _wires(judgement: Judgement) -> float | None:
 
 def _bootstrap(judgement: Judgement) -> Bootstrap:
     interfaces: dict[str, list[str]] = {}
-    for proc in judgement.job.procs:
-        for text in sorted(proc.facts.get("boot", ())):
-            interface, _, address = text.partition(" ")
-            known = interfaces.setdefault(interface, [])
-            if address and address not in known and len(known) < 16:
-                known.append(address)
+    for text in judgement.job.facts["boot"]:
+        interface, _, address = text.partition(" ")
+        known = interfaces.setdefault(interface, [])
+        if address and address not in known and len(known) < 16:
+            known.append(address)
     return {"interfaces": {name: sorted(addresses) for name, addresses in sorted(interfaces.items())}}
-
-
-def _environment(judgement: Judgement) -> dict[str, str | list[str]]:
-    """Return the NCCL settings as printed; one value, or the values where processes differ."""
-    seen: dict[str, set[str]] = {}
-    for proc in judgement.job.procs:
-        for name, value in proc.env.items():
-            seen.setdefault(name, set()).add(value)
-    return {
-        name: next(iter(values)) if len(values) == 1 else sorted(values)[:8] for name, values in sorted(seen.items())
-    }

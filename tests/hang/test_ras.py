@@ -10,7 +10,7 @@ from cli.running_job import _take
 from jobs.cluster.client.pod_exec import Executed
 from jobs.nccl import conclude_hang
 from jobs.nccl.hang.model import Evidence
-from reports.explain import exit_code
+from reports.record import EXIT_CODES
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
@@ -75,7 +75,7 @@ def test_what_the_client_heard_of_real_nccl(case, code, diagnosis, late):
     _take("pod", Executed(out=bytearray(printed), code=0), evidence)
     (job,) = conclude_hang([evidence], [])
     assert (len(evidence.samples), evidence.not_seen) == (3, [])
-    assert (exit_code([job]), job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
+    assert (EXIT_CODES[job["verdict"]], job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
 
 
 def ras(counts, stamp="1"):

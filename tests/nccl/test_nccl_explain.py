@@ -12,6 +12,7 @@ from jobs.nccl import conclude, read
 from reports import explain
 from reports.explain_forms import RENDERERS
 from reports.explain_markdown import to_markdown
+from reports.record import EXIT_CODES, worst
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 
@@ -148,14 +149,8 @@ def test_the_worst_job_decides_the_exit_code():
     """0 go, 1 no-go, 10 could not tell; no job at all is not go."""
     good, bad = jobs_of(Maker()), jobs_of(Maker(net="Socket"))
     unknown = conclude(read([("x", io.BytesIO(b"nothing\n"))]))
-    assert [explain.exit_code(jobs) for jobs in (good, bad, unknown, good + unknown, good + bad + unknown, [])] == [
-        0,
-        1,
-        10,
-        10,
-        1,
-        10,
-    ]
+    cases = (good, bad, unknown, good + unknown, good + bad + unknown, [])
+    assert [EXIT_CODES[worst(job["verdict"] for job in jobs)] for jobs in cases] == [0, 1, 10, 10, 1, 10]
 
 
 def test_a_log_without_evidence_says_what_to_set():

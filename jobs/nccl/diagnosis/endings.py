@@ -279,5 +279,5 @@ def _version(proc: Proc) -> tuple[int, ...]:
 _SIGNS_OF_A_CUT = (  # each behind the kind of evidence that it needs
     ("communicators", _unfinished_start),
     ("communicators", _half_shown),
-    ("network", _unconfirmed),
+    ("connections", _unconfirmed),
 )

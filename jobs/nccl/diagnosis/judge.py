@@ -45,11 +45,11 @@ class Judgement:
         self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
-            "strange lines": self.job.noted or self.job.events,
-            "versions": len({text for proc in self.job.procs for text in proc.facts.get("version", ())}) > 1,
-            "forms of a message": any("plugin-form" in proc.facts for proc in self.job.procs),
+            "strange lines": not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
+            "versions": len(self.job.facts["version"]) > 1,
+            "forms of a message": self.job.facts["plugin-form"],
             "communicators": self.job.comms,
-            "network": view.crossings or view.local_net,
+            "connections": "connected" in self.job.flags or self.job.facts["version"],
             "network inside a host": view.local_net,
             "shared memory": view.local["shm"],
             "NVLink fabric": "fabric" in self.job.flags,
@@ -167,6 +167,7 @@ _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "de
 
 # What a rank says when another one is gone, or its queue pair is.
 FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
+UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(

@@ -23,14 +23,19 @@ def judge_network(judgement: Judgement) -> None:
     view = judgement.view
     if judgement.has("nccl.launch-failed"):
         return
+    completed = any(table["complete"] for table in judgement.tables)
     if view.mixed or view.mixed_selection:
         _judge_mixture(judgement)
-    elif view.disagreeing and not any(table["complete"] for table in judgement.tables):
+    elif view.disagreeing and not completed:
         _judge_ends(judgement)
     elif view.fallback and judgement.expect.fabric != "socket" and not view.chosen_alone():
         _judge_sockets(judgement)
+    elif view.transport in RDMA and len(view.networks) > 1 and not completed and any(plugins := view.mixed_plugins()):
+        _judge_plugins(judgement, *plugins)
     elif view.transport in RDMA:
-        _judge_rdma(judgement)
+        if judgement.expect.gdr is not False and (view.gdr is False or view.gdr_mixed):
+            _judge_gdr(judgement)
+        judge_rails(judgement)
     if judgement.expect.fabric is not None:
         _judge_fabric(judgement, judgement.expect.fabric)
     if not view.carriers and view.transport != "none" and not judgement.faults:
@@ -230,17 +235,11 @@ def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
     return []
 
 
-def _judge_rdma(judgement: Judgement) -> None:
-    view = judgement.view
-    own, plugin = view.mixed_plugins() if len(view.networks) > 1 else ([], [])
-    if own and not any(table["complete"] for table in judgement.tables):  # they need not understand each other
-        text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
-        few = min(own, plugin, key=len)
-        judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
-        return
-    if judgement.expect.gdr is not False and (view.gdr is False or view.gdr_mixed):
-        _judge_gdr(judgement)
-    judge_rails(judgement)
+def _judge_plugins(judgement: Judgement, own: list[str], plugin: list[str]) -> None:
+    """Report hosts on NCCL's own verbs transport beside hosts on a plugin's: they need not understand each other."""
+    text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
+    few = min(own, plugin, key=len)
+    judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
 
 
 def _judge_gdr(judgement: Judgement) -> None:
@@ -285,9 +284,7 @@ def _judge_fabric(judgement: Judgement, fabric: str) -> None:
     if judgement.has("nccl.socket-fallback", "nccl.mixed-transport"):
         return
     cause = "%s was expected and %s is used" % (fabric, view.transport)
-    settings = sorted(
-        {"%s=%s" % (name, proc.env[name]) for proc in judgement.job.procs for name in _CHOOSE if name in proc.env}
-    )
+    settings = sorted("%s=%s" % (name, value) for name in _CHOOSE for value in judgement.job.env[name])
     if settings:
         cause += "; %s is set (in the job's environment, or the image)" % ", ".join(settings)
     judgement.add("nccl.wrong-fabric", pairs_text(judgement) or "the job", [], cause=cause)

@@ -47,7 +47,7 @@ def judge_rails(judgement: Judgement) -> None:
     rails = expect.rails if most >= (expect.gpus_per_node or 0) else None
     full = judgement.view.ranks is not None and sum(ranks.values()) >= judgement.view.ranks
     offers = [host["rails_offered"] or 0 for host in hosts]
-    filters = {proc.env["NCCL_IB_HCA"] for proc in judgement.job.procs if "NCCL_IB_HCA" in proc.env}
+    filters = judgement.job.env["NCCL_IB_HCA"]
     for host in hosts:
         if ranks[id(host)] < most or set(host["ranks"]) - set(host["connected"]):
             continue  # a log that was cut before the channels shows a rank, not its rails

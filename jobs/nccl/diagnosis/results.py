@@ -46,7 +46,7 @@ def judge_nvlink_fabric(judgement: Judgement) -> None:
 
 def _intra_cause(judgement: Judgement) -> str | None:
     for variable in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
-        if any(proc.env.get(variable) == "1" for proc in judgement.job.procs):
+        if "1" in judgement.job.env[variable]:
             return "%s=1 is set" % variable
     return None
 
@@ -127,7 +127,7 @@ def judge_tables(judgement: Judgement) -> None:
 def _chunk_sizes(judgement: Judgement) -> list[str]:
     """Return the settings by which NCCL moves more in a step than its buffers hold: wrong data, and fast."""
     names = ("NCCL_CHUNK_SIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_P2P_NVL_CHUNKSIZE")
-    set_to = {(name, proc.env[name]) for proc in judgement.job.procs for name in names if name in proc.env}
+    set_to = {(name, value) for name in names for value in judgement.job.env[name]}
     return ["%s=%s" % item for item in sorted(set_to)[:4]]
 
 

@@ -5,7 +5,6 @@ A part is what lies in one directory under one kind of name. Parts are joined wh
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -182,8 +181,3 @@ def _one_job(one: Sample, other: Sample) -> bool:
     if one.comms and other.comms:
         return bool(one.comms & other.comms)
     return one.size == other.size or not one.size or not other.size
-
-
-def folder_of(path: str) -> str:
-    """Return the directory of a file."""
-    return os.path.dirname(os.path.abspath(path))

@@ -13,7 +13,7 @@ from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
 from ..sources import MAX_FILES, logs_below
 from . import flight_recorder, inspector, ras, ras_in_logs, watchdog
-from .apart import Job, absorb, apart, folder_of, same_job
+from .apart import Job, absorb, apart, same_job
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
 
@@ -35,7 +35,7 @@ class _Place:
 
     def part(self, path: str, kind: str = "", world: tuple[int, ...] = ()) -> Evidence:
         """Return the evidence that a file belongs to."""
-        folder = folder_of(path)
+        folder = os.path.dirname(os.path.abspath(path))
         return self.parts.setdefault((folder, kind, world), Job(folders={folder}, world=world)).evidence
 
     def reports(self) -> int:
@@ -71,8 +71,9 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     for place in [named, *(place for place in places.values() if place is not named)]:
         found = apart(place.parts.values())
         for job in found:
-            near = {name for name in logs.get(id(place), ()) if len(found) == 1 or folder_of(name) in job.folders}
-            job.evidence.logs |= near
+            for name in logs.get(id(place), ()):
+                if len(found) == 1 or os.path.dirname(os.path.abspath(name)) in job.folders:
+                    job.evidence.logs.add(name)
             job.evidence.named |= {printable(path, 200) for path in folders if places[path] is place}
             same = [each for each in jobs if same_job(each, job, surely=True)]
             absorb(same[0], job) if same else jobs.append(job)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.signals import TROUBLE
@@ -41,7 +41,14 @@ class Job:
         self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
         self.events: dict[str, Note] = {}  # of lines that are no process's, the first sighting over the streams
         self.numbers: dict[str, set[int]] = {}  # those that events of one kind end in, such as "world 16"
-        self.flags = {flag for proc in procs for flag in proc.facts.get("flag", ())}
+        self.facts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by kind, how many processes printed a text
+        self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them
+        for proc in procs:
+            for fact, texts in proc.facts.items():
+                self.facts[fact].update(sorted(texts))
+            for name, value in proc.env.items():
+                self.env[name].add(value)
+        self.flags = self.facts["flag"].keys()
         self.noted = {name for proc in procs for name in proc.notes}  # kinds of lines that any process printed
         for source in sources.values():
             for rank, line in source.ranks.items():

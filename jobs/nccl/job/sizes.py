@@ -109,7 +109,7 @@ def remote_trouble(job: Job) -> bool:
         "nccl.ofi-no-provider",
         "nccl.mr-register",
     )
-    mnnvl = any(proc.env.get("NCCL_MNNVL_ENABLE") == "1" for proc in job.procs)
+    mnnvl = "1" in job.env["NCCL_MNNVL_ENABLE"]
     return mnnvl or not job.noted.isdisjoint(names)
 
 
@@ -140,7 +140,7 @@ def ranks_of(job: Job) -> int | None:
     listed = 0 if listed and listed < _at_least(job) else listed  # the list was cut at its end
     if job.nranks or listed:
         return max(job.nranks, listed)
-    printed = max([int(text) for proc in job.procs for text in proc.facts.get("nranks", ())] or [0])
+    printed = max(map(int, job.facts["nranks"]), default=0)
     if printed:
         return printed
     rings = max([len(proc.ranks) for proc in job.procs] or [0])
@@ -172,7 +172,7 @@ def ranks_by_device(job: Job) -> int:
     """Count ranks by devices: one host, each device once and from 0 on. As far as such a log shows, that is the job."""
     hosts = {job.node_of[proc] for proc in job.procs}
     devs = [dev for proc in job.procs for dev in proc.devs]
-    chosen = {net for proc in job.procs for net in proc.facts.get("net", ())} - {"Socket"}
+    chosen = job.facts["net"].keys() - {"Socket"}
     if len(hosts) != 1 or len(devs) < 2 or chosen or any(proc.hcas for proc in job.procs):
         return 0
     if "fabric" in job.flags:  # the other hosts of an NVLink domain may be missing

@@ -67,7 +67,7 @@ class View:
         self.list_cut = bool(job.rank_lines) and list_cut(job)
         self.devices = Devices(job)
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
-        self.networks = {net for proc in job.procs for net in proc.facts.get("net", ())}
+        self.networks = job.facts["net"]
         self._edges()
         if len({item.key[6] for item in self.crossings if item.key[5] == "net"}) > 1:
             self._disagree()
@@ -246,7 +246,7 @@ class View:
         From 2.18 on its line has GIDs on RoCE, and none on InfiniBand.
         """
         texts = [note.text for proc in self.job.procs for note in proc.notes.values() if "Got completion" in note.text]
-        return any("status=" in text for text in texts) or any(proc.facts.get("link") for proc in self.job.procs)
+        return any("status=" in text for text in texts) or bool(self.job.facts["link"])
 
     def mixed_plugins(self) -> tuple[list[str], list[str]]:
         """Return the nodes that use NCCL's own verbs transport and those that use a plugin's, where both are seen."""
@@ -305,7 +305,7 @@ class View:
         if self.transport in TCP:
             return False, False
         if self.nodes is not None and self.nodes > 1 and self.transport in RDMA:
-            rings = {value[-1] for proc in self.job.procs for value in proc.facts.get("ring", ())}
+            rings = {value[-1] for value in self.job.facts["ring"]}
             if rings:
                 return "1" in rings, len(rings) > 1
         if self.transport in RDMA:  # no channel line: NCCL's own decision per GPU and NIC, or no NIC that is able to
