@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jobs.pod.bench import checkpoint
 from reports.record import Finding
 
 from ..profiles.schema.checkpoint import parameters
@@ -17,16 +18,17 @@ from .ranks import missing_stage, place, stage
 from .storage import format_gib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from jobs.run.result import TrialResult
-    from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave
+    from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave, CheckpointVerified
     from jobs.trial.spec import TrialSpec
     from reports.schema import RecordedCheckpoint, RecordedState
 
     from ..profiles.schema.checkpoint import CheckpointSection
 
 VERIFIED = "verified"
+NOT_RESUMED = "checkpoint.not-resumed"
 WAYS = (["writing", "durable", VERIFIED], ["writing", "local", "flushing", "durable", VERIFIED])
 """The states of a step, in this order and no other: straight to the path, or by way of node-local storage."""
 MEMORY = ("tmpfs", "ramfs")
@@ -36,6 +38,8 @@ REFUSED = re.compile(
 )
 """Words of a file system that refused; anything else that ends the program may be the image's or a lost peer's."""
 OTHERS, REPLACE = 0o007, 0o002
+ROUNDED = checkpoint.TENSORS * checkpoint.ROW_BYTES
+"""What a rank's state is less than asked at most: it has whole rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +59,42 @@ class Measured:
 
 
 def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
-    """Sum up what the ranks told of the step that counts; None where not every rank told."""
+    """Sum up what the ranks told of the step that counts; None where not every rank told, once, of as much as asked."""
     saves: list[CheckpointSave] = []
     flushed = 0.0
     for rank in range(spec.nodes):
         data = stage(trial, rank, "checkpoint") or {}
-        told = [each.get("saves") or [] for each in data.get("ranks") or []]
-        saves += [each[-1] for each in told if each]
-        flushed = max(flushed, (data.get("flush") or {}).get("seconds") or 0.0)
-    size, pause = sum(s.get("bytes") or 0 for s in saves), max((s.get("pause_s") or 0.0 for s in saves), default=0.0)
-    whole = all((s.get("bytes") or 0) > 0 and (s.get("pause_s") or 0) > 0 for s in saves)
-    if len(saves) < spec.nodes * max(1, spec.gpus_per_node) or not whole:  # the slowest may be who did not tell
+        own = saves_of(data, ranks_of(rank, spec))
+        flush = (data.get("flush") or {}).get("seconds") or 0.0
+        if not own or (_is_staged(data) and flush <= 0):  # the slowest may be who did not tell
+            return None
+        saves += own
+        flushed = max(flushed, flush)
+    pause, asked = max(s.get("pause_s") or 0.0 for s in saves), spec.checkpoint.bytes if spec.checkpoint else 0
+    least = max(1, asked - ROUNDED + 1)
+    if not all((s.get("bytes") or 0) >= least and (s.get("pause_s") or 0) > 0 for s in saves):
         return None
     rates = [(s.get("bytes") or 0) / max(s.get("write_s") or pause, 1e-6) / 1e6 for s in saves]
+    size = sum(s.get("bytes") or 0 for s in saves)
     return Measured(ranks=len(saves), size=size, pause_s=pause, flush_s=flushed, slowest_mb_s=min(rates))
+
+
+def ranks_of(pod: int, spec: TrialSpec) -> range:
+    """Return the ranks of one pod."""
+    own = max(1, spec.gpus_per_node)
+    return range(pod * own, (pod + 1) * own)
+
+
+def saves_of(data: CheckpointRun, ranks: Sequence[int]) -> list[CheckpointSave]:
+    """Return what a pod's ranks told of the step that is to be verified; [] unless each of them did, once."""
+    told = data.get("ranks") or []
+    saves = [save for each in told for save in each.get("saves") or [] if save.get("step") == _step(data)]
+    known = sorted(each.get("rank") or 0 for each in told) == list(ranks) and len(saves) == len(ranks)
+    return saves if known else []
+
+
+def _is_staged(data: CheckpointRun) -> bool:
+    return any(each.get("state") == "flushing" for each in data.get("states") or [])
 
 
 def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
@@ -81,7 +107,7 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
         elif data.get("skipped"):
             yield Finding(subject=node, ok=None, observed=f"not tried: {data['skipped']}", expected=VERIFIED)
         else:
-            yield _saved(node, place(trial, (rank + 1) % spec.nodes), data)
+            yield _saved(trial, spec, rank, data)
     result = measured(trial, spec)
     if result is None and any((stage(trial, rank, "checkpoint") or {}).get("verified") for rank in range(spec.nodes)):
         yield Finding(
@@ -98,13 +124,14 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
         )
 
 
-def _saved(node: str, peer: str, data: CheckpointRun) -> Finding:
+def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) -> Finding:
+    node, peer = place(trial, rank), place(trial, (rank + 1) % spec.nodes)
     states = [str(each.get("state")) for each in data.get("states") or [] if each.get("step") == _step(data)]
     way = " > ".join(states) or "nothing was begun"
     error, verified = str(data.get("error") or ""), data.get("verified")
     fault, observed = "", way
     ok: bool | None = True
-    if verified is None:
+    if verified is None or (error and not verified.get("bad")):
         refused = REFUSED.search(error)
         ok, fault = (False if refused else None), "checkpoint.failed"
         fault = "storage.full" if FULL.search(error) else fault
@@ -122,11 +149,29 @@ def _saved(node: str, peer: str, data: CheckpointRun) -> Finding:
         ok, observed = None, f"{way}: read back where it was written, for the trial has one node"
     elif VERIFIED not in states:
         ok, observed = None, f"{way}: another node did not read it back"
-    elif states not in WAYS or not verified.get("files"):
-        ok, observed = None, f"{way}, {verified.get('files') or 'no'} files: not what leads to a verified step"
+    elif states not in WAYS:
+        ok, observed = None, f"{way}: not what leads to a verified step"
+    elif why := _unread(trial, spec, rank, verified):
+        ok, observed = None, f"{way}, and {why}"
     else:
         observed = f"{way}, {verified.get('files')} files of {peer} read back at {verified.get('mb_s') or 0:.0f} MB/s"
     return Finding(subject=node, ok=ok, observed=observed, expected=VERIFIED, fault="" if ok else fault)
+
+
+def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: CheckpointVerified) -> str:
+    """Say what keeps a node's word from being that all of the next node's files were read; '' for nothing."""
+    other = (rank + 1) % spec.nodes
+    peer, ranks = place(trial, other), ranks_of(other, spec)
+    if verified.get("peer") != other:
+        return f"the files read are those of pod {verified.get('peer')}, not of {peer}"
+    saved = sum(save.get("bytes") or 0 for save in saves_of(stage(trial, other, "checkpoint") or {}, ranks))
+    if (verified.get("files") or 0) < len(ranks):
+        return f"{verified.get('files') or 'no'} files of {peer} were read back, of its {len(ranks)} ranks"
+    if not 0 < saved <= (verified.get("bytes") or 0):
+        return (
+            f"{verified.get('bytes') or 0} bytes of {peer} were read back, and its ranks tell that they saved {saved}"
+        )
+    return "" if verified.get("ok") else "that all checksums are right is not told"
 
 
 def _step(data: CheckpointRun) -> int:
@@ -196,17 +241,21 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         observed = f"{killed}; resumed from step {step} (verified) in {resume.get('seconds') or 0:.0f} s"
         observed += f", passed over {over}" if over else ""
         ok: bool | None = True
-        if not crash.get("torn"):
+        newer = [s for s in resume.get("passed_over") or [] if s.get("state") == VERIFIED]
+        fault = ""
+        if not crash.get("torn") or crash.get("exit") == 0:
             ok = None
             observed = f"rank {crash.get('rank')} was to be killed while it wrote step {crash.get('step')}, and was not"
         elif step != _step(data):
             ok, observed = None, f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
+        elif newer or (crash.get("step") or 0) <= step or crash.get("rank") is None:
+            ok, observed = None, f"{observed}: not what a job does that resumes from its newest verified step"
         elif wrong:
-            ok, observed = False, f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
-        elif wrong is None:
-            ok = False if REFUSED.search(error) else None
+            ok, fault = False, NOT_RESUMED
+            observed = f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
+        elif wrong is None or error:
+            ok, fault = False if REFUSED.search(error) else None, NOT_RESUMED
             observed = f"{killed}; step {step} was verified, and not loaded: {error or 'no rank told why'}"
-        fault = "" if ok or not crash.get("torn") or step != _step(data) else "checkpoint.not-resumed"
         yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
 
 

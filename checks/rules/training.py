@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jobs.pod.bench import stragglers
+from jobs.pod.bench.product import LEAST_PRODUCTS
 from jobs.trial.parts import TrainingSpec
 from reports.record import Finding
 
+from . import training_roster as roster
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
 
 Alike: TypeAlias = "tuple[object, ...]"
-FIRST = "ddp"
-"""The way of sharing that is judged; the other (FSDP2) is shown beside it."""
 ENDS = 3
 """Losses at the beginning, and at the end, that are averaged."""
 FALLING = "finite at every step, and falling"
@@ -52,23 +52,17 @@ class Member:
     @property
     def first(self) -> TrainingMode:
         """The steps that are judged; empty where they never ended."""
-        none: TrainingMode = {}
-        return next((mode for mode in self.reported.get("modes") or [] if mode.get("mode") == FIRST), none)
+        return roster.shared(self.reported)
 
     @property
     def compute(self) -> list[float]:
         """Milliseconds of the steps without any other rank."""
-        return _times(self.reported.get("compute_ms"))
+        return roster.times(self.reported.get("compute_ms"))
 
     @property
     def steps(self) -> list[float]:
         """Milliseconds of the steps with all ranks."""
-        return _times(self.first.get("step_ms"))
-
-
-def _times(told: list[float] | None) -> list[float]:
-    """Return what a clock can have told: none of these times where one of them is no time."""
-    return told if told and min(told) > 0 else []
+        return roster.times(self.first.get("step_ms"))
 
 
 def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
@@ -94,26 +88,30 @@ def _bus(text: object) -> str:
 
 
 def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge whether every node's ranks did their steps: one finding for each node."""
+    """Judge whether every node's ranks did their steps: one finding for each node, one more where they are no job's."""
+    found = []
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "training")
         if data is None:
-            yield silent(trial, rank, "training")
+            found.append(silent(trial, rank, "training"))
         elif data.get("skipped"):
-            yield Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}")
+            found.append(Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}"))
         else:
-            yield ended(node, data, spec)
+            found.append(ended(node, data, spec, rank, spec.nodes))
+    yield from found
+    told = [told for rank in range(spec.nodes) for told in (stage(trial, rank, "training") or {}).get("ranks") or []]
+    if all(each.ok for each in found) and (odd := roster.differing(told)):
+        yield Finding(subject=JOB, ok=None, observed=odd, expected="all ranks at the same work")
 
 
-def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec) -> Finding:
-    """Judge whether a node's ranks did their steps to the end."""
+def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: int = 0, pods: int = 1) -> Finding:
+    """Judge whether a node's ranks did their steps to the end; it is number ``pod`` of ``pods`` that train together."""
     ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
-    by_gpu = {told.get("local") or 0: told for told in ranks}  # two that name one GPU are one
-    modes = [mode for told in by_gpu.values() for mode in told.get("modes") or [] if mode.get("mode") == FIRST]
+    modes = [mode for told in ranks if (mode := roster.shared(told))]
     counts = [mode.get("steps") or 0 for mode in modes]
     expected = f"{own} ranks of {asked.steps} steps or more, which end"
-    done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({FIRST})"
+    done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({roster.SHARED})"
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
         return Finding(subject=node, ok=False, observed=observed, expected=expected, fault="training.no-end")
@@ -129,6 +127,8 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec) -> Find
         expected += f"; --soak of {asked.soak_s} s"
         done += f" in {lasted:.0f} s"
         ok = ok and lasted >= asked.soak_s
+    if odd := ok and roster.contradiction(ranks, own, pod * own, pods * own):
+        ok, done = False, f"{done}; {odd}"
     return Finding(subject=node, ok=ok or None, observed=done, expected=expected)
 
 
@@ -163,8 +163,8 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
             observed = f"every product is alike, and other than on most GPUs of its kind, in {', '.join(other)}"
         else:
             observed = f"{said}: all alike"
-        doubts = [doubt for each in told if (doubt := _doubt(member, each, digests, usual))]
-        doubts += [f"{each.get('kind')} does not say how many differ" for each in made if each.get("differs") is None]
+        doubts = [doubt for each in made if (doubt := _doubt(member, each, digests, usual))]
+        doubts += _lacking(member, members)
         ok = False if bad or other else None if doubts else True
         fault = "training.product-differs" if ok is False else ""
         observed = "; ".join([observed, *doubts])
@@ -174,15 +174,27 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
 def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], usual: Mapping[Alike, str]) -> str:
     """Say what keeps one product from a pass though it accuses nobody, '' for nothing."""
     key, kind = _alike(member, product), product.get("kind")
-    if key not in digests:
+    if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
+        return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
+    if member.reported.get("device") != "cuda" or product.get("differs"):
         return ""
-    if not product.get("made"):
-        return f"none in {kind}, which others of its kind have: {product.get('why')}"
     if not product.get("digest"):
         return f"no digest in {kind}"
     if len(digests[key]) > 1 and key not in usual:
         return f"the {digests[key].total()} GPUs of its kind do not agree in {kind}, and no majority says who is right"
+    others = sum(made.total() for other, made in digests.items() if other[0] == key[0] and kind in other)
+    if digests[key].total() == 1 < others:
+        return f"no other GPU of its name made the same product in {kind}: {', '.join(str(part) for part in key)}"
     return ""
+
+
+def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
+    """Say in which formats others of its name multiplied, and it did not."""
+    others = [m for m in members if m.reported.get("name") == member.reported.get("name")]
+    theirs = {str(p.get("kind")) for m in others for p in m.reported.get("products") or [] if p.get("made")}
+    own = {str(p.get("kind")): p for p in member.reported.get("products") or []}
+    lacking = [kind for kind in sorted(theirs) if not (kind in own and own[kind].get("made"))]
+    return [f"none in {k}, which others of its kind have: {own[k].get('why') if k in own else '-'}" for k in lacking]
 
 
 def _alike(member: Member, product: Any) -> Alike:

@@ -2,8 +2,11 @@
 
 import random
 
+from jobs.pod.bench import model
+
 STEPS, COMPUTE_MS, STEP_MS = 40, 50.0, 52.0
-SHAPE = {"sequence": 2048, "batch": 4, "parameters": 474_000_000, "multiplying": 436_000_000}
+SHAPE = model.described(model.GPU)
+FLOPS = model.flops(model.GPU)
 
 
 def around(usual, seed, count=STEPS, spread=0.01):
@@ -30,7 +33,7 @@ def rank(number, local, **changes):
         "library": "cuda 13.0",
         "multiprocessors": 132,
         "bus_id": None,
-        "flops": 2.4e13,
+        "flops": FLOPS,
         "comm_ms": 6.0,
         "compute_ms": around(COMPUTE_MS, number),
         "losses": mode["losses"],

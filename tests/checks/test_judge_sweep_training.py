@@ -11,7 +11,7 @@ from cli.schedule.remembered import NodeHistory
 from jobs.run.evidence_shape import misfit
 from jobs.trial.spec import TrialSpec
 from reports.sweep.text import lines
-from tests.checks.steps import COMPUTE_MS, STEP_MS, around, rank
+from tests.checks.steps import COMPUTE_MS, FLOPS, STEP_MS, around, rank
 from tests.checks.sweeps import on, swept, told
 
 SPEC = trained(TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8), 0)
@@ -21,7 +21,9 @@ GPUS = 8
 
 def node_steps(name, gpus=GPUS, **changes):
     """The line of one node, as its agent tells it: a few of the steps' times."""
-    ranks = [rank(local, local, compute_ms=around(COMPUTE_MS, f"{name} {local}", 40)) for local in range(gpus)]
+    ranks = [
+        rank(local, local, world=gpus, compute_ms=around(COMPUTE_MS, f"{name} {local}", 40)) for local in range(gpus)
+    ]
     steps = around(STEP_MS, f"steps {name}", 20, 0.005)
     for each in ranks:
         each["modes"] = [{**each["modes"][0], "step_ms": steps}]
@@ -72,7 +74,7 @@ def test_nodes_that_train_well_pass(nodes):
 def test_a_slow_gpu_is_named_and_nothing_that_follows_from_it():
     """training.slow-gpu: neither its node, whose steps wait for it, nor its neighbours; nor the floor that it misses."""
     found = fleet(node_3=slower(1.12, [5]))
-    rate = 1e-12 * 2.4e13 / (STEP_MS / 1000)
+    rate = 1e-12 * FLOPS / (STEP_MS / 1000)
     for asked in (NO_FLOOR, TrainingSection(tflops=0.95 * rate, source="ours")):
         assert judged(found, asked) == ([], [("node-3 GPU 5", False, "training.slow-gpu")])
 
@@ -98,7 +100,7 @@ def test_where_most_nodes_are_slow_nobody_is_blamed_and_none_of_them_passes():
     """Five of six: the sixth is odd by any comparison; a floor decides."""
     found = fleet(**{f"node_{n}": slower(1.3) for n in range(5)})
     assert judged(found)[1] == [(f"node-{n}", None, "") for n in range(5)]
-    rate = 1e-12 * 2.4e13 / (STEP_MS / 1000)
+    rate = 1e-12 * FLOPS / (STEP_MS / 1000)
     assert judged(found, TrainingSection(tflops=0.7 * rate, source="ours")) == ([], [])
     below = judged(found, TrainingSection(tflops=0.9 * rate, source="ours"))[1]
     assert below == [(f"node-{n}", False, "training.low-tflops") for n in range(5)]

@@ -13,7 +13,7 @@ from checks.rules.rdma_counters import growth
 from cli.listing import declared_checks
 from jobs.pod.bench import stragglers
 from jobs.run.evidence_shape import misfit
-from tests.checks.steps import COMPUTE_MS, STEPS, around, faults, steps_of, undecided
+from tests.checks.steps import COMPUTE_MS, FLOPS, STEPS, around, faults, steps_of, undecided
 
 
 def test_healthy_steps_are_quiet(trained_trial, training_spec):
@@ -29,7 +29,7 @@ def test_healthy_steps_are_quiet(trained_trial, training_spec):
         training_pace.rate(seen, TrainingSection(tflops=400, batch=4, source="us"), "job"),
     ]
     assert [f for f in every if f.ok is not True] == []
-    assert seen.tflops == pytest.approx(2.4e13 / 0.052 / 1e12, rel=0.01)
+    assert seen.tflops == pytest.approx(FLOPS / 0.052 / 1e12, rel=0.01)
     assert misfit("training", trained_trial.evidence[0].stages["training"]) == ""
 
 

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Dict, List
 
-TENSORS = 8
+TENSORS, ROW_BYTES = 8, 4096
 TIMEOUT_S = 120  # a peer that died is told by its connection; this is for one that only stands still
 SEED = 20071
 
@@ -35,8 +35,8 @@ class Shards:
             tensors.DTensor  # noqa: B018  (before 2.5 it was a private module)
         except (ImportError, AttributeError):
             tensors = importlib.import_module("torch.distributed._tensor")
-        rows = max(1, total // TENSORS // 4096)
-        self.bytes = rows * 4096 * TENSORS
+        rows = max(1, total // TENSORS // ROW_BYTES)
+        self.bytes = rows * ROW_BYTES * TENSORS
         self.state: Dict[str, Any] = {}
         for number in range(TENSORS):
             part = torch.zeros(rows, 1024, dtype=torch.float32, device=self.device)

@@ -208,7 +208,7 @@ class Checkpoint(collective.BenchRun):
         """Read the next node's files back from the durable path and compare their checksums."""
         peer = (self.me.rank + 1) % self.trial.nodes
         verified: Dict[str, Any] = {"peer": peer, "elsewhere": peer != self.me.rank, "seen": False, "ok": False}
-        verified.update(files=0, bad=[], error=None, seconds=None, mb_s=None)
+        verified.update(files=0, bytes=0, bad=[], error=None, seconds=None, mb_s=None)
         data["verified"] = verified
         began, size = time.monotonic(), 0
         try:
@@ -225,7 +225,8 @@ class Checkpoint(collective.BenchRun):
                 storage.error_text(error) if isinstance(error, OSError) else redact.text(str(error))[:200]
             )
         seconds = time.monotonic() - began
-        verified.update(seconds=round(seconds, 4), mb_s=storage.rate(size, seconds), bad=verified["bad"][:8])
+        verified.update(bytes=size, seconds=round(seconds, 4), mb_s=storage.rate(size, seconds))
+        verified["bad"] = verified["bad"][:8]
         verified["ok"] = bool(verified["files"]) and not verified["bad"] and not verified["error"]
 
     def _sums_of(self, peer: int) -> Optional[Dict[str, str]]:

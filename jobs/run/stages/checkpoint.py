@@ -61,6 +61,7 @@ class CheckpointVerified(TypedDict, total=False):
 
     peer: Count
     files: Count
+    bytes: Count
     elsewhere: bool
     seen: bool
     ok: bool
