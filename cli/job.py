@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from jobs.cluster.client.kube import Kube
     from jobs.run.job_lookup import JobLookup
+
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""RFC 1123: what the API server takes as a name."""
 
 
 def parser() -> Parser:
@@ -51,6 +56,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str]) -> int:
     """Do one of the four for one job; the exit code is that of the epilog."""
     options = parser().parse_args(list(arguments))
+    if not NAME.fullmatch(options.name):
+        return refuse(f"job {options.action}", f"{_plain(options.name)!r} is no name of a job")
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
     from jobs.run.creation import JobError  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- --help does not load the client
@@ -71,9 +78,9 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     from checks.faults.catalogue import explain  # noqa: PLC0415 -- only a job with a fault needs it
 
     state, replicas, analysis = jobs.look(options.name)
-    if state is JobState.UNKNOWN and not replicas:
-        return refuse("job status", jobs.absent(options.name))
-    print(f"{options.name}: {state}")
+    there = bool(replicas) or jobs.find(options.name)[1] is not None
+    if there or state is not JobState.UNKNOWN:
+        print(f"{options.name}: {state}{'' if there else ', as its events tell'}")
     rows = [
         (r.index, _plain(r.pod), _plain(r.node), r.phase, _plain(r.readiness_issue or "")) for r in replicas if r.pod
     ]
@@ -86,12 +93,14 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
         for key in ("confirm", "remedy"):
             if entry.get(key):
                 print(f"  {key}: {entry[key]}")
-    return 0
+    return 0 if there else refuse("job status", jobs.absent(options.name))
 
 
 def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the last lines of every pod, each with its pod's name."""
     logs = jobs.logs(options.name, max(1, options.lines))
+    if not logs and jobs.find(options.name)[1] is None:
+        return refuse("job logs", jobs.absent(options.name))
     if not logs:
         return refuse("job logs", f"no pod of {options.name} is there", INCONCLUSIVE)
     for pod, lines in logs.items():

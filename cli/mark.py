@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cli.schedule.node_history import faults_naming
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.cluster import node_labels as marking
-from jobs.cluster.unstructured import as_map
+from jobs.cluster.unstructured import as_list, as_map
 from reports.record import EXIT_CODES, coverage_of, read_json, run_of
 from reports.schema import RecordError, Verdict
 
@@ -83,13 +83,14 @@ def main(arguments: Sequence[str]) -> int:
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
             troubled |= gone
-            print(f"{node}: {WORDS[told]}{' (it joined after the run had ended, or is not there)' if gone else ''}")
+            print(f"{node}: {WORDS[told]}{GONE if gone else ''}")
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
 
 
 WORDS = {False: "passed", True: "failed", None: "not known"}
+GONE = " (it joined or came back after the run had ended, or is not there)"
 
 
 def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget: bool = False) -> str:
@@ -111,24 +112,35 @@ def _untimely(record: Record, earlier: Record | None) -> str:
     if record["verdict"] == Verdict.GO != run_of(record).verdict:
         return "its verdict is go, and its checks are not"
     try:
-        began = datetime.datetime.fromisoformat(str(record.get("started")))
-        age = (datetime.datetime.now(datetime.UTC) - began).total_seconds()
-        before = earlier is not None and began <= datetime.datetime.fromisoformat(str(earlier.get("started")))
-    except (ValueError, TypeError):
+        age = (datetime.datetime.now(datetime.UTC) - _ended(record)).total_seconds()
+        before = earlier is not None and _began(record) <= _began(earlier)
+    except (ValueError, TypeError, OverflowError):
         return "the record does not say when it was made"
     if before:
         return "the run began before the one that it must come after (--after)"
     if not -300 < age < OLDEST_S:
-        return f"the record was made {age / 3600:.0f} hours ago; it may be {OLDEST_S // 3600} hours old"
+        return f"the run ended {age / 3600:.0f} hours ago; it may be {OLDEST_S // 3600} hours"
     return ""
 
 
+def _began(record: Record) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(str(record.get("started")))
+
+
+def _ended(record: Record) -> datetime.datetime:
+    """Raises ValueError, TypeError or OverflowError for times that are none."""
+    return _began(record) + datetime.timedelta(seconds=record.get("seconds") or 0.0)
+
+
 def was_tried(node: Mapping[str, Any], record: Record) -> bool:
-    """Whether a node can be the machine that the run tried: one of its name that joined after the run is another."""
+    """Whether a node can be the machine that the run tried, as it was then.
+
+    One of its name that joined after the run is another; one whose Ready has turned since was lost, or has booted.
+    """
+    ready = next((c for c in as_list(as_map(node.get("status")).get("conditions")) if c.get("type") == "Ready"), {})
+    told = (as_map(node.get("metadata")).get("creationTimestamp"), ready.get("lastTransitionTime"))
     try:
-        joined = datetime.datetime.fromisoformat(str(as_map(node.get("metadata")).get("creationTimestamp")))
-        began = datetime.datetime.fromisoformat(str(record.get("started")))
-        return joined <= began + datetime.timedelta(seconds=record.get("seconds") or 0.0)
+        return all(datetime.datetime.fromisoformat(str(each)) <= _ended(record) for each in told)
     except (ValueError, TypeError, OverflowError):
         return False
 

@@ -112,7 +112,7 @@ RUNS = {
 
 def run_parser(command: str) -> Parser:
     """The options of ``preflight`` or ``accept`` for its help; pytest reads them."""
-    from checks.framework.options import add_options  # noqa: PLC0415 -- loads pytest
+    from checks.framework.options import OF_TRIAL, add_options  # noqa: PLC0415 -- loads pytest
 
     said, examples = RUNS[command]
     made = Parser(
@@ -122,7 +122,11 @@ def run_parser(command: str) -> Parser:
         epilog="Every option of pytest is one, too (-k, -m, -x, ...).",
         examples=examples,
     )
-    add_options(made.add_argument)
+
+    def option(name: str, **told: Any) -> object:
+        return None if command == "preflight" and name in OF_TRIAL else made.add_argument(name, **told)
+
+    add_options(option)
     if command == "accept":
         made.add_argument("--partner", metavar="SELECTOR", help="known-good nodes to try those of --nodes with")
     made.add_argument("-v", "--verbose", action="store_true", help="a line for each check, and why it was skipped")

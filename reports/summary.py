@@ -151,6 +151,10 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
         alike = "; no GPU slower than the others" if "training.ranks" in passed else ""
         pace = f"{steps['tflops']:.0f} TFLOP/s a GPU, {steps['step_ms']:.1f} ms a step"
         yield "training", f"{pace}, {steps['exposed_share']:.0%} of it exposed communication{alike}"
+    saved = record["checkpoint"]
+    if saved and "mb_s" in saved and "checkpoint.saved" in passed:
+        ends = "; resumed after a crash" if "checkpoint.resumed" in passed else ""
+        yield "checkpoint", f"{saved['mb_s']:.0f} MB/s of {saved['ranks']} ranks, read back elsewhere{ends}"
 
 
 def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:

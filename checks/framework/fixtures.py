@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -211,10 +212,9 @@ def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
     if refused is not None:
         return refused
     seatrial.run.trial = {"job": spec.job_name, "image": spec.image}
-    hours = spec.deadlines.ttl_s / 3600
     raise CannotTell(
         f"{spec.job_name} goes on in the cluster and is not judged yet: seatrial job attach -n {spec.namespace} "
-        f"{spec.job_name} (until {hours:g} h after its end: deadlines.ttl_s)"
+        f"{spec.job_name} (until {datetime.timedelta(seconds=spec.deadlines.ttl_s)} after its end: deadlines.ttl_s)"
     )
 
 

@@ -15,7 +15,7 @@ from reports.record import read_json
 from reports.schema import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -23,6 +23,8 @@ LONGEST_SOAK_S = 24 * 3600
 OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")
 OF_ACCEPT = ("--checkpoint", "--gang")
 """Options of one of the two that the other would leave untried, and yet end with a go."""
+OF_TRIAL = ("--checkpoint", "--model-size", "--gang", "--soak", "--detach")
+"""Options of what a trial does, of which preflight does nothing."""
 ALL = "all"
 """What --nodes says for every node of the pool. A label of that name is still selected by `all,all`."""
 
@@ -102,7 +104,7 @@ def add_options(option: Callable[..., object]) -> None:
     option("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE], none")
     option("--gang", action="store_true", help="also try a job that cannot fit: it must start no pod")
     option("--checkpoint", action="store_true", help="also save a sharded checkpoint, and resume it after a crash")
-    option("--model-size", metavar="N", default="", help="with --checkpoint: what it means for 70B parameters")
+    option("--model-size", metavar="N", help="with --checkpoint: what it means for 70B parameters")
     option(
         "--check",
         metavar="ID",
@@ -156,7 +158,7 @@ def read_options(config: pytest.Config) -> Options:
         queue=get("--queue"),
         gang=get("--gang"),
         checkpoint=get("--checkpoint"),
-        model_size=get("--model-size"),
+        model_size=_size(get("--model-size")),
         print_manifests=get("--print-manifests"),
         with_files=get("--with-files"),
         out=out,
@@ -177,6 +179,8 @@ def read_options(config: pytest.Config) -> Options:
     for name in OF_ACCEPT if found.sweep else OF_SWEEP:
         if get(name):
             raise pytest.UsageError(f"{name} is an option of seatrial {'accept' if found.sweep else 'sweep'}")
+    if config.getoption("markexpr").strip("()").partition(")")[0] == "preflight" and (idle := _given(get, OF_TRIAL)):
+        raise pytest.UsageError(f"{idle[0]} is an option of seatrial accept: preflight starts no trial")
     if found.soak_s and not found.training:
         raise pytest.UsageError("--soak is how long the steps of --training go on: give both")
     if found.soak_s > LONGEST_SOAK_S:
@@ -197,9 +201,17 @@ def read_options(config: pytest.Config) -> Options:
     return found
 
 
+def _given(get: Callable[[str], object], names: Sequence[str]) -> list[str]:
+    return [name for name in names if get(name)]
+
+
+def _size(text: str | None) -> str:
+    if text is not None and not parameters(text):
+        raise pytest.UsageError(f"--model-size {text!r}: a number of parameters, such as 70B")
+    return text or ""
+
+
 def _check_model(options: Options) -> None:
-    if options.model_size and not parameters(options.model_size):
-        raise pytest.UsageError(f"--model-size {options.model_size!r}: a number of parameters, such as 70B")
     if options.model_size and not options.checkpoint:
         raise pytest.UsageError("--model-size is what --checkpoint predicts for: give both")
 

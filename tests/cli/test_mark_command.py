@@ -127,21 +127,32 @@ def test_only_the_named_taint_is_taken_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("joined", "is_it"),
+    ("joined", "turned", "is_it"),
     [
-        ({"hours": 5}, True),
-        ({"minutes": 22}, True),  # an autoscaler brought it while the run waited
-        ({"minutes": 5}, False),
-        (None, False),
+        ({"hours": 5}, {"hours": 5}, True),
+        ({"minutes": 22}, {"minutes": 21}, True),  # an autoscaler brought it while the run waited
+        ({"minutes": 5}, {"minutes": 5}, False),
+        ({"hours": 5}, {"minutes": 5}, False),  # it has booted, or was lost for a while
+        ({"hours": 5}, None, False),
+        (None, None, False),
     ],
 )
-def test_a_machine_that_joined_after_the_run_is_not_the_one_that_was_tried(
-    joined: dict[str, int] | None, is_it: bool
+def test_a_machine_that_came_after_the_run_is_not_the_one_that_was_tried(
+    joined: dict[str, int] | None, turned: dict[str, int] | None, is_it: bool
 ) -> None:
-    """It has the name of the other one, and neither its GPUs nor its driver."""
+    """It has the name of the other one, and neither its GPUs nor its driver; or it is the same one after a boot."""
     told: Any = record(started=ago(minutes=30), seconds=600.0)
-    node = {"metadata": {"name": "a", "creationTimestamp": ago(**joined).replace("+00:00", "Z")}} if joined else {}
+    node: dict[str, Any] = {"status": {"conditions": [{"type": "MemoryPressure", "lastTransitionTime": ago()}]}}
+    if joined:
+        node["metadata"] = {"name": "a", "creationTimestamp": ago(**joined).replace("+00:00", "Z")}
+    if turned:
+        node["status"]["conditions"].append({"type": "Ready", "lastTransitionTime": ago(**turned)})
     assert was_tried(node, told) is is_it
+
+
+@pytest.mark.parametrize(("seconds", "marks"), [(25 * 3600.0, True), (60.0, False)])
+def test_a_soak_of_a_day_is_as_old_as_its_end(seconds: float, marks: bool) -> None:
+    assert (refused(record(started=ago(hours=26), seconds=seconds), KUBE) == "") is marks
 
 
 @pytest.fixture

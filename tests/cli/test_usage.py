@@ -54,6 +54,15 @@ CASES = {
         "an option of seatrial accept",
     ),
     "a sweep with a gang": (["sweep", "--cluster", "sim:healthy", "--gang"], "an option of seatrial accept"),
+    **{
+        f"preflight with {words[0]}": (
+            ["preflight", "--cluster", "sim:healthy", "--training", *words],
+            "starts no trial",
+        )
+        for words in (["--checkpoint"], ["--gang"], ["--soak", "20m"], ["--detach"])
+    },
+    "a model of no size": (["accept", "--cluster", "sim:healthy", "--checkpoint", "--model-size", ""], "such as 70B"),
+    "a job by no name": (["job", "status", "../../x", "--kubeconfig", "no-such-file"], "no name of a job"),
     "an unknown check": (["preflight", "--check", "gpu.alocatable", "--cluster", "sim:healthy"], "gpu.allocatable"),
     "an unknown scenario": (["accept", "--cluster", "sim:helthy"], "healthy"),
     "an unknown profile": (["accept", "--cluster", "sim:healthy", "--profile", "h100-bi"], "h100-ib"),

@@ -45,15 +45,17 @@ def test_the_profile_is_sound() -> None:
 
 
 def test_argo_cd_hooks_fail_the_sync() -> None:
-    """One hook before, one after; a single failure ends each; compare comes only after an accepted run."""
-    before, after, opens, closes = documents("argocd.yaml")
-    marks = [job["metadata"]["annotations"]["argocd.argoproj.io/hook"] for job in (opens, closes)]
-    assert marks == ["PostSync", "SyncFail"]
-    assert opens["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"] == "1"  # after the trial's own hook
-    ends = [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in (before, opens, closes)]
+    """One hook before, one after; a single failure ends each; compare comes only after an accepted run.
+
+    Nodes are opened by a hook of a later wave, which only a trial and a comparison that passed come to.
+    """
+    before, after, opens = documents("argocd.yaml")
+    annotations = opens["metadata"]["annotations"]
+    assert annotations["argocd.argoproj.io/hook"] == "PostSync"
+    assert annotations["argocd.argoproj.io/sync-wave"] == "1"
+    ends = [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in (before, opens)]
     assert ends == [
         ["mark", "/results/before", "--forget", "--node-condition"],  # once accepted, before anything is changed
-        ["mark", "/results/after", "--node-condition"],
         ["mark", "/results/after", "--node-condition", "--after=/results/before"],  # never by the sync before it
     ]
     assert before["spec"]["template"]["spec"]["initContainers"][0]["args"][0] == "accept"
@@ -316,7 +318,7 @@ def workflow() -> dict[str, Any]:
 
 def play(folder: Path, accept: int, compared: int) -> tuple[int, str, list[str]]:
     """Run the workflow's steps as the runner does: bash -e, outputs, conditions. Return code, summary, what helm did."""
-    (folder / "seatrial").write_text(f"#!/bin/sh\n{stub(accept, compared)}\n")
+    (folder / "seatrial").write_text(f'#!/bin/sh\necho "$1 $2" >>{folder}/asked\n{stub(accept, compared)}\n')
     (folder / "helm").write_text(f'#!/bin/sh\necho "$1" >>{folder}/helm.log\n')
     for program in ("seatrial", "helm"):
         (folder / program).chmod(0o755)
@@ -381,9 +383,14 @@ def holds(condition: str, outputs: dict[str, str], *, failed: bool) -> bool:
 def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
     accept: int, compared: int, code: int, helm: list[str], tmp_path: Path
 ) -> None:
-    """Its run steps, executed in order: the comparison is in the summary whatever it says; 10 fails and keeps the state."""
+    """Its run steps, executed in order: the comparison is in the summary whatever it says; 10 fails and keeps the state.
+
+    A trial that passed and is worse than the one before opens no node: the change is taken back under it.
+    """
     found = play(tmp_path, accept, compared)
     assert found == (code, "compared before after\n", helm)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert ("mark after" in asked) is (accept != 0 or compared == 0)
 
 
 def test_the_workflow_asks_for_little() -> None:

@@ -75,8 +75,9 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
     attached = record(tmp_path / "attached")
     assert attached["run_id"] == record(tmp_path / "begun")["run_id"]
     assert without_times(attached) == without_times(record(tmp_path / "alone"))
-    code, said = seatrial("job", "attach", job, kubeconfig=healthy)
-    assert code == 4 and f"there is no job {job} in namespace default any more" in said and "Completed" in said
+    for word in ("attach", "status", "logs", "cancel"):
+        code, said = seatrial("job", word, job, kubeconfig=healthy)
+        assert code == 4 and f"there is no job {job} in namespace default any more" in said and "Completed" in said
     assert left_over(Kube.connect(kubeconfig=str(healthy))) == []
 
 

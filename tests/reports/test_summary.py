@@ -187,3 +187,14 @@ def test_a_check_that_blocks_itself_says_why():
     """Nothing else did: its own words are all that explains it."""
     told = summarize(Run(results=[check("sweep.ran", Outcome.BLOCKED, reason="no node is free")]).to_dict())
     assert told.not_judged == {"no node is free": {"sweep": 1}}
+
+
+@pytest.mark.parametrize("resumed", [Outcome.PASSED, Outcome.ERROR])
+def test_a_checkpoint_is_proven_by_what_was_read_back(resumed):
+    saved = {"nodes": [], "ranks": 16, "bytes": 2**30, "pause_s": 1.0, "mb_s": 1073.7, "slowest_mb_s": 60.0}
+    results = [check("checkpoint.saved"), check("checkpoint.resumed", resumed)]
+    proven = dict(summarize(Run(checkpoint=saved, results=results).to_dict()).proven)
+    ends = "; resumed after a crash" if resumed is Outcome.PASSED else ""
+    assert proven == {"checkpoint": f"1074 MB/s of 16 ranks, read back elsewhere{ends}"}
+    results = [check("checkpoint.saved", Outcome.FAILED)]
+    assert summarize(Run(checkpoint=saved, results=results).to_dict()).proven == []
