@@ -18,7 +18,6 @@ from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.words import diagnosis_of, sentence_of, signs_shown
 from .job.device_order import compact_devices
-from .job.hosts import NONE, joined
 from .job.jobs import group
 from .job.view import View
 from .job_document import NOTHING
@@ -118,7 +117,7 @@ def _document(judgement: Judgement) -> JobDocument:
             "p2p": view.local["p2p"],
             "shm": view.local["shm"],
             "mnnvl": view.local["mnnvl"],
-            "net": sum(item.channels for item in view.local_net),
+            "net": sum(channels_in(item.mask) for item in view.local_net),
             "nvls": True if "nvls" in job.flags else False if "no-nvls-channels" in job.flags else None,
         },
         "sharp": True if view.switched or "collnet" in job.flags else None,
@@ -224,32 +223,30 @@ def _table(table: ReadTable, algorithm: str | None) -> Table:
 class _Between:
     """What crosses from one host to another; channels by transport, communicator, sender, receiver and connection."""
 
-    sides: frozenset[str] = NONE
+    sides: set[str] = field(default_factory=set)
     channels: dict[tuple[str, str, int, int, int], int] = field(default_factory=dict)
-    devices: frozenset[str] = NONE
-    gdr: frozenset[bool] = NONE
+    devices: set[str] = field(default_factory=set)
+    gdr: set[bool] = field(default_factory=set)
     pxn: bool = False
 
 
 def _pairs(judgement: Judgement) -> list[Pair]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
     cells: dict[tuple[str, str], _Between] = {}
-    for item in judgement.view.crossings:
-        comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
-        ends = (item.src_node or f"(host of rank {src})", item.dst_node or f"(host of rank {dst})")
+    for _, _, comm, src, dst, mask, src_node, dst_node, way, transport, device in judgement.view.crossings:
+        ends = (src_node or f"(host of rank {src})", dst_node or f"(host of rank {dst})")
         cell = cells.get(ends)
         if cell is None:
             cell = cells[ends] = _Between()
-        both = item.transport == "mnnvl"  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
-        for side in ("send", "receive") if both else ("send" if direction == "s" else "receive",):
-            if side not in cell.sides:
-                cell.sides = joined(cell.sides, side)
-        key = (item.transport, comm, src, dst, conn)
-        cell.channels[key] = cell.channels.get(key, 0) | item.mask
-        if item.device not in cell.devices:
-            cell.devices = joined(cell.devices, item.device)
-        if bool(gdr) not in cell.gdr and item.key[5] == "net" and item.transport not in TCP:
-            cell.gdr = joined(cell.gdr, bool(gdr))
+        side, conn, kind, _, _, gdr, proxy = way
+        cell.sides.add("send" if side == "s" else "receive")
+        if transport == "mnnvl":  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
+            cell.sides.update(("send", "receive"))
+        key = (transport, comm, src, dst, conn)
+        cell.channels[key] = cell.channels.get(key, 0) | mask
+        cell.devices.add(device)
+        if kind == "net" and transport not in TCP:
+            cell.gdr.add(bool(gdr))
         cell.pxn = cell.pxn or proxy >= 0
     pairs: list[Pair] = []
     for (src_node, dst_node), cell in sorted(cells.items()):

@@ -325,8 +325,7 @@ def test_the_same_channels_of_another_communicator_are_its_own():
     for log in (block * 40 + again, (block + again) * 20, block * 40 + again * 40):
         (proc,) = [proc for proc in read([("x", io.BytesIO(log))]).procs.values() if proc.pid == 1000]
         first, second = (
-            {key[1:]: mask for key, mask in proc.edges.items() if key[0].startswith(ident)}
-            for ident in ("0xfc", "0x11")
+            lanes for ident in ("0xfc", "0x11") for comm, lanes in proc.edges.items() if comm.startswith(ident)
         )
         assert first
         assert first == second

@@ -300,15 +300,15 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
 )
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
-    from jobs.pod.nccl_reader.state.lanes import parse_channel
+    from jobs.pod.nccl_reader.state.lanes import parse_channel, way_of
 
     found = parse_channel(line.encode())
     if edge is None:
         assert found is None
         return
     channel, conn, src, dst, side, *carrier = edge
-    (lane, number, _) = found
-    assert (number, *lane) == (channel, src, dst, side, conn, *carrier)
+    ((*ranks, way), number, _) = found
+    assert (number, *ranks, *way_of(way)) == (channel, src, dst, side, conn, *carrier)
 
 
 def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):

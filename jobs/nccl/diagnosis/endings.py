@@ -6,6 +6,7 @@ One broken thing is one fault: what follows from the first cause (a peer that we
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.signals import SOME_GROUP
@@ -18,6 +19,7 @@ from .subjects import subject_of
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
+    from ..job.view import View
     from ..job_document import EvidenceLine, ReadTable
 
 _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
@@ -192,15 +194,15 @@ def judge_truncation(judgement: Judgement) -> None:
         missing = "the table ends after %d rows, without its last lines" % len(table["rows"])
     for needed, sign in _SIGNS_OF_A_CUT:
         if not missing and judgement.shows[needed]:
-            missing = sign(judgement.job.procs)
+            missing = sign(judgement.view)
     if missing:
         judgement.add("nccl.log-truncated", subject, [], cause=missing)
 
 
-def _unfinished_start(procs: list[Proc]) -> str:
+def _unfinished_start(view: View) -> str:
     """Count the ranks that began to initialise and never finished."""
-    started = {(key, rank) for proc in procs for (key, rank), comm in proc.comms.items() if comm.started}
-    ended = {(key, rank) for proc in procs for (key, rank), comm in proc.comms.items() if comm.completed}
+    started = {(key, rank) for proc in view.job.procs for (key, rank), comm in proc.comms.items() if comm.started}
+    ended = {(key, rank) for proc in view.job.procs for (key, rank), comm in proc.comms.items() if comm.completed}
     if not started - ended or not any(key.startswith("0x") for key, _ in started):
         return ""
     return "%d of %d ranks began to initialise and are not seen to finish" % (len(started - ended), len(started))
@@ -223,23 +225,23 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
     return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"]) else None
 
 
-def _half_shown(procs: list[Proc]) -> str:
+def _half_shown(view: View) -> str:
     """Compare the two ends of each network edge: both ranks print the same channels, unless a log was cut.
 
     What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
     other end's process is not in the log at all, nothing is compared.
     """
     present: dict[str, set[int]] = {}
-    for proc in procs:
+    for proc in view.job.procs:
         for comm, rank in proc.comms:
             present.setdefault(comm, set()).add(rank)
-    ends: dict[str, dict[tuple[str, int, int, int], int]] = {"s": {}, "r": {}}
-    for proc in procs:
-        for (comm, src, dst, direction, conn, kind, *_), mask in proc.edges.items():
-            if kind == "net" and direction and src in present.get(comm, ()) and dst in present[comm]:
-                key, known = (comm, src, dst, conn), ends[direction]
-                known[key] = known.get(key, 0) | mask
-    sent, received = ends.values()
+    sent: dict[tuple[str, int, int, int], int] = {}
+    received: dict[tuple[str, int, int, int], int] = {}
+    for _, _, comm, src, dst, mask, _, _, (side, conn, kind, *_), _, _ in chain(view.crossings, view.local_net):
+        here = present.get(comm, ())
+        if kind == "net" and side and src in here and dst in here:
+            known, key = sent if side == "s" else received, (comm, src, dst, conn)
+            known[key] = known.get(key, 0) | mask
     if sent == received:
         return ""
     edges = sent.keys() | received.keys()
@@ -258,9 +260,9 @@ _TORN = 0.05
 _CONFIRMS = (2, 8)  # since 2.8.3 every rank closes its channels with a line such as 'Connected all rings'
 
 
-def _unconfirmed(procs: list[Proc]) -> str:
+def _unconfirmed(view: View) -> str:
     """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
-    crossing = [proc for proc in procs if any(key[5] == "net" and key[4] == 0 for key in proc.edges)]
+    crossing = {item.proc for item in chain(view.crossings, view.local_net) if item.way[1:3] == (0, "net")}
     silent = [proc for proc in crossing if not proc.has("flag", "connected")]
     if not silent or (
         len(silent) == len(crossing)

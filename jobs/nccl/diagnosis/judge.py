@@ -131,7 +131,7 @@ class Judgement:
         if view.carriers:
             right = RDMA | {self.expect.fabric}
             known = view.nodes is not None and view.nodes > 1
-            return known and all(item.transport in right for item in view.carriers) and self._all_shown()
+            return known and view.counts.keys() <= right and self._all_shown()
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = "connected" in self.job.flags or view.local["p2p"] + view.local["shm"] > 0
@@ -147,13 +147,9 @@ class Judgement:
         hosts and ranks, must show one, too. Where no communicator shows all ranks, since the job talks in parts of a
         split, each rank has to show how it reaches another host.
         """
-        shown: dict[str, set[int]] = {}
-        for proc in self.job.procs:
-            for comm, src, dst, direction, *_ in proc.edges:
-                shown.setdefault(comm, set()).add(dst if direction == "r" and dst >= 0 else src)
         world = [proc for key in self.job.world for proc in self.job.members[key].values()]
         across = {item.proc for item in self.view.crossings}
-        in_one = max(map(len, shown.values()), default=0)
+        in_one = max(map(len, self.view.shown.values()), default=0)
         if self.view.ranks is None or max(in_one, len(across.intersection(world))) < self.view.ranks:
             return False
         nodes = self.job.node_of

@@ -161,10 +161,10 @@ def _judge_ends(judgement: Judgement) -> None:
     names: dict[str, set[Proc]] = {}
     for pair in ends:
         for item in pair:
-            names.setdefault(item.key[6], set()).add(item.proc)
+            names.setdefault(item.way.net, set()).add(item.proc)
     few = min(sorted(names), key=lambda name: len(names[name]))
     cause = "the ends of %d network edges name different networks, such as %d -> %d: sent over %s, received over %s" % (
-        len(ends), sender.key[1], sender.key[2], sender.key[6], receiver.key[6],
+        len(ends), sender.src, sender.dst, sender.way.net, receiver.way.net,
     )  # fmt: skip
     judgement.add(
         "nccl.mixed-transport", subject_of(judgement, sorted(names[few] or procs, key=process_order)), [], cause=cause
@@ -188,9 +188,7 @@ def _judge_peers(judgement: Judgement) -> None:
     every host.
     """
     job = judgement.job
-    ways: dict[str | None, set[str]] = {}
-    for proc in job.procs:
-        ways.setdefault(job.node_of[proc] or None, set()).update(key[5] for key in proc.edges if key[5] in _INSIDE)
+    ways = judgement.view.inside
     hosts = {
         host["name"]: len(host["ranks"])
         for host in judgement.hosts
@@ -210,7 +208,6 @@ def _judge_peers(judgement: Judgement) -> None:
         judgement.add("nccl.p2p-off", name, [], cause=text + ("; %s is set here" % " and ".join(env) if env else ""))
 
 
-_INSIDE = ("p2p", "shm")
 _P2P_SETTINGS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 
 
@@ -249,8 +246,8 @@ def _judge_gdr(judgement: Judgement) -> None:
     if view.gdr_mixed:
         with_it: dict[str, set[bool]] = {}
         for item in view.crossings:
-            if item.key[5] == "net":
-                with_it.setdefault(judgement.job.node_of[item.proc], set()).add(bool(item.key[8]))
+            if item.way.kind == "net":
+                with_it.setdefault(item.node, set()).add(bool(item.way.gdr))
         bad = sorted(node for node, each in with_it.items() if each == {False}) or sorted(
             node for node, each in with_it.items() if False in each
         )

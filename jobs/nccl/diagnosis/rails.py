@@ -38,7 +38,7 @@ def rails_missing(used: set[str], wanted: int, filters: set[str]) -> str:
 
 def judge_rails(judgement: Judgement) -> None:
     """Report hosts that use fewer rails than the profile says, or than their peers with more devices."""
-    if not any(item.key[5] == "net" for item in judgement.view.crossings):
+    if not any(item.way.kind == "net" for item in judgement.view.crossings):
         return
     hosts, expect = judgement.hosts, judgement.expect
     ranks = {id(host): max(len(host["ranks"]), len(host["connected"])) for host in hosts}

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...pod.nccl_reader.events.transports import family
+from ...pod.nccl_reader.state.lanes import Way, way_of
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc
     from .jobs import Job
+
+
+class Carrier(NamedTuple):
+    """What carries an edge: the way as it was printed, the transport behind its name, and the device's name."""
+
+    way: Way
+    transport: str
+    device: str
 
 
 class Devices:
@@ -20,7 +29,7 @@ class Devices:
         self._node_of = job.node_of
         self._on_node: dict[str, dict[int, str]] = {}
         self._all: dict[int, str] = {}
-        self._known: dict[tuple[int, str, int], tuple[str, str]] = {}
+        self._known: dict[tuple[object, ...], dict[str, Carrier]] = {}
         for proc in job.procs:
             if proc.hcas.keys() - self._all.keys():
                 self._all = {**proc.hcas, **self._all}
@@ -33,20 +42,28 @@ class Devices:
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._procs = job.procs
 
-    def carrier(self, proc: Proc, net: str, dev: int) -> tuple[str, str]:
-        """Return the transport behind a network's name, and the name of its device: its index where none is listed."""
-        kind = family(net)
-        alike = dev in proc.hcas if kind == "verbs" else kind != "ofi"  # to all processes, or to those with one list
-        key = (id(proc.hcas) if kind == "verbs" else 0, net, dev)  # a list lives as long as its process
-        known = self._known.get(key) if alike else None
-        if known is None:
-            listed = self._listed(proc, dev) if kind == "verbs" else None
+    def known(self, proc: Proc) -> dict[str, Carrier]:
+        """Return what is known of the carriers of all processes that see their devices as this one does."""
+        # a list lives as long as its process, and most processes share one
+        listed: object = id(proc.hcas) if proc.hcas else self._node_of[proc]
+        return self._known.setdefault((listed, proc.facts.get("provider")), {})
+
+    def carrier(self, proc: Proc, text: str) -> Carrier:
+        """Return what carries a way of a process; a device that no list names is called by its index."""
+        way = way_of(text)
+        if way.kind in ("net", "collnet"):
+            net, dev = "IB" if way.kind == "collnet" else way.net, way.dev
+            verbs = family(net) == "verbs"
+            listed = self._listed(proc, dev) if verbs else None
             index = "%s/%d" % (net, dev) if dev >= 0 else net
             name = index if listed is None else sys.intern(listed.replace("/SHARP", "").rpartition("/")[0] or listed)
-            known = self.transport(proc, net, dev), name
-            if alike:
-                self._known[key] = known
-        return known
+            carrier = Carrier(way, self.transport(proc, net, dev), name)
+            if verbs and proc.hcas and dev not in proc.hcas:  # as its node, or any other, lists it
+                return carrier
+        else:
+            carrier = Carrier(way, way.kind, way.net)
+        self.known(proc)[text] = carrier
+        return carrier
 
     def transport(self, proc: Proc, net: str = "IB", dev: int = -1) -> str:
         """Return the transport behind a network's name, by the process's other lines.

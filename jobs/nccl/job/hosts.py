@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import TCP
 from .device_order import compact_devices
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from ..job_document import Host
     from .view import View
 
-NONE: frozenset[Any] = frozenset()
-
 
 def hosts_of(view: View) -> list[Host]:
     """Return the hosts of a job: their ranks, versions, and the network devices that carry channels between hosts."""
@@ -22,30 +19,27 @@ def hosts_of(view: View) -> list[Host]:
     nodes: dict[str, list[Proc]] = {}
     for proc in job.procs:
         nodes.setdefault(job.node_of[proc], []).append(proc)
-    used: dict[str, dict[int, frozenset[str]]] = {}
-    gdr: dict[str, frozenset[bool]] = {}
-    for item in view.carriers:
-        node = job.node_of[item.proc]
-        own = item.key[2] if item.key[3] == "r" and item.key[2] >= 0 else item.key[1]
-        if item.key[5] in ("net", "collnet") and item.transport not in TCP:
-            rails_of = used.setdefault(node, {})
-            if item.device not in rails_of.get(own, NONE):
-                rails_of[own] = joined(rails_of.get(own, NONE), item.device)
-            if bool(item.key[8]) not in gdr.get(node, NONE):
-                gdr[node] = joined(gdr.get(node, NONE), bool(item.key[8]))
+    used: dict[str, dict[int, set[str]]] = {}
+    gdr: dict[str, set[bool]] = {}
+    for _, node, _, src, dst, _, _, _, way, transport, device in view.carriers:
+        if way.kind != "mnnvl" and transport not in TCP:
+            own = dst if way.side == "r" and dst >= 0 else src
+            used.setdefault(node, {}).setdefault(own, set()).add(device)
+            gdr.setdefault(node, set()).add(bool(way.gdr))
     hosts: list[Host] = []
     world = set(job.world)
     for node, procs in sorted(nodes.items()):
         ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in world})
         speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
         connected = speak or {
-            dst if direction == "r" and dst >= 0 else src
+            dst if text[:1] == "r" and dst >= 0 else src
             for proc in procs
-            for (_, src, dst, direction, *_rest) in proc.edges
+            for lanes in proc.edges.values()
+            for src, dst, text in lanes
         }
         versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
         nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})
-        states = gdr.get(node, NONE)
+        states = gdr.get(node, set())
         hosts.append(
             {
                 "name": node or None,
@@ -74,9 +68,3 @@ def hosts_of(view: View) -> list[Host]:
                 }
             )
     return hosts
-
-
-@lru_cache(maxsize=4096)
-def joined(known: frozenset[Any], *values: Any) -> frozenset[Any]:
-    """Return a set with some more, the one that all have who know the same: a large job has many pairs and ranks."""
-    return known.union(values)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...pod.nccl_reader.state.lanes import way_of
+
 if TYPE_CHECKING:
     from .jobs import Job
 
@@ -164,7 +166,9 @@ def split_hosts(job: Job) -> bool:
 
 def _at_least(job: Job) -> int:
     """Return how many ranks the channels name, or the numbers need."""
-    named = max([max(key[1:3]) for proc in job.procs for key in proc.edges] or [-1])
+    named = max(
+        [rank for proc in job.procs for lanes in proc.edges.values() for lane in lanes for rank in lane[:2]] or [-1]
+    )
     return max(named + 1, _by_ratio(job))
 
 
@@ -179,7 +183,8 @@ def ranks_by_device(job: Job) -> int:
         return 0
     if "nccl.ofi-no-provider" in job.noted:  # a fabric between hosts was looked for
         return 0
-    if any(max(key[1:3]) >= len(devs) or key[5] not in ("p2p", "shm") for proc in job.procs for key in proc.edges):
+    lanes = [lane for proc in job.procs for lanes in proc.edges.values() for lane in lanes]
+    if any(max(src, dst) >= len(devs) or way_of(way).kind not in ("p2p", "shm") for src, dst, way in lanes):
         return 0  # a channel names more ranks, or leaves the host
     return len(devs) if sorted(devs) == list(range(len(devs))) else 0
 
@@ -188,12 +193,13 @@ def joined_ranks(job: Job) -> list[set[int]]:
     """Return the groups of ranks that channels inside hosts join, over the communicators that hold all of the job."""
     groups: dict[int, set[int]] = {}
     for proc in job.procs:
-        for comm, src, dst, _, _, kind, *_ in proc.edges:
-            if kind in ("p2p", "shm") and min(src, dst) >= 0 and (not comm or comm in job.world):
-                one, other = groups.setdefault(src, {src}), groups.setdefault(dst, {dst})
-                if one is not other:
-                    one |= other
-                    groups.update(dict.fromkeys(other, one))
+        for comm, lanes in proc.edges.items():
+            for src, dst, way in lanes if not comm or comm in job.world else ():
+                if way_of(way).kind in ("p2p", "shm") and min(src, dst) >= 0:
+                    one, other = groups.setdefault(src, {src}), groups.setdefault(dst, {dst})
+                    if one is not other:
+                        one |= other
+                        groups.update(dict.fromkeys(other, one))
     return list({id(group): group for group in groups.values()}.values())
 
 
@@ -201,9 +207,9 @@ def _closed_ring(job: Job) -> int:
     """Return how many ranks a ring closes over, by channel lines alone (0: none is seen whole)."""
     following: dict[int, set[int]] = {}
     for proc in job.procs:
-        for key in proc.edges:
-            if key[1] >= 0 and key[2] >= 0:
-                following.setdefault(key[1], set()).add(key[2])
+        for src, dst, _ in [lane for lanes in proc.edges.values() for lane in lanes]:
+            if src >= 0 and dst >= 0:
+                following.setdefault(src, set()).add(dst)
     size = len(following)
     if (
         size < 2

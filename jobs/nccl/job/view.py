@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
+from ...pod.nccl_reader.state.lanes import way_of
 from ...pod.nccl_reader.state.seen import channels_in
 from .devices import Devices
 from .jobs import addressed, renamed, twice_ranked
@@ -27,7 +28,8 @@ from .sizes import (
 )
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import EdgeKey, Proc
+    from ...pod.nccl_reader.state.lanes import Lane, Way
+    from ...pod.nccl_reader.state.seen import Proc
     from .jobs import Job
 
 
@@ -35,11 +37,14 @@ class Crossing(NamedTuple):
     """One network edge as one process printed it."""
 
     proc: Proc
-    key: EdgeKey
+    node: str  # of that process
+    comm: str
+    src: int
+    dst: int  # -1 where switches reduce
     mask: int  # of its channels
-    channels: int
     src_node: str | None
     dst_node: str | None
+    way: Way
     transport: str
     device: str
 
@@ -51,6 +56,8 @@ class View:
         self.job = job
         self.crossings: list[Crossing] = []
         self.local_net: list[Crossing] = []
+        self.inside: dict[str, set[str]] = {}  # node -> what carries channels inside it: p2p, shm
+        self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
         self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
         self.switched: list[Crossing] = []  # what the switches reduce (SHARP): an edge has one end
@@ -69,12 +76,12 @@ class View:
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
         self.networks = job.facts["net"]
         self._edges()
-        if len({item.key[6] for item in self.crossings if item.key[5] == "net"}) > 1:
+        if len({item.way.net for item in self.crossings if item.way.kind == "net"}) > 1:
             self._disagree()
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
         self.carriers = [*self.crossings, *self.switched]
         for crossing in self.carriers:
-            self.counts[crossing.transport] = self.counts.get(crossing.transport, 0) + crossing.channels
+            self.counts[crossing.transport] = self.counts.get(crossing.transport, 0) + channels_in(crossing.mask)
         self.mixed = bool(self.counts.keys() & TCP) and bool(self.counts.keys() - TCP)  # some sockets, others not
         self._placed = len({rank for key in job.world for rank in job.members[key]})  # ranks with a node
         self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
@@ -90,62 +97,67 @@ class View:
 
     # -- edges ---------------------------------------------------------------------------------------------------------
     def _edges(self) -> None:
-        nodes = self.job.nodes_of_ranks()
+        nodes, local = self.job.nodes_of_ranks(), self.local
         for proc in self.job.procs:
+            if not proc.edges:
+                continue
             here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
             listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
-            for key, mask in proc.edges.items():
-                comm, src, dst, direction, _conn, kind, net, dev, _gdr, _proxy = key
-                channels = channels_in(mask)
-                if kind in ("p2p", "shm"):
-                    self.local[kind] += channels
-                    continue
-                if kind == "collnet":
-                    transport, device = self.devices.carrier(proc, "IB", dev)
-                    self.switched.append(Crossing(proc, key, mask, channels, here, None, transport, device))
-                    continue
-                known = nodes.get(comm) or {}
-                src_node, dst_node = known.get(src), known.get(dst)
-                own = listed.get(src if direction == "s" else dst, proc.host)
-                if direction == "s":
-                    src_node = here if own == proc.host else own
-                elif direction == "r":
-                    dst_node = here if own == proc.host else own
-                transport, device = ("mnnvl", net) if kind == "mnnvl" else self.devices.carrier(proc, net, dev)
-                crossing = Crossing(proc, key, mask, channels, src_node, dst_node, transport, device)
-                same = bool(src_node) and src_node == dst_node and (not twice or self._certain(twice, key))
-                if kind == "mnnvl":
-                    self.local["mnnvl"] += channels
-                    if not same and not self.single:
+            carriers, inside = self.devices.known(proc), self.inside.setdefault(here, set())
+            for comm, lanes in proc.edges.items():
+                known, shown = nodes.get(comm) or {}, self.shown.setdefault(comm, set())
+                for lane, mask in lanes.items():
+                    src, dst, text = lane
+                    way, transport, device = carriers.get(text) or self.devices.carrier(proc, text)
+                    side, _, kind, _, _, _, _ = way
+                    shown.add(dst if side == "r" and dst >= 0 else src)
+                    if kind != "net":
+                        if kind == "collnet":
+                            found = (mask, here, None, way, transport, device)
+                            self.switched.append(Crossing(proc, here, comm, src, dst, *found))
+                            continue
+                        local[kind] += channels_in(mask)
+                        if kind != "mnnvl":
+                            inside.add(kind)
+                            continue
+                    own = listed.get(src if side == "s" else dst, proc.host)
+                    own = here if own == proc.host else own
+                    src_node = own if side == "s" else known.get(src)
+                    dst_node = own if side == "r" else known.get(dst)
+                    crossing = Crossing(proc, here, comm, src, dst, mask, src_node, dst_node, way, transport, device)
+                    same = self.single or (
+                        src_node == dst_node and bool(src_node) and (not twice or self._certain(twice, comm, lane))
+                    )
+                    if not same:
                         self.crossings.append(crossing)
-                elif same or self.single:
-                    self.local_net.append(crossing)
-                else:
-                    self.crossings.append(crossing)
+                    elif kind == "net":
+                        self.local_net.append(crossing)
 
-    def _certain(self, twice: set[int], key: EdgeKey) -> bool:
+    def _certain(self, twice: set[int], comm: str, lane: Lane) -> bool:
         """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.
 
         A channel line names none. Where its process has that rank in several, the other end has to show the edge, too.
         """
-        comm, src, dst, direction = key[:4]
-        own, other = (src, dst) if direction == "s" else (dst, src)
+        src, dst, text = lane
+        way = way_of(text)
+        own, other = (src, dst) if way.side == "s" else (dst, src)
         if own not in twice:
             return True
         member = self.job.member(comm, other)
-        mirror = (comm, src, dst, "r" if direction == "s" else "s")
-        return member is not None and any(each[:4] == mirror and each[5] == "net" for each in member.edges)
+        mirror = (src, dst, "r" if way.side == "s" else "s", "net")
+        lanes = {} if member is None else member.edges.get(comm, {})
+        return any((src, dst, way_of(text).side, way_of(text).kind) == mirror for src, dst, text in lanes)
 
     def _disagree(self) -> None:
         """Find the edges whose ends name networks that do not understand each other."""
-        net = [item for item in self.crossings if item.key[5] == "net" and item.key[3] in ("s", "r")]
-        if len({_speech(item) for item in net}) < 2:
+        net = [item for item in self.crossings if item.way.kind == "net" and item.way.side]
+        if len({_speech(name) for name in {item.way.net for item in net}}) < 2:
             return
         ends: dict[tuple[str, int, int, int], dict[str, Crossing]] = {}
         for item in net:
-            ends.setdefault((item.key[0], item.key[1], item.key[2], item.key[4]), {})[item.key[3]] = item
+            ends.setdefault((item.comm, item.src, item.dst, item.way.conn), {})[item.way.side] = item
         for both in ends.values():
-            if len(both) == 2 and _speech(both["s"]) != _speech(both["r"]):
+            if len(both) == 2 and _speech(both["s"].way.net) != _speech(both["r"].way.net):
                 self.disagreeing.append((both["s"], both["r"]))
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -291,16 +303,16 @@ class View:
         return bool(devs) and devs != set(range(len(devs)))
 
     def _gdr(self) -> tuple[bool | None, bool]:  # noqa: PLR0911 -- one return per kind of evidence
-        net = [item for item in self.carriers if item.key[5] in ("net", "collnet")]
+        net = [item for item in self.carriers if item.way.kind != "mnnvl"]
         if net:
             rdma = [item for item in net if item.transport not in TCP]
             # Google's TCPX and FasTrak move GPU memory by design; their channel lines were never seen with the suffix.
-            rdma = [item for item in rdma if item.key[8] or item.transport not in ("tcpx", "fastrak")] or rdma
-            if all(item.transport in ("tcpx", "fastrak") and not item.key[8] for item in rdma) and rdma:
+            rdma = [item for item in rdma if item.way.gdr or item.transport not in ("tcpx", "fastrak")] or rdma
+            if all(item.transport in ("tcpx", "fastrak") and not item.way.gdr for item in rdma) and rdma:
                 return None, False
             if not rdma:
                 return False, False
-            used = {bool(item.key[8]) for item in rdma}
+            used = {bool(item.way.gdr) for item in rdma}
             return self._gdr_of(rdma) if len(used) > 1 else (used.pop(), False)
         if self.transport in TCP:
             return False, False
@@ -322,7 +334,7 @@ class View:
         """
         per_side: dict[tuple[str, str], set[bool]] = {}
         for item in crossings:
-            per_side.setdefault((self.job.node_of[item.proc], item.key[3]), set()).add(bool(item.key[8]))
+            per_side.setdefault((item.node, item.way.side), set()).add(bool(item.way.gdr))
         directions: dict[str, set[bool]] = {}
         for (_, direction), found in per_side.items():
             directions.setdefault(direction, set()).update(found)
@@ -334,8 +346,8 @@ class View:
         """Say whether GPUDirect is on in one direction and off in the other, on every host alike (GDR read, row 20)."""
         directions: dict[str, set[bool]] = {}
         for item in self.crossings:
-            if item.key[5] == "net" and item.transport not in TCP:
-                directions.setdefault(item.key[3], set()).add(bool(item.key[8]))
+            if item.way.kind == "net" and item.transport not in TCP:
+                directions.setdefault(item.way.side, set()).add(bool(item.way.gdr))
         return (
             len(directions) > 1
             and all(len(found) == 1 for found in directions.values())
@@ -343,9 +355,9 @@ class View:
         )
 
 
-def _speech(item: Crossing) -> str:
+def _speech(net: str) -> str:
     """Return by what an end speaks: NCCL's own verbs and a plugin's do not understand each other."""
-    return "IB" if item.key[6] == "IB" else family(item.key[6])
+    return "IB" if net == "IB" else family(net)
 
 
 _OF_ONE_HOST = 8  # GPUs of the hosts that the field builds; the few with 16 are no more than that

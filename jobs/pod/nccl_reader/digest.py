@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .events.comms import COMMUNICATORS, usual
-from .events.facts import COMM, FACT, READ_BACK, SIGHT, Effect, effects_of, keeps_line, ring_order
+from .events.facts import COMM, FACT, READ_BACK, SIGHT, TRACE, Effect, effects_of, keeps_line, ring_order
 from .events.heads import Heads
 from .events.kinds import KINDS, LANES, OPERATION
 from .events.messages import MAX_TEXT
@@ -20,7 +20,7 @@ from .events.transports import sight_of
 from .lines.clean import ESCAPES
 from .lines.prefix import Head, Process
 from .lines.words import DIGITS, HEX_DIGITS
-from .state.lanes import BITS, Lane, parse_channel
+from .state.lanes import BITS, Lane, named_lane, parse_channel
 
 MARK = b"NCCL INFO "
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
@@ -28,9 +28,11 @@ _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say no
 _LONGEST = 400  # bytes of one of them
 _HEADS = 65_536  # that are known
 
+Spoken = Tuple[int, Any]
+"""Number of a line in its block; a communicator's line (Said), or what was said up to here: channels by lane, facts."""
 Event = Tuple[int, Optional[Process], Any, bytes]
 """Number of the line in its block; the process, None for a line that is passed on whole; what is said; the line, where
-it is kept. What is said: effects; the head that first names the process; a list of facts; or channels by lane."""
+it is kept. What is said: effects; the head that first names the process; or what a process said up to here."""
 
 
 class Digest(NamedTuple):
@@ -39,6 +41,7 @@ class Digest(NamedTuple):
     lines: int
     marked: int  # lines with NCCL INFO
     events: List[Event]
+    said: Dict[Process, List[Spoken]]  # what depends on the lines of its process alone, in their order
 
 
 Message = Tuple[Tuple[Effect, ...], Tuple[Effect, ...], bool]
@@ -49,27 +52,30 @@ _NOTHING: Message = (), (), False
 class _Process:
     """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
 
-    __slots__ = ("channels", "facts", "heads", "key", "lanes", "sights")
+    __slots__ = ("channels", "facts", "heads", "key", "lanes", "said", "sights")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
         self.heads: Set[Head] = set()
         self.channels: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
         self.lanes: List[Lane] = []  # what is named, in the same order
-        self.sights: Dict[str, Tuple[int, bytes]] = {}  # what a fault may quote of them: its first line
+        self.sights: Set[str] = set()  # what a fault may quote of them, and was passed on
         self.facts: List[Tuple[Effect, ...]] = []
+        self.said: Optional[List[Spoken]] = None  # before its first line in a block
 
-    def flush(self, number: int, events: List[Event]) -> None:
-        """Pass on the channels."""
-        for sight, (first, raw) in self.sights.items():
-            events.append((number, self.key, ((SIGHT, sight, number - first),), raw))
+    def flush(self, number: int) -> List[Spoken]:
+        """Put the channels to what is said, and return that."""
+        said = self.said = [] if self.said is None else self.said
+        if not self.lanes:
+            return said
         lanes: Dict[Lane, int] = dict(zip(self.lanes, self.channels.values()))
         if len(lanes) < len(self.lanes):  # one lane under two names
             lanes = dict.fromkeys(lanes, 0)
             for lane, bits in zip(self.lanes, self.channels.values()):
                 lanes[lane] |= bits
-        events.append((number, self.key, lanes, b""))
-        self.channels, self.lanes, self.sights = {}, [], {}
+        said.append((number, lanes))
+        self.channels, self.lanes = {}, []
+        return said
 
 
 class Digester:
@@ -93,7 +99,7 @@ class Digester:
             self._here, self._processes, self._heads = {}, {}, Heads()
         here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
         number, others = -1, 0
-        full: List[_Process] = []  # that have channels
+        active: List[_Process] = []  # that say something
         for number, line in enumerate(BytesIO(data)):  # not split(): so a line's memory is the next one's
             left, mark, text = line.partition(MARK)
             if not mark:
@@ -109,6 +115,18 @@ class Digester:
                     channels[name] |= bit
                     continue
                 found = None
+                lane = None if process.key is None or returns else named_lane(name)
+                if lane is not None:
+                    if process.said is None:
+                        process.said = []
+                        active.append(process)
+                    channels[name] = bit
+                    process.lanes.append(lane)
+                    sight = sight_of(lane[2])
+                    if sight is not None and sight not in process.sights:
+                        process.sights.add(sight)
+                        events.append((number, process.key, ((SIGHT, sight),), line[:-1]))
+                    continue
             else:
                 found = known.get(text)
                 if found is None and text.translate(HEX_DIGITS) in quiet:
@@ -117,12 +135,13 @@ class Digester:
                     found = _NOTHING
             if process.key is None or (returns and b"\r" in line):
                 found = None
-            elif found is None:
-                first = not process.lanes
-                found = self._channel(process, line, text, number) if bit else None
-                found = found or self._read(process, line, text, number)
-                if first and process.lanes:
-                    full.append(process)
+            else:
+                if process.said is None:
+                    process.said = []
+                    active.append(process)
+                if found is None:
+                    found = self._channel(process, line, text, number, events) if bit else None
+                    found = found or self._read(process, line, text, number, events)
             if found is None:
                 events.append((number, None, None, line[:-1][:MAX_LINE]))
                 continue
@@ -130,18 +149,24 @@ class Digester:
             if facts:
                 process.facts.append(facts)
             if effects:
-                if effects[0][0] == COMM and process.lanes:
-                    process.flush(number, events)
+                what = effects[0][0]
+                if what == COMM:
+                    process.flush(number).append((number, effects[0][1]))
+                    continue
+                if what == TRACE:  # an error counts unless a communicator comes up behind it
+                    events.append((number, process.key, process.flush(number), b""))
+                    process.said = []
                 events.append((number, process.key, effects, line[:-1] if quoted else b""))
         number += 1
-        for process in full:
-            if process.lanes:
-                process.flush(number, events)
-        for process in self._processes.values():
+        said: Dict[Process, List[Spoken]] = {}
+        for process in active:
+            spoken = process.flush(number)
             if process.facts:
-                events.append((number, process.key, process.facts, b""))
-                process.facts = []
-        return Digest(number, number - others, events)
+                spoken.append((number, process.facts))
+            if spoken and process.key is not None:
+                said[process.key] = spoken
+            process.facts, process.said, process.sights = [], None, set()
+        return Digest(number, number - others, events, said)
 
     def _process(self, left: bytes, number: int, events: List[Event]) -> _Process:
         """Return the process that a head names; one without a key where there is more than a head."""
@@ -161,16 +186,17 @@ class Digester:
             self._here[left] = process
         return process
 
-    def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
+    def _read(self, process: _Process, line: bytes, text: bytes, number: int, events: List[Event]) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
         start, message = text[:4], text[:-1]
         said = usual(message) if start in COMMUNICATORS else None
         if said is not None:
-            return (), ((COMM, said),), False
+            process.flush(number).append((number, said))
+            return _NOTHING
         if b" NCCL " in text or len(message) > MAX_TEXT:
             return None
         if start in LANES:
-            return self._channel(process, line, text, number) or ((), ring_order(message), False)
+            return self._channel(process, line, text, number, events) or ((), ring_order(message), False)
         shape = text.translate(HEX_DIGITS)
         if is_quiet(shape):
             if len(self._quiet) >= _KNOWN:
@@ -190,7 +216,9 @@ class Digester:
             self._known[text] = found
         return found
 
-    def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
+    def _channel(
+        self, process: _Process, line: bytes, text: bytes, number: int, events: List[Event]
+    ) -> Optional[Message]:
         """Take a line of a lane that the process did not name before; None where it is none, or torn."""
         found = parse_channel(text[:-1])
         if found is None:
@@ -199,9 +227,10 @@ class Digester:
         bit = 1 << channel
         process.channels[text[10:] if BITS.get(text[:10]) == bit else text] = bit
         process.lanes.append(lane)
-        sight = sight_of(lane)
+        sight = sight_of(lane[2])
         if sight is not None and sight not in process.sights:
-            process.sights[sight] = number, line[:-1]
+            process.sights.add(sight)
+            events.append((number, process.key, ((SIGHT, sight),), line[:-1]))
         return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
     def _says(self, line: bytes) -> bool:

@@ -120,7 +120,7 @@ class Reader:
             self._look(data)
         self._last = data[-_LAST:]
         processes, others = self.processes, self.others
-        trackers = processes.trackers
+        trackers, processes.said = processes.trackers, digest.said
         lines: List[bytes] = []
         at = 0  # the line behind the last event
         listens = others.listens() or start <= others.TAGGED
@@ -130,6 +130,7 @@ class Reader:
                 listens = self._hear(lines, at, number, start)
             at = number + 1
             if process is None:
+                processes.at = number
                 if MARK in raw:
                     self.messages.line(raw, start + number)
                 else:
@@ -139,14 +140,14 @@ class Reader:
             tracker = trackers.get(process) or processes.find(process)
             if type(what) is tuple:
                 tracker.apply(what, start + number, raw)
-            elif type(what) is dict:
-                processes.channels(tracker, what)
             elif type(what) is list:
-                tracker.proc.add_all(what)
+                processes.take(tracker, what)
             else:
                 tracker.proc.head(what.dev, what.tag)
         if listens and at < digest.lines:
             self._hear(lines or _lines_of(data), at, digest.lines, start)
+        for process, said in digest.said.items():
+            processes.take(trackers.get(process) or processes.find(process), said)
         processes.settle()
 
     def _look(self, data: bytes) -> None:

@@ -207,6 +207,7 @@ def summarize(paths: List[str]) -> Dict[str, Any]:
     """Return what the shipped reader finds in logs: rows as [size, busbw, wrong], channels by what carried them."""
     reader = importlib.import_module("nccl_reader")
     transports = importlib.import_module("nccl_reader.events.transports")
+    edges = importlib.import_module("nccl_reader.state.lanes")
     streams = [open(path, "rb") for path in paths]
     try:
         partial = reader.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
@@ -223,13 +224,14 @@ def summarize(paths: List[str]) -> Dict[str, Any]:
                     found["rows"].append([row["size_bytes"], side["busbw_gbps"], side.get("wrong")])
                     found["wrong"] += int(side.get("wrong") or 0)
     for proc in partial.procs.values():
-        for key, mask in proc.edges.items():
-            if key[5] != "net":
+        for (_, _, text), mask in [edge for lanes in proc.edges.values() for edge in lanes.items()]:
+            way = edges.way_of(text)
+            if way.kind != "net":
                 continue
             count = sum(1 for bit in bin(mask) if bit == "1")
             found["channels"] += count
-            if transports.family(key[6]) in transports.TCP:
-                found["tcp"], found["net"] = found["tcp"] + count, key[6]
-            elif not key[8]:
+            if transports.family(way.net) in transports.TCP:
+                found["tcp"], found["net"] = found["tcp"] + count, way.net
+            elif not way.gdr:
                 found["no_gdr"] += count
     return found

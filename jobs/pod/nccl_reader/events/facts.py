@@ -79,7 +79,7 @@ CHOSE = 5  # the network that a communicator uses
 TRACE = 6  # the code of an error that a function returned, and whether it asked for a network's properties
 COMM = 7  # what is said of a communicator (comms.Said)
 RING = 8  # the ranks of a ring, in its order
-SIGHT = 9  # name of a line that a fault may quote, kept once; how many lines before this one it stands
+SIGHT = 9  # name of a line that a fault may quote, kept once
 READ_BACK = (("flag", "no-pci-path"), ("flag", "mnnvl"))  # facts that the reading of later lines asks for
 _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
 

@@ -40,7 +40,7 @@ class Heads:
 
     def __init__(self) -> None:
         self._alone: Dict[bytes, Seen] = {}
-        self._same: Dict[Tuple[bytes, bytes, bytes], Seen] = {}  # by host, pid and device
+        self._same: Dict[Tuple[bytes, ...], Seen] = {}  # by host, pid and device
         self._others: Dict[bytes, Optional[Seen]] = {}
         self._tagged: Dict[Tuple[Head, str], Seen] = {}
         self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
@@ -50,8 +50,11 @@ class Heads:
 
         And whether the same may stand left of another message: there is no stamp in front.
         """
+        alone = _ALONE.fullmatch(left)  # nothing stands in front of most
+        if alone is not None and b"NCCL" not in left:
+            return self._named(alone.groups()), True
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        seen = self._usual(left[start:] if start else left)
+        seen = self._usual(left[start:]) if start else None
         if seen is None and not start:
             tag = _GLUED_TAG.search(left)
             start = tag.end() if tag else 0
@@ -76,12 +79,16 @@ class Heads:
             usual = _ALONE.fullmatch(alone)
             if usual is None or b"NCCL" in alone:
                 return None
-            host, pid, dev = usual.groups()
-            seen = self._same.get((host, pid, dev))
-            if seen is None:
-                known = (name(host, 255), int(pid))
-                seen = self._same[host, pid, dev] = Seen(Head(*known, int(dev), ""), (*known, ""))
-            self._alone[alone] = seen
+            seen = self._alone[alone] = self._named(usual.groups())
+        return seen
+
+    def _named(self, parts: Tuple[bytes, ...]) -> Seen:
+        """Return the head of a host, a pid and a device."""
+        seen = self._same.get(parts)
+        if seen is None:
+            host, pid, dev = parts
+            known = (name(host, 255), int(pid))
+            seen = self._same[parts] = Seen(Head(*known, int(dev), ""), (*known, ""))
         return seen
 
     def _with(self, seen: Seen, tag: _Tag, front: bytes) -> Seen:

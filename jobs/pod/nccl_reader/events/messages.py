@@ -83,9 +83,9 @@ class Messages:
         self.processes.channels(tracker, {lane: 1 << channel})
         if size:
             tracker.proc.add("nranks", size)
-        sight = sight_of(lane)
+        sight = sight_of(lane[2])
         if sight is not None:
-            tracker.apply(((SIGHT, sight, 0),), number, raw)
+            tracker.apply(((SIGHT, sight),), number, raw)
 
     def warn(self, piece: bytes, at: int, number: int) -> None:
         """Read a line with ``NCCL WARN`` at some place."""

@@ -6,7 +6,7 @@ Processes of one host and pid are one, whoever of their threads wrote.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..lines.prefix import Process, parse_head, process_of
 from ..state.seen import Crowd, Proc, shared
@@ -31,6 +31,8 @@ class Processes:
         self.index = index
         self._waiting: List[Tracker] = []  # whose channels wait for their communicator
         self.trackers: Dict[Process, Tracker] = {}
+        self.said: Dict[Process, List[Tuple[int, Any]]] = {}  # in the present block, and was not taken
+        self.at = 0  # the line of that block that is read
         self._by_pid: Dict[int, List[str]] = {}
         self._own = shared((index,))
         self._beyond = Proc(None, None)
@@ -40,6 +42,16 @@ class Processes:
         """Take channels of a process."""
         if tracker.channels(lanes):
             self._waiting.append(tracker)
+
+    def take(self, tracker: Tracker, said: List[Tuple[int, Any]]) -> None:
+        """Take what a process said: lines of communicators, channels, facts."""
+        for _, what in said:
+            if type(what) is dict:
+                self.channels(tracker, what)
+            elif type(what) is list:
+                tracker.proc.add_all(what)
+            else:
+                tracker.communicator(what)
 
     def settle(self) -> None:
         """Keep the channels of many processes as edges, which is far less, where it is clear whose they are."""
@@ -52,7 +64,13 @@ class Processes:
     def head(self, left: bytes) -> Tuple[Tracker, bytes]:
         """Return the process that a line's head names, and what stands in front of that head."""
         head = parse_head(left)
-        tracker = self.find(process_of(head))
+        process = process_of(head)
+        tracker = self.find(process)
+        said = self.said.get(process, [])
+        before = [item for item in said if item[0] < self.at]  # is taken at the block's end else
+        if before:
+            del said[: len(before)]
+            self.take(tracker, before)
         tracker.proc.head(head.dev, head.tag)
         front = b""
         if head.host is not None:

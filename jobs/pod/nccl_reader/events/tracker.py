@@ -62,7 +62,7 @@ class Tracker:
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
         owned: Dict[str, Dict[Lane, int]] = {}
         for lane, bits in lanes.items():
-            rank = lane[1] if lane[2] == "r" else lane[0]  # that printed them
+            rank = lane[1] if lane[2][:1] == "r" else lane[0]  # that printed them
             comm = name if (name, rank) in comms else latest.get(rank, name)
             owned.setdefault(comm, {})[lane] = bits
         for comm, lanes in owned.items():
@@ -79,7 +79,7 @@ class Tracker:
             elif what == NOTE:
                 proc.note(effect[1], self.source, line, raw)
             elif what == COMM:
-                self._communicator(effect[1])
+                self.communicator(effect[1])
             elif what == ENV:
                 proc.set_env(effect[1], effect[2])
             elif what == DEVICES:
@@ -94,7 +94,7 @@ class Tracker:
             elif what == RING:
                 proc.ranks = effect[1] if len(effect[1]) > len(proc.ranks) else proc.ranks
             elif effect[1] not in proc.notes:
-                proc.note(effect[1], self.source, line - effect[2], raw)
+                proc.note(effect[1], self.source, line, raw)
 
     def _trace(self, effect: Effect, line: int, raw: bytes) -> None:
         if effect[2] and self.proc.has("flag", "no-pci-path"):
@@ -123,7 +123,8 @@ class Tracker:
             self.proc.note(found.fault, self.source, line, raw)
 
     # -- communicators -------------------------------------------------------------------------------------------------
-    def _communicator(self, said: Said) -> None:
+    def communicator(self, said: Said) -> None:
+        """Take a line of a communicator."""
         begins = said.what == b"Init" and not said.done
         if self.pending and (begins or self.announced):
             self.settle()  # channels in front of this line belong to what was current there

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Dict, Optional
+from typing import Dict, Optional
 
-if TYPE_CHECKING:
-    from ..state.lanes import Lane
+from ..state.lanes import way_of
 
 VIA_SOCKET, VIA_NO_GDR = "line via-socket", "line via-no-gdr"
 
 
-def sight_of(lane: Lane) -> Optional[str]:
-    """Name the lines of a lane where a fault may quote one: they show sockets, or no GPUDirect."""
-    if lane[4] != "net" or lane[7]:
+@lru_cache(maxsize=4096)
+def sight_of(text: str) -> Optional[str]:
+    """Name the lines that show a way where a fault may quote one: they show sockets, or no GPUDirect."""
+    way = way_of(text)
+    if way.kind != "net" or way.gdr:
         return None
-    return VIA_SOCKET if lane[5] == "Socket" else VIA_NO_GDR
+    return VIA_SOCKET if way.net == "Socket" else VIA_NO_GDR
 
 
 # Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in

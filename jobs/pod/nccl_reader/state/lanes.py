@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from typing import Any, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 _CHANNEL = re.compile(
     rb"(?:Ring|Channel|(Coll)(?:Net)?) (\d{1,4})(?:/(\d{1,3}))? : (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
@@ -33,13 +33,52 @@ _SIDES = {b"s": "s", b"r": "r", b"": ""}  # by the first letter of [send] and [r
 _SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
 
 
-Lane = Tuple[int, int, str, int, str, str, int, int, int]
-"""All channels of one edge, as one of its ends prints them.
+class Way(NamedTuple):
+    """How an edge is carried, as one of its ends prints it."""
 
-Source and destination in the communicator (destination -1 on a collective-network line); "s" or "r" for the end that
-prints, "" where the line does not say; connection (0 ring or tree, 1 point to point); kind (net, p2p, mnnvl, shm,
-collnet); the network's name as printed, or the kind of P2P; the network device's index, GPUDirect as 0 or 1, the rank
-whose NIC is used (PXN), each -1 or 0 without one."""
+    side: str  # "s" or "r" for the end that prints, "" where the line does not say
+    conn: int  # connection: 0 ring or tree, 1 point to point
+    kind: str  # net, p2p, mnnvl, shm, collnet
+    net: str  # the network's name as printed, or the kind of P2P
+    dev: int  # the network device's index, -1 without one
+    gdr: int  # GPUDirect as 0 or 1
+    proxy: int  # the rank whose NIC is used (PXN), -1 without one
+
+
+Lane = Tuple[int, int, str]
+"""All channels of one edge as one of its ends prints them: source and destination in the communicator, and the way.
+
+The destination is -1 on a collective-network line. The way is written out: a text's hash is made once, and a large job
+has few ways."""
+
+
+def written(way: Way) -> str:
+    """Write a way as one text."""
+    side, conn, kind, net, dev, gdr, proxy = way
+    return sys.intern("%s,%d,%s,%d,%d,%d,%s" % (side, conn, kind, dev, gdr, proxy, net))
+
+
+@lru_cache(maxsize=4096)
+def way_of(text: str) -> Way:
+    """Read a way that was written out; raises ValueError for another text."""
+    side, conn, kind, dev, gdr, proxy, net = text.split(",", 6)
+    return Way(side, int(conn), kind, net, int(dev), int(gdr), int(proxy))
+
+
+_NAMED = re.compile(
+    rb"(?:/(\d{1,3}))? : (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
+    rb"((?:\[(?:send|receive)\] )?via \S.*)\n"
+)
+
+
+def named_lane(name: bytes) -> Optional[Lane]:
+    """Return the lane of a line of the usual form by what stands behind its channel (BITS); None for any other."""
+    match = _NAMED.fullmatch(name) if len(name) < _LONGEST - 10 else None
+    if match is None:
+        return None
+    conn, src, dst, how = match.groups()
+    end = _end(how, conn, False)
+    return None if end is None or end[1] else (int(src), int(dst), end[0])
 
 
 def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, str]]:
@@ -52,20 +91,21 @@ def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, str]]:
         return None
     tree, channel, conn, src, dst, how = match.groups()
     end = _end(how, conn, tree is not None)
-    if end is None or (dst is None and end[0][2] != "collnet"):
+    if end is None or (dst is None and way_of(end[0]).kind != "collnet"):
         return None
-    return (int(src), -1 if dst is None else int(dst), *end[0]), int(channel), end[1]
+    return (int(src), -1 if dst is None else int(dst), end[0]), int(channel), end[1]
 
 
 @lru_cache(maxsize=4096)
-def _end(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[Tuple[Any, ...], str]]:
-    """Read what stands behind the ranks: the rest of a lane's key, and the communicator's size where it is said."""
+def _end(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[str, str]]:
+    """Read what stands behind the ranks: the way, and the communicator's size where it is said."""
     side, _, via = how.partition(b"via ")
     carrier = None if b" NCCL " in how else _carrier(via, tree)
     if carrier is None:
         return None
     size = _SIZE.search(via) if b"anks " in via else None
-    return (_SIDES[side[1:2]], int(conn or 0), *carrier), size.group(1).decode("ascii") if size else ""
+    way = written(Way(_SIDES[side[1:2]], int(conn or 0), *carrier))
+    return way, size.group(1).decode("ascii") if size else ""
 
 
 def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]:  # noqa: PLR0911 -- one return per form

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
+from .lanes import way_of, written
 from .seen import Crowd, channels_in, shared
 from .wire import decode, encode
 
 if TYPE_CHECKING:
-    from .seen import EdgeKey, Proc, Source
+    from .lanes import Lane, Way
+    from .seen import Proc, Source
 
 POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)
 
@@ -95,22 +97,25 @@ def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
     return data
 
 
-def _fold(partial: Partial, fold: Callable[[EdgeKey], EdgeKey]) -> None:
+def _fold(partial: Partial, inside: Callable[[Way], bool]) -> None:
+    """Forget between which ranks the channels run that are carried inside a node."""
     for proc in partial.procs.values():
-        folded: Dict[Any, int] = {}
-        for edge, mask in proc.edges.items():
-            key = fold(edge)
-            folded[key] = folded.get(key, 0) | mask
-        proc.edges = folded
+        for comm, lanes in proc.edges.items():
+            folded: Dict[Lane, int] = {}
+            for lane, mask in lanes.items():
+                way = way_of(lane[2])
+                key = (-1, -1, written(way._replace(side=""))) if inside(way) else lane
+                folded[key] = folded.get(key, 0) | mask
+            proc.edges[comm] = folded
 
 
 def _merge_p2p_peers(partial: Partial) -> None:
     """Forget between which local ranks point-to-point channels inside a node run."""
-    _fold(partial, lambda key: (key[0], -1, -1, "", *key[4:]) if key[4] == 1 and key[5] in ("p2p", "shm") else key)
+    _fold(partial, lambda way: way.conn == 1 and way.kind in ("p2p", "shm"))
 
 
 def _merge_local_edges(partial: Partial) -> None:
-    _fold(partial, lambda key: (key[0], -1, -1, "", *key[4:]) if key[5] in ("p2p", "shm") else key)
+    _fold(partial, lambda way: way.kind in ("p2p", "shm"))
 
 
 def _shorten_texts(partial: Partial) -> None:
@@ -136,5 +141,12 @@ def _drop_rank_lists(partial: Partial) -> None:
 def _drop_edges(partial: Partial) -> None:
     """Last resort: per process only the most frequent kinds of edges stay."""
     for proc in partial.procs.values():
-        best = sorted(proc.edges.items(), key=lambda item: (item[0][5] != "net", -channels_in(item[1]), item[0]))
-        proc.edges = dict(best[:128])
+        edges = [
+            (way.kind != "net", -channels_in(mask), comm, src, dst, way, mask)
+            for comm, lanes in proc.edges.items()
+            for (src, dst, text), mask in lanes.items()
+            for way in (way_of(text),)
+        ]
+        proc.edges = {}
+        for _, _, comm, src, dst, way, mask in sorted(edges)[:128]:
+            proc.edges.setdefault(comm, {})[src, dst, written(way)] = mask

@@ -26,10 +26,6 @@ _MAX_ALL_COMMS = 200_000  # of all processes
 MAX_COMMS = 1024  # of one process
 _MANY = 256  # processes that keep a line of their own for one kind of note
 
-EdgeKey = Tuple[
-    str, int, int, str, int, str, str, int, int, int
-]  # comm, src, dst, direction, conn, kind, net, dev, gdr, proxy
-
 _NONE: FrozenSet[Any] = frozenset()
 
 
@@ -218,7 +214,7 @@ class Proc:
         self.hcas: Dict[int, str] = _EMPTY
         self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
         self.comms: Dict[Tuple[str, int], Comm] = {}
-        self.edges: Dict[EdgeKey, int] = {}  # the channels of each, as a mask
+        self.edges: Dict[str, Dict[Lane, int]] = {}  # communicator -> lane -> its channels, as a mask
         self.notes: Dict[str, Note] = _EMPTY
         self.crowd: Optional[Crowd] = None
         self.ranks: FrozenSet[int] = _NONE  # ranks of the largest ring order that was printed
@@ -278,19 +274,21 @@ class Proc:
             self.notes = {**self.notes, name: note} if self.crowd is None else self.crowd.note(self.notes, name, note)
 
     def channels(self, comm: str, lanes: Dict[Lane, int]) -> None:
-        """Add channels of a communicator, up to a bound."""
-        found = {(comm, *lane): bits for lane, bits in lanes.items()}
-        edges = self.edges
-        known = [edge for edge in found if edge in edges] if edges else ()
-        for edge in known:
-            edges[edge] |= found.pop(edge)
+        """Add channels of a communicator, up to a bound; the lanes are this process's from here on."""
+        edges = self.edges.get(comm)
+        if edges is None:
+            edges = {}
+        new = [lane for lane in lanes if lane not in edges] if edges else list(lanes)
         if self.crowd is not None:
-            for edge in list(found)[self.crowd.room(len(edges), len(found)) :]:
-                del found[edge]
+            for lane in new[self.crowd.room(sum(map(len, self.edges.values())), len(new)) :]:
+                del lanes[lane]
+        if not lanes:
+            return
         if edges:
-            edges.update(found)
+            for lane, bits in lanes.items():
+                edges[lane] = edges.get(lane, 0) | bits
         else:
-            self.edges = found
+            self.edges[comm] = lanes
 
     def joins(self) -> bool:
         """Say whether one more communicator may be kept."""
@@ -312,8 +310,10 @@ class Proc:
             self.ibs[what] = min(line, self.ibs.get(what, line))
         for key, comm in other.comms.items():
             self.comms[key] = self.comms[key].joined(comm) if key in self.comms else comm
-        for edge, mask in other.edges.items():
-            self.edges[edge] = self.edges.get(edge, 0) | mask
+        for name, lanes in other.edges.items():
+            mine = self.edges.setdefault(name, {})
+            for lane, mask in lanes.items():
+                mine[lane] = mine.get(lane, 0) | mask
         notes = dict(self.notes)
         for name, note in other.notes.items():
             notes[name] = notes[name].joined(note) if name in notes else note
