@@ -143,6 +143,26 @@ def test_of_a_long_gid_table_only_the_shown_part_is_judged(world, spec, shown, m
     assert {fault for _, fault in found} == ({"rdma.gid-missing"} if missing else set())
 
 
+def test_gids_without_their_index_accuse_no_port(world, spec):
+    """Which entries are set is not told: the one that NCCL uses may be among them."""
+    told = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
+    for rank in (0, 1):
+        for each in stage(world, rank, "rdma")["devices"]:
+            each.update(link_layer="Ethernet", gids=[{"index": None, "gid": "x"}, {"index": 5, "gid": "x"}])
+    assert faults(device_findings(world, told, load_profile("mi300x"))) == []
+
+
+@pytest.mark.parametrize(("files", "usable", "ok"), [(8, None, True), (7, None, None), (7, True, True)])
+def test_fewer_files_than_devices_prove_the_devices_only_where_each_is_told_usable(
+    world, spec, h100, files, usable, ok
+):
+    devices = stage(world, 1, "rdma")
+    devices.update(uverbs=devices["uverbs"][:files])
+    for each in devices["devices"]:
+        each["usable"] = usable
+    assert [f.ok for f in device_findings(world, spec, h100)] == [True, ok]
+
+
 def test_a_filter_that_leaves_good_cards_out_is_not_the_cards_fault(world, spec, h100):
     """NCCL_IB_HCA excludes a card or names none: NCCL's own checks say so, with the rail that is missing."""
     for value in ("^mlx5_3", "=mlx5_bond_0"):

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from checks.framework.evidence import Blocked
 from checks.profiles.loader import Profile
-from checks.rules.capacity import releases, rooms, tolerated
+from checks.rules.capacity import placed, releases, rooms, tolerated
 from checks.rules.nodes import node_findings, offer
 from checks.rules.pool import Pool, pool_of
 from jobs.cluster.facts.inventory import Taint
@@ -171,3 +172,15 @@ def test_what_the_user_chose_and_is_not_there_accuses_nobody(inventory, h100):
     assert (found.ok, found.fault, found.observed) == (None, "nodes.other-kind", "no node matches --nodes pool=nosuch")
     unknown = [f for f in node_findings(inventory([]), Pool(), h100, "", ("gone", "gone")) if f.ok is None]
     assert [(f.subject, f.fault) for f in unknown] == [("gone", "nodes.other-kind")]
+
+
+def test_a_trial_is_placed_only_on_nodes_that_have_room_beside_the_unfit(inventory, node, h100, spec):
+    """One is unfit and one cordoned: two of four nodes are left, which is enough for two pods and too few for three."""
+    nodes = [node("a"), node("b"), node("c"), node("d", unschedulable=True)]
+    cluster = inventory(nodes)
+    found = pool_of(cluster, h100)
+    assert placed(cluster, found, spec, ["a"]).avoided == ("a",)
+    named = replace(spec, node_names=("a", "b", "c", "d"))
+    assert placed(cluster, found, named, ["a"]).node_names == ("b", "c")
+    with pytest.raises(Blocked, match="takes 3 nodes, and 2 could take a pod without a"):
+        placed(cluster, found, replace(spec, nodes=3), ["a"])

@@ -54,6 +54,22 @@ def test_the_trial_is_kept_off_another_products_nodes(inventory, node, h100):
     assert pool.confinement(pool.pool_of(inventory([mine]), h100)) == {}
 
 
+@pytest.mark.parametrize("second", [{"nvidia.com/gpu.product": "NVIDIA-H100-PCIe"}, {}])
+def test_a_pool_of_several_names_is_confined_to_none_of_them(inventory, node, h100, second):
+    """A label that not all nodes of the pool have would keep the trial off some of them."""
+    mine = node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+    other = node("c", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
+    found = pool.pool_of(inventory([mine, node("b", labels=second), other]), h100)
+    assert (sorted(n.name for n in found.whole), list(found.outside)) == (["a", "b"], ["c"])
+    assert pool.confinement(found) == {}
+
+
+def test_the_resource_of_gpus_is_the_profiles_own(h100):
+    named = replace(h100, gpu=replace(h100.gpu, resource="example.com/gpu"))
+    claimed = replace(h100, gpu=replace(h100.gpu, resource=""))
+    assert [pool.resource_of(each) for each in (named, claimed)] == ["example.com/gpu", "nvidia.com/gpu"]
+
+
 def test_a_profile_of_other_machines_is_not_held_against_these(inventory, node, h100):
     """Nothing is judged by numbers of another product; the run is inconclusive (nodes.other-kind)."""
     cluster = inventory([node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H200"})])
