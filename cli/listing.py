@@ -12,7 +12,7 @@ from tabulate import tabulate
 
 from checks.framework import selection
 from checks.framework.selection import Declaration, declaration
-from cli.usage import USAGE
+from cli.usage import USAGE, Parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,37 +72,28 @@ def all_checks() -> dict[str, Declaration]:
 
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
-    if _asks_help(arguments):
-        print(
-            "usage: seatrial checks [ID|FAMILY|WORD ...]\n\n"
-            "List the checks, those of a family or about a word; or show one in full.\n\n"
-            "  seatrial checks nccl\n  seatrial checks nccl.gdr"
-        )
-        return 0
+    words = _words(arguments, "check", "seatrial checks nccl", "seatrial checks nccl.gdr")
     found = all_checks()
     about = {name: f"{name} {d.title} {d.doc}" for name, d in found.items()}
     rows = {name: (name, d.stage, d.title) for name, d in found.items()}
-    return _listed(arguments, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(found[name]))
+    return _listed(words, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(found[name]))
 
 
 def show_faults(arguments: Sequence[str]) -> int:
     """Print the list of faults, or the faults named in full."""
-    if _asks_help(arguments):
-        print(
-            "usage: seatrial faults [ID|FAMILY|WORD ...]\n\n"
-            "List the faults, those of a family or about a word; or show one in full.\n\n"
-            "  seatrial faults gdr\n  seatrial faults nccl.gdr-off"
-        )
-        return 0
+    words = _words(arguments, "fault", "seatrial faults gdr", "seatrial faults nccl.gdr-off")
     from checks.faults.catalogue import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
     about = {name: f"{name} {fault.title} {fault.meaning}" for name, fault in FAULTS.items()}
     rows = {name: (name, explain(name)["title"]) for name in FAULTS}
-    return _listed(arguments, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
+    return _listed(words, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
 
 
-def _asks_help(arguments: Sequence[str]) -> bool:
-    return bool({"-h", "--help"} & set(arguments))
+def _words(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
+    said = f"List the {kind}s, those of a family or about a word; or show one in full."
+    parser = Parser(prog=f"seatrial {kind}s", description=said, examples=examples)
+    parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD")
+    return list(parser.parse_args(list(arguments)).words)
 
 
 def _listed(

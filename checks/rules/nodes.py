@@ -37,41 +37,19 @@ def node_findings(
     known = {node.name for node in cluster.nodes}
     for name in [name for name in dict.fromkeys(named) if name not in known]:
         among = f" among those that --nodes {selector} chooses" if selector else ""
-        yield Finding(
-            subject=name,
-            ok=None,
-            observed=f"there is no node of this name{among}",
-            expected="the name of a node, as --on has it",
-            fault="nodes.other-kind",
-        )
+        observed = f"there is no node of this name{among}"
+        yield _other_kind(observed, "the name of a node, as --on has it", subject=name)
     if selector and not cluster.nodes:
-        yield Finding(
-            subject="cluster",
-            ok=None,
-            observed=f"no node matches --nodes {selector}",
-            expected=expected,
-            fault="nodes.other-kind",
-        )
+        yield _other_kind(f"no node matches --nodes {selector}", expected)
         return
     if outside and not nodes:
         reasons = "; ".join(f"{name} is {why}" for name, why in list(outside.items())[:3])
-        yield Finding(
-            subject="cluster",
-            ok=None,
-            observed=f"no GPU node is of this profile's kind: {reasons}",
-            expected=f"{expected} as {profile.name} describes them",
-            fault="nodes.other-kind",
-        )
+        observed = f"no GPU node is of this profile's kind: {reasons}"
+        yield _other_kind(observed, f"{expected} as {profile.name} describes them")
         return
     if pool.instead:
         observed = f"no {resource_of(profile)}, but {pool.instead}"
-        yield Finding(
-            subject="cluster",
-            ok=None,
-            observed=observed,
-            fault="nodes.other-kind",
-            expected=f"{expected}; for other accelerators, the profile that names them",
-        )
+        yield _other_kind(observed, f"{expected}; for other accelerators, the profile that names them")
         return
     if not cluster.nodes:
         yield Finding(subject="cluster", ok=False, observed="no node", expected=expected, fault="nodes.none")
@@ -83,6 +61,10 @@ def node_findings(
         yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.too-few")
     for node in nodes:
         yield _readiness(node)
+
+
+def _other_kind(observed: str, expected: str, subject: str = "cluster") -> Finding:
+    return Finding(subject=subject, ok=None, observed=observed, expected=expected, fault="nodes.other-kind")
 
 
 def _readiness(node: Node) -> Finding:

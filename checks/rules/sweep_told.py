@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from jobs.pod.sweep.model import Finding as Accusation
+    from jobs.run.stages.sweep import SweptHardware
 
     from .swept import Swept
-
-    Hardware = Mapping[str, Any]  # jobs/run/sweep_stages.py
 
 FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
 EXPECTED = "what the other nodes reach, and the profile's floor"
@@ -28,7 +27,7 @@ MOST_TEXT = 600
 def accused(swept: Swept, each: Accusation) -> Finding:
     """Write one accusation as a person reads it: who, which rail by its device's name, why, and how the rest did."""
     subject, node = " - ".join(each.names), each.names[0]
-    hardware = swept.hardware.get(node, {})
+    hardware: SweptHardware = swept.hardware.get(node, {})
     if each.kind == "uplink":
         subject = " and ".join(f"uplink of {name}" for name in each.names)
     devices = devices_of(swept.rails if each.kind == "rail" else {}, node, each.rails)
@@ -79,23 +78,23 @@ def devices_of(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[
     return [names[rail] if rail < len(names) else str(rail) for rail in numbers]
 
 
-def card_of(hardware: Hardware, name: str) -> str:
+def card_of(hardware: SweptHardware, name: str) -> str:
     """Return who a rail's device is, so that a person finds it: serial number or GUID, PCI address; '' for nothing."""
     card = (hardware.get("cards") or {}).get(name) or {}
-    labels = (("serial", "serial"), ("guid", "GUID"), ("pci", "PCI"))
-    shown = ", ".join(f"{word} {safe(card[key], 60)}" for key, word in labels if card.get(key))
+    labels = (("serial", card.get("serial")), ("GUID", card.get("guid")), ("PCI", card.get("pci")))
+    shown = ", ".join(f"{word} {safe(value, 60)}" for word, value in labels if value)
     return f"{name}: {shown}" if shown else ""
 
 
-def slowed_of(hardware: Hardware) -> list[str]:
+def slowed_of(hardware: SweptHardware) -> list[str]:
     """Return which GPUs slowed themselves down while the node was tested alone, and why."""
     texts = []
     for gpu in hardware.get("gpus") or ():
         if reasons := ", ".join(safe(reason, 40) for reason in (gpu.get("throttle") or ())[:4]):
             mhz = list(gpu.get("mhz") or ())
             clock = f" at {mhz[1]:g} MHz" if len(mhz) == 3 else ""
-            labels = (("serial", "serial"), ("uuid", "UUID"))
-            who = next((f" ({word} {safe(gpu[key], 60)})" for key, word in labels if gpu.get(key)), "")
+            labels = (("serial", gpu.get("serial")), ("UUID", gpu.get("uuid")))
+            who = next((f" ({word} {safe(value, 60)})" for word, value in labels if value), "")
             texts.append(f"GPU {gpu.get('index', '?')}{who} was slowed by {reasons}{clock}")
     return texts[:SHOWN]
 

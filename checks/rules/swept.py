@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from jobs.pod.sweep.model import Blame, Done, Nodes
-    from jobs.run.stages.sweep import SweepTraining
+    from jobs.run.stages.sweep import SweepTraining, SweptHardware
 
 
 def without(done: Done, nodes: Collection[str]) -> Done:
@@ -60,7 +60,7 @@ class Swept:
     infra: bool = False  # the cluster kept the job from running, and no outsider did
     end: Mapping[str, Any] | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
-    hardware: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by node: its GPUs and cards
+    hardware: Mapping[str, SweptHardware] = field(default_factory=dict)  # by node: its GPUs and cards
     training: Mapping[str, SweepTraining] = field(default_factory=dict)  # by node: its training steps alone
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew
     paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
