@@ -69,15 +69,17 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
 def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:
     """The jobs on the node's GPUs, and whether a drain that nobody announces would take them."""
     jobs = [pod for pod in pods if pod.requests.get(resource) and pod.owner.partition("/")[0].endswith("Job")]
-    bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in drains.budgets)]
-    careless = [each for each in drains.rebooters if not each.waits_for]
-    observed = f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget"
+    holds = [budget for budget in drains.budgets if budget.never or budget.uncounted]
+    bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in holds)]
+    here = {(pod.namespace, pod.name) for pod in pods}
+    careless = [each for each in drains.rebooters if not here & each.holding]
+    observed = f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget that lets none go"
     if bare and careless:
         return Finding(
             subject=node.name,
             ok=None,
-            observed=f"{first_of(map(str, bare), SHOWN)} without a budget; {_drains(careless[0])}",
-            expected="a budget for the job's pods, or a reboot daemon that waits for them",
+            observed=f"{first_of(map(str, bare), SHOWN)} without a budget that holds it; {_drains(careless[0])}",
+            expected="a budget that lets none of the job's pods go, or a reboot daemon that waits for them",
             fault="drains.unannounced",
         )
     when = node.labels.get(SCHEDULED)
@@ -86,7 +88,9 @@ def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) 
 
 
 def _drains(rebooter: Rebooter) -> str:
-    return f"{rebooter.name} (kured) drains and reboots nodes that need it, {rebooter.window}, and waits for no pod"
+    return (
+        f"{rebooter.name} (kured) drains and reboots nodes that need it, {rebooter.window}, and waits for no pod here"
+    )
 
 
 def _covers(budget: Budget, pod: PodUse) -> bool:

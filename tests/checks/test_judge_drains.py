@@ -56,10 +56,26 @@ def test_a_job_without_a_budget_is_exposed_where_nodes_reboot_by_themselves(inve
     """Without kured, or where it waits, a missing budget is no fault: nobody drains unannounced."""
     ok, fault, told = judged(inventory, node, [TRAINING], rebooters=(KURED,))
     assert (ok, fault) == (None, "drains.unannounced") and "team/train-0" in told and "start-time 02:00" in told
-    waiting = replace(KURED, waits_for=("blocking-pod-selector app=train",))
-    for drains in ({}, {"rebooters": (waiting,)}, {"rebooters": (KURED,), "budgets": (budget("train-0"),)}):
+    waiting = replace(KURED, holding=frozenset({("team", "train-0")}))
+    uncounted = replace(budget("train-0", never=False), uncounted=True)
+    guarded = ({"rebooters": (KURED,), "budgets": (each,)} for each in (budget("train-0"), uncounted))
+    for drains in ({}, {"rebooters": (waiting,)}, *guarded):
         assert judged(inventory, node, [TRAINING], **drains)[:2] == (True, "")
     assert judged(inventory, node, [("team", "web-0", "a", 8, "ReplicaSet/web")], rebooters=(KURED,))[0] is True
+
+
+@pytest.mark.parametrize(
+    "drains",
+    [
+        {"budgets": (budget("train-0", never=False),)},  # it lets one of the job's pods go, and the job ends with it
+        {"rebooters": (replace(KURED, waits_for=("pods with app=web",)),)},  # which chooses none of this node
+        {"rebooters": (replace(KURED, holding=frozenset({("team", "web-7")})),)},
+        {"rebooters": (replace(KURED, waits_for=("no alert in Prometheus",)),)},
+        {"rebooters": (replace(KURED, holding=frozenset({("team", "train-0")})), KURED)},
+    ],
+)
+def test_a_guard_that_does_not_hold_this_job_is_none(inventory, node, drains):
+    assert judged(inventory, node, [TRAINING], **{"rebooters": (KURED,), **drains})[:2] == (None, "drains.unannounced")
 
 
 def test_a_drain_under_way_is_nobodys_fault(inventory, node):
@@ -106,6 +122,8 @@ def pdb(spec, expected=1, namespace="team"):
         ({"maxUnavailable": "10%"}, False),
         ({"minAvailable": "100%"}, True),
         ({"minAvailable": "50%"}, False),
+        ({"minAvailable": "67%"}, True),  # 2.01 of 3 are 3
+        ({"minAvailable": "x"}, False),
         ({"minAvailable": 2}, False),
         ({"minAvailable": 3}, True),
         ({"minAvailable": True}, False),
@@ -143,9 +161,24 @@ def test_kured_is_read_from_its_options_and_its_lock():
     daemons = [kured(words, lock=one), kured(env=day, lock=many), kured(lock="{torn"), kured(image="x/other:1")]
     first, second, third = read_drains(Api(daemons=daemons), set()).rebooters
     assert first.window == "start-time 02:00 end-time 04:00" and first.draining == {"gpu-1"}
-    assert first.waits_for == ("blocking-pod-selector app=train",)
+    assert first.waits_for == ("pods with app=train",) and first.holding == {("None", "web-0")}
     assert (second.window, second.draining, second.waits_for) == ("reboot-days sat", {"gpu-2", "gpu-3"}, ())
     assert (third.window, third.draining) == ("at any time", frozenset())
+
+
+def test_a_budget_that_its_controller_cannot_count_is_told():
+    """A Job has no scale: its budget lets none go, whatever it asks for."""
+    failed = pdb({"maxUnavailable": 1, "selector": {}})
+    failed["status"]["conditions"] = [{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}]
+    found = read_drains(Api([failed, pdb({"maxUnavailable": 1, "selector": {}})]), {"team"}).budgets
+    assert [(each.never, each.uncounted) for each in found] == [(False, True), (False, False)]
+
+
+def test_each_selector_of_kured_is_asked():
+    """The option may be repeated; pods of any namespace hold it."""
+    api = Api(daemons=[kured(["kured", "--blocking-pod-selector=app=train", "--blocking-pod-selector", "app=x"])])
+    read_drains(api, set())
+    assert [asked for url, asked in api.asked if url.endswith("/pods")] == ["app=train", "app=x"]
 
 
 def test_what_may_not_be_seen_is_said_and_costs_no_right_by_default():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,19 +22,24 @@ if TYPE_CHECKING:
 LOCK = "weave.works/kured-node-lock"
 """The DaemonSet's annotation that names the node which kured drains now (kubereboot/kured, pkg/daemonsetlock)."""
 _WINDOW = ("reboot-days", "start-time", "end-time", "time-zone")
-_GUARDS = ("blocking-pod-selector", "prometheus-url")
+_BLOCKING, _ALERTS = "blocking-pod-selector", "prometheus-url"
 MOST_BUDGETS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A PodDisruptionBudget: what it asks for, whether it can ever let a pod go, and the names of its pods."""
+    """A PodDisruptionBudget: what it asks for, whether it can ever let a pod go, and the names of its pods.
+
+    `uncounted`: its controller cannot tell how many pods there should be, and lets none go (reason SyncFailed,
+    kubernetes pkg/controller/disruption: failSafe); so it is with most budgets of a Job's pods.
+    """
 
     namespace: str
     name: str
     asks: str
     never: bool
     pods: frozenset[str]
+    uncounted: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} ({self.asks})"
@@ -41,12 +47,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Rebooter:
-    """kured: when it may reboot, what makes it wait, and the nodes that it drains at this moment."""
+    """kured: when it may reboot, what makes it wait, and the nodes that it drains at this moment.
+
+    `holding`: (namespace, name) of the pods that keep it from the node on which they run.
+    """
 
     name: str
     window: str
     waits_for: tuple[str, ...]
     draining: frozenset[str]
+    holding: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,8 @@ def read_drains(kube: Kube, namespaces: Collection[str]) -> Drains:
     here = [item for item in budgets if as_map(item.get("metadata")).get("namespace") in namespaces]
     if len(here) > MOST_BUDGETS:
         return Drains(hidden=f"{len(here)} budgets beside pods of GPU nodes, more than {MOST_BUDGETS}")
-    return Drains(tuple(_budget(kube, item) for item in here), tuple(filter(None, map(_rebooter, daemons))))
+    rebooters = (found for item in daemons if (found := _rebooter(kube, item)))
+    return Drains(tuple(_budget(kube, item) for item in here), tuple(rebooters))
 
 
 def _budget(kube: Kube, item: Mapping[str, Any]) -> Budget:
@@ -77,9 +88,21 @@ def _budget(kube: Kube, item: Mapping[str, Any]) -> Budget:
     key = "maxUnavailable" if spec.get("maxUnavailable") is not None else "minAvailable"
     asked, expected = spec.get(key), status.get("expectedPods")
     never = asked in (0, "0%") if key == "maxUnavailable" else asked == "100%"
-    if key == "minAvailable" and type(asked) is int and type(expected) is int and expected > 0:
-        never = asked >= expected
-    return Budget(namespace, name, safe(f"{key} {asked}", 60), never, _pods(kube, namespace, spec.get("selector")))
+    least = _of(asked, expected)
+    if key == "minAvailable" and least is not None and type(expected) is int and expected > 0:
+        never = least >= expected
+    conditions = as_list(status.get("conditions"))
+    uncounted = any(c.get("type") == "DisruptionAllowed" and c.get("reason") == "SyncFailed" for c in conditions)
+    pods = _pods(kube, namespace, spec.get("selector"))
+    return Budget(namespace, name, safe(f"{key} {asked}", 60), never, pods, uncounted)
+
+
+def _of(asked: object, expected: object) -> int | None:
+    """A number of pods, or a share of those expected, rounded up as Kubernetes does (policy/v1); None for neither."""
+    share = re.fullmatch(r"(\d{1,3})%", asked) if isinstance(asked, str) else None
+    if share and type(expected) is int:
+        return math.ceil(int(share[1]) * expected / 100)
+    return asked if type(asked) is int else None
 
 
 def _pods(kube: Kube, namespace: str, selector: object) -> frozenset[str]:
@@ -107,7 +130,7 @@ def as_list_of_text(values: object) -> list[str]:
     return [str(value) for value in values] if isinstance(values, list) else []
 
 
-def _rebooter(item: Mapping[str, Any]) -> Rebooter | None:
+def _rebooter(kube: Kube, item: Mapping[str, Any]) -> Rebooter | None:
     """Read a DaemonSet of kured, by the image's name as its manifest and chart have it; None of any other."""
     meta = as_map(item.get("metadata"))
     pod = as_map(as_map(as_map(item.get("spec")).get("template")).get("spec"))
@@ -116,14 +139,22 @@ def _rebooter(item: Mapping[str, Any]) -> Rebooter | None:
     )
     if container is None:
         return None
-    options = _options(container)
+    options, blocking = _options(container), _selectors(container)
     window = " ".join(f"{key} {options[key]}" for key in _WINDOW if options.get(key))
     return Rebooter(
         name=safe(f"{meta.get('namespace')}/{meta.get('name')}", 253),
         window=safe(window, 200) or "at any time",
-        waits_for=tuple(safe(f"{key} {options[key]}", 200) for key in _GUARDS if options.get(key)),
+        waits_for=tuple(safe(f"pods with {each}", 200) for each in blocking)
+        + (("no alert in Prometheus",) if options.get(_ALERTS) else ()),
         draining=frozenset(_locked(as_map(meta.get("annotations")).get(LOCK))),
+        holding=frozenset(pod for selector in blocking for pod in _chosen(kube, selector)),
     )
+
+
+def _chosen(kube: Kube, selector: str) -> Iterator[tuple[str, str]]:
+    """The pods of all namespaces that a selector chooses."""
+    for item in kube.list(path("pods"), labelSelector=selector)[0]:
+        yield str(as_map(item.get("metadata")).get("namespace")), name_of(item)
 
 
 def _options(container: Mapping[str, Any]) -> dict[str, str]:
@@ -133,12 +164,21 @@ def _options(container: Mapping[str, Any]) -> dict[str, str]:
         for each in as_list(container.get("env"))
         if str(each.get("name")).startswith("KURED_")
     }
+    return options | dict(_words(container))
+
+
+def _words(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     command = [*as_list_of_text(container.get("command")), *as_list_of_text(container.get("args"))]
     for word, after in itertools.pairwise([*command, ""]):
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
-            options[name] = value if equals else after if not after.startswith("--") else "true"
-    return options
+            yield name, value if equals else after if not after.startswith("--") else "true"
+
+
+def _selectors(container: Mapping[str, Any]) -> list[str]:
+    """Selectors of pods for which it waits, each of which may be given; a pod of one of them is enough."""
+    given = [value for name, value in _words(container) if name == _BLOCKING]
+    return given or list(filter(None, [_options(container).get(_BLOCKING)]))
 
 
 def _locked(text: object) -> Iterator[str]:
