@@ -12,7 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from checks.profiles.schema.checkpoint import CheckpointSection
+from checks.rules.checkpoint import resumed_findings, saved_findings
 from jobs.pod.stages import checkpoint
+from jobs.trial.parts import CheckpointSpec
 
 #: Plays torchrun and the ranks of checkpoint.py: files, facts, and SIGKILL's report.
 STANDIN = r"""
@@ -128,7 +131,12 @@ def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> 
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
     pods.trial.update(checkpoint=asks(places[0], bytes=8 << 20, limit_s=600), collectives=[], gpu_kind="none")
     pods.trial.update(deadline_s=600, collective_timeout_s=200)
-    for stages in pods.run(timeout=400).values():
+    told = pods.run(timeout=400)
+    trial = SimpleNamespace(replicas=(), evidence={r: SimpleNamespace(stages=stages) for r, stages in told.items()})
+    spec = SimpleNamespace(nodes=2, gpus_per_node=2, checkpoint=CheckpointSpec(path=str(places[0]), bytes=8 << 20))
+    judged = [*saved_findings(trial, spec, CheckpointSection()), *resumed_findings(trial, spec)]  # type: ignore[arg-type]
+    assert [each.ok for each in judged] == [True] * 4, judged
+    for stages in told.values():
         found = stages["checkpoint"]
         assert found["error"] is None
         assert [each["state"] for each in found["states"] if each["step"] == 2] == ["writing", "durable", "verified"]

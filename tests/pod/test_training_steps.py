@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from checks.rules.training_roster import contradiction
 from jobs import pod as probes
 from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
@@ -169,6 +170,8 @@ def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     ranks = [json.loads((tmp_path / f"facts.{local}").read_text()) for local in (0, 1)]
     assert misfit("training", {"ranks": ranks}) == ""
+    assert contradiction(ranks, 2, 0, 2) == ""
+    assert "model takes" in contradiction([{**rank, "flops": 2 * rank["flops"]} for rank in ranks], 2, 0, 2)
     for rank in ranks:
         assert all(each["made"] and not each["differs"] for each in rank["products"])
         assert len(rank["compute_ms"]) >= 5
