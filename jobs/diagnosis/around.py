@@ -38,6 +38,10 @@ KINDS = (
 controllers and node-problem-detector (kubernetes/node-problem-detector, config/), and the words of Linux and NVRM."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
+XID = re.compile(r"\bXid\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
+OF_PROGRAMS = frozenset({"13", "31", "43", "45"})
+"""Xids that a program usually brings about itself: an illegal access, a fault of its kernels, its own end
+(https://docs.nvidia.com/deploy/xid-errors/)."""
 LINE_KINDS = frozenset({"gpu", "storage", "link"})
 WITHIN_S = 1800.0
 """A cause shows within this time: the longest of torch.distributed's default timeouts (30 min; NCCL's is 10)."""
@@ -139,7 +143,7 @@ def judged(moments: Iterable[Moment], pods: Sequence[Mapping[str, Any]]) -> list
         return moments_in_order[-MOST:]
     started = {_place(pod)[0]: _started(pod) for pod in pods}
     judged_moments = [_against(moment, failure, started) for moment in moments_in_order]
-    possible = [moment for moment in judged_moments if moment.role == "possible"]
+    possible = [moment for moment in judged_moments if moment.role == "possible" and not _of_program(moment)]
     if possible:
         likely = min(possible, key=lambda moment: _rank(moment, failure))
         judged_moments[judged_moments.index(likely)] = replace(likely, role="likely")
@@ -156,7 +160,14 @@ def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None
     where = "on another node of the job"
     if moment.node == failure.node:
         where = "in this pod" if moment.pod == failure.pod else "on its node"
-    return replace(moment, role="possible", why=f"{_ago(before)} {failure.pod} failed first, {where}")
+    usual = "; such an Xid is usually the program's own work" if _of_program(moment) else ""
+    return replace(moment, role="possible", why=f"{_ago(before)} {failure.pod} failed first, {where}{usual}")
+
+
+def _of_program(moment: Moment) -> bool:
+    """Whether it is nothing but Xids that programs bring about."""
+    numbers = set(XID.findall(moment.text))
+    return moment.kind == "gpu" and bool(numbers) and numbers <= OF_PROGRAMS
 
 
 def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:

@@ -81,6 +81,23 @@ def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
     assert roles(event("XidError", seconds, text=text)).get(f"XidError: {text}", "nearby") == role
 
 
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("NVRM: Xid (PCI:0000:1b:00): 31, pid=99, name=python, MMU Fault", "possible"),
+        ("Xid 13: Graphics Exception", "possible"),
+        ("NVRM: Xid (PCI:0000:1b:00): 79, pid=31, GPU has fallen off the bus", "likely"),
+        ("NVRM: Xid (PCI:0000:31:00): 48, DBE", "likely"),
+        ("NVRM: Xid (PCI:0000:1b:00): 31; NVRM: Xid (PCI:0000:1b:00): 95", "likely"),
+        ("an Xid without its number", "likely"),
+    ],
+)
+def test_an_xid_that_programs_bring_about_accuses_no_gpu(text, role):
+    """It is told, with what it usually is; the program's own bug is not laid on the machine."""
+    (found,) = (each for each in told(event("XidError", FAILED - 2, text=text)) if each.kind == "gpu")
+    assert found.role == role and ("program's own" in found.why) is (role == "possible")
+
+
 def test_a_trouble_of_hours_ago_is_only_nearby():
     """Longer than any default timeout of torch.distributed."""
     late = [pod("train-0", "gpu-0", ended=8000), pod("train-1", "gpu-1", ended=7990)]
