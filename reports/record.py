@@ -10,7 +10,7 @@ import json
 import math
 import os
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import pytest
@@ -219,7 +219,7 @@ class Run:
             "cluster": self.cluster,
             "required": list(self.required),
             "interrupted": self.interrupted,
-            "checks": [{**asdict(r), "seconds": round(r.seconds, 3)} for r in self.results],
+            "checks": [_checked(result) for result in self.results],
             "faults": self.faults,
             "collectives": self.collectives,
             "inside": self.intra_node,
@@ -243,6 +243,15 @@ class Run:
         }
         return cast("Record", made)
 
+
+def _checked(result: CheckResult) -> dict[str, object]:
+    """A check's entry of the record. All is immutable here: there is nothing to copy, as dataclasses.asdict would."""
+    findings = tuple({key: getattr(finding, key) for key in _FINDING} for finding in result.findings)
+    entry = {key: getattr(result, key) for key in _CHECK}
+    return entry | {"seconds": round(result.seconds, 3), "findings": findings}
+
+
+_FINDING, _CHECK = (tuple(each.name for each in fields(kind)) for kind in (Finding, CheckResult))
 
 RUN = pytest.StashKey[Run]()
 """Where a pytest session keeps its record, from the moment the checks begin; the renderers read it there."""

@@ -36,15 +36,15 @@ def pending(
     if not spec.get("nodeName") and not scheduled and failed:
         return unschedulable(Issue("Unschedulable", failed.message), pod, around)
     seen = spec.get("nodeName") or scheduled or around.queued or latest(around.events, *_SCHEDULERS)
-    if not seen and not _young(as_map(pod.get("metadata"))):
+    if not seen and not is_young(pod):
         return _unattended(spec)
     return waiting_container(spec, status, around) or preparing(around.events)
 
 
-def _young(meta: Mapping[str, Any]) -> bool:
+def is_young(pod: Mapping[str, Any]) -> bool:
     """Tell whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
     try:
-        made = datetime.datetime.fromisoformat(str(meta.get("creationTimestamp")))
+        made = datetime.datetime.fromisoformat(str(as_map(pod.get("metadata")).get("creationTimestamp")))
     except ValueError:
         return True
     return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < YOUNG_S

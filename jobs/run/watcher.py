@@ -19,6 +19,7 @@ from ..cluster.client.kube import path
 from ..cluster.unstructured import as_map, phase_of
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
+from ..diagnosis.not_started import is_young
 from ..diagnosis.patience import DELETED_S
 from ..diagnosis.state import FailureAnalysis, JobState, Replica, interrupted
 from ..diagnosis.verdict import diagnose
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ..trial.launchers import Kind
     from .queueing import Queueing
 
+Diagnosis = tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]
 _TICK_S = 0.5
 # A control plane that is being upgraded is back within two minutes; longer, and nobody can tell what happened.
 OUTAGE_S = 120.0
@@ -87,6 +89,8 @@ class Watcher:
         self._began = time.monotonic()
         self._let_in = self._began if queueing is None else None  # when the queue did
         self._history = History()
+        self._diagnosed: tuple[object, ...] = ()  # what the last diagnosis knew
+        self._diagnosis: Diagnosis | None = None
         self._last_job: dict[str, Any] | None = None
         self._told = ""
 
@@ -187,23 +191,29 @@ class Watcher:
         outcome.state, outcome.replicas, outcome.analysis = state, replicas, analysis
         self._say(outcome)
 
-    def _diagnose(
-        self, job: dict[str, Any] | None, pods: list[dict[str, Any]]
-    ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
-        return diagnose(
-            job,
-            pods,
-            self.events,
-            self._seen.nodes,
-            name=self._job,
-            kind=self._kind,
-            queue=self.queueing.symptom() if self.queueing else None,
-            gang=self.queueing is not None,
-            history=self._history,
-            given_up=frozenset(name for name, follower in self.followers.items() if is_final(list(follower.last)))
-            if self._kind.multiplexed
-            else frozenset(),
-        )
+    def _diagnose(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> Diagnosis:
+        """Conclude from what is known now; most looks come upon nothing new, and conclude what the last one did."""
+        events, nodes = self.events, self._seen.nodes
+        queue = self.queueing.symptom() if self.queueing else None
+        multiplexed = self.followers.items() if self._kind.multiplexed else ()
+        given_up = frozenset(name for name, follower in multiplexed if is_final(list(follower.last)))
+        young = [is_young(pod) for pod in pods]
+        known = (job, pods, events, nodes, queue, given_up, young, self._history.seen())
+        if self._diagnosis is None or known != self._diagnosed:
+            self._diagnosed = known
+            self._diagnosis = diagnose(
+                job,
+                pods,
+                events,
+                nodes,
+                name=self._job,
+                kind=self._kind,
+                queue=queue,
+                gang=self.queueing is not None,
+                history=self._history,
+                given_up=given_up,
+            )
+        return self._diagnosis
 
     def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
         running = [pod for pod in pods if phase_of(pod) in ("Running", "Succeeded")]

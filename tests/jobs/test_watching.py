@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 
 import pytest
 
+from jobs.diagnosis.verdict import diagnose
 from jobs.run.waiting import Limits
 from jobs.run.watcher import Watcher
+from tests.waiting import HANG_S
 
 JOB = {
     "kind": "Job",
@@ -125,3 +128,21 @@ def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
     world.refusals = [403] * 1000
     with pytest.raises(Exception, match="403 Forbidden"):
         watched(kube, api, world)
+
+
+def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
+    """Objects and events stay as they are while a pod that no scheduler looks at comes of age: that alone is news."""
+    monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", 2.0)
+    monkeypatch.setattr("jobs.diagnosis.not_started.SCHEDULER_S", 2.0)
+    concluded = []
+    monkeypatch.setattr(
+        "jobs.run.watcher.diagnose", lambda *known, **more: concluded.append(diagnose(*known, **more)) or concluded[-1]
+    )
+    made = datetime.datetime.now(datetime.UTC).isoformat()
+    alone = pod("Pending")
+    alone["metadata"]["creationTimestamp"] = made
+    found = watched(kube, api, World(JOB, [alone]), start_s=HANG_S)
+    assert found.analysis.fault == "job.no-scheduler"
+    causes = [cause and cause.fault for _, _, cause in concluded]
+    assert causes[0] is None and causes[-1] == "job.no-scheduler"
+    assert len(causes) <= 4  # of some ten looks: young, of age, and with the nodes that were read then and at the end

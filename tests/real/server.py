@@ -11,6 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -36,11 +37,11 @@ class Change:
     type: str
     object: dict
 
-    @property
+    @cached_property
     def name(self):
         return str(self.object["metadata"].get("name"))
 
-    @property
+    @cached_property
     def version(self):
         return int(self.object["metadata"].get("resourceVersion") or 0)
 
@@ -131,7 +132,7 @@ class Server:
         self._by_kind = {k: [c for c in play.changes if c.kind == k] for k in RESOURCES.values()}
         self._times = {k: [c.at for c in cs] for k, cs in self._by_kind.items()}
         self._shift = self._origin - _origin(play, recording)
-        self._texts, self._old = {}, {}
+        self._texts, self._old, self._states = {}, {}, {}
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -165,14 +166,17 @@ class Server:
         return self._texts[key]
 
     def _state(self, kind):
-        here: dict[Any, Any] = {}
         if self._gone and kind not in ("Node", "Namespace"):
             return []
-        for change in self._by_kind[kind][: bisect.bisect_right(self._times[kind], self.now())]:
-            here.pop(change.name, None)
-            if change.type != "DELETED":
-                here[change.name] = change
-        return [self._told(change) for change in here.values()]
+        heard = bisect.bisect_right(self._times[kind], self.now())
+        if self._states.get(kind, ())[:2] != (heard, len(self.created)):
+            here: dict[Any, Any] = {}
+            for change in self._by_kind[kind][:heard]:
+                here.pop(change.name, None)
+                if change.type != "DELETED":
+                    here[change.name] = change
+            self._states[kind] = heard, len(self.created), [self._told(change) for change in here.values()]
+        return self._states[kind][2]
 
     def _version(self, kind):
         heard = self._by_kind[kind][: bisect.bisect_right(self._times[kind], self.now())]
