@@ -64,6 +64,8 @@ def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
     assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
     row(jobs, "default", 2**33)["in_place"]["busbw_gbps"] = 800.0
     assert len(list(impossible_findings("default", jobs["default"], table, h100, spec))) == 1
+    row(jobs, "default", 2**33)["out_of_place"]["busbw_gbps"] = float("nan")  # hides nothing
+    assert len(list(impossible_findings("default", jobs["default"], table, h100, spec))) == 1
     jobs["default"]["sharp"] = True
     assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
 

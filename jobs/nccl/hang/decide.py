@@ -67,41 +67,42 @@ def _places(made: Decision, evidence: Evidence) -> None:
 def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     if not evidence.ranks:
         return False
-    found = analyse(evidence)
-    made.unknown |= found.unknown
-    made.waiting |= found.waiting
-    if found.stuck is not None:
-        made.group = evidence.groups[found.stuck.group].name
-        made.operation, made.sequence = found.stuck.name.partition(":")[2] or found.stuck.name, found.stuck.sequence
-    if found.mismatch:
-        made.kind, made.late, made.proven = "mismatch", found.differing, True
-        made.because.append(("Flight Recorder", 0, found.mismatch))
-        made.called = found.mismatch
-    elif found.late:
-        made.kind = "stalled" if found.stalled == found.late else "late"
-        made.late, made.proven = found.late, True
-        weigh(made, found, evidence)
-    elif found.crossed:
+    analysis = analyse(evidence)
+    made.unknown |= analysis.unknown
+    made.waiting |= analysis.waiting
+    if analysis.stuck is not None:
+        made.group = evidence.groups[analysis.stuck.group].name
+        made.operation = analysis.stuck.name.partition(":")[2] or analysis.stuck.name
+        made.sequence = analysis.stuck.sequence
+    if analysis.mismatch:
+        made.kind, made.late, made.proven = "mismatch", analysis.differing, True
+        made.because.append(("Flight Recorder", 0, analysis.mismatch))
+        made.called = analysis.mismatch
+    elif analysis.late:
+        made.kind = "stalled" if analysis.stalled == analysis.late else "late"
+        made.late, made.proven = analysis.late, True
+        weigh(made, analysis, evidence)
+    elif analysis.crossed:
         made.kind, made.proven = "order", True
-    elif len(found.inside) > 1 and not found.unknown:
+    elif len(analysis.inside) > 1 and not analysis.unknown:
         made.kind, made.proven = "inside", True
-        sizes = Counter(found.heads[rank].sizes for rank in found.inside if rank in found.heads)
+        sizes = Counter(analysis.heads[rank].sizes for rank in analysis.inside if rank in analysis.heads)
         if len(sizes) > 1:
             made.uneven = " and ".join(f"{size} ({count})" for size, count in sizes.most_common(3))
-    if not found.mismatch and not evidence.timeouts and not evidence.broken:
-        _doubt(made, found, evidence)
+    if not analysis.mismatch and not evidence.timeouts and not evidence.broken:
+        _doubt(made, analysis, evidence)
     for rank in sorted(made.late)[:4]:
-        head = found.heads.get(rank)
+        head = analysis.heads.get(rank)
         where = (
             f"stands at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for nobody"
             if head
             else "has no pending operation, while others wait for it"
         )
         made.because.append(("Flight Recorder", 0, f"rank {rank} {where}"))
-    return bool(found.heads)
+    return bool(analysis.heads)
 
 
-def _doubt(made: Decision, found: Waits, evidence: Evidence) -> None:
+def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     """Take back what dumps of a job that runs show, too: written apart, or while waits were as short as they may be.
 
     Nothing else than a time-out, or a second look, tells a wait that is shorter than its time-out from one that ends.
@@ -111,8 +112,8 @@ def _doubt(made: Decision, found: Waits, evidence: Evidence) -> None:
         made.kind, made.proven, made.late, made.waiting = "undecided", False, set(), set()
         made.suspects = set()
         return
-    waits = {rank: waited(evidence.ranks[rank], head) for rank, head in found.heads.items()}
-    known = [(time, found.heads[rank].timeout_ms / 1000) for rank, time in waits.items() if time is not None]
+    waits = {rank: waited(evidence.ranks[rank], head) for rank, head in analysis.heads.items()}
+    known = [(time, analysis.heads[rank].timeout_ms / 1000) for rank, time in waits.items() if time is not None]
     if not known or len(known) < len(waits) or evidence.standing is not None or evidence.lagging or still(evidence):
         return
     longest = max(time for time, _ in known)
@@ -186,9 +187,9 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     def progress(item: Lagging) -> float:
         return -1.0 if item.sequence is None else item.sequence - 0.5 if item.joined else item.sequence - 1.0
 
-    told = [item for item in evidence.lagging if item.ranks] or evidence.lagging
-    behind = min(progress(item) for item in told)
-    worst = [item for item in told if progress(item) == behind]
+    reports = [item for item in evidence.lagging if item.ranks] or evidence.lagging
+    behind = min(progress(item) for item in reports)
+    worst = [item for item in reports if progress(item) == behind]
     ranks = {rank for item in worst for rank in item.ranks}
     made.because += [(item.file, item.line, item.text) for item in worst[:3]]
     if evidence.ranks and not worst[0].joined:
@@ -198,7 +199,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
         return False
     if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):
         return made.proven
-    same = [item for item in told if item.group == worst[0].group]
+    same = [item for item in reports if item.group == worst[0].group]
     if worst[0].joined and all(progress(item) == behind for item in same):  # nobody is ahead of them
         made.waiting |= ranks
         if worst[0].group[1] not in ("", "default_pg") or len(ranks) < 2:
@@ -231,13 +232,13 @@ def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:
         if not any(event.rank in item.ranks and item.sequence == event.enqueued for item in called):
             continue
         there = [item for item in called if item.sequence == event.sequence and item.reporter[0] == event.rank]
-        others = {rank for item in there for rank in item.ranks}
+        callers = {rank for item in there for rank in item.ranks}
         names = {item.operation for item in there}
-        if len(others) < 2 or {event.operation} & names or _PAIRED & {event.operation, *names}:
+        if len(callers) < 2 or {event.operation} & names or _PAIRED & {event.operation, *names}:
             continue
         made.kind, made.proven, made.late = "mismatch", True, {event.rank}
         made.group, made.operation, made.sequence = event.group or None, event.operation, event.sequence
-        ranks = f"{len(others)} ranks called {' and '.join(sorted(names))}"
+        ranks = f"{len(callers)} ranks called {' and '.join(sorted(names))}"
         made.called = f"under number {event.sequence} 1 rank called {event.operation}, {ranks}"
         made.because.append((event.file, event.line, event.text))
         return True
@@ -253,9 +254,9 @@ def _called_otherwise(made: Decision, evidence: Evidence, stuck: Lagging) -> boo
     if len(calls) < 2 or not all(calls.values()) or _PAIRED & set(calls):
         return False
     common = max(calls, key=lambda name: (len(calls[name]), name))
-    others = set().union(*(ranks for name, ranks in calls.items() if name != common)) - calls[common]
+    odd = set().union(*(ranks for name, ranks in calls.items() if name != common)) - calls[common]
     made.kind, made.proven = "mismatch", True
-    made.late = others if len(others) < len(calls[common]) else set()
+    made.late = odd if len(odd) < len(calls[common]) else set()
     made.waiting |= set().union(*calls.values()) - made.late
     made.group, made.operation = stuck.group[1] or None, common
     made.sequence = evidence.timeouts[0].sequence if evidence.timeouts else stuck.sequence
@@ -326,10 +327,10 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
 
 def _from_times(made: Decision, evidence: Evidence) -> None:
     """Name the ranks that the others wait for while the job goes on; a hang that is proven stays what it is."""
-    found = _last_to_come(evidence)
-    if found is None or evidence.timeouts:
+    last = _last_to_come(evidence)
+    if last is None or evidence.timeouts:
         return
-    ranks, operation, number, own, all_of_them = found
+    ranks, operation, number, own, all_of_them = last
     shown = ", ".join(map(str, sorted(ranks)[:8]))
     text = (
         f"ranks {shown} ran {operation} for {own / 1000:.1f} ms and the median rank for {all_of_them / 1000:.1f} ms, in"
@@ -381,15 +382,15 @@ def _contradictions(made: Decision, evidence: Evidence) -> None:
             f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS is right about now,"
             " the dumps were written before"
         )
-    told = {rank for item in evidence.lagging for rank in item.ranks}
-    if evidence.ranks and made.late and told and not made.late & told:
+    lagging = {rank for item in evidence.lagging for rank in item.ranks}
+    if evidence.ranks and made.late and lagging and not made.late & lagging:
         made.contradictions.append(
-            f"the desync report names ranks {sorted(told)[:8]} and the dumps do not: the dumps are right, because the "
-            "report compares the numbers of one group only: it sees no other operation under the same number, no send "
-            "or receive, and no chain of waits over several groups"
+            f"the desync report names ranks {sorted(lagging)[:8]} and the dumps do not: the dumps are right, because "
+            "the report compares the numbers of one group only: it sees no other operation under the same number, no "
+            "send or receive, and no chain of waits over several groups"
         )
-    told = {event.rank for event in evidence.timeouts}
-    if made.kind == "late" and evidence.ranks and made.late & told:
+    timed_out = {event.rank for event in evidence.timeouts}
+    if made.kind == "late" and evidence.ranks and made.late & timed_out:
         made.contradictions.append(
             "late ranks also report time-outs: they wait in another group for what they themselves hold up"
         )

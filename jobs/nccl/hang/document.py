@@ -107,11 +107,11 @@ def _by_words(
 
 def _by_folder(jobs: list[Document], named: set[str]) -> list[list[Document]]:
     """Return the jobs by the folder that was named, in the order in which they come; each is one job's."""
-    found: dict[str, list[Document]] = {}
+    by_hang: dict[str, list[Document]] = {}
     for job in jobs:
         inside = [folder for folder in sorted(named) if job["files"] and job["files"][0].startswith(f"{folder}/")]
-        found.setdefault(inside[-1] if inside else "", []).append(job)
-    return list(found.values())
+        by_hang.setdefault(inside[-1] if inside else "", []).append(job)
+    return list(by_hang.values())
 
 
 def _empty() -> Document:
@@ -336,22 +336,22 @@ def _missing(made: Decision) -> str:
 
 def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
     """Return what was not switched on, or not given, and would have said more of this hang."""
-    wanted = []
+    advice = []
     if not evidence.ranks or made.unknown - made.suspects:
-        wanted.append(
+        advice.append(
             "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
         )
     queued = [operation for made_by in evidence.ranks.values() for operation in made_by.pending]
     if made.kind == "inside" and queued and not gloo(evidence.ranks.values()) and not any(o.started for o in queued):
-        wanted.append(
+        advice.append(
             "set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells whose GPU has not started what all have queued"
         )
     if not job["nccl_lines"]:
-        wanted.append(
+        advice.append(
             "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, and keep the log of every rank"
         )
     if job["env"].get("NCCL_RAS_ENABLE") == "0":
-        wanted.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS says at once who is missing")
+        advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS says at once who is missing")
     elif len(evidence.samples) < 3 and not made.proven:
-        wanted.append("take three samples of ncclras some seconds apart")
-    return "; ".join(wanted)
+        advice.append("take three samples of ncclras some seconds apart")
+    return "; ".join(advice)

@@ -53,7 +53,7 @@ def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = Fals
     for proc in job.procs:
         for source in proc.sources:
             crowd[source] = crowd.get(source, 0) + 1
-    found: dict[int, Process] = {}
+    by_rank: dict[int, Process] = {}
     for proc in job.procs:
         if proc.host is None or proc.pid is None or not proc.sources:
             continue
@@ -63,10 +63,10 @@ def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = Fals
         ]
         for key, rank in proc.comms:
             if key in job.world and source in job.sources:
-                found[rank] = Process(
+                by_rank[rank] = Process(
                     job.sources[source].name, proc.host, proc.pid, crowd[source] == 1, max(begun, default=0)
                 )
-    return found
+    return by_rank
 
 
 def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
@@ -123,8 +123,8 @@ def _pod(pods: Iterable[Pod], address: str, spoke: Process | None) -> Pod | None
         for pod in pods:
             if spoke.file.partition(" ")[0] == pod.name or spoke.host == pod.name:
                 return pod
-    found = [pod for pod in pods if address and address in (pod.name, *pod.addresses)]
-    return found[0] if len(found) == 1 else None
+    named = [pod for pod in pods if address and address in (pod.name, *pod.addresses)]
+    return named[0] if len(named) == 1 else None
 
 
 def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
@@ -148,11 +148,11 @@ def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
 def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
     """Return the last line of a log that a rank's process wrote, by its NCCL prefix or torch's; empty without one."""
     own = re.compile(rf"{re.escape(spoke.host)}:{spoke.pid}:|" + _RANKED.replace("{0}", str(rank)))
-    found = ""
+    last = ""
     for line in lines:
         if _SAYS.search(line) and (spoke.alone or own.search(line[:400])):
-            found = line.strip()
-    return printable(found, _WORDS)
+            last = line.strip()
+    return printable(last, _WORDS)
 
 
 def told(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -177,11 +177,11 @@ def told(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, 
 
 def _carried(places: Mapping[str, Mapping[str, Any]]) -> str:
     """Say what carried the data of these ranks' hosts."""
-    found = [place["network"] for place in places.values() if place.get("network")]
-    if not found:
+    networks = [place["network"] for place in places.values() if place.get("network")]
+    if not networks:
         return ""
-    names = sorted({name for network in found for name in network["transports"]})
-    direct = {network["gdr"] for network in found}
+    names = sorted({name for network in networks for name in network["transports"]})
+    direct = {network["gdr"] for network in networks}
     with_gdr = (
         {True: " with GPUDirect", False: " without GPUDirect"}.get(next(iter(direct)), "") if len(direct) == 1 else ""
     )

@@ -34,7 +34,7 @@ def form_of(text: str) -> Literal["json", "text"] | None:
 
 def read_text(evidence: Evidence, file: str, text: str) -> None:
     """Add the samples of a text; several answers in one file are told apart by their headings."""
-    starts = [found.start() for found in _BEGIN.finditer(text)]
+    starts = [match.start() for match in _BEGIN.finditer(text)]
     cuts = [0, *starts[1:], len(text)]
     for begin, end in itertools.pairwise(cuts):
         evidence.samples.append(_sample(file, text[begin:end]))
@@ -47,27 +47,27 @@ def _sample(file: str, text: str) -> Sample:
     made.ok = bool(rows) and all(row[2] == "OK" for row in rows)
     section, comm, operation, pending = "", "", "", 0
     for line in text.splitlines():
-        if found := _COMM.match(line):
-            section, comm, operation = found[3], found[2], ""
+        if match := _COMM.match(line):
+            section, comm, operation = match[3], match[2], ""
             made.world = made.world or comm
         elif line.strip() in ("DEAD", "INCOMPLETE"):
             section, comm = line.strip(), ""
-        elif found := _OPERATION.search(line):
-            operation = found[1]
-        elif found := _MANY.match(line):
-            made.others.setdefault((comm, operation), []).append((int(found[1]), int(found[2])))
-            pending = int(found[2])
-        elif found := _ONE.match(line):
-            made.counts.setdefault((comm, operation), {})[int(found[1])] = int(found[2])
-            made.processes.append(_process(found[1], found[3], found[4], found[5]))
-        elif found := _PROCESS.match(line):
-            process = _process(None, found[3], found[1], found[2])
+        elif match := _OPERATION.search(line):
+            operation = match[1]
+        elif match := _MANY.match(line):
+            made.others.setdefault((comm, operation), []).append((int(match[1]), int(match[2])))
+            pending = int(match[2])
+        elif match := _ONE.match(line):
+            made.counts.setdefault((comm, operation), {})[int(match[1])] = int(match[2])
+            made.processes.append(_process(match[1], match[3], match[4], match[5]))
+        elif match := _PROCESS.match(line):
+            process = _process(None, match[3], match[1], match[2])
             process.dead, process.silent = section == "DEAD", section == "INCOMPLETE"
             made.processes.append(process)
-        elif found := _NAMED.match(line):
-            process = _process(found[1], found[2], found[3], found[4])
+        elif match := _NAMED.match(line):
+            process = _process(match[1], match[2], match[3], match[4])
             if "MISMATCH" in section and operation:
-                made.counts.setdefault((comm, operation), {})[int(found[1])] = pending
+                made.counts.setdefault((comm, operation), {})[int(match[1])] = pending
             process.silent, process.dead = "INCOMPLETE" in section, "DEAD" in section
             made.processes.append(process)
     for key, named in made.counts.items():  # the last "N ranks" of a list of names counts those names
@@ -142,11 +142,11 @@ def _parsed(text: str) -> list[Any]:
 
 
 def _values(text: str) -> list[Any]:
-    found, at = [], 0
+    values, at = [], 0
     while (begin := _BEFORE.match(text, at)) is not None and begin.end() < len(text):
         value, at = json.JSONDecoder().raw_decode(text, begin.end())
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _who(entry: dict[str, Any]) -> tuple[str, int, str]:

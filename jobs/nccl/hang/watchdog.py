@@ -58,7 +58,7 @@ _ANY = re.compile(
 def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: bool = False) -> Iterator[bytes]:
     """Pass a log's chunks on, and add its time-outs and reports at its end, with ``answers`` those of RAS, too."""
     kept = bytearray()
-    found: list[tuple[int, str]] = []
+    matched_lines: list[tuple[int, str]] = []
     rest, before = b"", 0
     for chunk in chunks:
         yield chunk
@@ -66,15 +66,15 @@ def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: 
         if answers and len(kept) < ras_in_logs.MAX_SPAN:
             kept += chunk if kept else rest if any(anchor in rest for anchor in ras_in_logs.ANCHORS) else b""
         end = rest.rfind(b"\n") + 1
-        if any(anchor in rest for anchor in ANCHORS) or found:
+        if any(anchor in rest for anchor in ANCHORS) or matched_lines:
             for match in _ANY.finditer(rest, 0, end):
-                if len(found) < MAX_KEPT:
-                    found.append(
+                if len(matched_lines) < MAX_KEPT:
+                    matched_lines.append(
                         (before + rest.count(b"\n", 0, match.start()) + 1, match[0].decode("utf-8", "replace"))
                     )
         before += rest.count(b"\n", 0, end)
         rest = rest[end:]
-    read_numbered(evidence, file, found)
+    read_numbered(evidence, file, matched_lines)
     if kept:
         ras_in_logs.read(evidence, file, kept[: ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
 
@@ -91,53 +91,53 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
         text = line.strip()[:300]
-        world = int(found[1]) if "[rank" in line and (found := _WORLD.match(line)) else None
-        if "Watchdog caught" in line and (found := _TIMEOUT.search(line)):
-            rank = int(found[2]) if world is None else world
-            evidence.timeouts.append(Timeout(rank, int(found[3]), found[4], file, number, text, found[1] or ""))
-        elif "last enqueued work" in line and (found := _STATUS.search(line)):
-            _status(evidence, found, int(found[3]) if world is None else world)
-            _group(evidence, found, file, world)
-        elif "#" in line and (found := _AT.search(line)):
-            at = found[1]
-        elif "ranks:" in line and (found := _SNAPSHOT.search(line)):
-            snapshot = int(found[1])
-        elif "ed " in line and len(evidence.called) < MAX_KEPT and (found := _CALLED.search(line)):
-            evidence.called.append(Lagging(_ranks(found[1]), True, snapshot, found[2], file, number, text))
-        elif "didn't join" in line and (found := _FINISHED.search(line)):
-            evidence.lagging.append(Lagging(_ranks(found[1]), False, int(found[3]), at, file, number, text))
-        elif "didn't finish" in line and (found := _JOINED.search(line)):
-            evidence.lagging.append(Lagging(_ranks(found[1]), True, int(found[2]), at, file, number, text))
-        elif "lagging" in line and (found := _RANKS.search(line)):
-            evidence.lagging.append(Lagging(_ranks(found[1]), False, None, at, file, number, text))
-        elif "RuntimeError" in line and (found := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
-            rank = int(found[1])
-            evidence.broken.setdefault(rank, Broken(rank, bool(found[2]), file, number, text))
-        elif "monitoredBarrier" in line and (found := _BARRIER.search(line)):
-            evidence.lagging.append(Lagging(_ranks(found[1]), False, None, "monitored_barrier", file, number, text))
+        world = int(match[1]) if "[rank" in line and (match := _WORLD.match(line)) else None
+        if "Watchdog caught" in line and (match := _TIMEOUT.search(line)):
+            rank = int(match[2]) if world is None else world
+            evidence.timeouts.append(Timeout(rank, int(match[3]), match[4], file, number, text, match[1] or ""))
+        elif "last enqueued work" in line and (match := _STATUS.search(line)):
+            _status(evidence, match, int(match[3]) if world is None else world)
+            _group(evidence, match, file, world)
+        elif "#" in line and (match := _AT.search(line)):
+            at = match[1]
+        elif "ranks:" in line and (match := _SNAPSHOT.search(line)):
+            snapshot = int(match[1])
+        elif "ed " in line and len(evidence.called) < MAX_KEPT and (match := _CALLED.search(line)):
+            evidence.called.append(Lagging(_ranks(match[1]), True, snapshot, match[2], file, number, text))
+        elif "didn't join" in line and (match := _FINISHED.search(line)):
+            evidence.lagging.append(Lagging(_ranks(match[1]), False, int(match[3]), at, file, number, text))
+        elif "didn't finish" in line and (match := _JOINED.search(line)):
+            evidence.lagging.append(Lagging(_ranks(match[1]), True, int(match[2]), at, file, number, text))
+        elif "lagging" in line and (match := _RANKS.search(line)):
+            evidence.lagging.append(Lagging(_ranks(match[1]), False, None, at, file, number, text))
+        elif "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
+            rank = int(match[1])
+            evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
+        elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
+            evidence.lagging.append(Lagging(_ranks(match[1]), False, None, "monitored_barrier", file, number, text))
 
 
-def _status(evidence: Evidence, found: re.Match[str], rank: int) -> None:
+def _status(evidence: Evidence, match: re.Match[str], rank: int) -> None:
     for index, known in enumerate(evidence.timeouts):
-        if known.rank == rank and known.sequence == int(found[4]) and known.enqueued is None:
+        if known.rank == rank and known.sequence == int(match[4]) and known.enqueued is None:
             evidence.timeouts[index] = replace(
-                known, group=found[2], number=found[1].strip(), enqueued=int(found[5]), completed=int(found[6])
+                known, group=match[2], number=match[1].strip(), enqueued=int(match[5]), completed=int(match[6])
             )
             return
 
 
-def _group(evidence: Evidence, found: re.Match[str], file: str, world: int | None) -> None:
+def _group(evidence: Evidence, match: re.Match[str], file: str, world: int | None) -> None:
     """Give a report the group that this line, which follows it, is about."""
     if world is None:
         return
-    group = found[1].strip(), found[2]
+    group = match[1].strip(), match[2]
     evidence.failed.add(world)
     for kept in (evidence.lagging, evidence.called):
         for index in range(len(kept) - 1, -1, -1):
             known = kept[index]
             if known.file != file or known.reporter != (-1, -1):
                 break
-            kept[index] = replace(known, group=group, reporter=(world, int(found[3])))
+            kept[index] = replace(known, group=group, reporter=(world, int(match[3])))
 
 
 def in_world(evidence: Evidence, reported: list[Lagging]) -> list[Lagging]:
@@ -145,20 +145,22 @@ def in_world(evidence: Evidence, reported: list[Lagging]) -> list[Lagging]:
 
     A rank that itself reports a time-out or a failure waits for somebody, too: it is not among those that did not come.
     """
-    told: dict[tuple[tuple[str, str], int], int] = {}
+    world_ranks: dict[tuple[tuple[str, str], int], int] = {}
     for item in reported:
-        told[item.group, item.reporter[1]] = item.reporter[0]
+        world_ranks[item.group, item.reporter[1]] = item.reporter[0]
     waiting = evidence.failed | {event.rank for event in evidence.timeouts}
-    made = []
+    translated = []
     for item in reported:
-        ranks = _of_world(item, evidence, told)
+        ranks = _of_world(item, evidence, world_ranks)
         if not item.joined:
             ranks = tuple(rank for rank in ranks if rank not in waiting)
-        made.append(replace(item, ranks=ranks))
-    return made
+        translated.append(replace(item, ranks=ranks))
+    return translated
 
 
-def _of_world(item: Lagging, evidence: Evidence, told: dict[tuple[tuple[str, str], int], int]) -> tuple[int, ...]:
+def _of_world(
+    item: Lagging, evidence: Evidence, world_ranks: dict[tuple[tuple[str, str], int], int]
+) -> tuple[int, ...]:
     number, name = item.group
     if name in ("", "default_pg") or number == "0":
         return item.ranks
@@ -166,7 +168,7 @@ def _of_world(item: Lagging, evidence: Evidence, told: dict[tuple[tuple[str, str
     for group in evidence.groups.values():
         if group.name == name and own < len(group.members) and group.members[own] == world:
             return tuple(group.members[rank] for rank in item.ranks if rank < len(group.members))
-    ranks = [told.get((item.group, rank)) for rank in item.ranks]
+    ranks = [world_ranks.get((item.group, rank)) for rank in item.ranks]
     return () if None in ranks else tuple(rank for rank in ranks if rank is not None)
 
 
