@@ -149,10 +149,12 @@ class Renderers:
         markers = (item.get_closest_marker("check") for item in session.items)
         self._planned = Counter(_family(marker.args[0]) for marker in markers if marker is not None)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
         """Say once what is on trial."""
         if self.run is not None and not self._header_shown and self._terminal is not None:
             self._header_shown = True
+            self._terminal.showfspath = False  # the names of our files tell nobody anything
             if self.verbosity > QUIET:
                 terminal.header(self._terminal, self.run)
 

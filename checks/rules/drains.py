@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 """Owners whose pods do not end by themselves; a drain passes over those of a DaemonSet (kubectl drain)."""
+OF_NODES = ("DaemonSet/", "Node/")
+"""Owners of pods that belong to a node: no job's."""
 MAINTENANCE, SCHEDULED = "cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time"
 """Labels of GKE's nodes with GPUs: the host is under maintenance, or will be at a time (seconds since 1970;
 https://cloud.google.com/kubernetes-engine/docs/concepts/handle-disruption-gpu-tpu)."""
@@ -68,7 +70,7 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
 
 def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:
     """The jobs on the node's GPUs, and whether a drain that nobody announces would take them."""
-    jobs = [pod for pod in pods if pod.requests.get(resource) and pod.owner.partition("/")[0].endswith("Job")]
+    jobs = [pod for pod in pods if pod.requests.get(resource) and not pod.owner.startswith((*LASTING, *OF_NODES))]
     holds = [budget for budget in drains.budgets if budget.never or budget.uncounted]
     bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in holds)]
     here = {(pod.namespace, pod.name) for pod in pods}

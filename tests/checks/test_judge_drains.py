@@ -61,7 +61,10 @@ def test_a_job_without_a_budget_is_exposed_where_nodes_reboot_by_themselves(inve
     guarded = ({"rebooters": (KURED,), "budgets": (each,)} for each in (budget("train-0"), uncounted))
     for drains in ({}, {"rebooters": (waiting,)}, *guarded):
         assert judged(inventory, node, [TRAINING], **drains)[:2] == (True, "")
-    assert judged(inventory, node, [("team", "web-0", "a", 8, "ReplicaSet/web")], rebooters=(KURED,))[0] is True
+    for owner in ("ReplicaSet/web", "StatefulSet/web", "DaemonSet/exporter", "Node/a"):
+        assert judged(inventory, node, [("team", "web-0", "a", 8, owner)], rebooters=(KURED,))[0] is True
+    for owner in ("PyTorchJob/train", "RayCluster/train", ""):  # pods that nobody owns train, too
+        assert judged(inventory, node, [("team", "train-0", "a", 8, owner)], rebooters=(KURED,))[0] is None
 
 
 @pytest.mark.parametrize(

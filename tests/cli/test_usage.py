@@ -395,3 +395,14 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
 def test_how_much_is_told_is_taken_from_the_words(words, rest, verbosity):
     """A value of an option is none of them."""
     assert _verbosity(words) == (rest, verbosity)
+
+
+def test_each_check_has_a_line_and_no_file():
+    """-v tells each check and why it was skipped; the names of our files are pytest's."""
+    done = seatrial("preflight", "--cluster", "sim:healthy", "--check", "api.version", "-v")
+    assert done.returncode == 0
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("PASSED")] == [
+        ["PASSED", "api.reachable"],
+        ["PASSED", "api.version"],
+    ]
+    assert "checks/" not in done.stdout
