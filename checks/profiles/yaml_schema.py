@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import difflib
 import math
@@ -120,7 +121,7 @@ def build(hint: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             raise ProfileError(f"{path or 'the file'}: a list is expected, not {_kind(value)}")
         return tuple(build(typing.get_args(hint)[0], v, f"{path}[{i}]") for i, v in enumerate(value))
-    if origin is dict:
+    if origin in (dict, collections.abc.Mapping):
         return _mapping(typing.get_args(hint)[1], value, path)
     return value if hint is Any else _scalar(hint, value, path)
 

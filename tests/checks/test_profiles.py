@@ -1,6 +1,7 @@
 """The profile loader: strict, one line, with the path and the nearest right word; and what the shipped ones hold."""
 
-from dataclasses import replace
+import typing
+from dataclasses import is_dataclass, replace
 
 import pytest
 import yaml
@@ -8,7 +9,7 @@ import yaml
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec, equalities, mirrored
 from checks.profiles.loader import Profile, load_profile, profile_names
-from checks.profiles.yaml_schema import ProfileError, parse_size
+from checks.profiles.yaml_schema import ProfileError, build, parse_size
 from checks.rules.physics import limit_gbps
 from jobs.trial.names import SpecError
 from reports.sizes import format_size
@@ -287,3 +288,29 @@ def test_null_takes_away_what_is_inherited(tmp_path):
     mine.write_text("pod: {resources: {rdma/ib: null}}\n")
     with pytest.raises(ProfileError, match="a whole number is expected"):
         load_profile(str(mine))
+
+
+def hints_of(cls):
+    """Every type of a key that a profile may have, with its path."""
+    for name, hint in typing.get_type_hints(cls).items():
+        yield f"{cls.__name__}.{name}", hint
+        for part in (hint, *typing.get_args(hint)):
+            if is_dataclass(part):
+                yield from hints_of(part)
+
+
+@pytest.mark.parametrize("value", [{}, {"a": "b"}, [], "x", 1, 1.5, True, None], ids=repr)
+def test_no_key_is_of_a_type_that_the_loader_does_not_know(value):
+    """A value is taken or refused in one line, whatever the key."""
+    for path, hint in hints_of(Profile):
+        try:
+            build(hint, value, path)
+        except ProfileError as error:
+            assert str(error).startswith((path, "unknown key")), path
+
+
+def test_what_nothing_here_can_see_is_taken_from_the_profile(write):
+    text = "extends: h100-ib\nstack: {baseline: {leaf switches: NVOS 25.02.3000}}"
+    assert load_profile(write(text)).stack.baseline == {"leaf switches": "NVOS 25.02.3000"}
+    with pytest.raises(ProfileError, match=r"stack\.baseline\.leaf switches: a text is expected"):
+        load_profile(write(text.replace("NVOS 25.02.3000", "25.02")))
