@@ -1,6 +1,7 @@
 """Words of ranks that cannot be true, about training steps and checkpoints: none of them passes, and none accuses."""
 
 import json
+import random
 
 import pytest
 
@@ -11,6 +12,7 @@ from checks.rules import checkpoint, training, training_pace
 from jobs.run.evidence_shape import misfit
 from jobs.trial.parts import CheckpointSpec
 from tests.checks import steps, test_judge_checkpoint
+from tests.checks.test_evidence_fuzz import damage
 
 RANK, NODE = 5, 1
 MIB = 2**20
@@ -151,6 +153,17 @@ def test_a_checkpoint_that_cannot_be_true_does_not_pass(told, spec, change):
     change(told)
     found = outcomes(told, saves(told, spec))
     assert {ok for ok, _ in found} == {True, None}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_words_break_no_rule(told, spec, seed):
+    """What has the form of evidence is judged without an exception."""
+    dice = random.Random(seed)
+    name, pod = dice.choice(("training", "checkpoint")), dice.choice((0, 1))
+    data, _ = damage(dice, told.evidence[pod].stages[name])
+    if not misfit(name, data):
+        told.evidence[pod].stages[name] = data
+        assert list(trains(told, spec)) and list(saves(told, spec))
 
 
 NEAR = {
