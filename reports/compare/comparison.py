@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..record import EXIT_CODES
 from ..schema import Outcome, RecordedFinding, Verdict
+from . import steps
 from .fabric_use import Use, fabric_use
 from .installed import installed
 from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
@@ -33,7 +34,7 @@ class Change:
     """One difference about one subject, in the words of both records."""
 
     kind: str
-    area: str  # check | fault | sweep | bandwidth | rails | gdr | transport | version
+    area: str  # check | fault | sweep | training | bandwidth | rails | gdr | transport | version
     subject: str
     before: str
     after: str
@@ -98,6 +99,7 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     comparison.changes += _faults(before, after)
     comparison.changes += _uses(before, after)
     comparison.changes += _elements(before, after)
+    comparison.changes += _steps(before, after)
     sides = ((before, after), (after, before))
     comparison.rows = list(
         judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides))
@@ -208,6 +210,14 @@ def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
     if sweeps(before) and sweeps(after):
         for kind, name, was, now, why in turned(before, after):
             yield Change(kind=kind, area="sweep", subject=short(name), before=was, after=now, note=short(why))
+
+
+def _steps(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    for nodes, was, now, worse in steps.changed(before, after):
+        kind = UNCLEAR if worse is None else WORSE if worse else BETTER
+        told = f"{was:.0f} TFLOP/s a GPU", f"{now:.0f}, {now / was - 1:+.1%}"
+        note = "repeat it: one run a side cannot tell this from noise" if worse is None else ""
+        yield Change(kind=kind, area="training", subject=listed(nodes), before=told[0], after=told[1], note=note)
 
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:

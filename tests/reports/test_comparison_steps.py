@@ -1,0 +1,40 @@
+"""Training steps, before and after a change: what is slower is worse, and noise is not."""
+
+from typing import Any
+
+import pytest
+
+from tests.reports.records import NODES, changes, compare, record
+
+
+def trained(seed: int, tflops: float, nodes: tuple[str, ...] = tuple(NODES[:2])) -> dict[str, Any]:
+    ranks = [{"node": node, "gpu": gpu, "compute_ms": 50.0} for node in nodes for gpu in range(8)]
+    return record(seed, training={"tflops": tflops, "step_ms": 56.0, "exposed_share": 0.02, "ranks": ranks})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ([441], [300], "worse"),  # still above half of what is published, where the floor is
+        ([441], [396], "worse"),
+        ([441], [405], "unclear"),
+        ([441, 438, 444], [405, 409, 402], "worse"),
+        ([441], [425], "same"),
+        ([441, 438, 444], [425, 426, 420], "same"),
+        ([300], [441], "better"),
+        ([405], [441], "unclear"),
+    ],
+)
+def test_steps_are_held_against_those_of_before(before: list[float], after: list[float], verdict: str) -> None:
+    sides = [
+        [trained(place, rate) for place, rate in enumerate(side, 10 * n)] for n, side in enumerate((before, after))
+    ]
+    found = compare(*sides)
+    assert found.verdict == verdict
+    kinds = [change.kind for change in found.changes if change.area == "training"]
+    assert kinds == ([] if verdict == "same" else [verdict])
+
+
+def test_other_nodes_and_runs_without_steps_are_not_compared() -> None:
+    assert changes(compare([trained(1, 441)], [trained(2, 300, ("gpu-node-8", "gpu-node-9"))])) == set()
+    assert changes(compare([record(1)], [trained(2, 300)])) == set()
