@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks import sweep_model as model
 from jobs.pod.sweep.decode import decode
-from tests.pod.test_sweep import RULES, fleet_of, model, play
+from tests.pod.planned import RULES, fleet_of, play
 
 PAIR = ("n087", "n088")
 

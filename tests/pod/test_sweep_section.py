@@ -1,15 +1,14 @@
 """The sweep's section of a record: it is what the schema says, bounded, and a sweep goes on from it."""
 
-import importlib.util
 import json
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from benchmarks import sweep_model as model
 from jobs.pod.sweep.decode import decode
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
 from jobs.pod.sweep.plan import next_round
@@ -19,10 +18,6 @@ from jobs.pod.sweep.section import section
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = json.loads((ROOT / "docs" / "record.schema.json").read_text())
 SCHEMA = {"$ref": "#/$defs/sweep", "$defs": RECORD["$defs"]}
-spec = importlib.util.spec_from_file_location("sweep_model", ROOT / "benchmarks" / "sweep_model.py")
-model = importlib.util.module_from_spec(spec)
-sys.modules["sweep_model"] = model
-spec.loader.exec_module(model)
 
 
 def swept(kind, size, seed=1):

@@ -1,16 +1,14 @@
 """What a person sees of a sweep: lines, pictures of bounded size that name what failed, tables, metrics."""
 
-import importlib.util
 import json
 import random
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import sweep_model as model
 from jobs.pod.sweep.model import Done, Fleet, Result
 from jobs.pod.sweep.plan import next_round
 from jobs.pod.sweep.section import section
@@ -19,11 +17,6 @@ from reports.record import Run
 from reports.sweep.page import page
 from reports.sweep.text import cordon, lines
 
-ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("sweep_model", ROOT / "benchmarks" / "sweep_model.py")
-model = importlib.util.module_from_spec(spec)
-sys.modules["sweep_model"] = model
-spec.loader.exec_module(model)
 HOSTILE = "<script>alert(1)</script>\"'&"
 
 
