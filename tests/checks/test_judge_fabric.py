@@ -152,6 +152,16 @@ def test_gids_without_their_index_accuse_no_port(world, spec):
     assert faults(device_findings(world, told, load_profile("mi300x"))) == []
 
 
+@pytest.mark.parametrize(("index", "missing"), [("0", True), ("-1", False)])
+def test_entry_0_of_the_gid_table_may_be_missing_and_minus_1_is_nccls_own_choice(world, spec, index, missing):
+    told = replace(spec, env={"NCCL_IB_GID_INDEX": index})
+    for rank in (0, 1):
+        for each in stage(world, rank, "rdma")["devices"]:
+            each.update(link_layer="Ethernet", gids=[{"index": 1, "gid": "x", "type": "RoCE v2"}])
+    found = {fault for _, fault in faults(device_findings(world, told, load_profile("mi300x")))}
+    assert found == ({"rdma.gid-missing"} if missing else set())
+
+
 @pytest.mark.parametrize(("files", "usable", "ok"), [(8, None, True), (7, None, None), (7, True, True)])
 def test_fewer_files_than_devices_prove_the_devices_only_where_each_is_told_usable(
     world, spec, h100, files, usable, ok

@@ -3,6 +3,7 @@
 import pytest
 
 from checks.rules import rendezvous
+from checks.rules.ranks import dns_seconds
 from checks.rules.rendezvous import dns_findings, port_findings
 
 
@@ -104,3 +105,10 @@ def test_a_variable_that_was_taken_away_is_named(trial, spec):
     assert list(rendezvous.convention_notes(trial, spec)) == [
         "gpu-node-1: NODE_RANK is not set in the pod; a launch script that reads them starts alone"
     ]
+
+
+def test_a_rank_that_never_resolved_a_peer_has_no_time_for_all_of_them(trial):
+    """The longest wait of the others would be told as if that peer had been found."""
+    for rank, waits in ((0, [0.5, 2.5]), (1, [0.5, None])):
+        trial.evidence[rank].stages["dns"] = {"peers": [{"seconds_to_first_answer": wait} for wait in waits]}
+    assert dns_seconds(trial) == {"gpu-node-0": 2.5}
