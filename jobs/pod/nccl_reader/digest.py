@@ -163,9 +163,12 @@ class Digester:
             spoken = process.flush(number)
             if process.facts:
                 spoken.append((number, process.facts))
+                process.facts = []
             if spoken and process.key is not None:
                 said[process.key] = spoken
-            process.facts, process.said, process.sights = [], None, set()
+            process.said = None
+            if process.sights:
+                process.sights = set()
         return Digest(number, number - others, events, said)
 
     def _process(self, left: bytes, number: int, events: List[Event]) -> _Process:
