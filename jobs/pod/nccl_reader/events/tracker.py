@@ -56,7 +56,7 @@ class Tracker:
         """Add the channels that wait to the communicator they belong to."""
         lanes, self.pending = self.pending, _UNUSED
         comms, name = self.proc.comms, "" if self._current is None else self._current[0]
-        if all(key[0] == name for key in comms):
+        if not comms or (len(comms) == 1 and self._current in comms) or all(key[0] == name for key in comms):
             self.proc.channels(name, lanes)
             return
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last

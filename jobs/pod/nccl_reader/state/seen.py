@@ -275,19 +275,16 @@ class Proc:
 
     def channels(self, comm: str, lanes: Dict[Lane, int]) -> None:
         """Add channels of a communicator, up to a bound; the lanes are this process's from here on."""
-        edges = self.edges.get(comm)
-        if edges is None:
-            edges = {}
-        new = [lane for lane in lanes if lane not in edges] if edges else list(lanes)
+        edges = self.edges.get(comm, {})
+        for lane in edges.keys() & lanes.keys() if edges else ():
+            edges[lane] |= lanes.pop(lane)
         if self.crowd is not None:
-            for lane in new[self.crowd.room(sum(map(len, self.edges.values())), len(new)) :]:
+            room = self.crowd.room(sum(map(len, self.edges.values())), len(lanes))
+            for lane in list(lanes)[room:] if room < len(lanes) else ():
                 del lanes[lane]
-        if not lanes:
-            return
         if edges:
-            for lane, bits in lanes.items():
-                edges[lane] = edges.get(lane, 0) | bits
-        else:
+            edges.update(lanes)
+        elif lanes:
             self.edges[comm] = lanes
 
     def joins(self) -> bool:
