@@ -22,7 +22,7 @@ from .state.seen import Source
 from .tables.table import TableReader
 from .unwrap import unwrapper
 
-BLOCK = 1 << 22  # bytes that are digested at a time
+BLOCK = 1 << 23  # bytes that are digested at a time: ranks write at once, so that a larger one holds more of each
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
 _FIRST = 256 * 1024  # bytes of the beginning
 _SIZES = {
