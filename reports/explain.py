@@ -11,14 +11,14 @@ import json
 import re
 import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from .schema import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from jobs.nccl.job_document import EvidenceLine, FoundFault, Pair, Side, Table
+    from jobs.nccl.job_document import EvidenceLine, FoundFault, Pair, Row, Table
     from jobs.nccl.job_document import JobDocument as Job
 
     Paint = Mapping[str, Callable[[str], str]]
@@ -229,10 +229,9 @@ def _fault_text(fault: FoundFault, paint: Paint, width: int, *, told_above: bool
     for item in fault["evidence"]:
         spot = where(item, plain(item["file"] or "", 200).rpartition("/")[2])
         lines += _wrap(f"{spot}  {item['text']}", width, "    ", "  | ")
-    lines += _wrap(fault["cause"], width, " " * 11, "  cause    ")
-    if not told_above:
-        lines += _wrap(fault["confirm"], width, " " * 11, "  confirm  ")
-        lines += _wrap(fault["remedy"], width, " " * 11, "  remedy   ")
+    advice = {"cause": fault["cause"]} if told_above else {key: fault[key] for key in ("cause", "confirm", "remedy")}
+    for name, text in advice.items():
+        lines += _wrap(text, width, " " * 11, f"  {name:<9}")
     return lines
 
 
@@ -271,14 +270,20 @@ def shown_size(number: float) -> str:
     return str(number)
 
 
-def shown_value(side: Side | None, key: Literal["busbw_gbps", "wrong"]) -> str:
-    """Return one number of a row."""
-    if side is None:
-        return "-"
-    value = side[key]
-    if value is None:
-        return "N/A" if key == "wrong" else "?"
-    return f"{value:g}" if key == "wrong" or abs(value) >= 1e7 else f"{value:.2f}"
+def shown_values(row: Row) -> list[str]:
+    """Return the numbers of a row: bus bandwidth and wrong values, out of place and in place."""
+    texts = []
+    for side in (row["out_of_place"], row["in_place"]):
+        if side is None:
+            texts += ["-", "-"]
+            continue
+        busbw, wrong = side["busbw_gbps"], side["wrong"]
+        texts.append("?" if busbw is None else f"{busbw:g}" if abs(busbw) >= 1e7 else f"{busbw:.2f}")
+        texts.append("N/A" if wrong is None else f"{wrong:g}")
+    return texts
+
+
+_ROW = "  {:>10}  {:>9}  {:>17}  {:>5}  {:>13}  {:>5}".format
 
 
 def _table_text(table: Table, paint: Paint, width: int) -> list[str]:
@@ -288,19 +293,11 @@ def _table_text(table: Table, paint: Paint, width: int) -> list[str]:
     lines = ["", paint["head"](title)]
     rows = table["rows"]
     if rows:
-        lines.append(
-            f"  {'size':>10}  {'type':>9}  {'out-of-place GB/s':>17}  {'wrong':>5}  {'in-place GB/s':>13}  {'wrong':>5}"
-        )
-    shown = rows if len(rows) <= MAX_ROWS else rows[-MAX_ROWS:]
-    if len(shown) < len(rows):
-        lines.append(f"  … {len(rows) - len(shown)} smaller rows are in the JSON form")
-    for row in shown:
-        out, place = row["out_of_place"], row["in_place"]
-        lines.append(
-            f"  {shown_size(row['size_bytes']):>10}  {plain(row['type'], 9):>9}  {shown_value(out, 'busbw_gbps'):>17}"
-            f"  {shown_value(out, 'wrong'):>5}  {shown_value(place, 'busbw_gbps'):>13}"
-            f"  {shown_value(place, 'wrong'):>5}"
-        )
+        lines.append(_ROW("size", "type", "out-of-place GB/s", "wrong", "in-place GB/s", "wrong"))
+    if len(rows) > MAX_ROWS:
+        lines.append(f"  … {len(rows) - MAX_ROWS} smaller rows are in the JSON form")
+    for row in rows[-MAX_ROWS:]:
+        lines.append(_ROW(shown_size(row["size_bytes"]), plain(row["type"], 9), *shown_values(row)))
     for text in table_notes(table):
         lines += _wrap(text, width, "  ", "  ")
     return lines

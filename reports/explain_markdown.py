@@ -18,7 +18,7 @@ from .explain import (
     plain,
     shown_names,
     shown_size,
-    shown_value,
+    shown_values,
     table_notes,
     where,
 )
@@ -121,13 +121,6 @@ def _table_markdown(table: Table) -> list[str]:
             "|---:|---|---:|---:|---:|---:|",
         ]
     for row in table["rows"][-MAX_ROWS:]:
-        out, place = row["out_of_place"], row["in_place"]
-        cells = [shown_size(row["size_bytes"]), _md(row["type"], 16)]
-        cells += [
-            shown_value(out, "busbw_gbps"),
-            shown_value(out, "wrong"),
-            shown_value(place, "busbw_gbps"),
-            shown_value(place, "wrong"),
-        ]
+        cells = [shown_size(row["size_bytes"]), _md(row["type"], 16), *shown_values(row)]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, "", *[_md(note) for note in table_notes(table)]]

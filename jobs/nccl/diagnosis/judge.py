@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from .faults import found_fault
+from .subjects import first_note, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,8 +101,7 @@ class Judgement:
     def earliest(self, name: str) -> tuple[Note | None, list[Proc]]:
         """Return the first sighting of a symptom, and which processes show it."""
         procs = [proc for proc in self.job.procs if name in proc.notes]
-        notes = sorted([proc.notes[name] for proc in procs], key=lambda note: (note.source, note.line))
-        return (notes[0] if notes else None), procs
+        return first_note(name, procs), procs
 
     # -- verdict -------------------------------------------------------------------------------------------------------
     def has(self, *names: str) -> bool:
@@ -121,7 +121,7 @@ class Judgement:
         notes += [note for name in _UNEXPLAINED_EVENTS if (note := self.event(name)) is not None]
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
-        return min(notes, key=lambda note: (note.source, note.line), default=None)
+        return min(notes, key=place, default=None)
 
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""

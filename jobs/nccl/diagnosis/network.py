@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from .rails import judge_rails
-from .subjects import pairs_text, process_order, subject_of
+from .subjects import first_note, pairs_text, process_order, subject_of
 from .whys import why_no_gdr, why_sockets
 
 if TYPE_CHECKING:
@@ -224,11 +224,8 @@ def _judge_sockets(judgement: Judgement) -> None:
 def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
     """Return the line that shows sockets: a channel, or what a process chose."""
     for kind in ("line via-socket", "line chose-socket"):
-        notes = sorted(
-            [proc.notes[kind] for proc in procs if kind in proc.notes], key=lambda note: (note.source, note.line)
-        )
-        if notes:
-            return judgement.line(notes[0])
+        if note := first_note(kind, procs):
+            return judgement.line(note)
     return []
 
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .judge import FOLLOWS
+from .subjects import place
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note
@@ -36,11 +37,6 @@ def quoted(note: Note) -> str:
     if len(text) <= _LONGEST:
         return text
     return text[:_LONGEST].rpartition(" ")[0].rstrip(" .,;:") + " [...]"
-
-
-def place(note: Note) -> tuple[int, int]:
-    """Return where a note stands: its stream and line."""
-    return note.source, note.line
 
 
 def follows(judgement: Judgement) -> Note | None:

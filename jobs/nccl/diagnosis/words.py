@@ -113,18 +113,6 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
 
 
-def _ranks_shown(document: JobDocument) -> int:
-    return len({rank for host in document["hosts"] for rank in host["connected"]})
-
-
-def _shown_ranks(document: JobDocument) -> str:
-    shown = _ranks_shown(document)
-    if not shown:
-        return "some of the ranks"
-    few = "%d rank%s" % (shown, "" if shown == 1 else "s")
-    return few if document["ranks"] is None else "%d of %d ranks" % (shown, document["ranks"])
-
-
 def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     """Say the whole result in one sentence."""
     size = _size_text(document, judgement)
@@ -176,8 +164,10 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
         return "No job over several hosts: %s." % judgement.faults[0]["cause"]
     if said == "shown-in-part":
         carrier = network[0].upper() + network[1:]
-        missing = "it shows the channels of only %s" % _shown_ranks(document)
-        if document["ranks"] is not None and _ranks_shown(document) >= document["ranks"]:
+        ranks, shown = document["ranks"], len({rank for host in document["hosts"] for rank in host["connected"]})
+        few = "%d rank%s" % (shown, "" if shown == 1 else "s") if ranks is None else "%d of %d ranks" % (shown, ranks)
+        missing = "it shows the channels of only %s" % (few if shown else "some of the ranks")
+        if ranks is not None and shown >= ranks:
             missing = "not every rank shows how it reaches the other hosts"
         return "%s: %s%s carries what the log shows, but %s." % (size, carrier, gdr, missing)
     if said == "selected-only":

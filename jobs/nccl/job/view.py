@@ -75,6 +75,7 @@ class View:
         self.devices = Devices(job)
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
         self.networks = job.facts["net"]
+        self.verbs_used = not job.noted.isdisjoint(_TRANSFERS)
         self._edges()
         if len({item.way.net for item in self.crossings if item.way.kind == "net"}) > 1:
             self._disagree()
@@ -244,13 +245,8 @@ class View:
         if self.chosen_alone():
             return "unknown"
         if not self.chosen:
-            return self.devices.transport(self.job.procs[0]) if self.verbs_used() and self.link_shown() else "unknown"
+            return self.devices.transport(self.job.procs[0]) if self.verbs_used and self.link_shown() else "unknown"
         return next(iter(self.chosen)) if len(self.chosen) == 1 else "unknown"
-
-    def verbs_used(self) -> bool:
-        """Say whether NET/IB was at work: it reported a transfer."""
-        names = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
-        return not self.job.noted.isdisjoint(names)
 
     def link_shown(self) -> bool:
         """Say whether a failed transfer tells the link layer.
@@ -279,21 +275,10 @@ class View:
         if self.nodes == 1:
             if self.transport == "unknown" and not self.chosen:
                 return None
-            return "socket" in self.chosen and self.excerpt() and self.reasons()
+            return "socket" in self.chosen and self.excerpt() and not self.job.noted.isdisjoint(_NO_RDMA)
         if "socket" in self.chosen:
             return True
-        return False if self.chosen or self.transport != "unknown" or self.verbs_used() else None
-
-    def reasons(self) -> bool:
-        """Say whether a line tells why RDMA could not be used."""
-        names = (
-            "nccl.libibverbs-missing",
-            "nccl.ib-no-device",
-            "nccl.ib-open",
-            "nccl.plugin-broken",
-            "nccl.ofi-no-provider",
-        )
-        return not self.job.noted.isdisjoint(names)
+        return False if self.chosen or self.transport != "unknown" or self.verbs_used else None
 
     def excerpt(self) -> bool:
         """Say whether processes of the node are visibly missing: their devices leave a gap from 0."""
@@ -360,6 +345,15 @@ def _speech(net: str) -> str:
     return "IB" if net == "IB" else family(net)
 
 
+# Lines by which NET/IB reports a transfer, and those that tell why RDMA could not be used.
+_TRANSFERS = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
+_NO_RDMA = (
+    "nccl.libibverbs-missing",
+    "nccl.ib-no-device",
+    "nccl.ib-open",
+    "nccl.plugin-broken",
+    "nccl.ofi-no-provider",
+)
 _OF_ONE_HOST = 8  # GPUs of the hosts that the field builds; the few with 16 are no more than that
 
 
