@@ -181,6 +181,8 @@ class OpenTable:
     def finish(self) -> None:
         """Close the last table at the end of the stream: one that was announced behind a whole one never came."""
         announced = self.table
+        if announced is None and self.open_left is None:
+            return
         self._close()
         tables = self.source.tables
         if announced is not None and not self.full and announced["config"] and tables and tables[-1]["complete"]:
