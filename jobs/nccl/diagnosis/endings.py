@@ -62,7 +62,8 @@ def judge_ending(judgement: Judgement) -> None:
             if said is not None:
                 judgement.add(fault, "the job", judgement.line(said))
                 return
-        judgement.add("nccl.crash", _crash_subject(judgement), _crash_evidence(judgement), cause=crash_cause(judgement))
+        lines = [line for note in crash_lines(judgement) for line in judgement.line(note)]
+        judgement.add("nccl.crash", _crash_subject(judgement), lines, cause=crash_cause(judgement))
 
 
 # Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
@@ -165,10 +166,6 @@ def _hang_cause(watch: dict[str, list[int]]) -> str | None:
     if "several communicators" in text:
         return text + ": which of them stopped first, and which rank is missing there, the log does not show"
     return text + ": a rank that is not among them is missing, or the network stalled"
-
-
-def _crash_evidence(judgement: Judgement) -> list[EvidenceLine]:
-    return [line for note in crash_lines(judgement) for line in judgement.line(note)]
 
 
 def _crash_subject(judgement: Judgement) -> str:

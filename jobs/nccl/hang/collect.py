@@ -71,9 +71,10 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     for place in [named, *(place for place in places.values() if place is not named)]:
         found = apart(place.parts.values())
         for job in found:
-            for name in logs.get(id(place), ()):
-                if len(found) == 1 or os.path.dirname(os.path.abspath(name)) in job.folders:
-                    job.evidence.logs.add(name)
+            near = logs.get(id(place), set())
+            if len(found) > 1:
+                near = {name for name in near if os.path.dirname(os.path.abspath(name)) in job.folders}
+            job.evidence.logs |= near
             job.evidence.named |= {printable(path, 200) for path in folders if places[path] is place}
             same = [each for each in jobs if same_job(each, job, surely=True)]
             absorb(same[0], job) if same else jobs.append(job)

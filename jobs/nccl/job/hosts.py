@@ -26,10 +26,13 @@ def hosts_of(view: View) -> list[Host]:
             own = dst if way.side == "r" and dst >= 0 else src
             used.setdefault(node, {}).setdefault(own, set()).add(device)
             gdr.setdefault(node, set()).add(bool(way.gdr))
+    listed = {} if nodes else {rank: str(line[0]) for rank, line in job.rank_lines.items()}  # a table's header alone
+    nodes = nodes or {name: [] for name in listed.values()}
     hosts: list[Host] = []
     world = set(job.world)
     for node, procs in sorted(nodes.items()):
         ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in world})
+        ranks = ranks or sorted(rank for rank, name in listed.items() if name == node)
         speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
         connected = speak or {
             dst if text[:1] == "r" and dst >= 0 else src
@@ -52,19 +55,4 @@ def hosts_of(view: View) -> list[Host]:
                 "rails_offered": max([len(proc.hcas) for proc in procs] or [0]) or None,
             }
         )
-    if not hosts and job.rank_lines:
-        for name in sorted({str(line[0]) for line in job.rank_lines.values()}):
-            mine = sorted(rank for rank, line in job.rank_lines.items() if str(line[0]) == name)
-            hosts.append(
-                {
-                    "name": name,
-                    "ranks": mine,
-                    "connected": [],
-                    "version": None,
-                    "network": None,
-                    "gdr": None,
-                    "rails": {},
-                    "rails_offered": None,
-                }
-            )
     return hosts
