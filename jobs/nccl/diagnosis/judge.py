@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
+from ..job.jobs import first_note, place
 from .faults import found_fault
-from .subjects import first_note, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

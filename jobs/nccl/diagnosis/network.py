@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
+from ..job.jobs import first_note
 from .rails import judge_rails
-from .subjects import first_note, pairs_text, process_order, subject_of
+from .subjects import pairs_text, process_order, subject_of
 from .whys import why_no_gdr, why_sockets
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..job.jobs import place
 from .judge import FOLLOWS
-from .subjects import place
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note

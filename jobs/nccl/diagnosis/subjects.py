@@ -1,4 +1,4 @@
-"""Names of processes and pairs of hosts, for a person; and the order of what they printed."""
+"""Names of processes and pairs of hosts, for a person."""
 
 from __future__ import annotations
 
@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING
 from ...listing import first_of
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Note, Proc
+    from ...pod.nccl_reader.state.seen import Proc
     from .judge import Judgement
-
-
-def place(note: Note) -> tuple[int, int]:
-    """Return where a note stands: its stream and line."""
-    return note.source, note.line
-
-
-def first_note(name: str, procs: list[Proc]) -> Note | None:
-    """Return the first line of a kind that one of these processes printed."""
-    return min((proc.notes[name] for proc in procs if name in proc.notes), key=place, default=None)
 
 
 def process_order(proc: Proc) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .subjects import first_note
+from ..job.jobs import first_note
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc

@@ -45,7 +45,7 @@ def hosts_of(view: View) -> list[Host]:
         states = gdr.get(node, set())
         hosts.append(
             {
-                "name": node or None,
+                "name": node if node or listed else None,
                 "ranks": ranks,
                 "connected": sorted(connected),
                 "version": versions[0] if len(versions) == 1 else versions or None,

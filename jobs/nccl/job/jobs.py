@@ -98,6 +98,16 @@ def twice_ranked(proc: Proc) -> set[int]:
     return {rank for rank, count in ranks.items() if count > 1}
 
 
+def place(note: Note) -> tuple[int, int]:
+    """Return where a note stands: its stream and line."""
+    return note.source, note.line
+
+
+def first_note(name: str, procs: list[Proc]) -> Note | None:
+    """Return the first line of a kind that one of these processes printed."""
+    return min((proc.notes[name] for proc in procs if name in proc.notes), key=place, default=None)
+
+
 # -- streams to jobs ---------------------------------------------------------------------------------------------------
 def group(partial: Partial, one_job: bool = False) -> list[Job]:
     """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one."""
