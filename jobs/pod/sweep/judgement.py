@@ -16,9 +16,10 @@ from .history import tidy
 from .model import AT_ONCE, FAILED, MEASURED, NO_END, NOTHING_CAME, Done, Fleet, Nodes, Rails, Result, Rules
 
 PASS, FAIL, UNCLEAR, NOTHING, HARD = "pass", "fail", "unclear", "nothing", "hard"
-PAIRINGS = ((32, 6), (128, 4))
+PAIRINGS = ((12, 11), (32, 6), (128, 4))
 """Nodes up to which every node is paired so many times; twice in larger fleets, where more would be above 2.5 tests a
-node. A node that fails with four of five partners passes with all of six once in 15,000 sweeps, of four once in 600, of
+node. Up to 12 nodes that is every pair: a node that fails with two of nine others would meet neither in one sweep of
+12. A node that fails with four of five partners passes with all of six once in 15,000 sweeps, of four once in 600, of
 two once in 25."""
 TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
 FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
@@ -70,7 +71,7 @@ def matchings_of(fleet: Fleet, rules: Rules) -> int:
     """Return how many times every node is paired before anything is ambiguous."""
     size = len(fleet.nodes)
     wanted = rules.matchings or next((times for most, times in PAIRINGS if size <= most), 2)
-    return min(wanted, max(0, size - 1))
+    return min(wanted, size - 1 + size % 2) if size > 1 else 0  # an odd one is left over in each
 
 
 def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:

@@ -112,7 +112,8 @@ def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:
     out |= {each.nodes[0] for each in facts.judged if len(each.nodes) == 1 and each.grade == HARD}
     nodes = [node for node in left if node not in out]
     random.Random(rules.seed).shuffle(nodes)  # noqa: S311 -- a plan that can be repeated
-    if len({fleet.leaf(node) for node in nodes}) < 2:
+    everyone = matchings_of(fleet, rules) >= len(nodes) - 1  # meets everyone, whatever leaf that is of
+    if everyone or len({fleet.leaf(node) for node in nodes}) < 2:
         whole = _circle(nodes, stage)
     else:
         whole = _inside(fleet, nodes, (stage + 1) // 2) if stage % 2 else _across(fleet, nodes, stage // 2)
@@ -176,9 +177,11 @@ class _Draft:
     def __init__(self, state: State) -> None:
         self.state, self.busy, self.tests = state, set(), []  # type: State, Set[str], List[Nodes]
         self.by_leaf: Dict[str, List[str]] = {}
+        self.failing: Dict[str, List[str]] = {}  # who passes with more than it fails with; where none else is left
         for node in state.fleet.nodes:
-            if node not in state.fleet.gone and state.trusted(node) and not state.against(node):
-                self.by_leaf.setdefault(state.fleet.leaf(node), []).append(node)
+            if node not in state.fleet.gone and state.trusted(node):
+                found = self.failing if state.against(node) else self.by_leaf
+                found.setdefault(state.fleet.leaf(node), []).append(node)
 
     def add(self, one: str, other: Optional[str]) -> bool:
         if other is None or one in self.busy or other in self.busy:
@@ -197,7 +200,10 @@ class _Draft:
         """
         met = self.state.met[node]
         mates = [other for leaf in leaves for other in self.by_leaf.get(leaf, ())]
-        for other in sorted(mates, key=lambda n: (n not in first, n in last)) if first or last else mates:
+        mates = sorted(mates, key=lambda n: (n not in first, n in last)) if first or last else mates
+        if self.state.against(node):
+            mates += [other for leaf in leaves for other in self.failing.get(leaf, ())]
+        for other in mates:
             if other != node and other not in met and other not in self.busy and self.tells(node, other):
                 return other
         blank = {p for p in self.state.blank(node) - self.busy if len(self.state.of[pair_of(node, p)]) < SILENT}

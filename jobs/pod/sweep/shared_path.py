@@ -3,14 +3,16 @@
 Behind an uplink that no label names and of which some paths are bad, a node fails with most of its partners now and
 then. The pairs of its neighbours fail then, too, and none between them: a group explains more than a bad node does. Two
 explanations are compared by how likely they make the tests, with rates that are not known (Bayes factor, Kass and
-Raftery 1995: from 100 on the evidence is decisive).
+Raftery 1995: from 100 on the evidence is decisive). One fault slows all that it touches alike, so each speed at which
+pairs fail is paid for once for each element that is to explain them, and for each pair that none explains (minimum
+description length, Rissanen 1978).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from math import lgamma, log
-from typing import Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 DECISIVE = log(100)
 ACCIDENT = (1.0, 99.0)  # Beta prior of the share of pairs that fail for no node: 1 % (docs/fleet.md)
@@ -18,28 +20,31 @@ ANY = (1.0, 1.0)  # of a rate of which nothing is known
 LEAST = 3  # nodes of a group: two that fail are two bad nodes
 MOST = 32  # nodes that a group is looked for among
 LARGE = 64  # nodes; in larger fleets only what failing pairs connect is compared
+ALIKE = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
+SPEEDS = 9  # that can be told apart below 0.90
 
-Failed = Mapping[Tuple[str, ...], bool]
-Edges = Mapping[str, Mapping[str, bool]]
+Shares = Mapping[Tuple[str, ...], Optional[float]]
+Edges = Mapping[str, Mapping[str, Optional[float]]]
 Count = Tuple[int, int]  # failures, tests
 
 
-def contested(named: Sequence[str], size: int, failed: Failed) -> Tuple[Set[str], Set[str]]:
+def contested(named: Sequence[str], size: int, shares: Shares) -> Tuple[Set[str], Set[str]]:
     """Return which of the named nodes a shared path explains nearly as well, and the nodes that would share it.
 
-    `failed` says of each pair that was measured whether it fails; `size`: nodes of the fleet. The node that is least
-    sure goes first, as long as the tests are not 100 times likelier with it than without.
+    `shares` has each pair that was measured: which share of its level it reaches where it fails, None where it passes;
+    `size`: nodes of the fleet. The node that is least sure goes first, as long as the tests are not 100 times likelier
+    with it than without.
     """
-    parts = _parts(named, failed) if size > LARGE else [{node for pair in failed for node in pair}]
-    found = [_contested(part.intersection(named), size, _near(part, failed)) for part in parts]
+    parts = _parts(named, shares) if size > LARGE else [{node for pair in shares for node in pair}]
+    found = [_contested(part.intersection(named), size, _near(part, shares)) for part in parts]
     return set().union(*(each[0] for each in found)), set().union(*(each[1] for each in found))
 
 
-def _parts(named: Sequence[str], failed: Failed) -> List[Set[str]]:
+def _parts(named: Sequence[str], shares: Shares) -> List[Set[str]]:
     """Return the nodes that failing pairs connect with each of the named ones."""
     partners: Dict[str, List[str]] = {}
-    for (one, other), bad in failed.items():
-        if bad:
+    for (one, other), share in shares.items():
+        if share is not None:
             partners.setdefault(one, []).append(other)
             partners.setdefault(other, []).append(one)
     parts: List[Set[str]] = []
@@ -54,15 +59,15 @@ def _parts(named: Sequence[str], failed: Failed) -> List[Set[str]]:
     return parts
 
 
-def _near(part: Set[str], failed: Failed) -> Failed:
-    return {pair: bad for pair, bad in failed.items() if not part.isdisjoint(pair)}
+def _near(part: Set[str], shares: Shares) -> Shares:
+    return {pair: share for pair, share in shares.items() if not part.isdisjoint(pair)}
 
 
-def _contested(named: Set[str], size: int, failed: Failed) -> Tuple[Set[str], Set[str]]:
+def _contested(named: Set[str], size: int, shares: Shares) -> Tuple[Set[str], Set[str]]:
     left, shared = set(named), set()  # type: Set[str], Set[str]
     while left:
-        with_it, _ = _best(left, frozenset(), size, failed)
-        losses = [(*_without(node, left, size, failed), node) for node in sorted(left)]
+        with_it, _ = _best(left, frozenset(), size, shares)
+        losses = [(*_without(node, left, size, shares), node) for node in sorted(left)]
         without, group, node = max(losses, key=lambda each: each[0])
         gain = with_it - without
         if gain >= DECISIVE:
@@ -72,69 +77,79 @@ def _contested(named: Set[str], size: int, failed: Failed) -> Tuple[Set[str], Se
     return named - left, shared
 
 
-def _without(node: str, named: Set[str], size: int, failed: Failed) -> Tuple[float, FrozenSet[str]]:
+def _without(node: str, named: Set[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
     """Return how likely the tests are where a node is not bad, and the group that does without it.
 
     The other named ones are bad still, or none of them is: all may be of one group.
     """
-    others = [_best(bad, frozenset({node}), size, failed) for bad in (named - {node}, set())]
+    others = [_best(bad, frozenset({node}), size, shares) for bad in (named - {node}, set())]
     return max(others, key=lambda each: each[0])
 
 
-def _best(bad: Set[str], sound: FrozenSet[str], size: int, failed: Failed) -> Tuple[float, FrozenSet[str]]:
+def _best(bad: Set[str], sound: FrozenSet[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
     """Return how likely the tests are where some nodes are bad and others are not, and the group that helps most.
 
     What fails among the other nodes is explained by more bad nodes, or by a group.
     """
-    best = _with_group(bad, size, failed)
+    best = _with_group(bad, size, shares)
     more = set(bad)
-    score = _of_nodes(more, size, failed)
+    score = _of_nodes(more, size, shares)
     while True:
-        often = Counter(n for pair, found in failed.items() if found and more.isdisjoint(pair) for n in pair)
-        node = min((n for n in often if n not in sound), key=lambda n: (-often[n], n), default="")
-        found = _of_nodes(more | {node}, size, failed)
+        failing = [pair for pair, share in shares.items() if share is not None and more.isdisjoint(pair)]
+        often = Counter(n for pair in failing for n in pair if n not in sound)
+        node = min(often, key=lambda n: (-often[n], n), default="")
+        found = _of_nodes(more | {node}, size, shares)
         if not node or found <= score:
             break
         more, score = more | {node}, found
-    return max(best, _with_group(more, size, failed), key=lambda each: each[0]) if more != bad else best
+    return max(best, _with_group(more, size, shares), key=lambda each: each[0]) if more != bad else best
 
 
-def _of_nodes(bad: Set[str], size: int, failed: Failed) -> float:
-    counts = [[0, 0], [0, 0]]
-    for pair, found in failed.items():
-        count = counts[bad.isdisjoint(pair)]
-        count[0] += found
-        count[1] += 1
-    return _beta(counts[0], ANY) + _beta(counts[1], ACCIDENT) - len(bad) * log(size)
+def _of_nodes(bad: Set[str], size: int, shares: Shares) -> float:
+    """Return how likely the tests are where some nodes are bad, and nothing else is but single pairs."""
+    rest = [share for pair, share in shares.items() if bad.isdisjoint(pair)]
+    return _by_nodes(bad, size, shares) + _by_accident(_count(rest))
 
 
-def _with_group(bad: Set[str], size: int, failed: Failed) -> Tuple[float, FrozenSet[str]]:
-    theirs = [found for pair, found in failed.items() if not bad.isdisjoint(pair)]
-    score, group = _group({pair: found for pair, found in failed.items() if bad.isdisjoint(pair)}, size)
-    return score + _beta((sum(theirs), len(theirs)), ANY) - len(bad) * log(size), group
+def _by_nodes(bad: Set[str], size: int, shares: Shares) -> float:
+    """Return how likely the tests of bad nodes are."""
+    left = {pair: share for pair, share in shares.items() if not bad.isdisjoint(pair)}
+    score = _beta(_count(left.values()), ANY) - len(bad) * log(size)
+    for node in sorted(bad):
+        own = [pair for pair in left if node in pair]
+        score -= _speeds(left.pop(pair) for pair in own)
+    return score
 
 
-def _group(failed: Failed, size: int) -> Tuple[float, FrozenSet[str]]:
+def _with_group(bad: Set[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
+    """Return how likely the tests are where some nodes are bad, beside the most likely group of the others."""
+    score, group = _group({pair: share for pair, share in shares.items() if bad.isdisjoint(pair)}, size)
+    return score + _by_nodes(bad, size, shares), group
+
+
+def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
     """Return the most likely group that a bad path leads to; none where accidents are likelier.
 
     Two of it pass with each other: where none does, nothing tells it from as many bad nodes.
     """
-    edges: Dict[str, Dict[str, bool]] = {}
-    for (one, other), found in failed.items():
+    edges: Dict[str, Dict[str, Optional[float]]] = {}
+    for (one, other), found in shares.items():
         edges.setdefault(one, {})[other] = found
         edges.setdefault(other, {})[one] = found
-    often = sorted(edges, key=lambda n: (-sum(edges[n].values()), n))
-    often = [node for node in often if any(edges[node].values())][:MOST]
-    total = (sum(failed.values()), len(failed))
-    best = (_beta(total, ACCIDENT), frozenset())  # type: Tuple[float, FrozenSet[str]]
+    times = {node: _count(found.values())[0] for node, found in edges.items()}
+    often = sorted((n for n in times if times[n]), key=lambda n: (-times[n], n))[:MOST]
+    total = _count(shares.values())
+    best = (_by_accident(total), frozenset())  # type: Tuple[float, FrozenSet[str]]
     for first in often[: MOST // 4]:
         group: Set[str] = set()
         across, node = (0, 0), first
         while node:
             across = _moved(across, node, group, edges)
             group.add(node)
-            if len(group) >= LEAST and any(edges[n].get(other) is False for n in group for other in group):
-                best = max(best, (_score(across, total, len(group), size), frozenset(group)), key=lambda each: each[0])
+            if len(group) >= LEAST and any(edges[n].get(other, 0.0) is None for n in group for other in group):
+                out = (share for node in group for other, share in edges[node].items() if other not in group)
+                score = _score(across, total, len(group), size) - _speeds(out)
+                best = max(best, (score, frozenset(group)), key=lambda each: each[0])
             node = _next(often, across, group, edges, total, size) if 2 * len(group) < size else ""
     return best
 
@@ -149,19 +164,39 @@ def _next(often: List[str], across: Count, group: Set[str], edges: Edges, total:
 def _moved(across: Count, node: str, group: Set[str], edges: Edges) -> Count:
     """Return the failures and tests across a group's border when a node joins it."""
     bad, tests = across
-    for other, found in edges[node].items():
+    for other, share in edges[node].items():
         sign = -1 if other in group else 1
-        bad, tests = bad + sign * found, tests + sign
+        bad, tests = bad + sign * (share is not None), tests + sign
     return bad, tests
 
 
 def _score(across: Count, total: Count, count: int, size: int) -> float:
+    """Return how likely the tests are where the paths of a group of so many nodes are bad, but for their speeds."""
     chosen = lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1) + log(size)  # log of the groups there are
-    rest = (total[0] - across[0], total[1] - across[1])
-    return _beta(across, ANY) + _beta(rest, ACCIDENT) - chosen
+    return _beta(across, ANY) + _by_accident((total[0] - across[0], total[1] - across[1])) - chosen
 
 
-def _beta(count: Sequence[int], prior: Tuple[float, float]) -> float:
+def _by_accident(count: Count) -> float:
+    """Return how likely so many failures of single pairs are, each at a speed of its own."""
+    return _beta(count, ACCIDENT) - count[0] * log(SPEEDS)
+
+
+def _speeds(shares: Iterable[Optional[float]]) -> float:
+    """Return what it takes to tell the speeds of one element's failures: each once, then of each failure which it is."""
+    values = sorted(share for share in shares if share is not None)
+    different, least = 0, -ALIKE
+    for value in values:
+        if value > least + ALIKE or not different:
+            different, least = different + 1, value
+    return different * log(SPEEDS) + len(values) * log(max(1, different))
+
+
+def _count(shares: Iterable[Optional[float]]) -> Count:
+    found = list(shares)
+    return sum(share is not None for share in found), len(found)
+
+
+def _beta(count: Count, prior: Tuple[float, float]) -> float:
     """Return the log-likelihood of so many failures of so many tests at a rate that has a Beta prior."""
     (bad, tests), (one, other) = count, prior
     return _ln_beta(one + bad, other + tests - bad) - _ln_beta(one, other)

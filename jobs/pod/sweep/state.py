@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from math import comb
+from statistics import median_low
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from .apart import grouped, held_back, slow_alike, told
@@ -153,7 +154,7 @@ class State(Evidence):
                 if bad >= self.rules.proofs and not elsewhere and self._no_accident(node):
                     likely.append((-bad, good, node))
             rest = self._rest(pairs, tested) if likely else {}
-            found = [each for each in likely if self._by_rate(-each[0], each[1], rest[each[2]])]
+            found = [each for each in likely if self._by_rate(each[2], -each[0], each[1], rest[each[2]])]
             if not found:
                 break
             bad_count, good_count, node = min(found)
@@ -179,12 +180,17 @@ class State(Evidence):
         """
         if not named:
             return
-        of = {pair: pair[1] in self.failed[pair[0]] for pair in tested}
-        failed = {pair: bad for pair, bad in of.items() if bad or pair[1] in self.passed[pair[0]]}
-        doubtful, shared = contested(named, len(self.fleet.nodes), failed)
+        shares = {p: self._share(p) for p in tested if p[1] in self.failed[p[0]] or p[1] in self.passed[p[0]]}
+        doubtful, shared = contested(named, len(self.fleet.nodes), shares)
         for node in doubtful:
             del self.findings[("node", (node,))]
         self.doubted = {node for node in doubtful | shared if self._can_meet_more(node, self.rules.most_partners)}
+
+    def _share(self, pair: Nodes) -> Optional[float]:
+        """Return the median share of the level that a failing pair reaches, 0 where it measures none; None of others."""
+        if pair[1] in self.failed[pair[0]]:
+            return median_low([each.value or 0.0 for each in self.of[pair] if each.grade in (FAIL, HARD)])
+        return None
 
     def _can_meet_more(self, node: str, most: int) -> bool:
         """Say whether a node has met less than so many, and there is one that it can be tested with."""
@@ -215,10 +221,13 @@ class State(Evidence):
         others = sum(n != node and self.can_answer(n) for n in self.fleet.nodes)
         return others <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= ALIKE
 
-    def _by_rate(self, bad: int, good: int, rest: float) -> bool:
-        """Say whether a node fails with most partners, and not by chance at the rate of the others."""
+    def _by_rate(self, node: str, bad: int, good: int, rest: float) -> bool:
+        """Say whether a node fails with most partners, and not by chance at the rate of the others.
+
+        Of as many as are wanted, or with whom it can be tested at all; `bad` and `good` count the proven ones.
+        """
         wanted = min(self.rules.partners_for_rate, len(self.fleet.nodes) - 1)
-        if good and not (bad > good and bad + good >= wanted):
+        if good and not (bad > good and len(self.measured[node]) >= wanted):
             return False
         return chance(bad, bad + good, rest) * len(self.fleet.nodes) < DOUBT
 
