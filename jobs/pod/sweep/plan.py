@@ -222,7 +222,8 @@ class _Draft:
         doubtful = self.state.hot | self.state.bad_leaves
         if own in doubtful and not across:
             return [own]
-        others = [leaf for leaf in self.by_leaf if leaf != own and leaf not in doubtful]
+        known = dict.fromkeys([*self.by_leaf, *self.failing])
+        others = [leaf for leaf in known if leaf != own and leaf not in doubtful]
         return [*others, own] if across else [own, *others]
 
 

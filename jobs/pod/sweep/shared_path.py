@@ -182,7 +182,7 @@ def _by_accident(count: Count) -> float:
 
 
 def _speeds(shares: Iterable[Optional[float]]) -> float:
-    """Return what it takes to tell the speeds of one element's failures: each once, then of each failure which it is."""
+    """Return what it takes to tell the speeds of one element: each once, then of each failure which it is."""
     values = sorted(share for share in shares if share is not None)
     different, least = 0, -ALIKE
     for value in values:

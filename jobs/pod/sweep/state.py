@@ -187,7 +187,7 @@ class State(Evidence):
         self.doubted = {node for node in doubtful | shared if self._can_meet_more(node, self.rules.most_partners)}
 
     def _share(self, pair: Nodes) -> Optional[float]:
-        """Return the median share of the level that a failing pair reaches, 0 where it measures none; None of others."""
+        """Return the median share of the level that a failing pair reaches, 0 where none; None of others."""
         if pair[1] in self.failed[pair[0]]:
             return median_low([each.value or 0.0 for each in self.of[pair] if each.grade in (FAIL, HARD)])
         return None
