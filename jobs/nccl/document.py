@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.seen import channels_in
+from .diagnosis.alone import tell_alone
 from .diagnosis.endings import judge_ending, judge_truncation
 from .diagnosis.judge import Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
@@ -53,7 +54,9 @@ def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False
     knows that they are.
     """
     with uncollected():
-        return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
+        documents = [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
+        tell_alone(documents)
+        return documents
 
 
 def _document(judgement: Judgement) -> JobDocument:

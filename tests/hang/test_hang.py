@@ -242,6 +242,16 @@ def test_a_missing_dump_neither_accuses_nor_clears(explain, tmp_path, gone, late
     assert (found, job["late_ranks"], job["unknown_ranks"]) == (code, late, gone)
 
 
+GLUED = "[rank{0}]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=8000) ran for 8097 milliseconds before timing out."
+
+
+def test_reports_that_share_a_line_are_all_read(explain, tmp_path):
+    """Processes that write to one pipe lose line ends between their lines."""
+    (tmp_path / "job.log").write_text(GLUED.format(0, 7) + GLUED.format(3, 7) + "\n")
+    _, job = explain(tmp_path / "job.log")
+    assert "ranks 0, 3 waited in operation 7" in job["sentence"]
+
+
 def test_the_numbers_of_watchdog_and_desync_report_are_joined(explain, tmp_path):
     """The watchdog counts from 0, the report from 1."""
     log = tmp_path / "job.log"

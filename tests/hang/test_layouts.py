@@ -162,3 +162,30 @@ def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
         return
     assert not made.late
     assert not made.proven
+
+
+def dump(rank, world=4):
+    """Return the JSON of a rank's dump: it is in the world, and in the pair of its own parity."""
+    groups = {"0": list(range(world)), f"{1 + rank % 2}": list(range(rank % 2, world, 2)), f"{3 + rank}": [rank]}
+    waits = [] if rank == 2 else [{"record_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 7,
+        "profiling_name": "nccl:all_reduce", "state": "started", "time_created_ns": rank + 1}]  # fmt: skip
+    config = {name: {"name": name, "desc": "default_pg" if name == "0" else name, "ranks": str(ranks)}
+              for name, ranks in groups.items()}  # fmt: skip
+    return json.dumps({"version": "2.9", "pg_config": config, "entries": waits})
+
+
+@pytest.mark.parametrize(
+    ("names", "late", "unknown"),
+    [
+        ({0: "a/dump_0", 1: "a/dump_1", 2: "b/dump_0", 3: "b/dump_1"}, [2], []),  # each host counts its own
+        ({0: "dump_0", 1: "dump_1", 2: "dump_2", 3: "dump_3"}, [2], []),
+        ({0: "dump_0", 1: "dump_1", 3: "dump_2"}, [], [2]),  # one that was copied to another's name
+    ],
+    ids=["per-host", "as-named", "misnamed"],
+)
+def test_the_groups_of_a_dump_say_whose_it_is(explain, tmp_path, names, late, unknown):
+    for rank, name in names.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(dump(rank))
+    _, job = explain(tmp_path)
+    assert (job["late_ranks"], job["unknown_ranks"]) == (late, unknown), job["sentence"]

@@ -1,6 +1,7 @@
 """What the answers of NCCL RAS say of a job that hangs: samples, sides, and answers within logs."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path
 def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
     """What three calls appended to one file, in the form of JSON that NCCL 2.28.9 prints."""
     answer = (DATA / "nccl-2.28.9" / "sleep" / "ras-0.json").read_text()
-    (tmp_path / "ras.json").write_text(answer * 3)
+    (tmp_path / "ras.json").write_text("".join(answer.replace("17:11:34", f"17:11:3{at}") for at in (4, 6, 8)))
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"], job["waiting_ranks"]) == (1, [2], [0, 1, 3])
 
@@ -100,7 +101,7 @@ def ras(counts, stamp="1"):
 )
 def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
     for number, counts in enumerate(samples):
-        (tmp_path / f"sample-{number}.json").write_text(ras(counts))
+        (tmp_path / f"sample-{number}.json").write_text(ras(counts, str(number)))
     found, job = explain(tmp_path)
     assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
 
@@ -125,9 +126,25 @@ def test_the_given_answers_of_ras(explain, name, code, diagnosis, late, dead):
 
 
 @given
-def test_three_answers_that_name_the_same_straggler_are_a_hang(explain, tmp_path):
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(5, (1, "hang-late", [7])), (0, (10, "hang-undecided", [7]))], ids=["looks", "copies"]
+)
+def test_three_answers_that_name_the_same_straggler_are_a_hang(explain, tmp_path, seconds, expected):
+    """One answer that was saved three times at once is one look, which a passing difference shows, too."""
     for number in range(3):
-        shutil.copy(SHARED / "ras" / "nccl-2.30.7-straggler-mismatch.txt", tmp_path / f"sample-{number}.txt")
+        path = tmp_path / f"sample-{number}.txt"
+        shutil.copy(SHARED / "ras" / "nccl-2.30.7-straggler-mismatch.txt", path)
+        os.utime(path, (1_700_000_000 + seconds * number,) * 2)
     code, job = explain(tmp_path)
-    assert (code, job["diagnosis"], job["late_ranks"]) == (1, "hang-late", [7])
+    assert (code, job["diagnosis"], job["late_ranks"]) == expected
     assert "node1 GPU 3" in job["sentence"]
+    assert any("copies of another one" in text for text in job["contradictions"]) == (not seconds)
+
+
+@pytest.mark.parametrize("stamps", [("1", "1", "1"), ("1", "6", "11")], ids=["copies", "looks"])
+def test_answers_of_one_time_are_one_look(explain, tmp_path, stamps):
+    for number, stamp in enumerate(stamps):
+        path = tmp_path / f"sample-{number}.json"
+        path.write_text(ras([5, 4, 5], stamp))
+        os.utime(path, (1_700_000_000 + 60 * number,) * 2)
+    assert explain(tmp_path)[1]["diagnosis"] == ("hang-late" if len(set(stamps)) > 1 else "hang-undecided")

@@ -272,3 +272,62 @@ def test_nothing_of_nccl_is_said_only_where_so():
     assert "Nothing in this log" in judged("epoch 1 loss 3.2\n")["sentence"]
     bare = judged("NET/OFI Using transport protocol RDMA (platform set)\nNET/Socket : Using [0]eth0:10.1.1.1<0>\n")
     assert "Nothing in this log" not in bare["sentence"]
+
+
+RETRIED = A + WARN + RETRY + "\n" + A + INFO + "transport/net.cc:1134 -> 6\n"
+MASKED = "[1.2] NVRM: Xid (PCI:0000:9b:00): {}, pid=1234, name=python, GPU 0\n"
+LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {} network address. port: 29500, code: -98, name: EADDRINUSE, message: address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        (RETRIED + MASKED.format(79), "nccl.gpu-xid"),
+        (RETRIED + MASKED.format(31), "nccl.ib-retry"),  # a program's own fault
+        ("[1.2] mlx5_core 0000:3b:00.0 ens3np0: Link down\n" + RETRIED, "nccl.ib-link-flap"),
+        ("[1.2] mlx5_core 0000:3b:00.0 ens3np0: Link up\n" + RETRIED, "nccl.ib-retry"),
+        (failing("Cuda failure 'uncorrectable ECC error encountered'", 1), "nccl.gpu-xid"),
+        (failing("Cuda failure 'unspecified launch failure'", 1), "nccl.cuda-failure"),
+        (LISTENS.format("listen on any local"), "nccl.port-in-use"),
+        (LISTENS.format("close its") + "RuntimeError: CUDA error: x\n", "nccl.crash"),
+        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers"
+         " are out of shared memory.\n", "nccl.shm-full"),
+        (failing("Call to pthread_create failed : pthread_create returned 11", 2), "nccl.process-limit"),
+        (failing("Call to pthread_create failed : pthread_create returned 22", 2), "nccl.crash"),
+        (failing("Invalid rank requested : 8/8", 4), "nccl.invalid-usage"),
+        (failing("NET/IB : req 0/1 tag 12 peer 10.0.0.2<41> collective mismatch error, local size 4096 remote size 8192", 5),
+         "nccl.message-truncated"),
+        (failing("NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument", 2), "nccl.ofi-error"),
+        (failing("NET/OFI Request 0x7f completed with error. RC: 21. Error: unknown error. Completed length: 0", 2),
+         "nccl.ofi-error"),
+        ("/dvs/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1234: NULL value get_device_list failed\n"
+         "RuntimeError: Failed: CUDA error /DeepEP/csrc/deep_ep.cpp:100 'invalid resource handle'\n", "nccl.nvshmem"),
+        (failing("failed to open CUDA IPC handle : 217 peer access is not supported between these two devices", 1),
+         "nccl.p2p-refused"),
+        (failing("hipIpcGetMemHandle failed : invalid argument", 1), "nccl.p2p-refused"),
+        (failing("Cuda failure 'invalid argument'", 1), "nccl.cuda-failure"),
+        (failing("nvmlInit_v2() failed: Driver/library version mismatch", 2), "nccl.driver-mismatch"),
+        (failing("nvmlInit_v2() failed: Unknown Error", 2), "nccl.crash"),
+        ("[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../gloo/pair.cc:144] no error\n",
+         "nccl.bootstrap-unroutable"),
+        (failing("Your program may be hanging, this may be caused by a collective mismatch around rank 2.", 3),
+         "nccl.collective-mismatch"),
+        (STARTED + "Memory access fault by GPU node-1 (Agent handle: 0x1d4a9d0) on address 0x7f1e15600000.\n",
+         "nccl.cuda-failure"),
+        (failing("transport/nvls.cc:244 NCCL WARN Cuda failure 2 'out of memory'", 1), "nccl.nvls-slots"),
+        (failing("include/alloc.h:244 NCCL WARN Cuda failure 2 'out of memory'", 1), "nccl.cuda-memory"),
+    ],
+)  # fmt: skip
+def test_the_first_cause_that_a_failed_job_is_said_to_have(log, first):
+    """Each with a line that differs in what decides.
+
+    nccl.p2p-refused, nccl.driver-mismatch, nccl.port-in-use, nccl.process-limit, nccl.invalid-usage, nccl.ofi-error,
+    nccl.nvshmem.
+    """
+    assert judged(log)["causes"][0]["fault"] == first, judged(log)["sentence"]
+
+
+def test_a_port_that_was_down_once_is_no_end_of_a_healthy_job():
+    """The kernel's lines may be of another day."""
+    job = judged(HEALTHY + "[1.2] mlx5_core 0000:3b:00.0 ens3np0: Link down\n")
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")

@@ -264,7 +264,6 @@ def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
         "srun: error: Node failure on gpu-node-1",
         "The node was low on resource: memory. Container train was using 10Gi",
         "[rank0]: KeyboardInterrupt",
-        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
         "F0000 00:00:1762.3 123 pjrt.cc:100] Check failed",
         "(raylet) A worker died or was killed while executing a task by an unexpected system error.",
         "INFO: Shutting down due to failure",
@@ -288,6 +287,7 @@ def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
         "CUDA out of memory. Tried to allocate 20.00 MiB.",
         "CUDA error: uncorrectable NVLink error detected during the execution",
         "Memory cgroup out of memory: Killed process 12345 (python) total-vm:1kB",
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
         "Fatal error in PMPI_Init_thread: Other MPI error, error stack:",
         "Indexing.cu:1290: block: [1,0,0], thread: [0,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
         "malloc(): corrupted top size",
@@ -376,6 +376,17 @@ def test_rows_that_contradict_themselves_prove_nothing(judge, row, said):
     assert said is None or said in job["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("time", "algbw", "busbw", "verdict"), [(1222700, 0.88, 1.54, "inconclusive"), (36681, 29.27, 51.22, "go")]
+)
+def test_two_runs_of_one_row_that_are_far_apart_prove_nothing(judge, time, algbw, busbw, verdict):
+    """Out of place 153.6 GB/s and in place a hundredth: the better side of a row is no proof. A third may be noise."""
+    good = next(line for line in TABLE.splitlines() if " 153.60 " in line)
+    row = f" 1073741824  268435456  float  sum  -1  12234  87.77  153.60  0  {time}  {algbw}  {busbw}  0"
+    job = judge(LOG + TABLE.replace(good, row))
+    assert (job["verdict"], "1.54 in place" in job["sentence"]) == (verdict, verdict != "go")
+
+
 def test_hosts_that_never_spoke_to_each_other_are_no_job(judge):
     """nccl.separate-runs: torchrun on each host without --nnodes; each copy is healthy."""
     alone = [Maker(hosts=(f"gpu-node-{index}",), comm_id=7 + index) for index in range(2)]
@@ -384,6 +395,28 @@ def test_hosts_that_never_spoke_to_each_other_are_no_job(judge):
     job = judge("".join(logs))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "separate-runs")
     assert "gpu-node-0, gpu-node-1" in job["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("other", "table", "verdict"),
+    [
+        ({}, False, "inconclusive"),
+        ({}, True, "go"),
+        ({"gpus": 4}, False, "go"),
+        ({"hosts": ("gpu-node-0",)}, False, "go"),
+    ],
+    ids=["alike", "benchmarks", "of-another-size", "same-host-again"],
+)
+def test_hosts_that_were_started_alone_in_logs_of_their_own(tmp_path, other, table, verdict):
+    """nccl.separate-runs: what was given together may have been meant as one job; each log alone is healthy."""
+    makers = [Maker(hosts=("gpu-node-0",), comm_id=7), Maker(**{"hosts": ("gpu-node-1",), "comm_id": 8, **other})]
+    for index, maker in enumerate(makers):
+        (tmp_path / f"{index}.log").write_text(
+            sequential(maker.processes()).decode() + table * ("\n".join(table_of(maker)) + "\n")
+        )
+    found = conclude(read(open_sources([str(tmp_path)])))
+    assert [job["verdict"] for job in found] == [verdict] * 2
+    assert all(("nothing crossed between them" in job["sentence"]) == (not other) for job in found)
 
 
 @pytest.mark.parametrize(("world", "verdict"), [(2, "go"), (4, "inconclusive")])

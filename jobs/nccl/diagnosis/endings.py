@@ -45,7 +45,7 @@ def judge_ending(judgement: Judgement) -> None:
                 cause="it followed the fault above: %s" % judgement.faults[0]["title"].lower(),
             )
         return
-    if cause is not None and cause[0].startswith("nccl.ib-"):
+    if cause is not None and cause[0].startswith("nccl.ib-") and judgement.earliest(cause[0])[1]:
         judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
     if (judgement.hang or judgement.crash) and not _came_up(judgement) and _virtual_interfaces(judgement):
         text = "the bootstrap uses %s" % ", ".join(_virtual_interfaces(judgement)[:4])
@@ -102,6 +102,9 @@ def _subject(judgement: Judgement, name: str) -> str:
 
 # What a rank says of a peer that is gone: where another cause is seen, that one made the peer end.
 _SECOND = frozenset(("nccl.efa-peer-gone",))
+# What the kernel says of a GPU or a port, and what a process says of the same.
+_KERNEL = ("nccl.gpu-xid", "nccl.ib-link-flap")
+_ABOVE = frozenset(("nccl.cuda-failure", "nccl.ib-retry", "nccl.ib-error"))
 
 
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
@@ -116,11 +119,14 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
             if name in _CAUSES:
                 late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
                 causes.append((late or name in _SECOND, note.source, note.line, name, note))
-    if all(name == "nccl.cuda-failure" for *_, name, _ in causes):  # an application's own word may stand before it
-        for source in judgement.job.sources.values():
-            for event, note in source.events.items():
-                if event.startswith("symptom ") and event[8:] in _CAUSES:
-                    causes.append((event[8:] == "nccl.cuda-failure", note.source, note.line, event[8:], note))
+    bare = all(name == "nccl.cuda-failure" for *_, name, _ in causes)  # an application's own word may stand before it
+    for source in judgement.job.sources.values():
+        for event, note in source.events.items():
+            name = event[8:]
+            if event.startswith("symptom ") and name in (_CAUSES if bare else _KERNEL):
+                causes.append((name == "nccl.cuda-failure", note.source, note.line, name, note))
+    if any(name in _KERNEL for *_, name, _ in causes):  # what a card's end looks like from above
+        causes = [(late or name in _ABOVE, at, line, name, note) for late, at, line, name, note in causes]
     return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]
 
 

@@ -200,5 +200,13 @@ DEADLY = frozenset(
         "nccl.topology-too-large",
         "nccl.ep-timeout",
         "nccl.collective-mismatch",
+        "nccl.message-truncated",
+        "nccl.port-in-use",
+        "nccl.p2p-refused",
+        "nccl.driver-mismatch",
+        "nccl.bootstrap-unroutable",
+        "nccl.process-limit",
+        "nccl.invalid-usage",
+        "nccl.ofi-error",
     )
 )

@@ -95,5 +95,5 @@ def crash_cause(judgement: Judgement) -> str | None:
 
 def warning_said(judgement: Judgement) -> str:
     """Return the first warning of a log that shows nothing else to judge by."""
-    note = judgement.earliest("warn")[0] or follows(judgement)
+    note = judgement.earliest("warn")[0] or follows(judgement) or judgement.unexplained()
     return "" if note is None else "; it does warn: %s" % quoted(note)

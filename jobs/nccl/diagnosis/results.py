@@ -146,6 +146,7 @@ def _unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
     if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
         texts.append("%d of its rows cannot be read" % table["unreadable"])
     texts += _ends(table)
+    texts += _uneven(table)
     for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
         for side in sides(row):
             if row["count"] is not None:
@@ -155,6 +156,18 @@ def _unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
                 if number is not None and number < 0:
                     texts.append("%s at %d bytes is %g" % (key, row["size_bytes"], number))
     return texts[:8]
+
+
+_UNEVEN, _LARGE = 4.0, 64 << 20
+"""A row's two runs do the same work: over real tables they differ by 1.33 at most from 64 MiB on."""
+
+
+def _uneven(table: ReadTable) -> Iterator[str]:
+    """Yield the rows of large messages whose two runs, out of place and in place, are far apart."""
+    for row in table["rows"]:
+        values = bandwidths(row)
+        if row["size_bytes"] >= _LARGE and len(values) > 1 and max(values) > _UNEVEN * min(values) > 0:
+            yield "busbw at %d bytes is %g GB/s out of place and %g in place" % (row["size_bytes"], *values)
 
 
 def _ends(table: ReadTable) -> Iterator[str]:

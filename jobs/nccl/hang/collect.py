@@ -167,12 +167,14 @@ def _take(place: _Place, path: str) -> bool:
             form = ras.form_of(text)
             if form == "text" and "NCCL INFO" in text:
                 form = None  # a log that holds an answer
-            if form or '"coll_perf"' in text:
+            known, only = len(evidence.samples), bool(form) or '"coll_perf"' in text
+            if only:
                 _take_text(evidence, path, shown, form, size)
-                return True
-            if 0 < size <= MAX_LOG:
+            elif 0 < size <= MAX_LOG:
                 _scan_log(evidence, shown, file)
-            return False
+            for sample in evidence.samples[known:]:
+                sample.written = status.st_mtime
+            return only
     except PickleRefusedError as error:
         notes = place.part(path).notes
         if len(notes) < MAX_NOTES:

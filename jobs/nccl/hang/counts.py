@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .model import Decision, Evidence
+from .apart import SECOND_LOOK
 
-__all__ = ["advanced", "from_counts", "still"]
+if TYPE_CHECKING:
+    from .model import Decision, Evidence, Sample
+
+__all__ = ["advanced", "from_counts", "looks", "still"]
 
 
 _Key = tuple[str, str]  # communicator and operation
@@ -24,6 +27,27 @@ def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[
             series[key].append(sample.counts.get(key, {}))
             wholes[key].append(sample.others.get(key, []))
     return series, wholes
+
+
+def looks(samples: list[Sample]) -> list[Sample]:
+    """Return the samples without copies of one: the same answer with the same time, or in a file of the same time.
+
+    Answers of a job that hangs are alike: those that were written seconds apart, or into one file, are several.
+    """
+    kept: list[Sample] = []
+    for sample in samples:
+        if not any(_copy(sample, other) for other in kept):
+            kept.append(sample)
+    return kept
+
+
+def _copy(one: Sample, other: Sample) -> bool:
+    if replace(one, file=other.file) != other:
+        return False
+    if one.stamp:
+        return True
+    together = one.written is not None and other.written is not None and abs(one.written - other.written) < SECOND_LOOK
+    return one.file != other.file and together
 
 
 def advanced(evidence: Evidence) -> bool:

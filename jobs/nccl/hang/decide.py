@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from statistics import median
 
-from .counts import advanced, from_counts, still
+from .counts import advanced, from_counts, looks, still
 from .model import Decision, Evidence, Lagging, Process
 from .moments import of_another_run, waited, went_on
 from .sides import weigh, weigh_report
@@ -19,6 +19,8 @@ PASSING = 2.0
 
 def decide(evidence: Evidence) -> Decision:
     """Return the one decision over all evidence; the strongest comes first: dead, recorder, reports, counts."""
+    samples = looks(evidence.samples)
+    copies, evidence.samples = len(evidence.samples) - len(samples), samples
     evidence.lagging = in_world(evidence, evidence.lagging)
     if evidence.ranks:
         evidence.world |= set(evidence.broken)
@@ -26,6 +28,11 @@ def decide(evidence: Evidence) -> Decision:
     for rank in old:
         del evidence.ranks[rank]
     made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if evidence.ranks else set())
+    if copies:
+        made.contradictions.append(
+            f"{copies} of the answers of RAS are copies of another one, or written at once with it: they show no second"
+            " moment; ask again, some seconds later"
+        )
     if old:
         made.contradictions.append(
             f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: what they have behind them the others queued"

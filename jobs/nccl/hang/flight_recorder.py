@@ -61,7 +61,20 @@ def parse(path: str, data: bytes) -> tuple[int, dict[str, Any]]:
             raise PickleRefusedError("cut or damaged JSON") from None
     if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
         raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
-    return rank, content
+    return _own_rank(rank, content), content
+
+
+def _own_rank(named: int, content: dict[str, Any]) -> int:
+    """Return the rank that a dump is of: a process lists the groups that it is in, a file's name may count per host."""
+    config = content.get("pg_config")
+    listed = [set(_listed(entry, {})) for name, entry in (config.items() if isinstance(config, dict) else ())
+              if name and isinstance(entry, dict)]  # fmt: skip
+    in_all = set.intersection(*filter(None, listed)) if any(listed) else {named}
+    if named in in_all:
+        return named
+    if len(in_all) != 1:
+        raise PickleRefusedError(f"it lists groups without rank {named}, which its name says that it is of")
+    return in_all.pop()
 
 
 def world_of(content: dict[str, Any], cache: Members) -> tuple[int, ...]:

@@ -80,6 +80,8 @@ class Sample:
 
     file: str
     stamp: str = ""
+    took: str = ""
+    """How long RAS says that it collected: the one thing that differs in text between two looks at ranks that wait."""
     world: str | None = None
     """The communicator with the most ranks, whose ranks are taken for world ranks."""
     size: int = 0
@@ -93,6 +95,8 @@ class Sample:
     """The hashes of all its communicators; text names only those in trouble, and leaves it empty."""
     parts: set[str] = field(default_factory=set)
     """Smaller communicators whose counts are by world rank, since host and process tell who is who."""
+    written: float | None = field(default=None, compare=False)
+    """When its file was written, in seconds of the epoch; None where it was asked for just now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from .model import Evidence, Process, Sample
 
 _HEAD = re.compile(r"^\s*Group\s+Comms\s+Nodes\s+Ranks", re.MULTILINE)
-_BEGIN = re.compile(r"^Communicators\.\.\.", re.MULTILINE)
+_BEGIN = re.compile(r"^Communicators\.\.\.(?: \(([\d.]{1,12})s\))?", re.MULTILINE)
 _ROW = re.compile(r"^\s+\d+\s+\d+\s+[\d-]+\s+[\d-]+\s+(\d+)\s+\d+\s+([A-Z]+)\s+([A-Z,]+)\s*$", re.MULTILINE)
 _COMM = re.compile(r"^#(\S+) \((\w+)\) ([A-Z, ]+)$")
 _OPERATION = re.compile(r"Communicator ranks have different (\w+) operation counts")
@@ -44,6 +44,8 @@ def _sample(file: str, text: str) -> Sample:
     made = Sample(file)
     rows = _ROW.findall(text)
     made.size = max((int(row[0]) for row in rows), default=0)
+    begin = _BEGIN.search(text)
+    made.took = (begin and begin[1]) or ""
     made.ok = bool(rows) and all(row[2] == "OK" for row in rows)
     section, comm, operation, pending = "", "", "", 0
     for line in text.splitlines():

@@ -35,6 +35,7 @@ _STATUS = re.compile(
     r"last enqueued work: (-?\d{1,15}), last completed work: (-?\d{1,15})"
 )
 _WORLD = re.compile(r"^.{0,200}?\[rank(\d{1,7})\]:")
+_NEXT = re.compile(r"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))")
 _FINISHED = re.compile(r"\[([\d, .]+)\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})")
 _JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1,15})")
 _RANKS = re.compile(r"ranks? \[([\d, .]+)\] (?:are|is) the lagging ranks?")
@@ -87,7 +88,7 @@ def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
 def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
     """Add the time-outs and reports of some lines, each with its number."""
     at, snapshot = "", 0
-    for number, line in lines:
+    for number, line in ((number, piece) for number, whole in lines for piece in _reports(whole)):
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
         text = line.strip()[:300]
@@ -115,6 +116,12 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
             evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
         elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
             evidence.lagging.append(Lagging(_ranks(match[1]), False, None, "monitored_barrier", file, number, text))
+
+
+def _reports(line: str) -> list[str]:
+    """Return the reports of a line: processes that write to one pipe lose line ends between theirs."""
+    several = line.count("Watchdog caught") + line.count("last enqueued work") > 1
+    return _NEXT.split(line) if several and len(line) <= 20_000 else [line]
 
 
 def _status(evidence: Evidence, match: re.Match[str], rank: int) -> None:

@@ -22,6 +22,7 @@ _WATCHDOG = re.compile(
     rb"\[(?:(PG[^\]]{0,120}) )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "
     rb"WorkNCCL\(SeqNum=(\d{1,15})"
 )
+_NEXT = re.compile(rb"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))")  # reports without a line end
 _WATCHDOG_ANY = re.compile(
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
     rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout"
@@ -53,7 +54,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
         "nccl-error",
         re.compile(
-            rb"(?:Runtime|Accelerator)Error: CUDA error|\bCUDA (?:driver )?error: (?!no error)"
+            rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA (?:driver )?error: (?!no error)"
             rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
             rb"|NCCL error in:"
             rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|^NCCL error "
@@ -67,7 +68,8 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
             rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
             rb"|\(core dumped\)|terminate called |double free or corruption|stack smashing detected|free\(\): invalid "
-            rb"|malloc\(\): |corrupted size vs\. prev_size|Assertion `[^'`]{1,300}['`] failed"
+            rb"|Memory access fault by GPU|malloc\(\): |corrupted size vs\. prev_size"
+            rb"|Assertion `[^'`]{1,300}['`] failed"
         ),
     ),
     ("oom-kill", re.compile(rb"oom[-_]kill|[Oo]ut of memory: Kill|OOMKilled")),
@@ -151,7 +153,8 @@ _WORDS = (
     rb"|step aborted|exit barrier|.cpp:|CRITICAL|panic: |ollective mismatch|DeepEP |ncclUnhandled"
     rb"|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start|Detected mism"
     rb"|gloo/transport/|death signal|the child failed|SIG|NVRM: |mlx|SXid|AER: |fell off|fallen off"
-    rb"|rrectable ECC|determine the device|KeyboardI|SystemExit|StopIter|Assertion `|stack smash|malloc()"
+    rb"|rrectable ECC|determine the device|KeyboardI|SystemExit|StopIter"
+    rb"|Memory access f|version mism|FullMesh|Assertion `|stack smash|malloc()"
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was"
 ).split(b"|")
@@ -168,7 +171,9 @@ def matters(raw: bytes) -> bool:
 
 _SPEAKS = re.compile(
     rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: |NVRM: Xid|waiting for clients|client socket has timed"
-    rb"|cudaError|rror 802|DeepEP |ollective mismatch|Detected mismatch between coll"
+    rb"|cudaError|rror 802|DeepEP |ollective mismatch|Detected mismatch between coll|NVSHMEM|nvshmem|remote transport"
+    rb"|RendezvousTimeout|server socket has|shared memory|start new thread|SXid|mlx5_core"
+    rb"|Memory access fault|library version mismatch|connectFullMesh"
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
@@ -234,11 +239,9 @@ class SignalReader:
         if loaded:
             text = b".".join(part for part in loaded.groups() if part is not None)
             self.source.note("version " + text.decode("ascii"), self.index, line, raw)
-        watchdog = _WATCHDOG.search(raw)
-        if watchdog or _WATCHDOG_ANY.search(raw):
+        if _WATCHDOG_ANY.search(raw):
             self.source.note("watchdog", self.index, line, raw)
-            if watchdog:
-                self._watch(_waiting(watchdog, raw), int(watchdog.group(3)))
+            self._watched(raw)
             return
         last = _LAST_ERROR.search(raw)
         if last:
@@ -271,6 +274,12 @@ class SignalReader:
         elif row:
             self.source.note("hosts %d" % int(row.group(1)), self.index, line, raw)
             self.source.note("world %d" % int(row.group(2)), self.index, line, raw)
+
+    def _watched(self, raw: bytes) -> None:
+        for piece in _NEXT.split(raw) if raw.count(b"Watchdog caught") > 1 else (raw,):
+            found = _WATCHDOG.search(piece)
+            if found:
+                self._watch(_waiting(found, piece), int(found.group(3)))
 
     def _watch(self, rank: str, number: int) -> None:
         seen = self.source.watch.get(rank)

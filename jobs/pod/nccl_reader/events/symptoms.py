@@ -57,13 +57,47 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         CAUSE,
         rb"NET/OFI .*completed with error.*(?:Unresponsive re(?:ceiver|mote)|receiver queue pair number)",
     ),
-    _symptom("nccl.gpu-xid", CAUSE, rb"NVRM: Xid \([^)]{4,40}\): (?:48|64|74|79|95|119|120|140)\b"),
+    _symptom(
+        "nccl.gpu-xid",
+        CAUSE,
+        rb"NVRM: Xid \([^)]{4,40}\): (?:48|64|74|79|94|95|119|120|140)\b|SXid \([^)]{4,40}\): \d{1,6}, Fatal"
+        rb"|(?:CUDA error: |Cuda failure ).{0,8}uncorrectable (?:ECC|NVLink) error"
+        rb"|cudaError(?:ECC|Nvlink)Uncorrectable",
+    ),
+    _symptom(
+        "nccl.p2p-refused",
+        CAUSE,
+        rb"peer access is not supported|failed to open CUDA IPC handle|hipIpc(?:Get|Open)MemHandle failed"
+        rb"|peer mapping resources exhausted",
+    ),
+    _symptom("nccl.driver-mismatch", CAUSE, rb"Driver/library version mismatch"),
+    _symptom("nccl.bootstrap-unroutable", CAUSE, rb"Gloo connectFullMesh failed"),
+    _symptom("nccl.ib-link-flap", CAUSE, rb"mlx5_core .{1,80}Link down|mlx5_core .{1,120}compromised"),
+    _symptom(
+        "nccl.nvshmem",
+        CAUSE,
+        rb"init failed for remote transport|nvshmem\S{1,200}:\d{1,5}: (?:non-zero status|NULL value)"
+        rb"|(?:NVSHMEM|nvshmem)[^/:]{1,40} failed",
+    ),
+    _symptom("nccl.port-in-use", CAUSE, rb"server socket has failed to (?:listen|bind).{1,200}(?:EADDRINUSE|in use)"),
+    _symptom("nccl.shm-full", CAUSE, rb"out of shared memory|insufficient shared memory \(shm\)"),
+    _symptom(
+        "nccl.process-limit",
+        CAUSE,
+        rb"pthread_create.{1,40}(?:Resource temporarily|returned 11)|can't start new thread",
+    ),
+    _symptom(
+        "nccl.invalid-usage",
+        CAUSE,
+        rb"Invalid rank requested|invalid root \d|invalid type \d|invalid reduction operation|argument is NULL"
+        rb"|is not a valid pointer|mismatchs with NCCL device",
+    ),
     # before the first line of NCCL: torch's store (TCPStore.cpp, socket.cpp)
     _symptom(
         "nccl.rendezvous",
         CAUSE,
         rb"waiting for clients\. \d+/\d+ clients joined"
-        rb"|client socket has timed out after .{1,60} while trying to connect",
+        rb"|client socket has timed out after .{1,60} while trying to connect|RendezvousTimeoutError",
     ),
     _symptom("nccl.fabric-manager", CAUSE, rb"[Ee]rror 802: system not yet initialized|cudaErrorSystemNotReady"),
     _symptom("nccl.no-gpu", CAUSE, rb"no CUDA-capable device is detected|Test CUDA failure .*invalid device ordinal"),
@@ -103,11 +137,12 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     # -- process and launcher level
     _symptom("nccl.duplicate-gpu", CAUSE, rb"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU", 44),
     _symptom("nccl.version-mismatch", CAUSE, rb"Mismatched NCCL version detected", 42),
-    _symptom("nccl.message-truncated", CAUSE, rb"[Mm]essage truncated", 41),
+    _symptom("nccl.message-truncated", CAUSE, rb"[Mm]essage truncated|collective mismatch error, local size", 41),
     _symptom(
         "nccl.collective-mismatch",
         CAUSE,
-        rb"[Mm]ismatched collective|Collective mismatch|Detected mismatch between collectives",
+        rb"[Mm]ismatched collective|Collective mismatch|caused by a collective mismatch"
+        rb"|Detected mismatch between collectives",
         58,
     ),
     # -- shared memory and local peers
@@ -175,6 +210,12 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         CAUSE,
         rb"Unable to register memory|Failed to register memory|register_mr_buffers.*failed|NET/OFI .{0,160}RC: -?12\b",
         61,
+    ),
+    _symptom(
+        "nccl.ofi-error",
+        CAUSE,
+        rb"NET/OFI .*completed with error|NET/OFI Couldn't (?:open|enable|bind|create)"
+        rb"|NET/OFI Creating new endpoint .*failed",
     ),
     # libibverbs itself (init.c: verbs_load_drivers): the device is there, and its user-space half is not.
     _symptom(
@@ -291,7 +332,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         "nccl.cuda-failure",
         CAUSE,
         rb"Cuda failure|HIP failure|cudaError|unspecified launch failure|illegal memory access"
-        rb"|Call to CUDA function failed",
+        rb"|Call to CUDA function failed|Memory access fault by GPU",
     ),
     # -- GPUDirect: why it is off
     _symptom("nccl.gdr-no-module", WHY, rb"NET/(?!Socket)[\w ]{1,40} ?: GPU Direct RDMA Disabled", 17),

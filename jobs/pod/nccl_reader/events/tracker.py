@@ -116,6 +116,8 @@ class Tracker:
             inside = place.startswith(b"transport/p2p.cc") and self.proc.has("flag", "mnnvl")
             full = b"MNNVL not working: " + text if inside else full
             known = None
+        elif known is not None and known.fault == "nccl.cuda-memory":  # of multicast objects, too
+            known = None
         found = classify(full) if known is None else known
         if found is None:
             self.proc.note("warn", self.source, line, raw)

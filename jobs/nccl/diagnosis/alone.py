@@ -1,0 +1,42 @@
+"""Several jobs that were given together and may have been meant as one: each on a host of its own, and all alike.
+
+A benchmark is run on each host alone on purpose. A program that trains there may have been started without the others:
+torchrun without --nnodes runs, on each host, and is healthy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .faults import found_fault
+from .words import withhold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..job_document import JobDocument
+
+
+def tell_alone(documents: Sequence[JobDocument]) -> None:
+    """Say of healthy jobs on one host each, alike in size and version, that nothing crossed between them.
+
+    Those that show no benchmark's numbers are no proof that the job which was meant runs: inconclusive.
+    """
+    alike: dict[tuple[int | None, str | None], list[JobDocument]] = {}
+    for document in documents:
+        if document["verdict"] == "go" and document["nodes"] == 1 and document["hosts"]:
+            alike.setdefault((document["ranks"], document["nccl_version"]), []).append(document)
+    for (ranks, _), group in alike.items():
+        hosts = {document["hosts"][0]["name"] for document in group}
+        if len(hosts) < 2 or len(hosts) < len(group):
+            continue
+        said = "%d hosts each ran a job of %s ranks of their own here, and nothing crossed between them" % (
+            len(hosts), ranks)  # fmt: skip
+        for document in group:
+            if any(table["rows"] for table in document["tables"]):
+                document["sentence"] += " " + said + "."
+                continue
+            cause = said + ": if one job over them was meant, they never spoke to each other"
+            document["faults"].append(found_fault("nccl.separate-runs", "the job", [], cause=cause))
+            document["diagnosis"] = "separate-runs"
+            withhold(document, cause)
