@@ -1,0 +1,80 @@
+"""What NCCL Inspector recorded of operations that ended: who came last to them, and how far each rank got."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Decision, Evidence
+
+_SHORT = 0.5
+"""Of an operation's median time: who is inside for less than half of it came last, and the others waited for it."""
+_LONG_US = 1000.0
+"""Shorter operations are bound by latency, and by when each kernel is launched."""
+_OFTEN = 3  # as many as RAS is asked
+_ROOTLESS = frozenset(("allreduce", "allgather", "reducescatter", "alltoall"))
+
+
+def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float] | None:
+    """Return the ranks that came last to each of the operations that all ranks recorded, a minority.
+
+    With them the operation, how many there were, and the median microseconds of these ranks and of all. A rank that
+    comes late runs its kernel for a short time, because nobody makes it wait. A root is through early by itself.
+    """
+    sizes: dict[str, int] = {}
+    for (comm, _, _), done in evidence.performed.items():
+        sizes[comm] = max(done.size, sizes.get(comm, 0))
+    world = len(evidence.world) or max(sizes.values(), default=0)
+    for (comm, operation), kept in sorted(evidence.times.items()):
+        whole = [times for times in kept.values() if len(times) == sizes.get(comm) == world]
+        long = [times for times in whole if median(times.values()) >= _LONG_US]
+        if world < 3 or len(long) < _OFTEN or operation.lower() not in _ROOTLESS:
+            continue
+        early = [{rank for rank, time in times.items() if time < _SHORT * median(times.values())} for times in long]
+        always = set.intersection(*early)
+        if always and 2 * len(always) < world:
+            own = median(times[rank] for times in long for rank in always)
+            return always, operation, len(long), own, median(median(times.values()) for times in long)
+    return None
+
+
+def from_times(made: Decision, evidence: Evidence) -> None:
+    """Name the ranks that the others wait for while the job goes on; a hang that is proven stays what it is."""
+    last = _last_to_come(evidence)
+    if last is None or evidence.timeouts:
+        return
+    ranks, operation, number, own, all_of_them = last
+    shown = ", ".join(map(str, sorted(ranks)[:8]))
+    text = (
+        f"ranks {shown} ran {operation} for {own / 1000:.1f} ms and the median rank for {all_of_them / 1000:.1f} ms, in"
+        f" all {number} that every rank recorded: they came last, and the others waited for them"
+    )
+    if made.proven:
+        if made.late | made.dead and not ranks & (made.late | made.dead):
+            made.contradictions.append(
+                f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: what hangs"
+                " is told by the rest, since Inspector records only what is done"
+            )
+        return
+    if made.kind == "slow" and made.late and made.late != ranks:
+        made.contradictions.append(
+            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about whom"
+            " the others wait for, because it measures on the GPU, and RAS counts what the host launched"
+        )
+    made.kind, made.late, made.operation = "slow", set(ranks), operation
+    made.because.append(("Inspector", 0, text))
+
+
+def from_records(made: Decision, evidence: Evidence) -> None:
+    """Say how far the ranks of the largest communicators got, by their records."""
+    latest: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for (comm, operation, rank), done in evidence.performed.items():
+        latest[comm, operation][rank] = done.sequence
+    for (comm, operation), ranks in sorted(latest.items(), key=lambda item: -len(item[1]))[:4]:
+        low, high = min(ranks.values()), max(ranks.values())
+        made.because.append(
+            ("Inspector", 0, f"{len(ranks)} ranks of communicator {comm} recorded {operation} up to {low} to {high}; "
+             "records may be dropped, so a rank without one is not late")
+        )  # fmt: skip
