@@ -33,8 +33,6 @@ STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
 RELEASED = "released: it has passed"
 SAY_S = 5.0
-SAID = "round %(number)d of about %(rounds)d, %(pairs)d of about %(of_pairs)d pairs tested, %(at_fault)d at fault"
-SAID += ", %(suspects)d suspects, about %(left_s)d s left"
 
 
 class Member:
@@ -286,7 +284,7 @@ class Coordinator:
         data = {"number": each.number, "stage": each.stage, "seconds": round(seconds, 1), "tests": rows}
         data["at"] = round(began - self._began, 1)
         self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
-        self.writer.say("sweep: " + SAID % dict(self._progress(fleet, rules, history), number=each.number))
+        self.writer.say("sweep: " + self.planner.progress(fleet, rules, history, self._round_s))
 
     def _print_training(self, found: Dict[Nodes, Answers]) -> None:
         """Print the training steps of each node alone, on a line of its own."""
@@ -388,15 +386,3 @@ class Coordinator:
         row["asked"] = len(nodes)
         self.writer.stage("sweep.job", time.monotonic() - began, row, "ok")
         return ""
-
-    def _progress(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Dict[str, int]:
-        """Return how far it is, for a person who waits; what is still to come is an estimate."""
-        planner = self.planner
-        blame, last = planner.decode(fleet, rules, history), history[-1].round
-        pairings = max(0, planner.matchings(fleet, rules) - last.stage)
-        pairs = sum(len(test) > 1 for done in history for test in done.round.tests)
-        more = pairings + bool(blame.suspects)
-        told = {"rounds": last.number + more, "pairs": pairs, "suspects": len(blame.suspects)}
-        told["of_pairs"] = pairs + pairings * ((len(fleet.nodes) - len(fleet.gone)) // 2) + len(blame.suspects)
-        told["left_s"] = int(more * sum(self._round_s) / len(self._round_s))
-        return dict(told, at_fault=len(blame.findings))

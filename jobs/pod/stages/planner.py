@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Planner", "printed"]
 
 MOST_TEXT = 200  # characters of what a node says of itself
+PROGRESS = "round %(number)d of about %(rounds)d, %(pairs)d of about %(of_pairs)d pairs tested, %(at_fault)d at fault"
+PROGRESS += ", %(suspects)d suspects, about %(left_s)d s left"
 
 
 class Planner:
@@ -72,6 +74,20 @@ class Planner:
 
     def _result(self, outcome: str, reported: Nodes, at: Nodes) -> Result:
         return self.model.Result(outcome, None, (), reported, at)
+
+    def progress(self, fleet: Fleet, rules: Rules, history: Sequence[Done], round_s: Sequence[float]) -> str:
+        """Return how far the sweep is, for a person who waits; what is still to come is an estimate.
+
+        `round_s` holds the seconds that each round of this run took.
+        """
+        blame, last = self.decode(fleet, rules, history), history[-1].round
+        pairings = max(0, self.matchings(fleet, rules) - last.stage)
+        pairs = sum(len(test) > 1 for done in history for test in done.round.tests)
+        more = pairings + bool(blame.suspects)
+        told = {"number": last.number, "rounds": last.number + more, "pairs": pairs, "suspects": len(blame.suspects)}
+        told["of_pairs"] = pairs + pairings * ((len(fleet.nodes) - len(fleet.gone)) // 2) + len(blame.suspects)
+        told["left_s"] = int(more * sum(round_s) / len(round_s))
+        return PROGRESS % dict(told, at_fault=len(blame.findings))
 
     def restored(self, text: str) -> List[Done]:
         """Return the rounds of a sweep that goes on, as the runner has packed them (zlib, base64)."""
