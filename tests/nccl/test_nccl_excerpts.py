@@ -1,5 +1,7 @@
 """What a few lines out of a longer log still say, and what they do not."""
 
+from itertools import pairwise
+
 import pytest
 
 
@@ -256,3 +258,20 @@ def test_sockets_of_one_host_and_no_size_are_no_fault_and_name_their_cause(judge
     assert (judge(two)["verdict"], judge(two)["diagnosis"]) == ("no-go", "socket")
     sized = "a:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 16 cudaDev 0 busId 1000 - Init START\n"
     assert judge("a:1:1 [0] " + lines.format("a:1:1 [0] ") + sized)["diagnosis"] == "socket"
+
+
+@pytest.mark.parametrize("devices", [(0, 1), (2, 3), (0, 1, 3)], ids=str)
+def test_gpus_of_one_host_are_not_accused_of_sockets(judge, devices):
+    """Their channels stay inside the host: what NCCL would take between hosts, it never needs.
+
+    A gap in the CUDA devices (the others are another job's, or of lines that were cut) is no sign of a second host.
+    """
+    chose = (
+        "gpu-node-0:1{0}:1 [{0}] NCCL INFO Failed to open libibverbs.so[.1]\n"
+        "gpu-node-0:1{0}:1 [{0}] NCCL INFO Using network Socket\n"
+    )
+    channel = "gpu-node-0:1{0}:1 [{0}] NCCL INFO Channel 00 : {0}[{0}] -> {1}[{1}] via P2P/IPC\n"
+    chosen = "".join(chose.format(device) for device in devices)
+    job = judge(chosen + "".join(channel.format(*two) for two in pairwise(devices)))
+    assert (job["nodes"], job["socket_fallback"]) == (1, False)
+    assert (job["verdict"], job["faults"]) == ("inconclusive", [])

@@ -272,20 +272,11 @@ class View:
             return "socket" in self.counts
         if self.ranks == 1 or self.nvlink_domain:
             return False
-        if self.nodes == 1:
-            if self.transport == "unknown" and not self.chosen:
-                return None
-            return "socket" in self.chosen and self.excerpt() and not self.job.noted.isdisjoint(_NO_RDMA)
+        if self.nodes == 1:  # nothing crosses hosts, whatever was chosen for it
+            return False if self.chosen or self.transport != "unknown" else None
         if "socket" in self.chosen:
             return True
         return False if self.chosen or self.transport != "unknown" or self.verbs_used else None
-
-    def excerpt(self) -> bool:
-        """Say whether processes of the node are visibly missing: their devices leave a gap from 0."""
-        if self.ranks is not None:
-            return False
-        devs = {dev for proc in self.job.procs for dev in proc.devs}
-        return bool(devs) and devs != set(range(len(devs)))
 
     def _gdr(self) -> tuple[bool | None, bool]:  # noqa: PLR0911 -- one return per kind of evidence
         net = [item for item in self.carriers if item.way.kind != "mnnvl"]
@@ -345,15 +336,8 @@ def _speech(net: str) -> str:
     return "IB" if net == "IB" else family(net)
 
 
-# Lines by which NET/IB reports a transfer, and those that tell why RDMA could not be used.
+# Lines by which NET/IB reports a transfer.
 _TRANSFERS = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
-_NO_RDMA = (
-    "nccl.libibverbs-missing",
-    "nccl.ib-no-device",
-    "nccl.ib-open",
-    "nccl.plugin-broken",
-    "nccl.ofi-no-provider",
-)
 _OF_ONE_HOST = 8  # GPUs of the hosts that the field builds; the few with 16 are no more than that
 
 
