@@ -7,8 +7,9 @@ import pytest
 
 from checks.faults.catalogue import explain
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
-from checks.rules.sweep_told import notes, seen_again
-from jobs.diagnosis.state import FailureAnalysis
+from checks.rules.sweep_told import notes, rest_of, seen_again
+from jobs.diagnosis.state import ERR_INFRA, FailureAnalysis
+from jobs.pod.sweep.judgement import FAIL
 from jobs.pod.sweep.model import Finding as Accusation
 from tests.checks.sweeps import PROFILE, everything, on, swept, told
 
@@ -252,7 +253,13 @@ def test_a_coordinator_that_was_taken_away_is_no_end():
     """Its words until then are kept, and the disruption is named."""
     names, stages = told(6, lambda _: 380.0, rounds=2)
     lost = FailureAnalysis(
-        fault="job.disrupted", subject="pod", observed="pod x is gone", expected="", suggestion="", disrupted=True
+        fault="job.disrupted",
+        subject="pod",
+        observed="pod x is gone",
+        expected="",
+        suggestion="",
+        err_class=ERR_INFRA,
+        disrupted=True,
     )
     found = swept(names, {k: v for k, v in stages.items() if not k.endswith("end")}, analysis=lost)
     first = next(iter(ran_findings(found)))
@@ -341,6 +348,37 @@ def test_pairs_behind_a_bad_uplink_are_explained():
     (paths,) = (f for f in link_findings(swept(*told(16, speed, leaves=leaves), leaves=leaves)) if f.subject == "paths")
     assert paths.ok is True
     assert "by what is named at fault" in paths.observed
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "failed"),
+    [
+        ("uplink", ("leaf-0",), ("node-0", "node-1")),  # both are of leaf-0: the uplink does not lie between them
+        ("uplink", ("leaf-0",), ("node-2", "node-3")),
+        ("pair", ("node-0", "node-2"), ("node-0", "node-3")),
+        ("node", ("node-0",), ("node-1", "node-2")),
+        ("rail", ("node-0",), ("node-1", "node-2")),
+    ],
+)
+def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, failed):
+    """A pair that failed elsewhere is still to be decided: no pass."""
+    leaves = {f"node-{n}": f"leaf-{n // 2}" for n in range(4)}
+    healthy = swept(*told(4, lambda _: 380.0, leaves=leaves), leaves=leaves)
+    blame = replace(healthy.blame, findings=(Accusation(kind, names, (), "slow"),))
+    found = replace(healthy, blame=blame, paths={**healthy.paths, failed: {FAIL}})
+    (paths,) = (f for f in link_findings(found) if f.subject == "paths")
+    assert paths.ok is None
+    assert "1 failed and are not decided" in paths.observed
+
+
+def test_the_rest_is_what_a_bad_uplink_does_not_carry():
+    """Pairs inside its leaf and of other leaves; not its own."""
+    leaves = {"a": "leaf-0", "b": "leaf-0", "c": "leaf-1", "d": "leaf-1"}
+    shares = {("a", "b"): 1.0, ("c", "d"): 0.9, ("a", "c"): 0.5, ("b", "d"): 0.5}
+    section = {"tests": [{"nodes": nodes, "share": share} for nodes, share in shares.items()]}
+    assert rest_of(section, ("leaf-0",), leaves) == 0.95
+    assert rest_of(section, ("a",), leaves) == 0.7
+    assert rest_of(section, ("a", "b", "c", "d"), leaves) is None
 
 
 def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
