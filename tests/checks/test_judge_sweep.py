@@ -8,8 +8,8 @@ import pytest
 from checks.faults.catalogue import explain
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_told import notes, rest_of, seen_again
-from jobs.diagnosis.state import ERR_INFRA, FailureAnalysis
-from jobs.pod.sweep.judgement import FAIL
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
+from jobs.pod.sweep.judgement import FAIL, PASS, UNCLEAR
 from jobs.pod.sweep.model import Finding as Accusation
 from tests.checks.sweeps import PROFILE, everything, on, swept, told
 
@@ -249,21 +249,35 @@ def test_few_slow_nodes_of_a_small_pool_are_no_healthy_group(nodes, slow):
     assert bad <= {f.names[0] for f in found.blame.findings} | set(found.blame.suspects)
 
 
-def test_a_coordinator_that_was_taken_away_is_no_end():
-    """Its words until then are kept, and the disruption is named."""
+@pytest.mark.parametrize(
+    ("fault", "blame", "disrupted", "ok"),
+    [
+        (
+            "job.disrupted",
+            ERR_INFRA,
+            True,
+            None,
+        ),  # others took it away: whatever else was seen, the cluster is innocent
+        ("node.lost", ERR_INFRA, False, False),
+        ("job.failed", ERR_PROGRAM, False, None),
+        ("job.failed", None, False, None),
+    ],
+)
+def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok):
+    """Its words until then are kept, and why it is gone is named: red where the infrastructure failed."""
     names, stages = told(6, lambda _: 380.0, rounds=2)
     lost = FailureAnalysis(
-        fault="job.disrupted",
+        fault=fault,
         subject="pod",
         observed="pod x is gone",
         expected="",
         suggestion="",
-        err_class=ERR_INFRA,
-        disrupted=True,
+        err_class=blame,
+        disrupted=disrupted,
     )
     found = swept(names, {k: v for k, v in stages.items() if not k.endswith("end")}, analysis=lost)
     first = next(iter(ran_findings(found)))
-    assert (first.ok, first.fault) == (None, "job.disrupted")
+    assert (first.ok, first.fault) == (ok, fault)
     assert "2 rounds, then: pod x is gone" in first.observed
     assert len(found.section["rounds"]) == 2
 
@@ -335,6 +349,15 @@ def test_a_pair_passes_by_a_pass_of_its_own(speed, ok, said):
     (paths,) = (f for f in link_findings(swept(*told(6, speed))) if f.subject == "paths")
     assert paths.ok is ok
     assert said in paths.observed
+
+
+@pytest.mark.parametrize(("grades", "ok"), [({UNCLEAR}, None), (set(), None), ({UNCLEAR, PASS}, True)], ids=str)
+def test_pairs_of_which_none_has_passed_are_no_pass(grades, ok):
+    """Too slow to clear and too fast to accuse, all of them: that no one failed is no pass."""
+    healthy = swept(*told(6, lambda _: 380.0))
+    found = replace(healthy, paths=dict.fromkeys(healthy.paths, grades))
+    (paths,) = (f for f in link_findings(found) if f.subject == "paths")
+    assert paths.ok is ok
 
 
 def test_pairs_behind_a_bad_uplink_are_explained():
