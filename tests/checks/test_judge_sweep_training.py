@@ -84,6 +84,17 @@ def test_a_slow_node_is_named_as_a_whole():
     assert judged(fleet(node_3=slower(1.12))) == ([], [("node-3", False, "training.slow-node")])
 
 
+def test_a_node_of_which_one_gpu_tells_no_times_does_not_pass():
+    """Nobody can say whether that GPU is slow."""
+    assert judged(fleet(node_3=untimed))[1] == [("node-3 GPU 2", None, "")]
+
+
+def test_products_of_hipblas_accuse_nobody():
+    """It promises no bits: that they are others on one GPU is no corruption."""
+    nodes = {f"node_{n}": by_hipblas for n in range(6)}
+    assert judged(fleet(**nodes | {"node_3": lambda line: (by_hipblas(line), wrong_product(line))})) == ([], [])
+
+
 def test_a_node_whose_own_gpus_wait_for_each_other_is_slow():
     """training.slow-node: its GPUs compute like all others, and its steps together take longer."""
     ((subject, ok, fault),) = judged(fleet(node_3=slower(1.2, [])))[1]
@@ -116,6 +127,15 @@ def test_all_below_the_floor_are_told():
 
 def wrong_product(line):
     line["ranks"][2]["products"][0]["digest"] = "bb"
+
+
+def by_hipblas(line):
+    for each in line["ranks"]:
+        each["library"] = "hipBLASLt 0.12"
+
+
+def untimed(line):
+    line["ranks"][2]["compute_ms"] = []
 
 
 def not_finite(line):

@@ -33,6 +33,18 @@ def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, tr
     assert undecided(found) == ["gpu-node-1 GPU 5"]
 
 
+def test_a_product_without_a_digest_is_no_pass(trained_trial, training_spec):
+    """It was alike every time, and nothing says that it is what the others computed."""
+    steps_of(trained_trial)["products"][0]["digest"] = None
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
+
+
+def test_a_gpu_that_has_nobody_to_be_compared_with_passes_by_its_own_products(trained_trial, training_spec):
+    (alone,) = rules.members(trained_trial, training_spec)[:1]
+    assert [finding.ok for finding in rules.products([alone])] == [True]
+
+
 def test_gpus_that_disagree_without_a_majority_do_not_pass(trained_trial, training_spec):
     """Eight against eight, or one against one: somebody computes wrongly, and nobody can say who."""
     for local in range(8):

@@ -178,6 +178,8 @@ def test_small_shared_memory_is_told(trial, spec, h100, bad):
     assert not bad(limit_findings(trial, spec, h100))
     trial.evidence[0].stages["start"]["shm_bytes"] = 64 * 2**20
     assert bad(limit_findings(trial, spec, h100)) == [("gpu-node-0", "runtime.shm-small")]
+    trial.evidence[0].stages["start"]["shm_bytes"] = None
+    assert [finding.ok for finding in limit_findings(trial, spec, h100)].count(None) == 1
 
 
 @pytest.mark.parametrize(
