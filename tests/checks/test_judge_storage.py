@@ -268,6 +268,19 @@ def test_a_checkpoint_that_cannot_be_written_is_a_fault(stored_trial, spec, bad,
     assert [f.ok for f in rate_findings(stored_trial, spec, ASKED)] == [True, None]
 
 
+@pytest.mark.parametrize("changes", [{"error": "timed out"}, {"bytes": None}, {"mb_s": None}], ids=str)
+def test_a_burst_that_does_not_tell_its_rate_is_no_pass(stored_trial, spec, changes):
+    stored_trial.evidence[0].stages["storage"]["burst"].update(changes)
+    for asked in (ASKED, replace(ASKED, burst_mb_s=None)):
+        assert [f.ok for f in burst_findings(stored_trial, spec, asked)] == [None, True]
+
+
+@pytest.mark.parametrize("silent", ["reachable", "status", "can_sign"])
+def test_half_an_answer_of_a_bucket_is_no_pass_and_no_fault(stored_trial, spec, silent):
+    stored_trial.evidence[1].stages["storage"]["s3"][0][silent] = None
+    assert [f.ok for f in bucket_findings(stored_trial, spec, ASKED)] == [True, None]
+
+
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [

@@ -106,6 +106,18 @@ def test_a_loss_that_stays_on_all_ranks_and_falls_on_each_alone_accuses_no_gpu(t
     assert [(f.subject, f.fault) for f in found] == [(rules.JOB, "training.loss-not-falling")]
 
 
+def test_a_loss_that_falls_nowhere_with_all_ranks_names_the_gpu_on_which_it_stays_alone_too(
+    trained_trial, training_spec
+):
+    for node in (0, 1):
+        for local in range(8):
+            steps_of(trained_trial, node, local)["modes"][0]["losses"] = [9.7] * 20
+    steps_of(trained_trial)["losses"] = [9.7] * 20
+    found = faults(rules.losses(rules.members(trained_trial, training_spec)))
+    assert ("training.loss-not-falling", "gpu-node-1 GPU 5") in found
+    assert ("training.loss-not-falling", rules.JOB) not in found
+
+
 def test_a_loss_that_stays_is_named(trained_trial, training_spec):
     steps_of(trained_trial)["modes"][0]["losses"] = [9.7] * 20
     found = list(rules.losses(rules.members(trained_trial, training_spec)))
