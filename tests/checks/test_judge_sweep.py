@@ -351,11 +351,11 @@ def test_a_pair_passes_by_a_pass_of_its_own(speed, ok, said):
     assert said in paths.observed
 
 
-@pytest.mark.parametrize(("grades", "ok"), [({UNCLEAR}, None), (set(), None), ({UNCLEAR, PASS}, True)], ids=str)
+@pytest.mark.parametrize(("grades", "ok"), [((UNCLEAR,), None), ((), None), ((UNCLEAR, PASS), True)])
 def test_pairs_of_which_none_has_passed_are_no_pass(grades, ok):
     """Too slow to clear and too fast to accuse, all of them: that no one failed is no pass."""
     healthy = swept(*told(6, lambda _: 380.0))
-    found = replace(healthy, paths=dict.fromkeys(healthy.paths, grades))
+    found = replace(healthy, paths=dict.fromkeys(healthy.paths, frozenset(grades)))
     (paths,) = (f for f in link_findings(found) if f.subject == "paths")
     assert paths.ok is ok
 
@@ -388,7 +388,7 @@ def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, fa
     leaves = {f"node-{n}": f"leaf-{n // 2}" for n in range(4)}
     healthy = swept(*told(4, lambda _: 380.0, leaves=leaves), leaves=leaves)
     blame = replace(healthy.blame, findings=(Accusation(kind, names, (), "slow"),))
-    found = replace(healthy, blame=blame, paths={**healthy.paths, failed: {FAIL}})
+    found = replace(healthy, blame=blame, paths={**healthy.paths, failed: frozenset({FAIL})})
     (paths,) = (f for f in link_findings(found) if f.subject == "paths")
     assert paths.ok is None
     assert "1 failed and are not decided" in paths.observed

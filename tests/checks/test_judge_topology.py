@@ -49,6 +49,9 @@ def topology_object(policy, *gpus, version=2):
         ("single-numa-node", (), 8, True),
         ("single-numa-node", (2, 2, 2, 2), 2, True),
         ("single-numa-node", (2, 2, 2, 2), 4, False),
+        ("single-numa-node", (0, 1), 1, True),
+        ("single-numa-node", (0, 7), 8, False),  # what a zone does not have does not count
+        ("restricted", (0, 7), 8, False),
     ],
 )
 def test_which_requests_a_topology_policy_admits(policy, zones, wanted, admitted):
@@ -76,6 +79,19 @@ def test_two_kinds_of_devices_must_share_their_best_set():
     known = read_zones([item])["a"]
     assert "no set of NUMA nodes" in refused(known, {"nvidia.com/gpu": 2, "x/nic": 2})
     assert refused(known, {"nvidia.com/gpu": 2, "rdma/unlisted": 1}) == ""
+
+
+@pytest.mark.parametrize("none", [[], [{"name": "nvidia.com/gpu"}], [{"name": "nvidia.com/gpu", "allocatable": "0"}]])
+def test_a_zone_that_offers_no_gpu_is_not_the_best_one(none):
+    """Whether it lists none, or lists the resource without a number."""
+    card = {"name": "x/nic", "allocatable": "1"}
+    zones = [[*none, card], [{"name": "nvidia.com/gpu", "allocatable": "1"}]]
+    item = {
+        "metadata": {"name": "a"},
+        "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}],
+        "zones": [{"type": "Node", "resources": resources} for resources in zones],
+    }
+    assert "no set of NUMA nodes" in refused(read_zones([item])["a"], {"nvidia.com/gpu": 1, "x/nic": 1})
 
 
 def test_old_and_new_topology_objects_say_the_same(spec):

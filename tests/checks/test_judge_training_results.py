@@ -18,6 +18,21 @@ def test_a_gpu_that_is_always_wrong_is_told_by_the_others(trained_trial, trainin
     assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
 
 
+def test_a_gpu_is_named_by_its_index_where_the_ranks_are_ordered_otherwise(trained_trial, training_spec):
+    """CUDA_VISIBLE_DEVICES turns them round: the first rank has the last GPU, the last one GPU 0."""
+    stages = trained_trial.evidence[1].stages
+    listed = [{"index": index, "bus_id": f"00000000:{index + 1:02X}:00.0"} for index in range(8)]
+    stages["runtime"]["gpus"] = listed
+    for local in range(8):
+        steps_of(trained_trial, 1, local)["bus_id"] = f"0000:{8 - local:02x}:00"
+    steps_of(trained_trial, 1, 7)["products"][0]["differs"] = 3
+    steps_of(trained_trial, 1, 0)["products"][0]["differs"] = 3
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert {subject for _, subject in faults(found)} == {"gpu-node-1 GPU 0", "gpu-node-1 GPU 7"}
+    first, *_, last = rules.members(trained_trial, training_spec)[8:]
+    assert (first.name, last.name) == ("gpu-node-1 GPU 7", "gpu-node-1 GPU 0")
+
+
 def test_bits_of_another_kind_of_gpu_or_library_are_no_corruption(trained_trial, training_spec):
     for local in range(8):
         steps_of(trained_trial, 1, local).update(multiprocessors=114)

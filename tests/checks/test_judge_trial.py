@@ -172,6 +172,12 @@ def test_a_bare_list_of_gpus_is_told_as_that(trial, spec, h100, code, ok):
     assert ("bare list" in found.observed) is (ok is not False)
 
 
+def test_a_tool_that_did_not_end_is_a_fault(trial, spec, h100, bad):
+    """nvidia-smi hangs where the driver does: it has no exit code, and says why."""
+    runtime(trial, nvidia_smi={"found": True, "exit": None, "error": "no answer within 60 s"}, gpus=[])
+    assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.nvidia-smi")]
+
+
 def test_small_shared_memory_is_told(trial, spec, h100, bad):
     """64 MiB where 16 GiB were asked for; a page less than asked is no fault."""
     trial.evidence[0].stages["start"]["shm_bytes"] -= 4096
