@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.rules import gpu_health, training_pace
+from checks.rules import gpu_health, training_pace, training_soak
 from checks.rules import training as rules
 from checks.rules.pool import of_other_kind
 from checks.rules.ranks import place
@@ -197,6 +197,8 @@ def test_no_gpu_fails_while_it_trains(
     put(evidence, healthy(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", "training"))
     put(evidence, healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))
     put(evidence, gpu_health.xid_findings(trial, spec, "training"))
+    if spec.training and spec.training.soak_s:
+        put(evidence, training_soak.watched(training_ranks, spec.training.soak_s))
     note(evidence, training_pace.heat(training_ranks))
     evidence.verdict()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jobs.pod.bench import stragglers
@@ -13,6 +13,7 @@ from jobs.trial.parts import TrainingSpec
 from reports.record import Finding
 
 from . import training_roster as roster
+from . import training_soak
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -98,6 +99,9 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             found.append(Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}"))
         else:
             found.append(ended(node, data, spec, rank, spec.nodes))
+            soak_s = spec.training.soak_s if spec.training else 0
+            if found[-1].ok and (short := training_soak.too_short(trial, rank, soak_s)):
+                found[-1] = replace(found[-1], ok=None, observed=f"{found[-1].observed}; {short}")
     yield from found
     told = [told for rank in range(spec.nodes) for told in (stage(trial, rank, "training") or {}).get("ranks") or []]
     if all(each.ok for each in found) and (odd := roster.differing(told)):
@@ -124,6 +128,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     ok = len(counts) == own and min(counts) >= asked.steps
     lasted = min((mode.get("seconds") or 0.0 for mode in modes), default=0.0)
     if asked.soak_s:
+        lasted = min(lasted, data.get("seconds") or 0.0)  # the ranks' own clocks, and the probe's around all of them
         expected += f"; --soak of {asked.soak_s} s"
         done += f" in {lasted:.0f} s"
         ok = ok and lasted >= asked.soak_s

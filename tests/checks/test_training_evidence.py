@@ -26,7 +26,7 @@ def told(trial):
         for each in ranks:
             each["bus_id"] = f"0000:{each['local'] + 16:02x}:00"
             each["modes"][0]["seconds"] = 20.0
-        trains_well = {"exit": 0, "timed_out": False, "ranks": ranks, "samples": [], "gpus": []}
+        trains_well = {"exit": 0, "timed_out": False, "seconds": 31.0, "ranks": ranks, "samples": [], "gpus": []}
         stages = {"training": trains_well, "checkpoint": test_judge_checkpoint.told(pod)}
         evidence.stages.update(json.loads(json.dumps(stages)))  # nothing is shared
     return trial
@@ -88,6 +88,7 @@ STEPS = {
     "one time alone": lambda trial: rank(trial).update(compute_ms=[50.0]),
     "fewer steps than asked": lambda trial: rank(trial)["modes"][0].update(steps=39),
     "a shorter soak": lambda trial: rank(trial)["modes"][0].update(seconds=19.0),
+    "a soak longer than its program ran": lambda trial: trial.evidence[NODE].stages["training"].update(seconds=7.0),
     "its only products left out": lambda trial: rank(trial).update(products=[]),
     "a product made once": lambda trial: rank(trial)["products"][0].update(made=1),
     "a product in no format": lambda trial: rank(trial)["products"][0].update(kind=None),

@@ -147,7 +147,9 @@ class Meanwhile(threading.Thread):
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == 2 + len(FIELDS) and cells[0].isdigit():
                 seen["%d %s" % (int(cells[0]), cells[1][:60])] = [_figure(cell) for cell in cells[2:]]
-        if seen and len(self._samples) < MOST_SAMPLES:
+        if len(self._samples) >= MOST_SAMPLES:  # of a long soak every second one goes, so that its end is seen as well
+            del self._samples[::2]
+        if seen:
             self._samples.append((time.time(), seen))
 
     def _whole(self) -> bool:

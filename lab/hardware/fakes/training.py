@@ -38,9 +38,10 @@ def describe(gpu: Mapping[str, Any], kind: Mapping[str, Any]) -> Object:
 
 def play(job: Mapping[str, Any], options: Options, world: Mapping[str, Any], mine: Sequence[Mapping[str, Any]]) -> int:
     """Write the file of every rank of this node; the exit code is torchrun's."""
-    told = dict(world["collective"].get("training", {}))
+    told, began = dict(world["collective"].get("training", {})), time.time()
+    time.sleep(float(options.bench["soak"]))
     for rank in mine:
-        _write(rank, _facts(rank, job, options.bench, told))
+        _write(rank, _facts(rank, job, options.bench, told) | {"window": [began, time.time()]})
     if told.get("hangs"):
         while True:
             time.sleep(3600)
@@ -61,7 +62,7 @@ def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str
     dies = bool(told.get("hangs") or told.get("fails"))
     modes = [] if dies else [_mode(mode, count, whole, rank, job, told) for mode in ("ddp", "fsdp2")]
     for mode in modes[:1]:
-        mode["seconds"] = float(options["soak"])  # nobody waits for it
+        mode["seconds"] = float(options["soak"])
     return {
         "rank": rank["rank"],
         "local": rank["local"],
@@ -82,7 +83,6 @@ def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str
         "flops": FLOPS,
         "shape": {**SHAPE, "parameters": PARAMETERS, "multiplying": MULTIPLYING},
         "modes": modes,
-        "window": [time.time(), time.time()],
     }
 
 
