@@ -166,14 +166,20 @@ def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, 
     """Judge the files that the profile names: (all can be read, or None where not all were tried, what was seen)."""
     asked, tried, bad = len(asked_path.files), seen_path.get("files_tried") or 0, seen_path.get("files_bad") or 0
     if bad:
-        named = seen_path.get("files_bad_named") or []
-        shown = "; ".join(named[:SHOWN]) + (f" and {bad - SHOWN} more" if bad > SHOWN else "")
+        shown = _some(seen_path.get("files_bad_named") or [], bad)
         return False, f"{bad} of {asked} files cannot be read: {shown}"
-    if seen_path.get("files_bad") is None and tried:
+    if tried and (seen_path.get("files_bad") is None or seen_path.get("files_empty") is None):
         return None, f"which of {tried} files can be read is not told"
     if tried < asked:
         return None, f"{tried} of {asked} files were tried before the time was up"
+    if empty := seen_path.get("files_empty"):
+        shown = _some(seen_path.get("files_empty_named") or [], empty)
+        return None, f"{empty} of {asked} files have nothing in them, so that nothing was read of them: {shown}"
     return True, f"{_as_seen(seen_path)}, {tried} files can be read"
+
+
+def _some(names: list[str], count: int) -> str:
+    return "; ".join(names[:SHOWN]) + (f" and {count - SHOWN} more" if count > SHOWN else "")
 
 
 def _needed(path: StoragePath) -> int:

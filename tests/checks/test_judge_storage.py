@@ -318,8 +318,10 @@ TOKEN = Credential(env="HF_TOKEN", secret="hf", key="token")
 @pytest.mark.parametrize(
     ("seen", "ok"),
     [
-        ({"files_tried": 2, "files_bad": 0}, True),
-        ({"files_tried": 1, "files_bad": 0}, None),
+        ({"files_tried": 2, "files_bad": 0, "files_empty": 0}, True),
+        ({"files_tried": 1, "files_bad": 0, "files_empty": 0}, None),
+        ({"files_tried": 2, "files_bad": 0, "files_empty": 1, "files_empty_named": ["train/shard-1.tar"]}, None),
+        ({"files_tried": 2, "files_bad": 0}, None),
         ({"files_tried": 2, "files_bad": 1, "files_bad_named": ["train/shard-1.tar: Permission denied"]}, False),
     ],
 )

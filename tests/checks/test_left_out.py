@@ -147,7 +147,7 @@ def full():
         stages["network"]["interfaces"].append(second)
         stages["storage"]["s3"] = [dict(BUCKET)]
         stages["storage"]["credentials"] = [{"env": "TOKEN", "secret": "hub", "key": "token", "present": True}]
-        stages["storage"]["paths"][0] |= {"files_tried": 1, "files_bad": 0, "files_bad_named": []}
+        stages["storage"]["paths"][0] |= {"files_tried": 1, "files_bad": 0, "files_bad_named": [], "files_empty": 0}
         stages["topology"]["acs"] = [{"bus_id": f"0000:00:0{n}.0", "enabled": False, "control": 0} for n in (1, 2)]
     return found
 

@@ -29,13 +29,16 @@ def test_files_and_credentials_are_looked_for_and_not_read(pods, tmp_path: Path)
     """A file that is there, one that is not, a folder; a token that is set: its value is in no line of the evidence."""
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "shard-0.tar").write_bytes(b"x")
-    named = ["train/shard-0.tar", "train", "train/shard-1.tar"]
+    (tmp_path / "train" / "shard-2.tar").touch()
+    (tmp_path / "unmounted").mkdir()
+    named = ["train/shard-0.tar", "train", "train/shard-1.tar", "train/shard-2.tar", "unmounted"]
     asked = section(wants(tmp_path, write=False, shared=False, files=named))
     asked["credentials"] = [{"env": name, "secret": "hf", "key": "token"} for name in ("HF_TOKEN", "WANDB_API_KEY")]
     pods.trial.update(storage=asked, collectives=[])
     for stages in pods.run(HF_TOKEN="hf_secretvalue1234").values():
         (path,) = stages["storage"]["paths"]
-        assert (path["files_tried"], path["files_bad"]) == (3, 1)
+        assert (path["files_tried"], path["files_bad"], path["files_empty"]) == (5, 1, 2)
+        assert path["files_empty_named"] == ["train/shard-2.tar", "unmounted"]
         assert path["files_bad_named"] == ["train/shard-1.tar: No such file or directory"]
         assert [each["present"] for each in stages["storage"]["credentials"]] == [True, False]
         assert "secretvalue" not in str(stages)

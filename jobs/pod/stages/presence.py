@@ -25,9 +25,10 @@ def credentials(asked: List[Dict[str, str]], env: Mapping[str, str], through_ssh
 def files(folder: str, names: List[str], watch: Watch) -> Dict[str, Any]:
     """Open each file below a folder and read its first byte; returns how many were tried, how many failed and which.
 
-    A folder among them must be listable. What the time did not allow is not tried, and so neither good nor bad.
+    A folder among them must be listable. What has nothing in it is not bad (a marker may be so), nor was it read.
+    What the time did not allow is not tried, and so neither good nor bad.
     """
-    tried, bad = 0, []
+    tried, bad, empty = 0, [], []
     for name in names:
         if watch.stopped():
             break
@@ -35,10 +36,13 @@ def files(folder: str, names: List[str], watch: Watch) -> Dict[str, Any]:
         place = os.path.join(folder, name)
         try:
             if os.path.isdir(place):
-                os.listdir(place)
+                found = bool(os.listdir(place))
             else:
                 with open(place, "rb", buffering=0) as stream:
-                    stream.read(1)
+                    found = bool(stream.read(1))
+            if not found:
+                empty.append(name)
         except OSError as error:
             bad.append("%s: %s" % (name, error.strerror or "cannot be read"))
-    return {"files_tried": tried, "files_bad": len(bad), "files_bad_named": bad[:NAMED]}
+    named = {"files_bad_named": bad[:NAMED], "files_empty_named": empty[:NAMED]}
+    return dict(named, files_tried=tried, files_bad=len(bad), files_empty=len(empty))

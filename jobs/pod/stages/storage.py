@@ -42,7 +42,7 @@ def blank_path(asked: Dict[str, Any]) -> Dict[str, Any]:
     keys = (
         "exists entries writable write_bytes write_mb_s fsync_s rename_ok read_back_ok read_mb_s peer_file_ok"
         " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device error errno"
-        " files_tried files_bad files_bad_named"
+        " files_tried files_bad files_bad_named files_empty files_empty_named"
     )
     result: Dict[str, Any] = dict.fromkeys(keys.split())
     result.update({key: asked[key] for key in ("name", "path", "kind", "shared", "write")})

@@ -30,6 +30,8 @@ class TriedPath(TypedDict, total=False):
     files_tried: Count
     files_bad: Count
     files_bad_named: list[str]
+    files_empty: Count
+    files_empty_named: list[str]
     write_bytes: Count
     free_bytes: Count
     total_bytes: Count
