@@ -20,22 +20,32 @@ if TYPE_CHECKING:
 
     from ..cluster.facts.events import Event
 
+EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
+"""Reasons only: the scheduler's messages say of every pod that waits why preemption does not help it."""
 KINDS = (
-    ("eviction", r"Evict|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet"),
     ("gpu", r"\bXid\b|NVRM|fallen off the bus|GPU(?:HasFallen|Unhealthy|Lost)|(?:uncorrectable|double.?bit) ECC"),
     (
         "storage",
         r"Failed(?:Mount|AttachVolume)|Input/output error|\bI/O error|Stale file handle|No space left on device"
-        r"|Read-only file system|Transport endpoint is not connected|server \S+ not responding",
+        r"|Read-only file system|Transport endpoint is not connected|server \S+ not responding"
+        r"|Disk quota exceeded|EXT4-fs error",
     ),
     (
         "link",
-        r"[Ll]ink(?: is)? (?:down|lost)|LinkDown|[Pp]ort\S* (?:is )?(?:down|DOWN)|NIC(?:Down|Lost)|carrier lost|IBPort",
+        r"\b[Ll]ink(?: is| status definitely)? (?:down|Down|DOWN|lost)(?![\w-])|LinkDown|NIC(?:Down|Lost)|IBPort"
+        r"|\b[Pp]ort(?:[ _]state:?)?(?: \d{1,3})?(?: is| state)?:? (?:down|Down|DOWN)(?![\w-])"
+        r"|carrier lost|[Ll]ost carrier|Cable unplugged|async (?:fatal )?event ?: ?port error",
     ),
-    ("node", r"NodeNotReady|NodeNotSchedulable|Rebooted|Shutdown|Kernel(?:Oops|Deadlock|Panic)|TaskHung|OOM"),
+    (
+        "node",
+        r"EvictionThreshold|NodeNot(?:Ready|Schedulable)|Rebooted|Shutdown|Kernel(?:Oops|Deadlock|Panic)|TaskHung|OOM",
+    ),
 )
 """What an event, a condition or a line is about, hardest first but for the node: by the reasons of the kubelet, the
-controllers and node-problem-detector (kubernetes/node-problem-detector, config/), and the words of Linux and NVRM."""
+controllers and node-problem-detector (kubernetes/node-problem-detector, config/), and the words of Linux (phylib,
+bonding, mlx5), libibverbs and NVRM."""
+OTHER = "other"
+"""A warning about a node that none of them is about (CheckLimitsForResolvConf, ImageGCFailed): told, and no cause."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
 XID = re.compile(r"\bXid\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
@@ -65,20 +75,26 @@ class Moment:
     why: str = ""
 
 
-def kind_of(*texts: str) -> str:
-    """Name what texts are about; '' where it is none of the kinds."""
-    return next((kind for kind, pattern in _COMPILED if any(pattern.search(text) for text in texts)), "")
+def kind_of(reason: str, text: str = "") -> str:
+    """Name what an event, a condition or a line (a text without a reason) is about, '' for none of the kinds."""
+    if EVICTION.search(reason):
+        return "eviction"
+    return next((kind for kind, pattern in _COMPILED if pattern.search(reason) or pattern.search(text)), "")
 
 
 def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[Moment]:
-    """Yield events about the job's pods (name -> node) and their nodes that are of a kind."""
+    """Yield events about the job's pods (name -> node) and their nodes that are of a kind, or warn of a node.
+
+    What came again and again is told by its first and its last time: a cause does not end with its effect.
+    """
     names = set(nodes.values())
     for event in events:
         kind = kind_of(event.reason, event.message if event.warning else "")
-        if event.kind == "Node" and event.name in names and (kind or event.warning):
-            yield Moment(at=event.when, kind=kind or "node", node=event.name, text=_said(event))
-        elif event.kind == "Pod" and event.name in nodes and kind:
-            yield Moment(at=event.when, kind=kind, pod=event.name, node=nodes[event.name], text=_said(event))
+        for at in dict.fromkeys(filter(None, (event.since, event.when))):
+            if event.kind == "Node" and event.name in names and (kind or event.warning):
+                yield Moment(at=at, kind=kind or OTHER, node=event.name, text=_said(event))
+            elif event.kind == "Pod" and event.name in nodes and kind:
+                yield Moment(at=at, kind=kind, pod=event.name, node=nodes[event.name], text=_said(event))
 
 
 def _said(event: Event) -> str:
@@ -104,16 +120,22 @@ def from_node(node: Mapping[str, Any]) -> Iterator[Moment]:
 def from_pod(pod: Mapping[str, Any]) -> Iterator[Moment]:
     """Yield how containers failed, and that the pod was to be disrupted."""
     name, node = _place(pod)
-    status = as_map(pod.get("status"))
+    status, untold = as_map(pod.get("status")), True
     for entry in as_list(status.get("containerStatuses")):
         for state in (as_map(entry.get("state")), as_map(entry.get("lastState"))):
             end = as_map(state.get("terminated"))
             if end.get("exitCode"):
+                untold = False
                 text = f"container {entry.get('name')} ended: {end.get('reason')}, exit code {end.get('exitCode')}"
                 yield Moment(
                     at=str(end.get("finishedAt") or "")[:40], kind="failure", pod=name, node=node, text=safe(text, 200)
                 )
-    disrupted = by_type(status).get("DisruptionTarget") or {}
+    conditions = by_type(status)
+    disrupted = conditions.get("DisruptionTarget") or {}
+    if untold and status.get("phase") == "Failed":  # an evicted pod may tell of no container
+        at = str((conditions.get("Ready") or disrupted).get("lastTransitionTime") or "")[:40]
+        text = f"the pod failed: {status.get('reason') or 'no reason is told'}"
+        yield Moment(at=at, kind="failure", pod=name, node=node, text=safe(text, 200))
     if disrupted.get("status") == "True":
         text = f"{disrupted.get('reason') or 'DisruptionTarget'}: {disrupted.get('message') or ''}".strip(": ")
         at = str(disrupted.get("lastTransitionTime") or "")[:40]
@@ -125,7 +147,7 @@ def from_lines(pod: Mapping[str, Any], lines: Iterable[str]) -> Iterator[Moment]
     name, node = _place(pod)
     for line in lines:
         at, _, text = line.partition(" ")
-        kind = kind_of(text)
+        kind = kind_of("", text)
         if kind in LINE_KINDS and time_of(at) is not None:
             yield Moment(at=at, kind=kind, pod=name, node=node, text=safe(text.strip(), 200))
 
@@ -143,7 +165,7 @@ def judged(moments: Iterable[Moment], pods: Sequence[Mapping[str, Any]]) -> list
         return moments_in_order[-MOST:]
     started = {_place(pod)[0]: _started(pod) for pod in pods}
     judged_moments = [_against(moment, failure, started) for moment in moments_in_order]
-    possible = [moment for moment in judged_moments if moment.role == "possible" and not _of_program(moment)]
+    possible = [m for m in judged_moments if m.role == "possible" and m.kind != OTHER and not _of_program(m)]
     if possible:
         likely = min(possible, key=lambda moment: _rank(moment, failure))
         judged_moments[judged_moments.index(likely)] = replace(likely, role="likely")

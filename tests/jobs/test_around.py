@@ -174,3 +174,67 @@ def test_foreign_times_and_texts_are_bounded():
     assert len(found) == around.MOST and all(len(moment.text) <= 300 for moment in found)
     assert [moment.node for moment in found if moment.role == "likely"] == ["gpu-1"]
     assert not any("\x1b" in moment.text for moment in found)
+
+
+NO_PREEMPTION = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 3 Preemption is not helpful."
+
+
+@pytest.mark.parametrize(
+    ("warned", "kind", "role"),
+    [
+        (event("FailedScheduling", 3, kind="Pod", name="train-1", text=NO_PREEMPTION), None, None),
+        (event("Preempted", FAILED - 1, kind="Pod", name="train-1", text="by team/other"), "eviction", "likely"),
+        (
+            event("CheckLimitsForResolvConf", FAILED - 60, text="Resolv.conf file has been truncated"),
+            "other",
+            "possible",
+        ),
+        (event("ImageGCFailed", FAILED - 60, text="wanted to free 9 bytes"), "other", "possible"),
+        (event("SystemOOM", FAILED - 2, text="victim process: python"), "node", "likely"),
+        (event("EvictionThresholdMet", FAILED - 9, text="to reclaim ephemeral-storage"), "node", "likely"),
+    ],
+)
+def test_what_every_cluster_says_of_healthy_jobs_is_no_cause(warned, kind, role):
+    """The scheduler speaks of preemption to each pod that waits; kubelets warn of much that kills nobody."""
+    found = [(moment.kind, moment.role) for moment in told(warned) if moment.kind != "failure"]
+    assert found == ([(kind, role)] if kind else [])
+
+
+def test_an_evicted_pod_that_tells_of_no_container_is_the_failure():
+    ended = {"status": "True", "reason": "TerminationByKubelet", "lastTransitionTime": at(FAILED)}
+    evicted = pod("train-1", "gpu-1", conditions=[{"type": "DisruptionTarget", **ended}])
+    evicted["status"] |= {"containerStatuses": [], "phase": "Failed", "reason": "Evicted"}
+    assert roles(pods=[PODS[0], evicted]) == {
+        "TerminationByKubelet": "likely",
+        "the pod failed: Evicted": "failure",
+        "container main ended: Error, exit code 1": "nearby",
+    }
+
+
+def test_a_cause_that_goes_on_began_before_its_effect():
+    """Of an event that came nine times the last is after the failure, and the first counts."""
+    again = event("IBLinkDown", FAILED + 30) | {"firstTimestamp": at(FAILED - 100), "count": 9}
+    assert [moment.role for moment in told(again) if moment.kind == "link"] == ["likely", "nearby"]
+    other_time = event("IBLinkDown", -30) | {"firstTimestamp": at(-100), "count": 9}
+    assert [moment for moment in told(other_time) if moment.kind == "link"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("bnxt_en 0000:3b:00.0 eth0: NIC Link is Down", "link"),
+        ("mlx5_core 0000:1b:00.0 ens1f0np0: Link down", "link"),
+        ("bond0: (slave ens1): link status definitely down, disabling slave", "link"),
+        ("mlx5_0 port 1 state DOWN", "link"),
+        ("port_state: DOWN", "link"),
+        ("NCCL WARN NET/IB : mlx5_0:1 Got async event : port error", "link"),
+        ("OSError: [Errno 122] Disk quota exceeded", "storage"),
+        ("cache Evicted 3 entries, then Input/output error", "storage"),
+        ("0/3 nodes: Preemption is not helpful for scheduling", ""),
+        ("fp8 support is DOWN", ""),
+        ("Downloading from link lost-and-found", ""),
+        ("loaded model.layers.0.mlp.port_down_proj", ""),
+    ],
+)
+def test_lines_of_links_and_storage_and_those_that_only_look_like_them(line, kind):
+    assert around.kind_of("", line) == kind
