@@ -198,7 +198,7 @@ def test_no_gpu_fails_while_it_trains(
     put(evidence, healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))
     put(evidence, gpu_health.xid_findings(trial, spec, "training"))
     if spec.training and spec.training.soak_s:
-        put(evidence, training_soak.watched(training_ranks, spec.training.soak_s))
+        put(evidence, training_soak.watched({m.name: m.sample for m in training_ranks}, spec.training.soak_s))
     note(evidence, training_pace.heat(training_ranks))
     evidence.verdict()
 

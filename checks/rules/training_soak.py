@@ -9,11 +9,10 @@ from jobs.pod.stages.training import SAMPLE_LIMIT_S, SAMPLE_S
 from reports.record import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from jobs.run.result import TrialResult
-
-    from .training import Member
+    from jobs.run.stages.training import TrainingSample
 
 LOOK_S = SAMPLE_S + 2 * SAMPLE_LIMIT_S
 """Between two looks at a GPU that still answers: jobs/pod/stages/training.py asks twice at most, and waits so long."""
@@ -35,15 +34,18 @@ def too_short(trial: TrialResult, rank: int, soak_s: int) -> str:
     return ""
 
 
-def watched(members: Sequence[Member], soak_s: int) -> Iterator[Finding]:
-    """Judge whether each GPU's clock or heat was read all through the soak; nobody is accused where it was not."""
+def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterator[Finding]:
+    """Judge whether each GPU's clock or heat was read all through the soak; nobody is accused where it was not.
+
+    ``samples``: by GPU, as findings name it; None where none was taken.
+    """
     least = max(1, int(soak_s / LOOK_S))
-    for member in members:
-        sample = member.sample or {}
+    for name, taken in samples.items():
+        sample: TrainingSample = taken or {}
         told = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
         looks = (sample.get("samples") or 0) if told else 0
         yield Finding(
-            subject=member.name,
+            subject=name,
             ok=True if looks >= least else None,
             observed=f"{looks} looks at its clock and heat in a soak of {soak_s} s",
             expected=f"{least} or more: one in {LOOK_S:.0f} s",

@@ -72,7 +72,8 @@ def test_a_gpu_that_nobody_looked_at_is_not_healthy(soaked, spec, samples, unsee
     data = soaked.evidence[1].stages["training"]
     if samples is not None:
         data["samples"] = [*(each for each in data["samples"] if samples and each["index"] != 5), *samples]
-    found = list(training_soak.watched(training.members(soaked, trained(spec, SOAK_S)), SOAK_S))
+    taken = {m.name: m.sample for m in training.members(soaked, trained(spec, SOAK_S))}
+    found = list(training_soak.watched(taken, SOAK_S))
     assert [(each.subject, each.ok) for each in found if not each.ok] == [(f"gpu-node-1 GPU {n}", None) for n in unseen]
 
 
