@@ -88,3 +88,25 @@ def test_explain_says_it_of_each_job(tmp_path, capsys):
     log.write_text("host:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\nhost:1:1 [0] NCCL WARN nothing known\n")
     main([str(log), "--format", "json"])
     assert [job["failure_class"] for job in json.loads(capsys.readouterr().out)["jobs"]] == [None]
+
+
+KERNEL = "[rank3]: RuntimeError: CUDA error: an illegal memory access was encountered\n"
+XID = "NVRM: Xid (PCI:0000:1b:00): {}, pid=9, name=python\n"
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (KERNEL, "program"),
+        ("RuntimeError: CUDA error: device-side assert triggered\n", "program"),
+        (KERNEL + XID.format(31), "program"),  # the driver's word for the same
+        (KERNEL + XID.format(48), "infrastructure"),
+        (XID.format(79) + KERNEL, "infrastructure"),
+        ("RuntimeError: CUDA error: unspecified launch failure\n", "infrastructure"),
+    ],
+)
+def test_what_a_kernel_did_is_the_programs_unless_the_driver_accuses_the_gpu(tmp_path, capsys, ending, expected):
+    log = tmp_path / "job.log"
+    log.write_text("host:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n" + ending)
+    main([str(log), "--format", "json"])
+    assert [job["failure_class"] for job in json.loads(capsys.readouterr().out)["jobs"]] == [expected]

@@ -20,7 +20,7 @@ IN_LINES = ("gid-subnets", "gid-link-local", "verbs-provider", "gdrcopy", "boots
 IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name", "gid-empty", "mr-memory", "chunk-size")
 IN_LINES += ("efa-peer-gone", "efa-unreachable", "nvls-slots", "imex-import", "gpu-xid", "rendezvous", "no-gpu")
 IN_LINES += ("cuda-driver", "nic-count-ignored", "uneven-hosts", "port-in-use", "nvshmem", "process-limit")
-IN_LINES += ("invalid-usage", "ofi-error", "p2p-refused", "driver-mismatch")
+IN_LINES += ("invalid-usage", "ofi-error", "p2p-refused", "driver-mismatch", "kernel-fault")
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{

@@ -92,11 +92,14 @@ def test_a_refused_connection_names_the_address_that_is_gone():
         ("Error while attaching to shared memory segment /dev/shm/nccl-x7Y2kq (size 9637888), error: No such file or directory (2)",
          ("nccl.shm-attach", None)),
         ("Cuda failure 802 'system not yet initialized'", ("nccl.cuda-failure", "nccl.fabric-manager")),
-        ("Cuda failure 700 'an illegal memory access was encountered'", ("nccl.cuda-failure", None)),
+        ("Cuda failure 700 'an illegal memory access was encountered'", ("nccl.cuda-failure", "nccl.kernel-fault")),
+        ("Cuda failure 719 'unspecified launch failure'", ("nccl.cuda-failure", None)),
+        ("Cuda failure 'an illegal memory access was encountered'", ("nccl.cuda-failure", "nccl.kernel-fault")),
+        ("Cuda failure 7000", ("nccl.cuda-failure", None)),
     ],
 )  # fmt: skip
 def test_what_a_warning_holds(line, expected):
-    """nccl.topology-too-large, nccl.shm-name, nccl.fabric-manager."""
+    """nccl.topology-too-large, nccl.shm-name, nccl.fabric-manager, nccl.kernel-fault."""
     assert whys(failing(line, 2)) == [expected]
 
 
@@ -313,7 +316,7 @@ LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {
         (failing("Your program may be hanging, this may be caused by a collective mismatch around rank 2.", 3),
          "nccl.collective-mismatch"),
         (STARTED + "Memory access fault by GPU node-1 (Agent handle: 0x1d4a9d0) on address 0x7f1e15600000.\n",
-         "nccl.cuda-failure"),
+         "nccl.kernel-fault"),
         (failing("transport/nvls.cc:244 NCCL WARN Cuda failure 2 'out of memory'", 1), "nccl.nvls-slots"),
         (failing("include/alloc.h:244 NCCL WARN Cuda failure 2 'out of memory'", 1), "nccl.cuda-memory"),
     ],

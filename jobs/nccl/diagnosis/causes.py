@@ -21,6 +21,11 @@ _PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent")
+# What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
+_KERNEL = re.compile(
+    r"(?i)illegal memory access|illegal instruction|misaligned address|device-side assert"
+    r"|(?:cuda failure|cuda error:?) (?:700|710|71[4-8])\b|Memory access fault by GPU"
+)
 _NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
 _NO_MEMORY = re.compile(r"RC: -?12\b|Cannot allocate memory")
 _EMPTY_GID = re.compile(r"local ?G[Ii][Dd]:? *::(?=[ ,]|$)")
@@ -55,6 +60,8 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
                 f"nothing listens at {peer} any more: the process there ended first (read its log), another interface "
                 "was announced, or a firewall rejects it"
             )
+    if fault == "nccl.cuda-failure" and _KERNEL.search(note.text):
+        return "nccl.kernel-fault", None
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
     if fault in _CUDA and re.search(r"\b802\b|system not yet initialized", note.text):
