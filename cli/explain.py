@@ -17,6 +17,7 @@ from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import name_of
+from jobs.faults import INFRASTRUCTURE
 from jobs.nccl.job_document import NOTHING
 from reports import explain_forms as forms
 from reports.record import EXIT_CODES, worst
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
         if alone and jobs:
             workload.tell_around(jobs[0])
         for job in jobs:
-            job["failure_class"] = nccl.failure_class_of(job) if job["faults"] else None
+            job["failure_class"] = _failure_class(job)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
         return refuse("explain", error)
     except ClusterError as error:
@@ -99,6 +100,14 @@ def main(arguments: Sequence[str]) -> int:
     if options.github:
         _tell_github(jobs)
     return EXIT_CODES[worst(job["verdict"] for job in jobs)]
+
+
+def _failure_class(job: JobDocument) -> str | None:
+    """Whose the failure is: what its cluster did to it comes before what its log says; an eviction is nobody's."""
+    kinds = {moment["kind"] for moment in job.get("around", ()) if moment["role"] == "likely"}
+    if kinds:
+        return None if "eviction" in kinds else INFRASTRUCTURE
+    return nccl.failure_class_of(job) if job["faults"] else None
 
 
 def _tell_github(jobs: list[JobDocument]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..record import EXIT_CODES
 from ..schema import Outcome, RecordedFinding, Verdict
-from . import steps
+from . import checkpoints, steps
 from .fabric_use import Use, fabric_use
 from .installed import installed
 from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
@@ -34,7 +34,7 @@ class Change:
     """One difference about one subject, in the words of both records."""
 
     kind: str
-    area: str  # check | fault | sweep | training | bandwidth | rails | gdr | transport | version
+    area: str  # check | fault | sweep | training | checkpoint | bandwidth | rails | gdr | transport | version
     subject: str
     before: str
     after: str
@@ -213,11 +213,16 @@ def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
 
 
 def _steps(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    for nodes, was, now, worse in steps.changed(before, after):
-        kind = UNCLEAR if worse is None else WORSE if worse else BETTER
-        told = f"{was:.0f} TFLOP/s a GPU", f"{now:.0f}, {now / was - 1:+.1%}"
-        note = "repeat it: one run a side cannot tell this from noise" if worse is None else ""
-        yield Change(kind=kind, area="training", subject=listed(nodes), before=told[0], after=told[1], note=note)
+    """Training steps and checkpoints: rates of the job as a whole."""
+    for area, unit, changed in (
+        ("training", "TFLOP/s a GPU", steps.changed),
+        ("checkpoint", "MB/s of all ranks", checkpoints.changed),
+    ):
+        for nodes, was, now, worse in changed(before, after):
+            kind = UNCLEAR if worse is None else WORSE if worse else BETTER
+            told = f"{was:.0f} {unit}", f"{now:.0f}, {now / was - 1:+.1%}"
+            note = "repeat it: these runs cannot tell this from noise" if worse is None else ""
+            yield Change(kind=kind, area=area, subject=listed(nodes), before=told[0], after=told[1], note=note)
 
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:

@@ -6,7 +6,7 @@ import pytest
 
 from checks.faults.catalogue import FAULTS
 from checks.framework.failures import failure_class_of, failure_of
-from cli.explain import main
+from cli.explain import _failure_class, main
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
 from jobs.faults import failure_class
 from reports.record import CheckResult, Finding, Outcome, Run
@@ -110,3 +110,21 @@ def test_what_a_kernel_did_is_the_programs_unless_the_driver_accuses_the_gpu(tmp
     log.write_text("host:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n" + ending)
     main([str(log), "--format", "json"])
     assert [job["failure_class"] for job in json.loads(capsys.readouterr().out)["jobs"]] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "expected"),
+    [
+        ("gpu", "likely", "infrastructure"),
+        ("gpu", "possible", "program"),  # an Xid that programs bring about
+        ("storage", "nearby", "program"),
+        ("eviction", "likely", None),
+    ],
+)
+def test_what_happened_to_a_job_comes_before_what_its_log_says(tmp_path, capsys, kind, role, expected):
+    """An illegal access after the GPU's Xid 79, or after SIGTERM, is not the program's."""
+    log = tmp_path / "job.log"
+    log.write_text("host:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n" + KERNEL)
+    main([str(log), "--format", "json"])
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert _failure_class(job | {"around": [{"kind": kind, "role": role}]}) == expected
