@@ -9,7 +9,7 @@ from jobs.diagnosis.refusals import read_refusal
 from jobs.diagnosis.state import FailureAnalysis, JobState, Replica
 from jobs.diagnosis.verdict import diagnose
 from jobs.run import watcher
-from jobs.run.attempts import after
+from jobs.run.attempts import after, interruption
 from jobs.run.result import TrialResult
 from tests.jobs.objects import RUNS, ended, event, failed, job, pod
 
@@ -177,22 +177,51 @@ def test_a_sidecars_exit_code_is_not_the_ranks():
     assert (replicas[0].exit_code, analysis) == (0, None)
 
 
+def attempt(fault, nodes=("n0", "n1"), *, disrupted=False, observed="o", state=JobState.PENDING):
+    """What became of an attempt whose two pods had these nodes."""
+    analysis = FailureAnalysis(
+        fault=fault, subject="s", observed=observed, expected="e", suggestion="s", disrupted=disrupted
+    )
+    replicas = tuple(Replica(index=index, pod=f"t-{index}", node=node) for index, node in enumerate(nodes))
+    return TrialResult(job="t", state=state, analysis=analysis if fault else None, replicas=replicas)
+
+
 @pytest.mark.parametrize(
-    ("placed", "fault"), [(True, "job.disrupted"), (False, "job.unschedulable")], ids=["had nodes", "never had"]
+    ("nodes", "later", "disrupted", "told"),
+    [
+        (("n0", "n1"), "job.unschedulable", False, "job.disrupted"),
+        (("", ""), "job.unschedulable", False, "job.unschedulable"),
+        (("n0", ""), "job.unschedulable", False, "job.unschedulable"),  # a node was missing before anything went
+        (("", ""), "job.disrupted", True, "job.disrupted"),
+        (("n0", "n1"), "job.failed", False, "job.failed"),  # it ran, and failed by itself
+        (("n0", "n1"), "node.lost", False, "node.lost"),
+        (("n0", "n1"), "", False, None),
+    ],
+    ids=["had nodes", "never had", "one had none", "interrupted again", "failed", "lost its node", "well"],
 )
-def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it(placed, fault):
+def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it(nodes, later, disrupted, told):
     """A drain leaves no room for the next attempt; an attempt that never had a node explains nothing."""
+    first = attempt("job.disrupted", nodes, disrupted=True)
+    found = after(first, attempt(later, ("", ""), disrupted=disrupted), 2)
+    assert (found.analysis and found.analysis.fault, found.attempts) == (told, 2)
 
-    def result(cause, *, disrupted, node):
-        analysis = FailureAnalysis(
-            fault=cause, subject="s", observed="o", expected="e", suggestion="s", disrupted=disrupted
-        )
-        replicas = tuple(Replica(index=index, pod=f"t-{index}", node=node) for index in (0, 1))
-        return TrialResult(job="t", state=JobState.PENDING, analysis=analysis, replicas=replicas)
 
-    first = result("job.disrupted", disrupted=True, node="n0" if placed else "")
-    told = after(first, result("job.unschedulable", disrupted=False, node=""), 2)
-    assert (told.analysis.fault, told.attempts) == (fault, 2)
+@pytest.mark.parametrize(
+    ("result", "again"),
+    [
+        (attempt("job.disrupted", disrupted=True), True),
+        (attempt("job.disrupted", disrupted=True, state=JobState.CANCELED), False),
+        (attempt("container.start", observed="pod t-0: OutOfcpu: Node didn't have enough resource: cpu"), True),
+        (attempt("container.start", observed="pod t-0: OutOfnvidia.com/gpu: Node didn't have enough"), True),
+        (attempt("container.start", observed="pod t-0: CreateContainerConfigError"), False),
+        (attempt("job.failed", observed="CUDA error: OutOfmemory"), False),
+        (attempt("", state=JobState.COMPLETE), False),
+    ],
+    ids=["drained", "canceled by us", "no room for CPUs", "no room for GPUs", "another start", "failed", "well"],
+)
+def test_only_what_others_interrupted_is_tried_again(result, again):
+    """A failure of the cluster that is tried until it does not show would be a wrong go."""
+    assert (interruption(result) is not None) is again
 
 
 def test_a_namespace_that_goes_takes_the_pods_first_and_makes_the_job_complete():

@@ -3,9 +3,11 @@
 import pytest
 
 from jobs.cluster.client.errors import Forbidden, NotFound
-from jobs.diagnosis.state import JobState, PodFacts
+from jobs.diagnosis.state import FailureAnalysis, JobState, PodFacts
+from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
-from jobs.run.service_gone import _without
+from jobs.run.service_gone import _without, with_service_gone
+from jobs.trial.spec import TrialSpec
 
 PODS = tuple(PodFacts(index=i, name=f"p-{i}", began=f"2026-11-22T10:00:0{i}Z") for i in range(2))
 
@@ -48,3 +50,35 @@ def test_a_service_that_is_not_the_one_of_the_beginning_is_the_cause(answer, sai
         "service/x",
         True,
     )
+
+
+FOUND = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}]}, "collective.1": {"exit": 0}}
+LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name": "p-0.x", "addresses": []}]}}
+
+
+@pytest.mark.parametrize(
+    ("stages", "fault", "cause"),
+    [
+        (LOST, None, "job.disrupted"),
+        (LOST, "job.failed", "job.disrupted"),
+        ({"collective.1": {"exit": 1}}, "job.failed", "job.disrupted"),
+        ({"collective.1": {"exit": None}}, None, "job.disrupted"),
+        (LOST, "node.lost", "node.lost"),  # what happened to a node explains it
+        (FOUND, None, None),
+        (FOUND, "job.failed", "job.failed"),
+        ({"storage": {"exit": 1}}, "job.failed", "job.failed"),
+        ({}, "job.failed", "job.failed"),
+    ],
+    ids=[
+        *("a name", "a name, failed", "a collective", "no end", "a lost node", "all well", "another failure"),
+        *("another stage", "silence"),
+    ],
+)
+def test_a_deleted_service_explains_only_ranks_that_did_not_find_each_other(stages, fault, cause):
+    """Whoever deletes it when the trial has passed, or failed otherwise, has changed nothing."""
+    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="team", image="i", nodes=2, gpus_per_node=8)
+    analysis = FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="s") if fault else None
+    state = JobState.ERROR if fault else JobState.COMPLETE
+    result = TrialResult(job="x", state=state, analysis=analysis, evidence={0: RankEvidence(rank=0, stages=stages)})
+    found = with_service_gone(Kube(NotFound("x", status=404)), spec, result)
+    assert (found.analysis and found.analysis.fault) == cause
