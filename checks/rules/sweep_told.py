@@ -110,6 +110,7 @@ def notes(swept: Swept) -> Iterator[str]:
     """Say who was proven, what is flaky, who was left alone, and which nodes to cordon."""
     blame = swept.blame
     yield f"proven: {names_of(swept.proven)}"
+    yield from blame.notes
     for pair in blame.flaky:
         yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
     for node in swept.tested:
@@ -124,7 +125,6 @@ def notes(swept: Swept) -> Iterator[str]:
     if swept.earlier and swept.earlier.anew:
         anew = names_of(swept.earlier.anew)
         yield f"tested anew, since their machines have started again after {swept.earlier}: {anew}"
-    yield from blame.notes
     if cordon := dict.fromkeys(f["names"][0] for f in swept.section["findings"] if f["kind"] in ("node", "rail")):
         yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
 

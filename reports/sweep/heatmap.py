@@ -199,6 +199,6 @@ def _strip(sweep: Sweep, columns: Sequence[tuple[str, Sequence[float]]]) -> str:
     for at, (name, shares) in enumerate(columns):
         for rail, share in enumerate(shares):
             how = grade({"outcome": "measured", "nodes": ("", ""), "share": share}, rules)
-            said = f"{name} rail {rail}: {share:.2f}"
+            said = f"{name}{f' rail {rail}' if rows > 1 else ''}: {share:.2f}"
             parts.append(rect(left + at * size, top + rail * high, size - 1, high - 1, how, said))
     return svg(left + size * len(columns) + 20 + top / 2, top + rows * high + 4, "the best share of each rail", parts)

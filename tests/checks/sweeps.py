@@ -1,14 +1,17 @@
 """Sweeps over made-up fleets, as their coordinator tells them, for the tests of what is judged of them."""
 
+from dataclasses import replace
 from typing import Any
 
 from checks.profiles.loader import load_profile
 from checks.rules.sweep import link_findings, node_findings, ran_findings
 from checks.rules.sweep_reading import read_sweep
 from jobs.diagnosis.state import JobState
+from jobs.pod.stages.coordinator import RELEASED
 from jobs.pod.sweep.model import Done, Result, Rules
 from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
+from jobs.pod.sweep.release import spare
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.parts import Sweep
@@ -19,8 +22,11 @@ RULES = Rules(pair_floor=300.0, node_floor=400.0)
 PROFILE = load_profile("h100-ib")
 
 
-def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0):
-    """The stages that a coordinator prints over a fleet in which `speed(pair)` is a pair's busbw, or an outcome."""
+def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, release=False):
+    """The stages that a coordinator prints over a fleet in which `speed(pair)` is a pair's busbw, or an outcome.
+
+    With `release` it says good-bye to nodes that it needs no more, as it does with --no-scale.
+    """
     names = tuple(f"node-{n}" for n in range(nodes))
     fleet = PlannedFleet(names, dict(leaves))
     stages: dict[str, dict[str, Any]] = {}
@@ -28,6 +34,10 @@ def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0):
     rails = {name: [f"mlx5_{n}" for n in range(8)] for name in names}
     stages["sweep.fleet.1"] = {"nodes": list(names), "leaves": dict(leaves), "rails": rails}
     while (each := next_round(fleet, RULES, history)) is not None and len(history) < rounds:
+        if release and (spared := spare(fleet, RULES, history, each, {names[0]})):
+            fleet = replace(fleet, gone={**fleet.gone, **dict.fromkeys(spared, RELEASED)})
+            count = sum(name.startswith("sweep.fleet.") for name in stages) + 1
+            stages[f"sweep.fleet.{count}"] = {**stages["sweep.fleet.1"], "gone": dict(fleet.gone)}
         results, rows = {}, []
         for test in each.tests:
             value = alone(test[0]) if len(test) == 1 else speed(test)

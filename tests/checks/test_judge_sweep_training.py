@@ -30,9 +30,9 @@ def node_steps(name, gpus=GPUS, **changes):
     return {"node": name, "exit": 0, "timed_out": False, "seconds": 40.0, "ranks": ranks, "samples": []} | changes
 
 
-def fleet(nodes=6, *, without=(), placed=None, **changed):
+def fleet(nodes=6, *, without=(), placed=None, speed=lambda _: 380.0, release=False, **changed):
     """A sweep over healthy nodes that trained; `changed`: by node, with _ for -, what changes its line."""
-    names, stages = told(nodes, lambda _: 380.0)
+    names, stages = told(nodes, speed, release=release)
     for number, name in enumerate(names):
         if name not in without:
             line = node_steps(name)
@@ -211,6 +211,29 @@ def test_a_node_that_training_accuses_is_proven_nowhere(change, fault):
     assert any(line.startswith("5 of 6 nodes proven") for line in text)
     told = [*sweep_told.notes(found)]
     assert told[0].startswith("proven: 5 nodes") and "kubectl cordon node-3" in told[-1]
+
+
+def test_a_slow_node_that_is_released_early_is_tested_as_planned_and_named():
+    """--no-scale lets go who has passed: its training steps have ended before, with its tests alone."""
+
+    _, stages = told(40, lambda _: 380.0)
+    slow = next(tuple(test["nodes"]) for test in stages["sweep.round.2"]["tests"] if "node-0" in test["nodes"])
+
+    def speed(pair):
+        return 200.0 if pair == slow else 380.0  # what is left to be found out when others go
+
+    _, stages = told(40, speed, release=True)
+    assert "node-39" in stages["sweep.fleet.2"]["gone"]
+    late, early = (
+        with_training(fleet(40, speed=speed, release=release, node_39=slower(1.12, [5])), SPEC, NO_FLOOR)
+        for release in (False, True)
+    )
+    assert states(early) == states(late) and early.proven == late.proven
+    row = next(row for row in early.section["elements"]["nodes"] if row["name"] == "node-39")
+    assert (row["state"], row["passed"]) == ("at fault", 4), "it has met as many partners as all the others"
+    assert [row["names"] for row in early.section["findings"]] == [[*slow], ["node-39"]]
+    assert early.section["findings"] == late.section["findings"]
+    assert [*lines(early.section)][1].startswith("node-39: GPU 5: ")
 
 
 def test_scheduled_runs_count_what_training_finds_against_the_node():

@@ -317,6 +317,95 @@ def test_a_rail_that_is_slower_in_a_group_is_told():
     assert any(note.startswith("two groups in a leaf, rail 7, ") for note in blame.notes)
 
 
+def without_rails(blame):
+    return [note for note in blame.notes if not note.startswith("rails not tested")]
+
+
+@pytest.mark.parametrize(("size", "leaf"), [(16, 4), (64, 16)])
+def test_two_healthy_halves_that_are_slower_with_each_other_are_told(size, leaf):
+    """All pairs across leaves are of both halves: none of them is slow among its kind, and all are above the floor."""
+    fleet = fleet_of(size, leaf)
+    first = set(fleet.nodes[: size // 2])
+    blame, _ = play(
+        fleet, RULES, lambda test, _: 80.0 if len(first.intersection(test)) == len(test) - 1 == 1 else 100.0
+    )
+    assert (blame.verdict, blame.reasons) == ("go", ())
+    (note,) = without_rails(blame)
+    assert note.startswith("the level across leaves is 0.80 of that in a leaf ("), note
+    near, _ = play(fleet, RULES, lambda test, _: 97.0 if fleet.crosses(test) else 100.0)
+    assert (near.verdict, without_rails(near)) == ("go", [])
+
+
+def test_a_rail_that_is_slower_across_leaves_is_told():
+    fleet = fleet_of(16, 4)
+
+    def answer(test, _):
+        return Result("measured", 100.0, (12.5,) * 7 + (10.0 if fleet.crosses(test) else 12.5,), test)
+
+    blame, _ = play(fleet, RULES, answer)
+    assert (blame.verdict, len(blame.notes)) == ("go", 1)
+    assert blame.notes[0].startswith("the level across leaves, rail 7 is 0.80 of that in a leaf (")
+
+
+@pytest.mark.parametrize("share", [0.6, 0.8, 0.84])
+@pytest.mark.parametrize(("size", "leaf"), [(8, 4), (16, 4), (24, 8), (64, 16), (232, 29)])
+def test_a_leaf_inside_which_all_is_slow_is_told_and_none_of_its_nodes_or_pairs_is_blamed(size, leaf, share):
+    """Half of the fleet, or one leaf: slower cards pass with the others where paths across are no faster than they."""
+    fleet, rng = fleet_of(size, leaf), random.Random(size)
+    for slow in ({"l1"}, {fleet.leaf(node) for node in fleet.nodes[size // 2 :]}):
+
+        def speed(test, _, slow=slow):
+            inside = not fleet.crosses(test) and fleet.leaf(test[0]) in slow
+            return 100.0 * rng.gauss(1, 0.02) * (share if inside and len(test) > 1 else 1.0)
+
+        blame, history = play(fleet, RULES, speed)
+        assert (blame.verdict, blame.findings, blame.suspects) == ("inconclusive", (), {}), blame.reasons
+        assert {fleet.leaf(node) for each in blame.apart for node in each.names} == slow
+        assert len(history) < 16
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (15.0, "6 of 48 pairs below the floor of 20 GB/s: 15 GB/s"),
+        (0.0, "no test ended: 6 of 48 pairs"),
+        ("wrong sums", "wrong sums"),
+    ],
+)
+def test_a_leaf_inside_which_all_is_wrong_is_no_go(result, said):
+    """Also where no node is named, and no path one by one."""
+    fleet = fleet_of(16, 4)
+
+    def answer(test, _):
+        inside = len(test) > 1 and not fleet.crosses(test) and fleet.leaf(test[0]) == "l1"
+        return (Result(result, reported=test) if isinstance(result, str) else result) if inside else 100.0
+
+    blame, _ = play(fleet, RULES, answer)
+    assert blame.verdict == "no-go"
+    assert any(said in reason for reason in blame.reasons), blame.reasons
+
+
+def test_one_bad_node_of_a_leaf_is_named_though_it_fails_inside_only():
+    """It is in half of the leaf's pairs: not the leaf as a whole."""
+    fleet = fleet_of(16, 4)
+    blame, _ = play(fleet, RULES, lambda t, _: 60.0 if "n005" in t and len(t) > 1 and not fleet.crosses(t) else 100.0)
+    assert not blame.apart
+    assert blame.verdict != "go"
+    assert all("n005" in found.names for found in blame.findings), blame.findings
+
+
+def test_rails_of_which_no_pair_tells_are_told_as_not_tested():
+    """A profile that names none does not ask for them: go, and nothing reads as if they had been tested."""
+    fleet = fleet_of(16)
+    blame, _ = play(fleet, RULES, lambda *_: 100.0)
+    assert blame.verdict == "go"
+    assert blame.notes == ("rails not tested: 48 of 48 pairs measured all rails together only",)
+    some, _ = play(fleet, RULES, lambda t, _: Result("measured", 100.0, () if "n003" in t else (50.0, 50.0), t))
+    assert (some.verdict, list(some.not_tested)) == ("inconclusive", ["n003"]), "others show that there are rails"
+    every, _ = play(fleet, RULES, lambda t, _: Result("measured", 100.0, (50.0, 50.0), t))
+    assert (every.verdict, every.notes) == ("go", ())
+
+
 def test_no_innocent_pair_is_blamed_for_a_part_of_the_fabric_that_is_congested():
     for seed in range(3):
         made, _ = model.broken("none", 232, random.Random(seed), congestion=0.9, part=0.4)

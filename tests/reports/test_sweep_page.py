@@ -56,6 +56,17 @@ def test_the_page_is_bounded_whatever_the_size_and_names_what_failed(size, leaf)
         assert "n00001 rail 2: 0.6" in text or "n00001 rail 2: 0.5" in text, "the strip shows it"
 
 
+def test_a_page_of_a_sweep_without_rails_says_so_and_shows_none():
+    """All rails together are measured: nothing on the page may read as if one had been, by itself."""
+    sweep = swept(16, 4, lambda _: {}, rails=0)
+    assert sweep["verdict"] == "go"
+    text = "".join(page(sweep))
+    assert "Note: rails not tested: 48 of 48 pairs" in text
+    assert "rail 0" not in text
+    assert "l0000: 1.0" in text or "l0000: 0.9" in text, "the uplinks' strip is there"
+    assert "rails not tested" not in "".join(page(swept(16, 4, lambda _: {}, rails=8)))
+
+
 def test_names_of_nodes_are_text_wherever_they_stand():
     sweep = swept(6, 0, lambda n: {n[0]: 0.5}, names=(HOSTILE, "a", "b", "c", "d", "e" * 250))
     sweep["notes"] = [HOSTILE]

@@ -22,6 +22,7 @@ TOGETHER = (
 SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes, before what is slow alike is a group and not so many bad nodes
 ALIKE, ODD = 0.05, 0.1  # around their median lie the failing values of a slow group, but for a tenth: bad nodes differ
 FEW_OF = 8  # one node of so many may be bad with some partners only
+SLOW_INSIDE = 0.75  # of the pairs in a leaf: one node that fails with its leaf only is in half of them at most
 BAD_PATHS = (0.25, 6)  # share of the pairs, and their number, above which they are not blamed one by one
 
 
@@ -48,6 +49,24 @@ def slow_alike(state: Evidence) -> FrozenSet[str]:
     return frozenset(slow) if inside and middle and max(odd, below) <= ODD * len(values) else frozenset()
 
 
+def slow_inside(state: Evidence) -> FrozenSet[str]:
+    """Return the leaves inside which nearly every pair fails, of nodes that pass with nodes of other leaves."""
+    inside: Dict[str, List[Nodes]] = {}
+    for pair in state.of:
+        leaf = state.fleet.leaf(pair[0])
+        if len(pair) > 1 and leaf and not state.fleet.crosses(pair) and not state.explained(pair):
+            inside.setdefault(leaf, []).append(pair)
+    found = set()
+    for leaf, pairs in inside.items():
+        bad = [pair for pair in pairs if pair[1] in state.failed[pair[0]]]
+        nodes = {node for pair in bad for node in pair}
+        passing = sum(bool(state.passed[node]) for node in nodes)
+        enough = len(nodes) >= SLOW_NODES and len(bad) >= SLOW_INSIDE * len(pairs)
+        if enough and passing >= SLOW_INSIDE * len(nodes):
+            found.add(leaf)
+    return frozenset(found)
+
+
 def held_back(state: Evidence) -> Dict[str, Set[str]]:
     """Return nodes that may yet be a group, and with whom to test them: bad nodes fail with each other, too."""
     bad = {n: len(state.against(n)) for n in state.failed if not state.accused(n) and n not in state.slow}
@@ -72,6 +91,7 @@ def told(state: Evidence) -> List[Finding]:
     if state.slow:
         found.append(_slow(state))
     known = [pair for pair in state.of if len(pair) == 2 and not state.explained(pair)]
+    found += [_inside(state, leaf) for leaf in sorted(state.slow_leaves)]
     bad = [pair for pair in known if ("pair", pair) in state.findings]
     counted = Counter(node for pair in bad for node in pair)
     few = {node for node, _ in counted.most_common(max(2, len(state.met) // FEW_OF))}
@@ -102,6 +122,16 @@ def _slow(state: Evidence) -> Finding:
     count = (len(state.slow), len(state.met), values[len(values) // 2])
     why = "%d of %d nodes reach %.2f of what the others do, with each other, too, and are above the floor" % count
     return _told(state.slow, why + ": another group (cards, wiring, leaf) rather than so many bad nodes")
+
+
+def _inside(state: Evidence, leaf: str) -> Finding:
+    pairs = [
+        pair for pair in state.of if len(pair) == 2 and state.inside_slow(pair) and state.fleet.leaf(pair[0]) == leaf
+    ]
+    bad = [pair for pair in pairs if pair[1] in state.failed[pair[0]]]
+    how = words(each for pair in bad for each in state.of[pair])
+    why = "%d of %d pairs inside leaf %s fail (%s) whose nodes pass with others" % (len(bad), len(pairs), leaf, how)
+    return _told({n for pair in bad for n in pair}, why + ": the leaf as a whole, or the kind of its nodes")
 
 
 def _told(nodes: "FrozenSet[str] | Set[str]", why: str) -> Finding:

@@ -123,14 +123,20 @@ def _pairs_at_fault(state: State) -> Tuple[List[str], Set[Nodes]]:
         outcomes = sorted({each.outcome for pair in wrong for each in state.of[pair] if each.grade == HARD})
         why = "no partner is proven that would tell which node it is"
         reasons.append("%s: %s; %s" % (" and ".join(outcomes), _count(wrong, measured), why))
+    stuck = [pair for pair in state.stuck() if pair not in wrong]
+    if constant([each for pair in stuck for each in state.of[pair]]):
+        reasons.append("no test ended: %s" % _count(stuck, measured))
     low = state.below_floor()
-    if not any(constant(state.of[pair]) for pair in low):
-        return reasons, set(wrong)
+    tests = [state.of[pair] for pair in low]
+    for leaf in state.slow_leaves:
+        tests.append([t for pair in low if state.fleet.leaf(pair[0]) == leaf for t in state.of[pair]])
+    if not any(map(constant, tests)):
+        return reasons, {*wrong, *stuck}
     values = [each.busbw for pair in low for each in state.of[pair] if each.busbw]
     spread = " to ".join(dict.fromkeys(("%.4g" % min(values), "%.4g" % max(values))))
     floor = state.rules.pair_floor or 0.0
     reasons.append("%s below the floor of %g GB/s: %s GB/s" % (_count(low, measured), floor, spread))
-    return reasons, {*wrong, *low}
+    return reasons, {*wrong, *stuck, *low}
 
 
 def _count(pairs: Sequence[Nodes], of: Sequence[Nodes]) -> str:

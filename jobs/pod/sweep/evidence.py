@@ -32,6 +32,7 @@ class Evidence:
         self.groups: Dict[str, int] = {}
         self.held: Dict[str, Set[str]] = {}
         self.slow: FrozenSet[str] = frozenset()
+        self.slow_leaves: FrozenSet[str] = frozenset()
         for each in facts.judged:
             self._take(each)
         self.flaky = sorted(p for p in self.of if self._is_flaky(p))
@@ -71,11 +72,17 @@ class Evidence:
         """Say whether an accused node, or an uplink that is accused or in doubt, may be why a pair fails."""
         if any(node in self.held or node in self.slow for node in pair):
             return True
-        return any(self.accused(node) for node in pair) or self.between(pair) or self.behind_uplink(pair)
+        if any(self.accused(node) for node in pair):
+            return True
+        return self.between(pair) or self.behind_uplink(pair) or self.inside_slow(pair)
 
     def behind_uplink(self, pair: Nodes) -> bool:
         """Say whether a pair uses an uplink that is accused or in doubt."""
         return self.fleet.crosses(pair) and bool({self.fleet.leaf(n) for n in pair} & (self.hot | self.bad_leaves))
+
+    def inside_slow(self, pair: Nodes) -> bool:
+        """Say whether a pair is inside a leaf inside which nearly all is slow."""
+        return self.fleet.leaf(pair[0]) in self.slow_leaves and not self.fleet.crosses(pair)
 
     def between(self, pair: Nodes) -> bool:
         """Say whether a pair's nodes are of two groups that fail with each other."""

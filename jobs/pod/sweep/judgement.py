@@ -11,9 +11,23 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .disturbed import FALLEN, disturbed, upper
+from .disturbed import ENOUGH, FALLEN, disturbed, upper
 from .history import tidy
-from .model import AT_ONCE, FAILED, MEASURED, NO_END, NOTHING_CAME, Done, Fleet, Nodes, Rails, Result, Rules
+from .model import (
+    ACROSS,
+    AT_ONCE,
+    FAILED,
+    INSIDE,
+    MEASURED,
+    NO_END,
+    NOTHING_CAME,
+    Done,
+    Fleet,
+    Nodes,
+    Rails,
+    Result,
+    Rules,
+)
 
 PASS, FAIL, UNCLEAR, NOTHING, HARD = "pass", "fail", "unclear", "nothing", "hard"
 PAIRINGS = ((12, 11), (32, 6), (128, 4))
@@ -80,7 +94,7 @@ def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:
     matchings = matchings_of(fleet, rules)
     measured = {done.round.number: _values(done) for done in history}
     found_slow = disturbed(fleet, rules, matchings, history, measured)
-    notes = [*odd, *found_slow.notes]
+    notes = [*_without_rails(history), *odd, *found_slow.notes]
     reference, faster = _references(fleet, matchings, history, found_slow.slowed, notes)
     judged = []
     for done in history:
@@ -107,6 +121,18 @@ def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
 def _values(done: Done) -> Dict[Nodes, float]:
     found = {nodes: _speed(done.results.get(nodes), nodes) for nodes in done.round.tests}
     return {nodes: value for nodes, value in found.items() if value is not None}
+
+
+def _without_rails(history: Sequence[Done]) -> List[str]:
+    """Say how many pairs that were measured tell of no rail: all rails together may hide one that is slow."""
+    told: Dict[Nodes, bool] = {}
+    for done in history:
+        for nodes in done.round.tests:
+            result = done.results.get(nodes)
+            if len(nodes) > 1 and result is not None and _speed(result, nodes):
+                told[nodes] = told.get(nodes, False) or bool(result.rails)
+    count = (list(told.values()).count(False), len(told))
+    return ["rails not tested: %d of %d pairs measured all rails together only" % count] if count[0] else []
 
 
 Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/s
@@ -146,7 +172,24 @@ def _references(
             notes.append("two groups %s, %s: told, not blamed" % (where, group))
             if key[1] < 0:
                 told.add(key[0])
+    notes += _ways_apart({key: len(found) for key, found in base.items()}, levels)
     return levels, tuple(faster)
+
+
+def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> List[str]:
+    """Say that tests across leaves are all slower, or faster, than in a leaf; of a rail where all together are not."""
+    notes: List[str] = []
+    for rail in sorted(rail for kind, rail in levels if kind == ACROSS and (INSIDE, rail) in levels):
+        share = levels[ACROSS, rail] / levels[INSIDE, rail]
+        count = (counts[ACROSS, rail], counts[INSIDE, rail])
+        if GROUP[1] <= share <= 1 / GROUP[1] or min(count) < ENOUGH:
+            continue
+        where = ", rail %d" % rail if rail >= 0 else ""
+        told = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): told, not blamed"
+        notes.append(told % (where, share, *count))
+        if rail < 0:
+            break
+    return notes
 
 
 def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:

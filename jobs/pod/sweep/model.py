@@ -21,6 +21,8 @@ AT_ONCE = (WRONG_SUMS, WRONG_TRANSPORT)
 """What no later pass excuses."""
 OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_CAME, *AT_ONCE)
 
+INSIDE, ACROSS = "in a leaf", "across leaves"  # kinds of pairs
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -72,7 +74,7 @@ class Fleet:
         """Return the kind of tests that a test is compared with."""
         if len(nodes) == 1:
             return "alone"
-        return "across leaves" if self.crosses(nodes) else "in a leaf"
+        return ACROSS if self.crosses(nodes) else INSIDE
 
 
 @dataclass(frozen=True)

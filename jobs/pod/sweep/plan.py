@@ -218,13 +218,13 @@ class _Draft:
         return other in groups and met[groups[other]] == min(met[number] for number in set(groups.values()))
 
     def leaves(self, own: str, *, across: bool) -> List[str]:
-        """Return the leaves to look for a partner in, best first; own first unless a partner across is wanted."""
+        """Return the leaves to look for a partner in, best first; own first unless across is wanted, or own is slow."""
         doubtful = self.state.hot | self.state.bad_leaves
         if own in doubtful and not across:
             return [own]
         known = dict.fromkeys([*self.by_leaf, *self.failing])
         others = [leaf for leaf in known if leaf != own and leaf not in doubtful]
-        return [*others, own] if across else [own, *others]
+        return [*others, own] if across or own in self.state.slow_leaves else [own, *others]
 
 
 def _ambiguous(state: State) -> List[Nodes]:
@@ -269,8 +269,10 @@ def _ambiguous(state: State) -> List[Nodes]:
 
 
 def _to_go_across(state: State, node: str) -> bool:
-    """Say whether a node that lacks a pass has one inside its leaf already, and a leaf that is not at fault."""
+    """Say whether a node that lacks a pass has one inside its leaf already, or gets none there."""
     leaf = state.fleet.leaf(node)
+    if leaf in state.slow_leaves:
+        return True
     return leaf not in state.bad_leaves and any(state.fleet.leaf(other) == leaf for other in state.passed[node])
 
 

@@ -10,7 +10,7 @@ from math import comb
 from statistics import median_low
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from .apart import grouped, held_back, slow_alike, told
+from .apart import grouped, held_back, slow_alike, slow_inside, told
 from .evidence import Evidence, pair_of
 from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, words
 from .model import Finding, Fleet, Nodes, Rules
@@ -38,6 +38,7 @@ class State(Evidence):
         self._accuse_at_once()
         self._accuse_uplinks()
         self.doubted: Set[str] = set()
+        self.slow_leaves = slow_inside(self)
         self.groups = grouped(self)
         self.slow = slow_alike(self)
         self.held = held_back(self)
@@ -299,8 +300,14 @@ class State(Evidence):
                 found.append(pair)
         return found
 
+    def stuck(self) -> List[Nodes]:
+        """Return the pairs of a leaf inside which nearly all is slow of which no test came to an end."""
+        tests = {pair: [t for t in self.of[pair] if t.grade != NOTHING] for pair in self._open_pairs()}
+        return [p for p, ran in tests.items() if ran and self.inside_slow(p) and not any(t.busbw for t in ran)]
+
     def _open_pairs(self) -> List[Nodes]:
-        return sorted(p for p in self.of if len(p) == 2 and ("pair", p) not in self.findings and not self.explained(p))
+        pairs = (p for p in self.of if len(p) == 2 and ("pair", p) not in self.findings)
+        return sorted(p for p in pairs if self.inside_slow(p) or not self.explained(p))
 
     # -- what measured nothing
 
