@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..pod.stages.presence import OWN_NAME
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -91,11 +93,11 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
     elif rank:
         fields = {"NODE_RANK": rank} | fields
     entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
-    for (
-        item
-    ) in spec.credentials:  # optional: what is missing shall be told by the probe, not keep the pod from starting
+    for number, item in enumerate(spec.credentials):
+        # Optional: what is missing shall be told by the probe, not keep the pod from starting. The second name is one
+        # that no image sets: without the key an image's own ENV HF_TOKEN stands in the first.
         source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
-        entries.append({"name": item.env, "valueFrom": source})
+        entries += [{"name": name, "valueFrom": source} for name in (item.env, OWN_NAME % number)]
     return entries + [{"name": key, "value": value} for key, value in user.items()]
 
 

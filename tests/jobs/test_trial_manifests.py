@@ -8,7 +8,7 @@ import yaml
 
 from jobs.trial.manifests import build, dry_pod, to_yaml
 from jobs.trial.names import SpecError
-from jobs.trial.parts import BenchSizes, Collective, Deadlines
+from jobs.trial.parts import BenchSizes, Collective, Credential, Deadlines
 from jobs.trial.spec import RESERVED_ENV, TrialSpec, new_run_id
 
 FILES = {"probe.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
@@ -366,3 +366,12 @@ def test_volumes_and_limits_that_cannot_work_are_refused(more, match):
     """One line, before anything is created."""
     with pytest.raises(SpecError, match=match):
         spec(**more)
+
+
+def test_a_credential_comes_under_a_name_that_no_image_sets_too():
+    """An image's own ENV HF_TOKEN says nothing of the Secret: the probe looks at the other name."""
+    asked = (Credential(env="HF_TOKEN", secret="hub", key="token"), Credential(env="NGC", secret="ngc", key="key"))
+    env = {item["name"]: item for item in pod_of(build(spec(credentials=asked), FILES))["containers"][0]["env"]}
+    source = {"secretKeyRef": {"name": "ngc", "key": "key", "optional": True}}
+    assert env["NGC"]["valueFrom"] == env["SEATRIAL_CREDENTIAL_1"]["valueFrom"] == source
+    assert env["SEATRIAL_CREDENTIAL_0"]["valueFrom"]["secretKeyRef"]["name"] == "hub"

@@ -35,7 +35,7 @@ def test_files_and_credentials_are_looked_for_and_not_read(pods, tmp_path: Path)
     asked = section(wants(tmp_path, write=False, shared=False, files=named))
     asked["credentials"] = [{"env": name, "secret": "hf", "key": "token"} for name in ("HF_TOKEN", "WANDB_API_KEY")]
     pods.trial.update(storage=asked, collectives=[])
-    for stages in pods.run(HF_TOKEN="hf_secretvalue1234").values():
+    for stages in pods.run(SEATRIAL_CREDENTIAL_0="hf_secretvalue1234", WANDB_API_KEY="of the image").values():
         (path,) = stages["storage"]["paths"]
         assert (path["files_tried"], path["files_bad"], path["files_empty"]) == (5, 1, 2)
         assert path["files_empty_named"] == ["train/shard-2.tar", "unmounted"]

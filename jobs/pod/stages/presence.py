@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 
 __all__ = ["credentials", "files"]
 
+OWN_NAME = "SEATRIAL_CREDENTIAL_%d"  # the same key of the same Secret, under a name that no image sets
 NAMED = 20  # files that are named; more are counted
 
 
 def credentials(asked: List[Dict[str, str]], env: Mapping[str, str], through_ssh: bool) -> List[Dict[str, Any]]:
-    """Say of each variable whether it is set and not blank; what ssh started lacks the container's, so none is told."""
+    """Say of each whether the Secret's key came into the pod and is not blank; an image may set the variable itself.
+
+    What ssh started lacks the container's variables, so that none is told.
+    """
     missing = None if through_ssh else False
-    return [dict(each, present=True if env.get(each["env"], "").strip() else missing) for each in asked]
+    there = [bool(env.get(OWN_NAME % number, "").strip()) for number in range(len(asked))]
+    return [dict(each, present=True if known else missing) for each, known in zip(asked, there)]
 
 
 def files(folder: str, names: List[str], watch: Watch) -> Dict[str, Any]:
