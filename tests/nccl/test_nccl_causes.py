@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from jobs.nccl import conclude, read
+from jobs.nccl import call_slow, conclude, read
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 A = "gpu-node-0:1000:1000 [0] "
@@ -35,6 +35,7 @@ def failing(text: str, code: int = 6) -> str:
     [
         ("localGid ::ffff:10.99.92.59 remoteGids::ffff:10.99.91.63 hca mlx5_1", "nccl.gid-subnets"),
         ("localGid ::ffff:10.99.91.59 remoteGids::ffff:10.99.91.63 hca mlx5_1", None),
+        ("localGid ::ffff:10.99.91.5 remoteGids::ffff:10.99.91.205 hca mlx5_1", None),  # one /24 is one rail
         ("localGid 2001:db8:1::5 remoteGids2001:db8:2::5 hca mlx5_1", "nccl.gid-subnets"),
         ("localGid 2001:db8:1::5 remoteGids2001:db8:1::6 hca mlx5_1", None),
         (
@@ -334,3 +335,12 @@ def test_a_port_that_was_down_once_is_no_end_of_a_healthy_job():
     """The kernel's lines may be of another day."""
     job = judged(HEALTHY + "[1.2] mlx5_core 0000:3b:00.0 ens3np0: Link down\n")
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
+
+
+def test_a_table_that_is_slow_over_sockets_keeps_sockets_as_its_diagnosis():
+    """What the transport explains is not called slow besides: whoever reads `slow` looks for another cause."""
+    job = judged(SOCKETS + "\n".join(table_of(Maker(net="Socket"))) + "\n")
+    said = job["sentence"]
+    assert job["diagnosis"] == "socket"
+    call_slow(job, job["tables"][0], "3 of 300 GB/s")
+    assert (job["diagnosis"], job["sentence"], job["verdict"]) == ("socket", said, "no-go")

@@ -54,6 +54,14 @@ def test_one_tray_alone_is_one_host(judge):
     assert (job["nodes"], job["inter_node_transport"]) == (1, "none")
 
 
+def test_a_few_ranks_of_one_host_without_mnnvl_are_no_nvlink_domain(judge):
+    """NCCL counts one node and names no MNNVL: it is one host, and no fabric beyond it is known."""
+    lines = [line + "\n" for line in job_of(hosts=1, gpus=8, channels=False).splitlines() if "clique" not in line]
+    job = judge("".join(line.replace("MNNVL 1", "MNNVL 0") for line in lines if ":100:" in line or ":101:" in line))
+    assert (job["nodes"], job["ranks"], job["inter_node_transport"]) == (1, 8, "none")
+    assert job["verdict"] == "inconclusive"
+
+
 def test_more_than_half_of_the_ranks_on_a_tray_leave_none_for_another(judge):
     """Each tray has as many; the rank that is missing keeps the log from being a proof."""
     lines = [line + "\n" for line in job_of(hosts=1, gpus=4).splitlines()]

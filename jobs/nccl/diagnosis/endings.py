@@ -267,10 +267,7 @@ def _unconfirmed(view: View) -> str:
     """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
     crossing = {item.proc for item in chain(view.crossings, view.local_net) if item.way[1:3] == (0, "net")}
     silent = [proc for proc in crossing if not proc.has("flag", "connected")]
-    if not silent or (
-        len(silent) == len(crossing)
-        and not all("version" in proc.facts and _version(proc) >= _CONFIRMS for proc in crossing)
-    ):
+    if not silent or (len(silent) == len(crossing) and not all(_version(proc) >= _CONFIRMS for proc in crossing)):
         return ""
     return "%d of %d ranks set up channels and are not seen to connect them all" % (len(silent), len(crossing))
 

@@ -325,8 +325,7 @@ class View:
             if item.way.kind == "net" and item.transport not in TCP:
                 directions.setdefault(item.way.side, set()).add(bool(item.way.gdr))
         return (
-            len(directions) > 1
-            and all(len(found) == 1 for found in directions.values())
+            all(len(found) == 1 for found in directions.values())
             and len({tuple(found) for found in directions.values()}) > 1
         )
 
