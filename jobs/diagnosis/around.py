@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
 """Reasons only: the scheduler's messages say of every pod that waits why preemption does not help it."""
+TAKEN_BACK = "Cancelling deletion of Pod"
+"""What the taint manager says, under the reason of an eviction, of a taint that went in time."""
 KINDS = (
     ("gpu", r"\bXid\b|NVRM|fallen off the bus|GPU(?:HasFallen|Unhealthy|Lost)|(?:uncorrectable|double.?bit) ECC"),
     (
@@ -38,12 +40,13 @@ KINDS = (
     ),
     (
         "node",
-        r"EvictionThreshold|NodeNot(?:Ready|Schedulable)|Rebooted|Shutdown|Kernel(?:Oops|Deadlock|Panic)|TaskHung|OOM",
+        r"EvictionThreshold|NodeNot(?:Ready|Schedulable)|Rebooted|Shutdown|Kernel(?:Oops|Deadlock|Panic)|TaskHung|OOM"
+        r"|(?:Deleting|Removing)Node|ScaleDown\b|SpotInterruption",
     ),
 )
 """What an event, a condition or a line is about, hardest first but for the node: by the reasons of the kubelet, the
-controllers and node-problem-detector (kubernetes/node-problem-detector, config/), and the words of Linux (phylib,
-bonding, mlx5), libibverbs and NVRM."""
+controllers, cluster-autoscaler, aws-node-termination-handler and node-problem-detector (its config/), and the words of
+Linux (phylib, bonding, mlx5), libibverbs and NVRM."""
 OTHER = "other"
 """A warning about a node that none of them is about (CheckLimitsForResolvConf, ImageGCFailed): told, and no cause."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
@@ -89,6 +92,8 @@ def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[M
     """
     names = set(nodes.values())
     for event in events:
+        if event.message.startswith(TAKEN_BACK):
+            continue
         kind = kind_of(event.reason, event.message if event.warning else "")
         for at in dict.fromkeys(filter(None, (event.since, event.when))):
             if event.kind == "Node" and event.name in names and (kind or event.warning):
