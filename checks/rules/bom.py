@@ -109,10 +109,12 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
 
 
 def _images(trial: TrialResult) -> dict[str, str]:
-    digests: dict[str, str] = {}
+    """By image as it was asked for: its digest, or all of them where nodes resolved one tag to several."""
+    digests: dict[str, set[str]] = {}
     for pod in trial.pods:
-        digests |= dict(pod.images.values())
-    return dict(sorted(digests.items())[:MOST])
+        for image, digest in pod.images.values():
+            digests.setdefault(image, set()).add(digest)
+    return {image: " and ".join(sorted(found - {""})) for image, found in sorted(digests.items())[:MOST]}
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:

@@ -124,3 +124,14 @@ def test_a_tenant_records_what_it_sees_and_nothing_is_an_error(inventory, eviden
     evidence.__init__()
     with pytest.raises(CannotTell):
         bom_checks.test_platform_is_on_record(recorded(""), inventory([]), pool.Pool(), lambda _: Listing(), evidence)
+
+
+def test_a_tag_that_nodes_resolved_to_two_images_is_recorded_with_both():
+    """A tag was moved between two pulls: the second pod does not hide what the first one ran."""
+    pulled = [{"c": ("r/pytorch:25.08", "r/pytorch@sha256:aa")}, {"c": ("r/pytorch:25.08", "r/pytorch@sha256:bb")}]
+    trial = SimpleNamespace(evidence={}, pods=[SimpleNamespace(images=images) for images in pulled])
+    both = {"r/pytorch:25.08": "r/pytorch@sha256:aa and r/pytorch@sha256:bb"}
+    assert bom_rules.from_trial(trial, {})["images"] == both
+    assert bom_rules.from_trial(SimpleNamespace(evidence={}, pods=trial.pods[:1]), {})["images"] == dict(
+        [pulled[0]["c"]]
+    )
