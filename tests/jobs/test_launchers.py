@@ -1,5 +1,6 @@
 """Whatever launches a trial: its objects are exactly these, and its state is told in the words of one Job."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -341,3 +342,10 @@ def test_other_words_stay_the_programs_own():
     """A near miss: a rank that ends badly is no trouble of ssh."""
     line = "mpirun noticed that process rank 1 exited on signal 11"
     assert explained(FAILED, [line]) is FAILED and explained(None, [line]) is None and not is_final([line])
+
+
+@pytest.mark.parametrize("fault", ["node.lost", "job.deadline", "job.disrupted"])
+def test_mpiruns_words_are_no_cause_where_another_is_known(fault):
+    """A worker whose node is lost resets its connection, too: that is what came of it."""
+    known = replace(FAILED, fault=fault)
+    assert explained(known, ["Connection reset by t-worker-1 port 22"]) is known

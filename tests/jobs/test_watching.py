@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from jobs.diagnosis.state import ERR_INFRA, Replica
 from jobs.diagnosis.verdict import diagnose
-from jobs.run.waiting import Limits
+from jobs.run.waiting import Limits, WatchOutcome, too_late
 from jobs.run.watcher import Watcher
 from tests.waiting import HANG_S
 
@@ -146,3 +147,12 @@ def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(
     causes = [cause and cause.fault for _, _, cause in concluded]
     assert causes[0] is None and causes[-1] == "job.no-scheduler"
     assert len(causes) <= 4  # of some ten looks: young, of age, and with the nodes that were read then and at the end
+
+
+@pytest.mark.parametrize(("queued", "blame"), [(True, None), (False, ERR_INFRA)], ids=["queued", "begun"])
+def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame):
+    """Its pods are held back by others' work; those that were let in and do not start are the cluster's."""
+    late = WatchOutcome(replicas=(Replica(index=0, pod="t-0", phase="Running"), Replica(index=1, pod="t-1")))
+    found = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 1, "no pods", queued=queued)
+    assert (found.fault, found.err_class) == ("job.start-timeout", blame)
+    assert "1 of 2 pods have not started after 61 s" in found.observed
