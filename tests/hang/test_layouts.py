@@ -117,6 +117,33 @@ def test_the_ranks_that_stopped_are_named_and_nobody_else(tmp_path, seed):
     assert made.waiting == set(stands)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_counts_of_ras_name_no_rank_that_waits_in_a_smaller_communicator(tmp_path, seed):
+    """Who waits for a late rank in a part of the job is behind in the whole job's communicator, too."""
+    ranks, groups, stops, _ = case(seed)
+    entries, stands = play(groups, ranks, stops)
+    comms = [
+        {
+            "hash": f"0x{int(key) + 1:x}",
+            "size": len(members),
+            "ranks": [
+                {
+                    "rank": place, "host": f"node{rank // 8}", "pid": 100 + rank, "cuda_dev": rank % 8,
+                    "collective_counts": {"AllReduce": sum(e["process_group"][0] == key for e in entries[rank])},
+                }
+                for place, rank in enumerate(members)
+            ],
+            "missing_ranks": [],
+        }
+        for key, (_, members) in groups.items()
+    ]  # fmt: skip
+    for number in range(3):
+        answer = {"nccl_version": "2.29.1", "timestamp": str(number), "communicators": comms}
+        (tmp_path / f"ras-{number}.json").write_text(json.dumps(answer))
+    made = decide(collect([str(tmp_path)])[0][0])
+    assert made.late and made.late <= set(stops) - set(stands)
+
+
 @pytest.mark.parametrize("seed", range(100, 116))
 def test_a_rank_whose_dump_is_missing_or_cut_is_neither_guilty_nor_cleared(tmp_path, seed):
     ranks, groups, stops, dice = case(seed)

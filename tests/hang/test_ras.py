@@ -12,6 +12,7 @@ from jobs.cluster.client.pod_exec import Executed
 from jobs.nccl import conclude_hang
 from jobs.nccl.hang.model import Evidence
 from reports.record import EXIT_CODES
+from tests.hang.test_layouts import dumped, play
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
@@ -148,3 +149,14 @@ def test_answers_of_one_time_are_one_look(explain, tmp_path, stamps):
         path.write_text(ras([5, 4, 5], stamp))
         os.utime(path, (1_700_000_000 + 60 * number,) * 2)
     assert explain(tmp_path)[1]["diagnosis"] == ("hang-late" if len(set(stamps)) > 1 else "hang-undecided")
+
+
+@pytest.mark.parametrize(("counts", "said"), [([3, 3, 2, 3], True), ([3, 2, 3, 3], False)])
+def test_ras_that_names_another_rank_than_the_dumps_is_said(explain, tmp_path, counts, said):
+    for number in range(3):
+        (tmp_path / f"ras-{number}.json").write_text(ras(counts, str(number)))
+    groups = {"0": ("default_pg", [0, 1, 2, 3])}
+    dumped(tmp_path, groups, *play(groups, 4, {1: 2}), range(4))
+    _, job = explain(tmp_path)
+    assert job["late_ranks"] == [1]
+    assert any("NCCL RAS finds ranks [2] behind" in text for text in job["contradictions"]) == said

@@ -45,7 +45,8 @@ def judge_ending(judgement: Judgement) -> None:
                 cause="it followed the fault above: %s" % judgement.faults[0]["title"].lower(),
             )
         return
-    if cause is not None and cause[0].startswith("nccl.ib-") and judgement.earliest(cause[0])[1]:
+    shown = cause is not None and (judgement.earliest(cause[0])[1] or cause[0] not in _KERNEL)
+    if cause is not None and cause[0].startswith("nccl.ib-") and shown:
         judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
     if (judgement.hang or judgement.crash) and not _came_up(judgement) and _virtual_interfaces(judgement):
         text = "the bootstrap uses %s" % ", ".join(_virtual_interfaces(judgement)[:4])
@@ -89,11 +90,14 @@ def _came_up(judgement: Judgement) -> bool:
 
 
 def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
-    """Say whether a cause ended the job: it failed, waited, or never came up; RDMA errors may have been recovered."""
+    """Say whether a cause ended the job: it failed, waited, or never came up.
+
+    RDMA errors may have been recovered, and MPI goes on without the UCX that it could not use.
+    """
     if judgement.crash or judgement.hang or cause in DEADLY:
         return True
     ended = judgement.finished
-    return not ended if cause.startswith("nccl.ib-") else not ended and not _came_up(judgement)
+    return not ended if cause.startswith(("nccl.ib-", "nccl.ucx-")) else not ended and not _came_up(judgement)
 
 
 def _subject(judgement: Judgement, name: str) -> str:

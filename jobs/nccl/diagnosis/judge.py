@@ -46,7 +46,7 @@ class Judgement:
         self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
-            "strange lines": not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
+            "strange lines": symptoms or not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
             "versions": len(self.job.facts["version"]) > 1,
             "forms of a message": self.job.facts["plugin-form"],
             "communicators": self.job.comms,
@@ -121,6 +121,7 @@ class Judgement:
         notes += [note for name in _UNEXPLAINED_EVENTS if (note := self.event(name)) is not None]
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
+            notes += [note for _, note in self.causes]
         return min(notes, key=place, default=None)
 
     def proven(self) -> bool:
@@ -184,7 +185,6 @@ DEADLY = frozenset(
         "nccl.cuda-failure",
         "nccl.nic-count",
         "nccl.rank-count",
-        "nccl.ucx-error",
         "nccl.ib-unreachable",
         "nccl.ib-mixed-fabric",
         "nccl.no-route",

@@ -89,6 +89,9 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         elif low in unnamed:  # two sides of one size: it names neither
             behind = set()
             made.unnamed = sum(number for number, count in others if count == low)
+        whole = made.unnamed or len(behind)
+        # who is ahead in a part of the job waits there, and comes late to all others only for that
+        behind = behind - _sides_of_parts(evidence.samples[-1])[1] or behind
         minority = 2 * len(behind) < size
         made.proven = frozen or bool(evidence.timeouts)
         made.kind = "late" if made.proven else "undecided"
@@ -96,8 +99,9 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.waiting |= set(range(size)) - behind if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
         lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
-        who = f"{made.unnamed or len(behind)} of {size} ranks"
-        text = f"RAS: {who} launched {operation} up to {low}, the furthest up to {max(levels)}, {lasts}"
+        text = (
+            f"RAS: {whole} of {size} ranks launched {operation} up to {low}, the furthest up to {max(levels)}, {lasts}"
+        )
         made.because.append((evidence.samples[-1].file, 0, text))
         return True
     if _from_parts(made, evidence, frozen):
@@ -142,17 +146,7 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     Who waits in one communicator comes late to the next, and is ahead in the first: it waits for the others there.
     """
     last = evidence.samples[-1] if evidence.samples else None
-    behind: dict[int, tuple[str, str, int]] = {}
-    ahead: set[int] = set()
-    for (comm, operation), counts in sorted(last.counts.items()) if last else ():
-        if last is None or comm not in last.parts or len(set(counts.values())) < 2:
-            continue
-        most = max(counts.values())
-        for rank, count in counts.items():
-            if count == most:
-                ahead.add(rank)
-            else:
-                behind.setdefault(rank, (comm, operation, count))
+    behind, ahead = _sides_of_parts(last) if last else ({}, set())
     late = set(behind) - ahead
     if last is None or not late:
         return False
@@ -176,6 +170,22 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
         )
     )
     return True
+
+
+def _sides_of_parts(sample: Sample) -> tuple[dict[int, tuple[str, str, int]], set[int]]:
+    """Return who is behind in smaller communicators (communicator, operation, count), and who is ahead in one."""
+    behind: dict[int, tuple[str, str, int]] = {}
+    ahead: set[int] = set()
+    for (comm, operation), counts in sorted(sample.counts.items()):
+        if comm not in sample.parts or len(set(counts.values())) < 2:
+            continue
+        most = max(counts.values())
+        for rank, count in counts.items():
+            if count == most:
+                ahead.add(rank)
+            else:
+                behind.setdefault(rank, (comm, operation, count))
+    return behind, ahead
 
 
 def _pace(made: Decision, evidence: Evidence) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 
+from .contradictions import add_contradictions
 from .counts import advanced, from_counts, looks, still
 from .model import Decision, Evidence, Lagging, Process
 from .moments import of_another_run, waited, went_on
@@ -50,7 +51,7 @@ def decide(evidence: Evidence) -> Decision:
         from_times(made, evidence)
     if not recorded and made.kind == "undecided" and evidence.performed:
         from_records(made, evidence)
-    _contradictions(made, evidence)
+    add_contradictions(made, evidence)
     made.unknown = (made.unknown | made.suspects) - made.late - made.dead
     made.waiting -= made.late | made.dead | made.unknown
     return made
@@ -299,35 +300,3 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
 def _same_place(item: Lagging, behind: Lagging) -> bool:
     """Say whether a snapshot shows ranks at the number that others did not join."""
     return item.group == behind.group and item.sequence is not None and item.sequence == behind.sequence
-
-
-def _contradictions(made: Decision, evidence: Evidence) -> None:
-    ok = bool(evidence.samples) and evidence.samples[-1].ok
-    if ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
-        source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
-        made.contradictions.append(
-            f"NCCL RAS says OK while {source} says that the job hangs: {source} is right. RAS compares how many "
-            "operations were launched, and those are equal where all ranks stand inside one (NVIDIA/nccl#1730)"
-        )
-    if evidence.ranks and made.kind in ("alive", "slow"):
-        made.contradictions.append(
-            "the counts of NCCL RAS advance between its samples whatever the dumps show: RAS is right about the"
-            " time of its samples, the dumps about the time when they were written"
-        )
-    if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:
-        made.contradictions.append(
-            f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS is right about now,"
-            " the dumps were written before"
-        )
-    lagging = {rank for item in evidence.lagging for rank in item.ranks}
-    if evidence.ranks and made.late and lagging and not made.late & lagging:
-        made.contradictions.append(
-            f"the desync report names ranks {sorted(lagging)[:8]} and the dumps do not: the dumps are right, because "
-            "the report compares the numbers of one group only: it sees no other operation under the same number, no "
-            "send or receive, and no chain of waits over several groups"
-        )
-    timed_out = {event.rank for event in evidence.timeouts}
-    if made.kind == "late" and evidence.ranks and made.late & timed_out:
-        made.contradictions.append(
-            "late ranks also report time-outs: they wait in another group for what they themselves hold up"
-        )

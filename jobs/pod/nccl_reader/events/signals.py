@@ -154,7 +154,7 @@ _WORDS = (
     rb"|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start|Detected mism"
     rb"|gloo/transport/|death signal|the child failed|SIG|NVRM: |mlx|SXid|AER: |fell off|fallen off"
     rb"|rrectable ECC|determine the device|KeyboardI|SystemExit|StopIter"
-    rb"|Memory access f|version mism|FullMesh|Assertion `|stack smash|malloc()"
+    rb"|Memory access f|version mism|FullMesh|MNNVL |Detected mix|Assertion `|stack smash|malloc()"
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was"
 ).split(b"|")
@@ -173,7 +173,8 @@ _SPEAKS = re.compile(
     rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: |NVRM: Xid|waiting for clients|client socket has timed"
     rb"|cudaError|rror 802|DeepEP |ollective mismatch|Detected mismatch between coll|NVSHMEM|nvshmem|remote transport"
     rb"|RendezvousTimeout|server socket has|shared memory|start new thread|SXid|mlx5_core"
-    rb"|Memory access fault|library version mismatch|connectFullMesh"
+    rb"|Memory access fault|library version mismatch|connectFullMesh|NET/IB ?: Got completion|MNNVL \(cliqueSize"
+    rb"|Detected mixed local"
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")

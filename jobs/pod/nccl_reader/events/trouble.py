@@ -1,8 +1,8 @@
 """Lines of a program, a launcher or the kernel that speak of a failure in words that no rule knows.
 
 What says that something failed keeps a job from being called healthy, whoever says it; the line is quoted, and nobody
-is accused. Left out is what says that nothing happened (0 errors), what its own level calls a warning or less, and what
-was tried again.
+is accused. Left out is what says that nothing happened (0 errors), what its own level calls a warning or less, what was
+tried again or done in another way, and what tells of a setting or of a file that a shell's tool looked for.
 """
 
 from __future__ import annotations
@@ -14,54 +14,116 @@ from ..lines.words import needed
 # Said at any level.
 _SAID = re.compile(
     rb"(?:[Jj]ob|[Tt]raining|[Ww]orker|[Pp]rocess|[Nn]ode|[Rr]ank|[Ee]ngine|[Ss]cheduler|[Aa]ctor|[Cc]ontainer"
-    rb"|[Ss]tep)\b[^.:;]{0,40} (?:[Ff]ailed|FAILED|died|crashed|diverged|aborted|was killed|(?:is )?unreachable"
-    rb"|hit an exception)\b|\bdue to (?:failure|exception|error)|\b[Hh]ang detected"
-    rb"|failed for remote transport|(?:died|exited) unexpectedly|Watchdog timeout|Restarting worker group"
-    rb"|Could not resolve hostname"
+    rb"|[Ss]tep|GPU|[Ll]ink|[Dd]evice|[Pp]eer|[Hh]ost)s?\b"
+    rb"(?![^.:;]{0,40}(?:\b(?:be|never|not) |[,(] ?(?:0|no) ))[^.:;]{0,40} (?:[Ff]ailed|FAILED|died|crashed|diverged"
+    rb"|aborted|was killed|was preempted|(?:is )?unreachable|hit an exception|(?:(?:is|was|are) )?lost|is stuck|hung"
+    rb"|(?:is |was )?(?:marked )?dead)\b|\bnot responding\b"
+    rb"|\bdue to (?:an? )?(?:failure|exception|error)|\b(?:[Hh]ang|[Dd]eadlock|[Ss]traggler) detected"
+    rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
+    rb"|Watchdog timeout|[Bb]arrier timeout|Restarting worker group|Could not resolve hostname"
+    rb"|has lost communication|\b[Ll]ost (?:connection|contact) (?:to|with)\b|Back-off restarting failed"
+    rb"|\b(?:[Ff]atal|[Uu]nhandled|[Uu]ncaught|[Aa]n) (?:error|exception)(?: occurred|, exiting| in\b| at\b)"
+    rb"|[Gg]iving up\b|[Gg]ave up\b|[Aa]bnormal(?:ly)? (?:termination|ended)|(?:[Ee]xiting|ended|finished) abnormally"
+    rb"|(?:[Ss]tatus|STATUS|[Ss]tate|STATE|[Rr]esult|RESULT|[Pp]hase)['\"]?\s?[=:.]\s?['\"]?(?:FAIL|[Ff]ail)"
+    rb"|\b(?:level|levelname|severity)\W{1,5}(?:error|ERROR|fatal|FATAL|panic|critical|CRITICAL)\b"
     rb"|:\d{1,5}: (?:non-zero status: |NULL value )"  # NVSHMEM (common/util.h: NVSHMEMI_NZ_ERROR_JMP, _NULL_ERROR_JMP)
     rb"|^F\d{4} [\d:.]{8,20} .{0,100}\.cc:\d"  # glog's fatal level
-    rb"|[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|=inf|: inf)\b"
-    rb"|\b(?:NaN|nan) (?:loss|grad)"
-    rb"|[Nn]orm\W{1,4}(?:nan|NaN|NAN)\b|[Ff]ound (?:nan|NaN|NAN)\b"
+    rb"|^E\d{4} [\d:.]{8,20} .{0,100}\.py:\d"  # torch's Python at the level of errors (torch/_logging/_internal.py)
+    rb"|soft lockup|blocked for more than \d|general protection fault|segfault at |[Kk]ernel panic"
+    rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
+    rb"|[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
+    rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|[=:] ?inf)\b"
+    rb"|\b(?:NaN|nan)s? (?:loss|grad|detected|encountered|found)|[Ff]ound (?:nan|NaN|NAN)\b"
+    rb"|(?:[Ee]xited|rc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
+    rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]|SIG[A-Z]{1,6}\d? received"
 )
 # Words of failure, as far as the line does not take them back.
 _WORD = re.compile(
-    rb"(?<![\w./=-])(?:[Ee]rrors?|ERRORS?|[Ff]ailed|FAILED|[Ff]ailures?|FAILURE|[Ff]atal|FATAL|[Aa]bort(?:ed|ing)"
-    rb"|ABORT(?:ED|ING)|[Cc]rashed|CRASHED|died|Died|[Kk]illed|[Ee]xception|[Uu]nhandled|[Uu]ncaught|[Uu]nreachable"
-    rb"|[Cc]orrupt(?:ed|ion)|[Ee]victed|[Dd]iverged|[Tt]imed out|[Oo]ut of (?:host )?memory|OOM"
-    rb"|std::bad_alloc|[Cc]ommand not found|No such file or directory|Permission denied)(?![\w/-])"
+    rb"(?<![\w./=-])(?:[Ee]rrors?|ERRORS?|ERR|[Ff]ailed|FAIL(?:ED)?|[Ff]ailures?|FAILURE|[Ff]atal|FATAL"
+    rb"|[Aa]bort(?:ed|ing)|ABORT(?:ED|ING)|Abort trap|[Cc]rashed|CRASHED|died|Died|[Kk]illed|[Ee]xceptions?"
+    rb"|[Uu]nhandled|[Uu]ncaught|[Uu]nreachable|[Cc]orrupt(?:ed|ion)|[Ee]victed|[Pp]reempted|[Dd]iverged"
+    rb"|[Tt]imed out|[Oo]ut of (?:host )?memory|OOM|panicked|PANIC|[Ss]egfault|[Ss]egmentation fault"
+    rb"|Illegal instruction|[Dd]eadlock(?:ed)?|[Uu]nsuccessful(?:ly)?|[Ii]nterrupted|CUDA_ERROR_[A-Z_]{1,60}"
+    rb"|(?:CUBLAS|CUDNN)_STATUS_(?!SUCCESS)[A-Z_]{1,60}|illegal memory access|(?:Node)?NotReady|\w{0,20}BackOff"
+    rb"|FailedScheduling|No devices were found|Xid(?= \d)|[Ww]rong results?|(?:result|validation|checksum) mismatch"
+    rb"|No space left on device|Disk quota exceeded|Stale file handle|Transport endpoint is not connected"
+    rb"|Too many open files|Cannot allocate memory|Connection (?:reset|refused)"
+    rb"|[Cc]onnection (?:closed unexpectedly|lost)|Broken pipe|No route to host|Host is down|[Rr]etries exceeded"
+    rb"|[Ee]xhausted all retries|MPI_ERRORS_ARE_FATAL"
+    rb"|loss scale (?:already at|reached) minimum|[Mm]inimum loss scale reached|not completed?|not reached"
+    rb"|[Uu]nable to complete|std::bad_alloc|[Cc]ommand not found|No such file or directory|Permission denied)"
+    rb"(?![\w/-])"
 )
-_LOWER = re.compile(rb"\b(?:INFO|DEBUG|TRACE)\b|WARN|[Ww]arning\b|^(?:\[rank\d{1,7}\]:)?\[?[IWD]\d{4} |^#")
-_AGAIN = re.compile(
-    rb"\b[Rr]etry(?:ing)?\b|[Ii]gnor(?:ed?|ing)\b|[Rr]ecovered\b|[Ff]all(?:ing)?[ -]?back\b|couldn't chdir"
+_LOWER = re.compile(
+    rb"(?<![=\w])(?:INFO|DEBUG|TRACE)\b|(?<!=)WARN|(?<!=)[Ww]arning\b|^(?:\[rank\d{1,7}\]:)?\[?[IWD]\d{4} |^# "
+    rb"|level\W{1,4}(?:info|debug|warn)"
 )
-_IF = re.compile(rb"\W*(?:If|When|In case) ")
+# Tried again, done in another way, or of a terminal and the tools of a shell.
+_HANDLED = re.compile(
+    rb"\b[Rr]etry(?:ing)?\b|[Tt]rying (?:again|next)|[Aa]ttempt \d+/\d+|[Ii]gnor(?:ed?|ing)\b|[Ss]kipp(?:ed|ing)\b"
+    rb"|[Rr]ecovered\b|[Ff]all(?:ing)?[ -]?back\b|couldn't chdir|[,;] using |from scratch\b|[Nn]on-?fatal"
+    rb"|Inappropriate ioctl|\b(?:TTY|tty)\b|^setlocale: |^(?:pip: )?ERROR: pip's dependency"
+    rb"|^fatal: not a git repository"
+    rb"|^fatal: detected dubious|^wandb: |^git describe "
+    rb"|^(?:ls|cat|rm|rmdir|tail|head|find|stat|grep|chmod|chown|mkdir): .*(?:No such file|Permission denied|exists)"
+)
+_SPOKEN = re.compile(
+    rb"\W*(?:If|When|In case) "
+    rb"|.{0,80}\b(?:[Pp]rompt|[Qq]uestion|[Aa]nswer|[Gg]enerat(?:ed|ion)|[Ss]ample)[\"']?\s?[:=]\s?\""
+)  # of what may come, and what a model was asked or wrote
 _NONE = re.compile(
-    rb"(?i)(?<![\w.-])(?:no|0(?= )|zero|without|never|be|not|if|on|any|or|whether|unless|ignore"
-    rb"|max|mean|relative|absolute)\W{1,2}(?:\w{1,20} ){0,2}$"
+    rb"(?i)(?<![\w.-])(?:(?:no|zero|without|with no|if|any|whether|unless|ignore)\W{1,2}(?:\w{1,20} ){0,2}"
+    rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?)$"
 )
+_COUNTED = re.compile(rb"(?<![\w.-])0 (?:\w{1,20} ){0,2}$")
+_NUMBERED = re.compile(
+    rb"(?i)\b(?:rank|gpu|device|node|host|link|port|worker|job|step|process|task|pod|replica|stage|shard|channel|nic"
+    rb"|cpu|group|epoch|index|id|on|at)\W{0,2}0 (?:\w{1,20} ){0,2}$"
+)  # the 0 of "GPU 0 failed" is no count
 _ZERO = re.compile(
-    rb"(?i)(?: \w{1,20})?\s?\W{0,2}[:=.]*\s*(?:0(?![.\w])|\d*\.\d+(?![.\d])|\de-\d|none\b|false\b|null\b|<|\[\]|\{\})"
+    rb"(?i)(?: (?!rank|gpu|node|host|device|link|port|worker|after|in |with)\w{1,20})?\s?\W{0,3}[:=.]*\s*"
+    rb"(?:0(?=\s*(?:$|[^\s\w.])|\s+\w+\W{0,3}\d)|(?:none|false|null)\s*(?:$|[^\s\w])|<N/A>|\[\]|\{\})"
+)
+_OF_NUMBERS = re.compile(rb"(?i)\b(?:max|mean|relative|absolute) (?:\w{1,20} )?$")
+_MEASURED = re.compile(rb"(?i)(?: \w{1,20})?\s?\W{0,2}[:=.]*\s*(?:\d*\.\d+(?![.\d])|\de-\d)")
+_SETTING = re.compile(
+    rb"[ -](?:feedback|correction|compensation|analysis|rates?|bars|injection|log"
+    rb"|(?:handlers?|handling)(?= to\b| mode| installed| enabled| registered|:|\s*$))"
 )
 _STARTS = 60  # bytes in front of a word that may take it back
 
 _ALSO = (
-    rb"unexpectedly|Watchdog|arting worker|resolve host|: nan|=nan|ss nan|rm nan|NaN|NAN|=inf|: inf|ang detected"
-    rb"|non-zero status|NULL value"
+    rb": nan|=nan| nan|NaN|NAN|=inf|: inf| lost|is stuck| hung| dead|not responding|g detected|k detected|r detected"
+    rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
+    rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
+    rb"|.cc:|.py:|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited|rc=|rc: "
+    rb"|return| received|ot SIG|aught SIG|preempted"
 ).split(b"|")
-WORDS = (*needed(_WORD.pattern), *_ALSO)  # of which such a line holds one
+WORDS = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO)))  # of which such a line holds one
 
 
 def speaks_of_failure(raw: bytes) -> bool:
     """Say whether a line speaks of something that failed, and does not take it back."""
-    if not any(word in raw for word in WORDS) or _IF.match(raw):
+    if not any(word in raw for word in WORDS) or _SPOKEN.match(raw):
         return False
-    if _SAID.search(raw):
+    if any(not _taken_back(raw, match) for match in _SAID.finditer(raw)):
         return True
-    found = [match for match in _WORD.finditer(raw) if not _taken_back(raw, match)]
-    return bool(found) and _LOWER.search(raw) is None and _AGAIN.search(raw) is None
+    found = next((match for match in _WORD.finditer(raw) if not _taken_back(raw, match)), None)
+    if found is None or _HANDLED.search(raw):
+        return False
+    level = _LOWER.search(raw)
+    return level is None or level.start() > found.start()
 
 
 def _taken_back(raw: bytes, word: re.Match[bytes]) -> bool:
     before = raw[max(0, word.start() - _STARTS) : word.start()]
-    return _NONE.search(before) is not None or _ZERO.match(raw, word.end()) is not None
+    counted = _COUNTED.search(before) is not None and _NUMBERED.search(before) is None
+    if counted or _NONE.search(before) is not None or _ZERO.match(raw, word.end()) is not None:
+        return True
+    if word.group().lower() not in (b"error", b"errors", b"exception", b"exceptions", b"failure", b"failures"):
+        return False
+    return (
+        _OF_NUMBERS.search(before) is not None
+        or _MEASURED.match(raw, word.end()) is not None
+        or _SETTING.match(raw, word.end()) is not None
+    )

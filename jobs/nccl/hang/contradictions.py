@@ -1,0 +1,51 @@
+"""Says which evidence of a hang contradicts the decision, and which of the two is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .counts import from_counts, still
+from .model import Decision
+
+if TYPE_CHECKING:
+    from .model import Evidence
+
+
+def add_contradictions(made: Decision, evidence: Evidence) -> None:
+    """Add to the decision what contradicts it, with which is right and why."""
+    ok = bool(evidence.samples) and evidence.samples[-1].ok
+    if ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
+        source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
+        made.contradictions.append(
+            f"NCCL RAS says OK while {source} says that the job hangs: {source} is right. RAS compares how many "
+            "operations were launched, and those are equal where all ranks stand inside one (NVIDIA/nccl#1730)"
+        )
+    if evidence.ranks and made.kind in ("alive", "slow"):
+        made.contradictions.append(
+            "the counts of NCCL RAS advance between its samples whatever the dumps show: RAS is right about the"
+            " time of its samples, the dumps about the time when they were written"
+        )
+    if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:
+        made.contradictions.append(
+            f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS is right about now,"
+            " the dumps were written before"
+        )
+    lagging = {rank for item in evidence.lagging for rank in item.ranks}
+    if evidence.ranks and made.late and lagging and not made.late & lagging:
+        made.contradictions.append(
+            f"the desync report names ranks {sorted(lagging)[:8]} and the dumps do not: the dumps are right, because "
+            "the report compares the numbers of one group only: it sees no other operation under the same number, no "
+            "send or receive, and no chain of waits over several groups"
+        )
+    if evidence.ranks and made.kind == "late" and still(evidence):
+        counted = Decision()
+        if from_counts(counted, evidence) and counted.late and not counted.late & made.late:
+            made.contradictions.append(
+                f"NCCL RAS finds ranks {sorted(counted.late)[:8]} behind and the dumps do not: the dumps are right"
+                " about the hang that they were written for, because they hold what each rank called in every group"
+            )
+    timed_out = {event.rank for event in evidence.timeouts}
+    if made.kind == "late" and evidence.ranks and made.late & timed_out:
+        made.contradictions.append(
+            "late ranks also report time-outs: they wait in another group for what they themselves hold up"
+        )
