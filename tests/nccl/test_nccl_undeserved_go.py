@@ -286,7 +286,6 @@ def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
         "Training halted: loss is nan",
         "NaN detected in gradients",
         "grad_norm: inf",
-        "E1122 10:00:00.000 123 trainer.py:12] dataset lost",
         'level=error msg="pod gone"',
         '{"severity": "ERROR", "message": "dataset gone"}',
         "kernel: watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:123]",

@@ -28,14 +28,13 @@ _SAID = re.compile(
     rb"|\b(?:level|levelname|severity)\W{1,5}(?:error|ERROR|fatal|FATAL|panic|critical|CRITICAL)\b"
     rb"|:\d{1,5}: (?:non-zero status: |NULL value )"  # NVSHMEM (common/util.h: NVSHMEMI_NZ_ERROR_JMP, _NULL_ERROR_JMP)
     rb"|^F\d{4} [\d:.]{8,20} .{0,100}\.cc:\d"  # glog's fatal level
-    rb"|^E\d{4} [\d:.]{8,20} .{0,100}\.py:\d"  # torch's Python at the level of errors (torch/_logging/_internal.py)
     rb"|soft lockup|blocked for more than \d|general protection fault|segfault at |[Kk]ernel panic"
     rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
     rb"|[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
     rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|[=:] ?inf)\b"
     rb"|\b(?:NaN|nan)s? (?:loss|grad|detected|encountered|found)|[Ff]ound (?:nan|NaN|NAN)\b"
-    rb"|(?:[Ee]xited|rc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
-    rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]|SIG[A-Z]{1,6}\d? received"
+    rb"|(?:[Ee]xited|\brc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
+    rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]"
 )
 # Words of failure, as far as the line does not take them back.
 _WORD = re.compile(
@@ -96,8 +95,8 @@ _ALSO = (
     rb": nan|=nan| nan|NaN|NAN|=inf|: inf| lost|is stuck| hung| dead|not responding|g detected|k detected|r detected"
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
-    rb"|.cc:|.py:|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited|rc=|rc: "
-    rb"|return| received|ot SIG|aught SIG|preempted"
+    rb"|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited| rc="
+    rb"|returncode|ignal |ot SIG|aught SIG|preempted"
 ).split(b"|")
 WORDS = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO)))  # of which such a line holds one
 
