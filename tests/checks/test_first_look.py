@@ -47,6 +47,7 @@ COMMANDS = {
     "df",
     "systemctl",
     "NCCL_ALGO=Ring",
+    "CUDA_LAUNCH_BLOCKING=1",
     "TORCH_DISTRIBUTED_DEBUG=DETAIL",
     "torchfrtrace",
 }
