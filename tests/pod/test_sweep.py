@@ -22,6 +22,14 @@ def test_a_fault_is_named_and_no_innocent(size, kind):
         assert {(f.kind, f.names, f.rails) for f in blame.findings} == truth, blame.reasons
 
 
+@pytest.mark.parametrize("bad", range(3))
+def test_an_uplink_of_three_is_named_where_every_pair_was_tested(bad):
+    """Both other leaves fail with it, and pass with each other."""
+    leaf = f"l{bad:04}"
+    made = model.Model(9, random.Random(1), leaf_size=3, faults={("uplink", leaf): 0.6})
+    assert {(f.kind, f.names) for f in model.sweep(made).findings} == {("uplink", (leaf,))}
+
+
 @pytest.mark.parametrize("size", [16, 64, 232])
 @pytest.mark.parametrize("kind", ["hidden-uplink", "hidden-halves", "slow-group"])
 def test_groups_that_no_label_names_are_told_and_nobody_is_blamed(size, kind):

@@ -107,9 +107,10 @@ class State(Evidence):
                 failed = sum(probes)
                 if failed >= UPLINK_PROOFS and 2 * failed > len(probes):
                     worst = max(worst, (failed, leaf))
-            if not worst[0]:
+            leaf_at_fault = worst[1] or self._in_every_failure(open_)
+            if not leaf_at_fault:
                 break
-            self._name_uplink((worst[1],), open_)
+            self._name_uplink((leaf_at_fault,), open_)
         # A leaf that passes with quiet ones is only the partner of another's uplink.
         for leaf in sorted(self.hot):
             passed = sum(not bad for pair, bad in open_[leaf] if not (self._leaves(pair) - {leaf}) & self.hot)
@@ -117,6 +118,17 @@ class State(Evidence):
                 self.hot.discard(leaf)
         if self.hot and not set(cross) - self.hot - self.bad_leaves:
             self._name_uplink(tuple(sorted(self.hot)), open_)  # no quiet leaf is left to tell them apart
+
+    def _in_every_failure(self, found: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
+        """Return the one leaf that every failing pair leads to, where the others are proven with each other; or ''."""
+        pairs = {pair: bad for leaf in self.hot for pair, bad in found[leaf]}
+        named = [
+            leaf
+            for leaf in sorted(self.hot)
+            if all(leaf in self._leaves(pair) for pair, bad in pairs.items() if bad)
+            and sum(leaf not in self._leaves(pair) for pair in pairs) >= UPLINK_PROOFS
+        ]
+        return named[0] if len(named) == 1 else ""
 
     def _name_uplink(self, leaves: Nodes, found: Dict[str, List[Tuple[Nodes, bool]]]) -> None:
         pairs = {pair for leaf in leaves for pair, bad in found[leaf] if bad}
