@@ -157,7 +157,7 @@ def _take(place: _Place, path: str) -> bool:
             if flight_recorder.is_dump(head if size <= HEAD else head + _tail(file.fileno(), size)):
                 if size > MAX_BYTES:
                     raise PickleRefusedError(f"larger than the {MAX_BYTES >> 20} MiB that are read of one dump")  # noqa: TRY301
-                rank, content = flight_recorder.parse(path, head + file.read(MAX_BYTES))
+                rank, content = flight_recorder.parse(path, head + file.read(MAX_BYTES), place.members)
                 world = flight_recorder.world_of(content, place.members)
                 evidence = place.part(path, f"dump {flight_recorder.stem_of(path)}", world)
                 flight_recorder.add(evidence, rank, content, place.members, status.st_mtime)

@@ -47,8 +47,11 @@ def is_dump(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and b'"pg_config"' in head[:8192] + head[-8192:]
 
 
-def parse(path: str, data: bytes) -> tuple[int, dict[str, Any]]:
-    """Return a dump's rank and content. Raises PickleRefusedError with the reason."""
+def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]]:
+    """Return a dump's rank and content. Raises PickleRefusedError with the reason.
+
+    ``members`` remembers lists of ranks over the files of a job.
+    """
     rank = rank_of(path)
     if rank is None:
         raise PickleRefusedError("a dump's file name ends in its rank (dump_3), and this one does not")
@@ -61,17 +64,17 @@ def parse(path: str, data: bytes) -> tuple[int, dict[str, Any]]:
             raise PickleRefusedError("cut or damaged JSON") from None
     if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
         raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
-    return _own_rank(rank, content), content
+    return _own_rank(rank, content, members), content
 
 
-def _own_rank(named: int, content: dict[str, Any]) -> int:
+def _own_rank(named: int, content: dict[str, Any], members: Members) -> int:
     """Return the rank that a dump is of: a process lists the groups that it is in, a file's name may count per host."""
     config = content.get("pg_config")
-    listed = [set(_listed(entry, {})) for name, entry in (config.items() if isinstance(config, dict) else ())
-              if name and isinstance(entry, dict)]  # fmt: skip
-    in_all = set.intersection(*filter(None, listed)) if any(listed) else {named}
-    if named in in_all:
+    entries = config.items() if isinstance(config, dict) else ()
+    listed = [_listed(entry, members) for name, entry in entries if name and isinstance(entry, dict)]
+    if all(named in ranks for ranks in listed if ranks):
         return named
+    in_all = set.intersection(*(set(ranks) for ranks in listed if ranks))
     if len(in_all) != 1:
         raise PickleRefusedError(f"it lists groups without rank {named}, which its name says that it is of")
     return in_all.pop()

@@ -37,7 +37,8 @@ def take_dump(evidence: Evidence, source: str, data: bytes) -> None:
     try:
         if not flight_recorder.is_dump(data):
             raise PickleRefusedError("no Flight Recorder dump")  # noqa: TRY301
-        flight_recorder.add(evidence, *flight_recorder.parse(source, data), {})
+        members: flight_recorder.Members = {}
+        flight_recorder.add(evidence, *flight_recorder.parse(source, data, members), members)
         evidence.files.append(source)
     except PickleRefusedError as error:
         _note(evidence, f"{source}: {error}")
