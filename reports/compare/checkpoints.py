@@ -38,7 +38,7 @@ def changed(
 ) -> Iterator[tuple[tuple[str, ...], float, float, bool | None]]:
     """Yield nodes, MB/s before and after, and whether that is worse: None where it cannot be told from noise."""
     old, new = rates(before), rates(after)
-    for key in old.keys() & new.keys():
+    for key in sorted(old.keys() & new.keys()):
         was, now = statistics.median(old[key]), statistics.median(new[key])
         share = 1 - min(was, now) / max(was, now)
         apart = max(old[key]) < min(new[key]) or max(new[key]) < min(old[key])

@@ -36,7 +36,7 @@ def changed(
 ) -> Iterator[tuple[tuple[str, ...], float, float, bool | None]]:
     """Yield nodes, TFLOP/s before and after, and whether that is worse: None where it cannot be told from noise."""
     old, new = paces(before), paces(after)
-    for nodes in old.keys() & new.keys():
+    for nodes in sorted(old.keys() & new.keys()):
         was, now = statistics.median(old[nodes]), statistics.median(new[nodes])
         share = abs(now / was - 1)
         sure = share >= CALLED or min(len(old[nodes]), len(new[nodes])) >= LEAST_RUNS

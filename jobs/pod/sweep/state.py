@@ -120,12 +120,16 @@ class State(Evidence):
             self._name_uplink(tuple(sorted(self.hot)), open_)  # no quiet leaf is left to tell them apart
 
     def _in_every_failure(self, found: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
-        """Return the one leaf that every failing pair leads to, where the others are proven with each other; or ''."""
+        """Return the one leaf that every failing pair leads to and most of whose pairs fail, or ''.
+
+        The others are proven with each other; who passes with most is only the partner in what fails.
+        """
         pairs = {pair: bad for leaf in self.hot for pair, bad in found[leaf]}
         named = [
             leaf
             for leaf in sorted(self.hot)
-            if all(leaf in self._leaves(pair) for pair, bad in pairs.items() if bad)
+            if 2 * sum(bad for _, bad in found[leaf]) > len(found[leaf])
+            and all(leaf in self._leaves(pair) for pair, bad in pairs.items() if bad)
             and sum(leaf not in self._leaves(pair) for pair in pairs) >= UPLINK_PROOFS
         ]
         return named[0] if len(named) == 1 else ""
