@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from reports.record import Finding
 
+from .findings import failed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
@@ -33,12 +35,11 @@ def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
     for node, value in values.items():
         where.setdefault(value, []).append(node)
     texts = [f"{value} on {_some(nodes)}" for value, nodes in where.items()]
-    return Finding(
-        subject=what,
-        ok=False,
-        observed=f"{what} differs: {_some(texts, '; ')}",
-        fault=fault,
-        expected="the same on all nodes; which of them is right cannot be told from a tie",
+    return failed(
+        what,
+        f"{what} differs: {_some(texts, '; ')}",
+        "the same on all nodes; which of them is right cannot be told from a tie",
+        fault,
     )
 
 

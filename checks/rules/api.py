@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jobs.cluster.client.errors import ApiError, NotFound, Unauthorized, Unreachable
 from reports.record import Finding
 
+from .findings import compared, unknown
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -85,7 +87,7 @@ Beyond it tokens are refused as expired or not yet valid. The Date header has wh
 def clock(skew_s: float | None, server: str) -> Finding:
     """Judge the server's clock against ours. Which of the two is wrong cannot be told from here."""
     if skew_s is None:
-        return Finding(subject=server, ok=None, observed="no Date header in the answer", expected="a Date header")
+        return unknown(server, "no Date header in the answer", "a Date header")
     ok = abs(skew_s) <= MAX_SKEW_S
     return Finding(
         subject=server,
@@ -100,15 +102,15 @@ def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
     """Judge the median of the answers so far against what the profile allows."""
     if len(seconds) < FEW_ANSWERS:
         observed = f"only {len(seconds)} answers"
-        return Finding(subject=server, ok=None, observed=observed, expected=f"{FEW_ANSWERS} or more")
+        return unknown(server, observed, f"{FEW_ANSWERS} or more")
     median = statistics.median(seconds)
     ok = median <= limit_s
-    return Finding(
-        subject=server,
-        ok=ok,
-        observed=f"{median:.3f} s (median of {len(seconds)} answers)",
-        expected=f"at most {limit_s:g} s, as the profile says",
-        fault="" if ok else "api.slow",
+    return compared(
+        server,
+        ok,
+        f"{median:.3f} s (median of {len(seconds)} answers)",
+        f"at most {limit_s:g} s, as the profile says",
+        "api.slow",
     )
 
 

@@ -11,12 +11,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from jobs.nccl.rows import bandwidths, sides
-from reports.record import Finding
 from reports.sizes import format_size
 
 from ..profiles.lint import least_seeing
 from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
+from .findings import compared, failed, passed, unknown
 from .physics import TOLERANCE, wire_limit_gbps
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobs.nccl.job_document import JobDocument, Row, Table
     from jobs.run.stages.collective import ProgramFacts
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..profiles.loader import Floor, Profile
 
@@ -65,9 +66,7 @@ def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> I
         subject = f"{node} {floor.collective} {format_size(floor.size)}".strip()
         sides = [(text, [side for row in rows if (side := row[key])]) for key, text in SIDES]
         if not any(measured for _, measured in sides):
-            yield Finding(
-                subject=subject, ok=None, observed="this row is missing", expected=_expected(floor), unit="GB/s"
-            )
+            yield unknown(subject, "this row is missing", _expected(floor), unit="GB/s")
         for text, measured in sides:
             if measured:
                 yield _compare(f"{subject} {text}", [side["busbw_gbps"] for side in measured], floor)
@@ -80,13 +79,12 @@ def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) ->
         values = [v for row in rows_of(table["rows"], floor.size) if (v := _peak(row)) > 0]
         if not values or not floor.busbw_gbps <= median(values) < least:
             continue
-        yield Finding(
-            subject=f"{floor.collective} {format_size(floor.size)}",
-            ok=None,
-            unit="GB/s",
-            observed=f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} and is less than half of "
+        yield unknown(
+            f"{floor.collective} {format_size(floor.size)}",
+            f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} and is less than half of "
             f"what the wires carry (profile {profile.name}, fabric)",
-            expected=f"a floor that sees a fallback: at least {least:g}",
+            f"a floor that sees a fallback: at least {least:g}",
+            unit="GB/s",
         )
 
 
@@ -112,18 +110,11 @@ def _compare(subject: str, values: Sequence[object], floor: Floor) -> Finding:
     numbers = [v for v in values if isinstance(v, int | float) and math.isfinite(v)]
     if len(numbers) < len(values):
         odd = f"not a number: {next(v for v in values if v not in numbers)}"
-        return Finding(subject=subject, ok=None, observed=odd, expected=_expected(floor), unit="GB/s")
+        return unknown(subject, odd, _expected(floor), unit="GB/s")
     busbw = median(numbers)
     ok = busbw >= floor.busbw_gbps
     fault = "nccl.low-bandwidth-node" if floor.nodes == 1 else LOW_OF.get(floor.collective, "nccl.low-bandwidth")
-    return Finding(
-        subject=subject,
-        ok=ok,
-        observed=f"{busbw:.1f}{_range(numbers)}",
-        expected=_expected(floor),
-        unit="GB/s",
-        fault="" if ok else fault,
-    )
+    return compared(subject, ok, f"{busbw:.1f}{_range(numbers)}", _expected(floor), fault, unit="GB/s")
 
 
 def _range(numbers: Sequence[float]) -> str:
@@ -143,12 +134,12 @@ def spread_findings(table: Table, subject: str, limit: float) -> Iterator[Findin
             middle = median(values)
             spread = (max(values) - min(values)) / middle if middle else float(max(values) > 0)
             ok = spread <= limit
-            yield Finding(
-                subject=f"{subject} {format_size(size)} {text}",
-                ok=ok,
-                expected=f"at most {limit:.0%}",
-                observed=f"{len(values)} repeats lie {spread:.1%} apart{_range(values)}",
-                fault="" if ok else "nccl.unstable",
+            yield compared(
+                f"{subject} {format_size(size)} {text}",
+                ok,
+                f"{len(values)} repeats lie {spread:.1%} apart{_range(values)}",
+                f"at most {limit:.0%}",
+                "nccl.unstable",
             )
 
 
@@ -166,13 +157,12 @@ def impossible_findings(
     limit = wire_limit_gbps(op, algorithm, node, nodes=spec.nodes, gpus_per_node=spec.gpus_per_node)
     best, size = max(((_peak(row), row["size_bytes"]) for row in table["rows"]), default=(0.0, None))
     if best > limit * TOLERANCE:
-        yield Finding(
-            subject=f"{op} {format_size(size or 0)}",
-            ok=False,
-            observed=f"{best:.1f}",
-            expected=f"at most {limit:g}, what the wires carry",
+        yield failed(
+            f"{op} {format_size(size or 0)}",
+            f"{best:.1f}",
+            f"at most {limit:g}, what the wires carry",
+            "nccl.impossible-bandwidth",
             unit="GB/s",
-            fault="nccl.impossible-bandwidth",
         )
 
 
@@ -240,18 +230,18 @@ def correctness_findings(jobs: Mapping[str, JobDocument]) -> Iterator[Finding]:
 def correct(subject: str, table: Table | None) -> Finding:
     """Judge #wrong of one table."""
     if table is None:
-        return Finding(subject=subject, ok=None, observed="no table", expected="0 wrong")
+        return unknown(subject, "no table", "0 wrong")
     measured = [(row, side) for row in table["rows"] for side in sides(row)]
     wrong = [(row, side["wrong"]) for row, side in measured if side["wrong"]]
     if wrong:
         row, count = max(wrong, key=lambda pair: pair[1])
         observed = f"wrong in {len(wrong)} of {len(measured)} measurements, {count} at {format_size(row['size_bytes'])}"
-        return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
+        return failed(subject, observed, "0 wrong", "nccl.wrong-results")
     if table["out_of_bounds"]:
         observed = f"out of bounds values: {table['out_of_bounds']}"
-        return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
+        return failed(subject, observed, "0 wrong", "nccl.wrong-results")
     unchecked = sum(side["wrong"] is None for _, side in measured)
     if unchecked or not measured:
         observed = f"{unchecked} of {len(measured)} measurements were not checked (N/A)"
-        return Finding(subject=subject, ok=None, observed=observed, expected="0 wrong")
-    return Finding(subject=subject, ok=True, observed=f"0 wrong in {len(measured)} measurements", expected="0 wrong")
+        return unknown(subject, observed, "0 wrong")
+    return passed(subject, f"0 wrong in {len(measured)} measurements", "0 wrong")

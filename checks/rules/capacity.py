@@ -13,6 +13,7 @@ from jobs.listing import first_of
 from reports.record import Finding
 
 from ..framework.evidence import Blocked
+from .findings import failed
 from .pool import MOST_AVOIDED, avoided, confinement, sharing_fault
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
         chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
         observed = f"{len(node_rooms)} of {len(pool.nodes)} GPU nodes match {chosen}"
         expected = f"at least {spec.nodes}"
-        yield Finding(subject="cluster", ok=False, observed=observed, expected=expected, fault="nodes.too-few")
+        yield failed("cluster", observed, expected, "nodes.too-few")
 
 
 def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from jobs.pod.bench import checkpoint
 from reports.record import Finding
 
 from ..profiles.schema.checkpoint import parameters
+from .findings import compared, unknown
 from .ranks import missing_stage, place, stage
 from .storage import format_gib
 
@@ -103,16 +104,14 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
         node, data = place(trial, rank), stage(trial, rank, "checkpoint")
         if data is None:
             why = missing_stage(trial, rank, "checkpoint")
-            yield Finding(subject=node, ok=None, observed=why, expected=VERIFIED)
+            yield unknown(node, why, VERIFIED)
         elif data.get("skipped"):
-            yield Finding(subject=node, ok=None, observed=f"not tried: {data['skipped']}", expected=VERIFIED)
+            yield unknown(node, f"not tried: {data['skipped']}", VERIFIED)
         else:
             yield _saved(trial, spec, rank, data)
     result = measured(trial, spec)
     if result is None and any((stage(trial, rank, "checkpoint") or {}).get("verified") for rank in range(spec.nodes)):
-        yield Finding(
-            subject="all ranks", ok=None, observed="not every rank told what it saved", expected="MB/s of all"
-        )
+        yield unknown("all ranks", "not every rank told what it saved", "MB/s of all")
     if result and asked.mb_s:
         slow = result.mb_s < asked.mb_s
         observed = (
@@ -155,7 +154,7 @@ def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) 
         ok, observed = None, f"{way}, and {why}"
     else:
         observed = f"{way}, {verified.get('files')} files of {peer} read back at {verified.get('mb_s') or 0:.0f} MB/s"
-    return Finding(subject=node, ok=ok, observed=observed, expected=VERIFIED, fault="" if ok else fault)
+    return Finding(subject=node, ok=ok, observed=observed, expected=VERIFIED, fault=fault)
 
 
 def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: CheckpointVerified) -> str:
@@ -186,7 +185,7 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
         places = [each for each in (data or {}).get("places") or [] if each.get("role") == "path"]
         if data is None or not places:
             why = missing_stage(trial, rank, "checkpoint") if data is None else data.get("skipped") or "not looked at"
-            yield Finding(subject=node, ok=None, observed=str(why), expected="outlives the job")
+            yield unknown(node, str(why), "outlives the job")
             continue
         verified = data.get("verified") or {}
         unseen = bool(verified.get("elsewhere")) and not verified.get("seen") and not verified.get("error")
@@ -233,7 +232,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         resume, crash = data.get("resume"), data.get("crash") or {}
         if resume is None or resume.get("step") is None:
             why = (resume or {}).get("error") or data.get("skipped") or data.get("error") or "it never came to that"
-            yield Finding(subject=node, ok=None, observed=f"not tried: {why}", expected=expected)
+            yield unknown(node, f"not tried: {why}", expected)
             continue
         step, wrong, error = resume["step"], resume.get("wrong"), str(resume.get("error") or "")
         killed = f"rank {crash.get('rank')} was killed while it wrote step {crash.get('step')}"
@@ -293,21 +292,19 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
     limit = asked.pause_max_s
     ok = limit is None or pause <= limit
     expected = f"at most {limit:g} s" if limit else "predicted at this trial's rate"
-    yield Finding(
-        subject=f"model {model}", ok=ok, observed=observed, expected=expected, fault="" if ok else "checkpoint.slow"
-    )
+    yield compared(f"model {model}", ok, observed, expected, "checkpoint.slow")
     if asked.gather:
         free = (stage(trial, 0, "checkpoint") or {}).get("memory_free")
         fits = None if free is None else free >= size
         memory = (
             "free memory is not told" if free is None else f"{format_gib(free)} left below its limit and on its node"
         )
-        yield Finding(
-            subject=f"{place(trial, 0)} rank 0",
-            ok=fits,
-            observed=f"{memory}; the state of {model} unsharded is {format_gib(size)}",
-            expected="room to gather it",
-            fault="checkpoint.gather-memory" if fits is False else "",
+        yield compared(
+            f"{place(trial, 0)} rank 0",
+            fits,
+            f"{memory}; the state of {model} unsharded is {format_gib(size)}",
+            "room to gather it",
+            "checkpoint.gather-memory",
         )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from jobs.cluster.unstructured import as_map
 from jobs.listing import first_of
-from reports.record import Finding
+
+from .findings import failed, passed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.drains import Budget, Drains, Rebooter
     from jobs.cluster.facts.inventory import Inventory, Node, PodUse
     from jobs.cluster.facts.stack import Listing
+    from reports.record import Finding
 
 LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 """Owners whose pods do not end by themselves; a drain passes over those of a DaemonSet (kubectl drain)."""
@@ -43,9 +45,7 @@ def _now(node: Node, drains: Drains) -> Finding | None:
     by += [f"label {MAINTENANCE}=ONGOING"] if node.labels.get(MAINTENANCE) == "ONGOING" else []
     if not by:
         return None
-    return Finding(
-        subject=node.name, ok=None, observed="; ".join(by), expected="no drain under way", fault="drains.under-way"
-    )
+    return unknown(node.name, "; ".join(by), "no drain under way", fault="drains.under-way")
 
 
 def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None:
@@ -59,12 +59,11 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
     ]
     if not held:
         return None
-    return Finding(
-        subject=node.name,
-        ok=False,
-        observed=f"a drain would wait for ever: {first_of(held, SHOWN)}",
-        expected="no pod that lasts under a budget that never lets one go",
-        fault="drains.blocked",
+    return failed(
+        node.name,
+        f"a drain would wait for ever: {first_of(held, SHOWN)}",
+        "no pod that lasts under a budget that never lets one go",
+        "drains.blocked",
     )
 
 
@@ -77,16 +76,15 @@ def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) 
     careless = [each for each in drains.rebooters if not here & each.holding]
     observed = f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget that lets none go"
     if bare and careless:
-        return Finding(
-            subject=node.name,
-            ok=None,
-            observed=f"{first_of(map(str, bare), SHOWN)} without a budget that holds it; {_drains(careless[0])}",
-            expected="a budget that lets none of the job's pods go, or a reboot daemon that waits for them",
+        return unknown(
+            node.name,
+            f"{first_of(map(str, bare), SHOWN)} without a budget that holds it; {_drains(careless[0])}",
+            "a budget that lets none of the job's pods go, or a reboot daemon that waits for them",
             fault="drains.unannounced",
         )
     when = node.labels.get(SCHEDULED)
     observed += f"; maintenance of the host is scheduled ({SCHEDULED}={when})" if when else ""
-    return Finding(subject=node.name, ok=True, observed=observed, expected="no drain that surprises a job")
+    return passed(node.name, observed, "no drain that surprises a job")
 
 
 def _drains(rebooter: Rebooter) -> str:

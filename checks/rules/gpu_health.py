@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 from jobs.run.stages.hardware import GpuFacts
 from reports.record import Finding
 
+from .findings import failed, unknown
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -125,15 +126,15 @@ def each_gpu(
             continue
         gpus = data.get("gpus") or []
         if not gpus:
-            yield Finding(subject=node, ok=None, observed="no GPU was read")
+            yield unknown(node, "no GPU was read")
         indices = {gpu.get("index") for gpu in gpus}
         for gone in [gpu for gpu in _data(trial, rank, "runtime").get("gpus") or [] if gpu.get("index") not in indices]:
             observed = "it was read before the steps, and is not read after them"
-            yield Finding(subject=f"{node} GPU {gone.get('index')}", ok=None, observed=observed, expected=expected)
+            yield unknown(f"{node} GPU {gone.get('index')}", observed, expected)
         for gpu in gpus:
             subject, wrong = f"{node} GPU {gpu.get('index')}", list(ailments(gpu))
             for fault, observed, healthy in wrong:
-                yield Finding(subject=subject, ok=False, observed=observed, expected=healthy, fault=fault)
+                yield failed(subject, observed, healthy, fault)
             if not wrong:
                 yield _healthy(subject, gpu, (keys, usual), expected)
 
@@ -190,15 +191,14 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
             number = entry.get("xid")
             if number is None:
                 observed = "the kernel's log holds an Xid whose number is not told"
-                yield Finding(subject=f"{place(trial, rank)} GPU {entry.get('bus_id')}", ok=None, observed=observed)
+                yield unknown(f"{place(trial, rank)} GPU {entry.get('bus_id')}", observed)
             elif _is_known(number):
                 observed = f"Xid {number}, {entry.get('count')} times: {XIDS[number]}"
-                yield Finding(
-                    subject=f"{place(trial, rank)} GPU {entry.get('bus_id')}",
-                    ok=False,
-                    observed=observed,
-                    expected="no such report in the kernel's log",
-                    fault="gpu.xid",
+                yield failed(
+                    f"{place(trial, rank)} GPU {entry.get('bus_id')}",
+                    observed,
+                    "no such report in the kernel's log",
+                    "gpu.xid",
                 )
 
 

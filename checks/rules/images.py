@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reports.record import Finding
+from .findings import compared, failed, passed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jobs.run.result import TrialResult
+    from reports.record import Finding
 
     from ..profiles.schema.images import ImagesSection
 
@@ -49,35 +50,29 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
     for container, image in images.items():
         subject = f"{container}: {image}"
         if required.registries and not allowed(image, required.registries):
-            yield Finding(
-                subject=subject,
-                ok=False,
-                observed=f"pulled from {full_name(image).partition('/')[0]}",
-                expected=f"below {' or '.join(required.registries)}, as the profile says",
-                fault="images.registry",
+            yield failed(
+                subject,
+                f"pulled from {full_name(image).partition('/')[0]}",
+                f"below {' or '.join(required.registries)}, as the profile says",
+                "images.registry",
             )
         elif required.digest and "@sha256:" not in image:
-            yield Finding(
-                subject=subject,
-                ok=False,
-                observed="named by a tag, which can be moved",
-                expected="named by its digest (name@sha256:...), as the profile says",
-                fault="images.not-by-digest",
+            yield failed(
+                subject,
+                "named by a tag, which can be moved",
+                "named by its digest (name@sha256:...), as the profile says",
+                "images.not-by-digest",
             )
         else:
-            yield Finding(subject=subject, ok=True, observed="named as the profile asks", expected="the same")
+            yield passed(subject, "named as the profile asks", "the same")
 
 
 def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float) -> Iterator[Finding]:
     """Judge (node, image, seconds) of each pull; what no event tells is not judged."""
     for node, image, seconds in pulls:
         ok = None if seconds is None else seconds <= limit_s
-        yield Finding(
-            subject=node,
-            ok=ok,
-            observed=f"{image} {pulled(seconds)}",
-            expected=f"at most {limit_s:g} s, as the profile says",
-            fault="images.slow-pull" if ok is False else "",
+        yield compared(
+            node, ok, f"{image} {pulled(seconds)}", f"at most {limit_s:g} s, as the profile says", "images.slow-pull"
         )
 
 

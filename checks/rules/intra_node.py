@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reports.record import Finding
-
+from .findings import compared, unknown
 from .ranks import place
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from jobs.nccl.job_document import JobDocument
     from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
 SPOKEN = {
     "p2p": "peer-to-peer",
@@ -42,20 +42,14 @@ def _path(node: str, job: JobDocument | None, expected_path: str) -> Finding:
         cut = job is not None and job["truncated"]
         observed = "the log was cut before it shows a channel" if cut else "the log shows no channel inside the node"
         fault = "nccl.log-truncated" if cut else "nccl.no-evidence"
-        return Finding(subject=node, ok=None, observed=observed, expected=expected, fault=fault)
+        return unknown(node, observed, expected, fault=fault)
     observed = ", ".join(f"{count} channels by {SPOKEN[path]}" for path, count in used.items())
     if job and job["intra_node"]["nvls"]:
         observed += ", NVLink SHARP"
     good = ("p2p", "mnnvl") if expected_path == "p2p" else ("p2p", "mnnvl", "shm")  # better than expected is no fault
     ok = all(path in good for path in used)
     why = "" if ok else _why(job)
-    return Finding(
-        subject=node,
-        ok=ok,
-        observed=observed + (f" ({why})" if why else ""),
-        expected=expected,
-        fault="" if ok else "nccl.intra-node-path",
-    )
+    return compared(node, ok, observed + (f" ({why})" if why else ""), expected, "nccl.intra-node-path")
 
 
 def channels(job: JobDocument | None) -> dict[str, int]:

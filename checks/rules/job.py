@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
+from .findings import passed, unknown
 from .ranks import place
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     nodes = set(placed.values())
     if spec.nodes > 1 and 0 < len(nodes) < len(placed):
         observed = f"{spec.nodes} pods on {len(nodes)} nodes"
-        yield Finding(subject=trial.job, ok=None, observed=observed, expected="each pod on a node of its own")
+        yield unknown(trial.job, observed, "each pod on a node of its own")
 
 
 def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
@@ -106,12 +107,11 @@ def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     first, last = min(known, key=lambda rank: known[rank][1]), max(known, key=lambda rank: known[rank][0])
     ended, began = known[first][1], known[last][0]
     if first != last and began >= ended:
-        yield Finding(
-            subject=trial.job,
-            ok=None,
-            observed=f"rank {last} on {place(trial, last)} began at {began}, rank {first} on {place(trial, first)} had "
+        yield unknown(
+            trial.job,
+            f"rank {last} on {place(trial, last)} began at {began}, rank {first} on {place(trial, first)} had "
             f"ended at {ended}: there was room for one at a time",
-            expected="all ranks run at the same time",
+            "all ranks run at the same time",
             fault="job.one-after-another",
         )
 
@@ -122,10 +122,10 @@ def _rank(trial: TrialResult, rank: int) -> Finding:
     if evidence is None or not evidence.stages:
         why = f": {evidence.problem}" if evidence and evidence.problem else ""
         observed = f"rank {rank} sent no evidence (the job is {trial.state}){why}"
-        return Finding(subject=subject, ok=None, observed=observed, expected=EXPECTED, fault="job.no-evidence")
+        return unknown(subject, observed, EXPECTED, fault="job.no-evidence")
     if evidence.problem:  # more lines, or other ones, than a probe prints: whose they are is not known
-        return Finding(subject=subject, ok=None, observed=evidence.problem, expected=EXPECTED, fault="job.no-evidence")
+        return unknown(subject, evidence.problem, EXPECTED, fault="job.no-evidence")
     observed = f"rank {rank} reported {len(evidence.stages)} stages"
     if evidence.missing:
         observed += f", {len(evidence.missing)} lines missing"
-    return Finding(subject=subject, ok=True, observed=observed, expected=EXPECTED)
+    return passed(subject, observed, EXPECTED)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cluster.quantity import quantity
 from jobs.cluster.redact import MASK, secret_name
-from reports.record import Finding
+
+from .findings import failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from reports.record import Finding
 
     Object = Mapping[str, Any]
 
@@ -31,12 +34,11 @@ LOG = "NCCL_DEBUG"
 def mutation_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
     """Compare a pod with what the server made of it in a dry run; one finding for each thing that was taken away."""
     for subject, asked_value, got in _losses(asked, admitted):
-        yield Finding(
-            subject=subject,
-            ok=False,
-            observed=f"{got} in the pod that the server would run",
-            expected=f"{asked_value}, as the profile has the pod ask",
-            fault="admission.changed",
+        yield failed(
+            subject,
+            f"{got} in the pod that the server would run",
+            f"{asked_value}, as the profile has the pod ask",
+            "admission.changed",
         )
 
 

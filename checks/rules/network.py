@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reports.record import Finding
 
 from .alike import unlike
+from .findings import compared, failed, unknown
 from .ranks import missing_stage, place, silent, stage
 from .rendezvous import arrow
 
@@ -49,20 +50,14 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
     tried = (record or {}).get("ports") or []
     if record is None or not tried:
         observed = why or str((record or {}).get("error") or "no port was tried")
-        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+        return unknown(subject, observed, expected)
     if any(p.get("ok") is None and not p.get("error") for p in tried) and not any(p.get("ok") is False for p in tried):
         observed = f"of {len(tried)} ports that were tried it is not told which are open"
-        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+        return unknown(subject, observed, expected)
     shut = [p for p in tried if not p.get("ok")]
     shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])
     observed = f"{len(tried) - len(shut)} of {len(tried)} open: {shown}" if shut else f"open: {shown}"
-    return Finding(
-        subject=subject,
-        ok=not shut,
-        observed=observed,
-        expected=expected,
-        fault="network.ports-blocked" if shut else "",
-    )
+    return compared(subject, not shut, observed, expected, "network.ports-blocked")
 
 
 def mtu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -75,7 +70,7 @@ def mtu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
 def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profile) -> Finding:
     record, why = _record(trial, *pair)
     if record is None:
-        return Finding(subject=subject, ok=None, observed=why)
+        return unknown(subject, why)
     first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
     least = profile.network.mtu
     size, whose = (least, f"profile {profile.name}") if least else (first, "as the interface says")
@@ -89,18 +84,16 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         return Finding(subject=subject, ok=True if enough else None, observed=observed, expected=expected)
     if first is None or record.get("df_ok") is None:
         observed = f"{fits} bytes get through; whether that is all that the interface allows is not told"
-        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+        return unknown(subject, observed, expected)
     if record.get("df_ok") is False and (learned is None or learned > fits):
         if learned is None:
             observed = f"packets above {fits} bytes do not get through; what the network says of it was not told"
-            return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+            return unknown(subject, observed, expected)
         observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
-        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="network.mtu-blackhole")
+        return failed(subject, observed, expected, "network.mtu-blackhole")
     observed = f"{fits} bytes" + (f" of {first}; the network says so (ICMP)" if fits != first else "")
     ok = least is None or fits >= least
-    return Finding(
-        subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "network.mtu-mismatch"
-    )
+    return compared(subject, ok, observed, expected, "network.mtu-mismatch")
 
 
 def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
@@ -134,16 +127,16 @@ def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) ->
         own = _own(trial, rank)
         attached = [each for each in interfaces(trial, rank) if each is not own]
         if not attached:
-            yield Finding(subject=node, ok=None, observed="the pod has one interface only")
+            yield unknown(node, "the pod has one interface only")
         for each in attached:
             mtu = each.get("mtu")
             ok = None if mtu is None or each.get("name") is None else mtu >= least
-            yield Finding(
-                subject=f"{node} {each.get('name')}",
-                ok=ok,
-                observed=f"MTU {mtu}",
-                expected=f"at least {least} (profile {profile.name})",
-                fault="network.secondary-mtu" if ok is False else "",
+            yield compared(
+                f"{node} {each.get('name')}",
+                ok,
+                f"MTU {mtu}",
+                f"at least {least} (profile {profile.name})",
+                "network.secondary-mtu",
             )
 
 
@@ -162,18 +155,12 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
         subject = arrow(trial, source, target)
         record, why = _record(trial, source, target)
         if record is None:
-            yield Finding(subject=subject, ok=None, observed=why, expected=expected)
+            yield unknown(subject, why, expected)
             continue
         best = max((v for v in (record.get("peak_gbit_s"), record.get("throughput_gbit_s")) if v), default=None)
         if best is None or (best < floor and record.get("error")):
-            stalled = "stalled" in str(record.get("error") or "")
-            yield Finding(
-                subject=subject,
-                ok=False if stalled else None,
-                expected=expected,
-                observed=str(record.get("error") or "nothing was sent"),
-                fault="network.slow" if stalled else "",
-            )
+            error = str(record.get("error") or "nothing was sent")
+            yield compared(subject, False if "stalled" in error else None, error, expected, "network.slow")
             continue
         waited = record.get("cpu_wait")
         if best < floor and waited is not None and (record.get("throughput_gbit_s") or 0.0) >= floor * (1 - waited):
@@ -181,12 +168,10 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
                 f"{best:.2f} Gb/s, but one pod or the other waited for a CPU {waited:.0%} of the time, so this says "
                 "nothing about the network: the nodes are busy, or the pods' CPU limit is small"
             )
-            yield Finding(subject=subject, ok=None, observed=observed, expected=expected)
+            yield unknown(subject, observed, expected)
             continue
         ok = best >= floor
-        yield Finding(
-            subject=subject, ok=ok, observed=f"{best:.2f} Gb/s", expected=expected, fault="" if ok else "network.slow"
-        )
+        yield compared(subject, ok, f"{best:.2f} Gb/s", expected, "network.slow")
 
 
 def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
+from .findings import failed, unknown
 from .pool import LEFT_OUT, resource_of, sharing_fault
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def node_findings(
         yield _other_kind(observed, f"{expected}; for other accelerators, the profile that names them")
         return
     if not cluster.nodes:
-        yield Finding(subject="cluster", ok=False, observed="no node", expected=expected, fault="nodes.none")
+        yield failed("cluster", "no node", expected, "nodes.none")
     elif not nodes:
         observed = f"{len(cluster.nodes)} nodes{chosen}, none with {profile.gpu.resource}"
         yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.no-gpu")
@@ -64,7 +65,7 @@ def node_findings(
 
 
 def _other_kind(observed: str, expected: str, subject: str = "cluster") -> Finding:
-    return Finding(subject=subject, ok=None, observed=observed, expected=expected, fault="nodes.other-kind")
+    return unknown(subject, observed, expected, fault="nodes.other-kind")
 
 
 def _readiness(node: Node) -> Finding:
@@ -83,9 +84,7 @@ def offers(pool: Pool, profile: Profile, nodes_needed: int) -> Iterator[Finding]
     if len(pool.whole) >= nodes_needed:
         return
     for name, why in pool.parts.items():
-        yield Finding(
-            subject=name, ok=False, observed=why, expected="whole GPUs, each offered once", fault=sharing_fault(why)
-        )
+        yield failed(name, why, "whole GPUs, each offered once", sharing_fault(why))
 
 
 def offer(node: Node, profile: Profile) -> Finding:

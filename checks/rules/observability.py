@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobs.cluster.unstructured import as_list, as_map
-from reports.record import Finding
 
+from .findings import compared, failed, passed
 from .stack import operands
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.inventory import Node, PodUse
     from jobs.cluster.facts.stack import Listing
+    from reports.record import Finding
 
 EXPORTERS = ("dcgm-exporter", "device-metrics-exporter")
 
@@ -25,12 +26,12 @@ def exporter_findings(nodes: Sequence[Node], pods: Iterable[PodUse]) -> Iterator
         here = exporters.get(node.name, [])
         ready = any(pod.ready for pod in here)
         why = f"{here[0].name} is not ready ({here[0].trouble or here[0].phase})" if here else "no exporter runs here"
-        yield Finding(
-            subject=node.name,
-            ok=ready,
-            observed="an exporter is ready" if ready else why,
-            expected="a ready exporter of GPU metrics, as the profile says",
-            fault="" if ready else "observability.dcgm-missing",
+        yield compared(
+            node.name,
+            ready,
+            "an exporter is ready" if ready else why,
+            "a ready exporter of GPU metrics, as the profile says",
+            "observability.dcgm-missing",
         )
 
 
@@ -39,15 +40,9 @@ def monitor_finding(monitors: Listing) -> Finding:
     expected = "a ServiceMonitor of the GPU exporter, as the profile says"
     named = [_name(item) for item in monitors.items if _means_exporter(item)]
     if named:
-        return Finding(subject=f"servicemonitor/{named[0]}", ok=True, observed="there", expected=expected)
+        return passed(f"servicemonitor/{named[0]}", "there", expected)
     why = f"none of {len(monitors.items)} ServiceMonitors" if monitors.served else "no Prometheus Operator installed"
-    return Finding(
-        subject="servicemonitors",
-        ok=False,
-        observed=why,
-        expected=expected,
-        fault="observability.servicemonitor-missing",
-    )
+    return failed("servicemonitors", why, expected, "observability.servicemonitor-missing")
 
 
 def _name(item: dict[str, Any]) -> str:

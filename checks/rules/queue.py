@@ -19,6 +19,8 @@ from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources
 from reports.record import Finding
 
+from .findings import compared, failed, unknown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -63,12 +65,12 @@ def present_findings(launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[
         and "runtime" not in launch_stack.not_seen
     ):
         there = launch_stack.runtime is not None
-        yield Finding(
-            subject=f"clustertrainingruntime/{spec.runtime}",
-            ok=there,
-            observed="there" if there else "does not exist",
-            expected="a runtime that TrainJobs can name",
-            fault="" if there else "launcher.runtime-missing",
+        yield compared(
+            f"clustertrainingruntime/{spec.runtime}",
+            there,
+            "there" if there else "does not exist",
+            "a runtime that TrainJobs can name",
+            "launcher.runtime-missing",
         )
     if spec.queue is not None:
         yield from _queue_served(spec.queue.kind, launch_stack)
@@ -83,7 +85,7 @@ def _served(spec: TrialSpec, launch_stack: LaunchStack) -> Iterator[Finding]:
     kind = kind_of(spec.launcher)
     subject, expected = f"{kind.resource}.{kind.group}", f"{kind.version} is served ({kind.operator})"
     if launch_stack.served.not_seen:
-        yield Finding(subject=subject, ok=None, observed=launch_stack.served.not_seen, expected=expected)
+        yield unknown(subject, launch_stack.served.not_seen, expected)
         return
     fault = missing_fault(kind, launch_stack.served)
     observed = f"served: {', '.join(launch_stack.served.versions)}" if launch_stack.served.versions else "not served"
@@ -95,20 +97,14 @@ def _queue_served(kind: str, launch_stack: LaunchStack) -> Iterator[Finding]:
     known = ("v1beta1", "v1beta2") if kind == "kueue" else ("v1beta1",)
     there = any(version in known for version in launch_stack.queue_served.versions)
     if launch_stack.queue_served.not_seen:
-        yield Finding(subject=what, ok=None, observed=launch_stack.queue_served.not_seen, expected=f"served ({kind})")
+        yield unknown(what, launch_stack.queue_served.not_seen, f"served ({kind})")
         return
     observed = (
         f"served: {', '.join(launch_stack.queue_served.versions)}"
         if launch_stack.queue_served.versions
         else "not served"
     )
-    yield Finding(
-        subject=what,
-        ok=there,
-        observed=observed,
-        expected=f"{' or '.join(known)} is served ({kind})",
-        fault="" if there else "launcher.missing",
-    )
+    yield compared(what, there, observed, f"{' or '.join(known)} is served ({kind})", "launcher.missing")
 
 
 def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
@@ -121,38 +117,33 @@ def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
         told = mine[0]
         why = f" ({told.trouble})" if told.trouble and not ready else ""
         observed = f"{len(ready)} of {len(mine)} pods ready{why}"
-        yield Finding(
-            subject=f"{told.namespace}/{told.name}" if not ready else operator,
-            ok=bool(ready),
-            observed=observed,
-            expected=f"a ready pod of {operator}",
-            fault="" if ready else "operator.down",
+        yield compared(
+            f"{told.namespace}/{told.name}" if not ready else operator,
+            bool(ready),
+            observed,
+            f"a ready pod of {operator}",
+            "operator.down",
         )
 
 
 def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
     queue = spec.queue.name if spec.queue else ""
     if "local" in launch_stack.not_seen:
-        yield Finding(subject=f"{LOCAL}/{queue}", ok=None, observed=launch_stack.not_seen["local"], expected="Active")
+        yield unknown(f"{LOCAL}/{queue}", launch_stack.not_seen["local"], "Active")
         return
     if launch_stack.local is None:
-        yield Finding(
-            subject=f"{LOCAL}/{queue}",
-            ok=False,
-            observed=f"not in namespace {spec.namespace}",
-            expected="a LocalQueue of this name (profile, or --queue)",
-            fault="queue.missing",
+        yield failed(
+            f"{LOCAL}/{queue}",
+            f"not in namespace {spec.namespace}",
+            "a LocalQueue of this name (profile, or --queue)",
+            "queue.missing",
         )
         return
     cluster = f"{CLUSTER}/{launch_stack.cluster_name}"
     if "cluster" not in launch_stack.not_seen:
         if launch_stack.cluster is None:
-            yield Finding(
-                subject=cluster,
-                ok=False,
-                observed=f"does not exist; {LOCAL}/{queue} points to it",
-                expected="a ClusterQueue of this name",
-                fault="queue.missing",
+            yield failed(
+                cluster, f"does not exist; {LOCAL}/{queue} points to it", "a ClusterQueue of this name", "queue.missing"
             )
             return
         yield (own := _active(cluster, launch_stack.cluster))
@@ -172,13 +163,8 @@ def _active(subject: str, raw: Mapping[str, Any]) -> Finding:
     if condition and condition.get("status") != "True":
         said = f"not active: {condition.get('reason')}: {condition.get('message')}"
         observed = f"{observed}; {said}" if observed else said
-    return Finding(
-        subject=subject,
-        ok=False if halted else active,
-        observed=observed or ("Active" if active else "it has no condition Active yet"),
-        expected="Active",
-        fault="queue.stopped" if halted or active is False else "",
-    )
+    observed = observed or ("Active" if active else "it has no condition Active yet")
+    return compared(subject, False if halted else active, observed, "Active", "queue.stopped")
 
 
 def total(spec: TrialSpec) -> dict[str, Decimal]:
@@ -198,12 +184,11 @@ def _quota(subject: str, cluster: Mapping[str, Any], spec: TrialSpec) -> Iterato
     offered = shares(cluster)
     for name, needed in total(spec).items():
         if name not in offered:
-            yield Finding(
-                subject=subject,
-                ok=False,
-                observed=f"{name} is in no resource group",
-                expected=f"{name} is covered: Kueue lets no job in that asks for more than its queue knows",
-                fault="queue.uncovered",
+            yield failed(
+                subject,
+                f"{name} is in no resource group",
+                f"{name} is covered: Kueue lets no job in that asks for more than its queue knows",
+                "queue.uncovered",
             )
             continue
         # Pods of one set take one flavor; where any could hold them, or a cohort lends without bound, they may fit.
@@ -211,13 +196,7 @@ def _quota(subject: str, cluster: Mapping[str, Any], spec: TrialSpec) -> Iterato
         fits = any(amount is None or amount >= needed for amount in most)
         best = max((amount for amount in most if amount is not None), default=Decimal(0))
         observed = f"{name} fits" if fits else f"at most {best:f} {name} in one flavor"
-        yield Finding(
-            subject=subject,
-            ok=fits,
-            observed=observed,
-            expected=f"{needed:f} {name} for {spec.nodes} pods",
-            fault="" if fits else "queue.quota-short",
-        )
+        yield compared(subject, fits, observed, f"{needed:f} {name} for {spec.nodes} pods", "queue.quota-short")
 
 
 def _volcano(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
@@ -226,34 +205,16 @@ def _volcano(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
     if "volcano" in launch_stack.not_seen:
         return
     if launch_stack.volcano is None:
-        yield Finding(
-            subject=subject,
-            ok=False,
-            observed="does not exist",
-            expected="a Volcano Queue of this name",
-            fault="queue.missing",
-        )
+        yield failed(subject, "does not exist", "a Volcano Queue of this name", "queue.missing")
         return
     state = str((launch_stack.volcano.get("status") or {}).get("state") or "Open")
-    yield Finding(
-        subject=subject,
-        ok=state == "Open",
-        observed=state,
-        expected="Open",
-        fault="" if state == "Open" else "queue.stopped",
-    )
+    yield compared(subject, state == "Open", state, "Open", "queue.stopped")
     capability = (launch_stack.volcano.get("spec") or {}).get("capability") or {}
     for resource, needed in total(spec).items():
         limit = quantity(str(capability[resource])) if resource in capability else None
         if limit is not None and limit < needed:
             expected = f"{needed:f} {resource} for {spec.nodes} pods"
-            yield Finding(
-                subject=subject,
-                ok=False,
-                observed=f"capability {limit:f} {resource}",
-                expected=expected,
-                fault="queue.quota-short",
-            )
+            yield failed(subject, f"capability {limit:f} {resource}", expected, "queue.quota-short")
 
 
 def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
@@ -271,7 +232,7 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         return
     if queue is None or queue.admitted_s is None:
         why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was let in"
-        yield Finding(subject=named, ok=None, observed=why, expected="the queue lets the job in")
+        yield unknown(named, why, "the queue lets the job in")
         return
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
@@ -339,12 +300,11 @@ def gang_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = [pod for pod in trial.pods if pod.node]
     subject = f"job of {spec.nodes} pods"
     if placed:
-        yield Finding(
-            subject=subject,
-            ok=False,
-            observed=f"{len(placed)} of {spec.nodes} pods were placed: " + ", ".join(pod.name for pod in placed[:3]),
-            expected="no pod of a job that does not fit starts",
-            fault="gang.started",
+        yield failed(
+            subject,
+            f"{len(placed)} of {spec.nodes} pods were placed: " + ", ".join(pod.name for pod in placed[:3]),
+            "no pod of a job that does not fit starts",
+            "gang.started",
         )
         return
     kept = trial.analysis is not None and trial.analysis.fault in KEPT_OUT

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from jobs.run.stages import COLLECTIVE
-from reports.record import Finding
+
+from .findings import unknown
 
 if TYPE_CHECKING:
     from jobs.run.result import TrialResult
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from jobs.run.stages.pod import StartStage
     from jobs.run.stages.storage import StorageStage
     from jobs.run.stages.training import TrainingRun
+    from reports.record import Finding
 
 
 def place(trial: TrialResult, rank: int) -> str:
@@ -80,7 +82,7 @@ def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
 
 def silent(trial: TrialResult, rank: int, name: str) -> Finding:
     """Return the finding about a rank whose stage never came: unknown, and why."""
-    return Finding(subject=place(trial, rank), ok=None, observed=missing_stage(trial, rank, name))
+    return unknown(place(trial, rank), missing_stage(trial, rank, name))
 
 
 def hosts(trial: TrialResult) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reports.record import Finding
 
 from ..profiles.schema.fabric import VERBS
+from .findings import failed, unknown
 from .network import interfaces
 from .ranks import place, rdma_ports, silent, stage
 from .rdma_offer import attached_names
@@ -102,13 +103,12 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
     there = {str(each.get("name")) for each in interfaces(trial, rank)}
     if lost := {name: network for name, network in networks.items() if name not in there}:
         shown = ", ".join(f"{name} ({network})" for name, network in list(lost.items())[:4])
-        yield Finding(
-            subject=place(trial, rank),
-            ok=False,
-            fault="rdma.not-attached",
-            observed=f"{len(lost)} of {len(networks)} interfaces are not in the pod: {shown}; there are "
+        yield failed(
+            place(trial, rank),
+            f"{len(lost)} of {len(networks)} interfaces are not in the pod: {shown}; there are "
             + (", ".join(sorted(there)) or "none"),
-            expected="an interface for each network that the pod's annotation names",
+            "an interface for each network that the pod's annotation names",
+            "rdma.not-attached",
         )
 
 
@@ -121,25 +121,18 @@ def _devices(
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
         why = data.get("error") or "devices" if data.get("devices") is None else "what is in /dev/infiniband"
-        yield Finding(subject=node, ok=None, observed=f"not told: {why}", expected=expected)
+        yield unknown(node, f"not told: {why}", expected)
         return
     if not ports:
         why = data.get("error") or "sysfs and ibv_devinfo show none"
-        yield Finding(
-            subject=node,
-            ok=False,
-            observed=f"no RDMA device in the pod: {why}",
-            expected=expected,
-            fault="rdma.no-device",
-        )
+        yield failed(node, f"no RDMA device in the pod: {why}", expected, "rdma.no-device")
         return
     if not data.get("uverbs") and not by_tool:
-        yield Finding(
-            subject=node,
-            ok=False,
-            expected=f"/dev/infiniband/uverbs* for {count} devices",
-            observed=f"{len(ports)} devices in sysfs, and no /dev/infiniband/uverbs* in the pod",
-            fault="rdma.not-mounted",
+        yield failed(
+            node,
+            f"{len(ports)} devices in sysfs, and no /dev/infiniband/uverbs* in the pod",
+            f"/dev/infiniband/uverbs* for {count} devices",
+            "rdma.not-mounted",
         )
         return
     usable = [p for p in ports if p.get("usable") is not False]
@@ -153,9 +146,7 @@ def _devices(
     blamed = [name for name in wrong if len(good) < count or (elsewhere and all(name in names for names in elsewhere))]
     for name in blamed:
         ailing = wrong[name]
-        yield Finding(
-            subject=f"{node} {name}", ok=False, observed=ailing.observed, expected=ailing.expected, fault=ailing.fault
-        )
+        yield failed(f"{node} {name}", ailing.observed, ailing.expected, ailing.fault)
     if blamed:
         return
     if len(good) < count:
@@ -181,21 +172,14 @@ def _too_few(
     foreign = [p for p in usable if layer is not None and p.get("link_layer") not in (layer, None)]
     if foreign and len(usable) >= count:
         for port in foreign[: count - len(good)]:
-            yield Finding(
-                subject=f"{node} {_name(port)}",
-                ok=False,
-                observed=f"link layer {port.get('link_layer')}",
-                expected=f"{layer}, as the profile's fabric is",
-                fault="rdma.wrong-link-layer",
+            yield failed(
+                f"{node} {_name(port)}",
+                f"link layer {port.get('link_layer')}",
+                f"{layer}, as the profile's fabric is",
+                "rdma.wrong-link-layer",
             )
         return
-    yield Finding(
-        subject=node,
-        ok=False,
-        observed=f"{len(good)} RDMA devices in the pod",
-        expected=expected,
-        fault="rdma.no-device",
-    )
+    yield failed(node, f"{len(good)} RDMA devices in the pod", expected, "rdma.no-device")
 
 
 def _name(port: RdmaPort) -> str:

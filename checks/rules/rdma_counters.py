@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
 
+from .findings import failed
 from .ranks import place, ran, rdma_ports, stage
 from .rdma import considered
 
@@ -115,7 +116,7 @@ def _errors(subject: str, moved: dict[str, int]) -> Iterator[Finding]:
     if wrong:
         grown = "; ".join(f"{counter} grew by {value}: {meaning}" for counter, value, _, meaning in wrong)
         allowed = ", ".join(f"{counter} by at most {limit}" for counter, _, limit, _ in wrong) + " (seatrial's limits)"
-        yield Finding(subject=subject, ok=False, observed=grown, expected=allowed, fault="rdma.errors")
+        yield failed(subject, grown, allowed, "rdma.errors")
 
 
 def _carried(moved: dict[str, int]) -> int:

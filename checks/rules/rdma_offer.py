@@ -9,13 +9,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from reports.record import Finding
+from .findings import compared, failed, passed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jobs.cluster.facts.inventory import Node, PodUse
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..profiles.loader import Profile
 
@@ -40,7 +41,7 @@ def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence
     offered, has = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
     expected = f"at least {count} {resource} (what a pod asks for)"
     if offered >= count:
-        return Finding(subject=node.name, ok=True, observed=f"{offered} {resource} allocatable", expected=expected)
+        return passed(node.name, f"{offered} {resource} allocatable", expected)
     observed = f"{offered} {resource} allocatable of {has}" if resource in node.capacity else f"no {resource} at all"
     here = plugins.get(node.name, ())
     sick = next((pod for pod in here if not pod.ready), None)
@@ -52,7 +53,7 @@ def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence
         observed += f"; its device plugin {here[0].namespace}/{here[0].name} is ready"
     elif plugins:
         observed += "; no RDMA device plugin runs on this node, though it does on others"
-    return Finding(subject=node.name, ok=False, observed=observed, expected=expected, fault=fault)
+    return failed(node.name, observed, expected, fault)
 
 
 def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str, str, str]]:
@@ -109,12 +110,12 @@ def definition_findings(
     """Judge every network that the pod names: it is defined, and the MTU of its definition is large enough."""
     for name in sorted(set(gke_networks(spec.annotations).values())):
         there = definitions.get(("", name)) is not None
-        yield Finding(
-            subject=f"network/{name}",
-            ok=there,
-            observed="there" if there else "there is none of this name",
-            expected="a Network (networking.gke.io)",
-            fault="" if there else "rdma.nad-missing",
+        yield compared(
+            f"network/{name}",
+            there,
+            "there" if there else "there is none of this name",
+            "a Network (networking.gke.io)",
+            "rdma.nad-missing",
         )
     least_mtu = profile.network.secondary_mtu
     for space, name, _ in dict.fromkeys(selections(spec.annotations, spec.namespace)):
@@ -123,18 +124,12 @@ def definition_findings(
             f" with an MTU of {least_mtu} or more (profile {profile.name}, network.secondary_mtu)" if least_mtu else ""
         )
         if item is None:
-            yield Finding(
-                subject=subject,
-                ok=False,
-                observed="there is none of this name",
-                expected=expected,
-                fault="rdma.nad-missing",
-            )
+            yield failed(subject, "there is none of this name", expected, "rdma.nad-missing")
             continue
         said = definition_mtu(item)
         ok = not (said and least_mtu) or said >= least_mtu
         observed = f"there, MTU {said}" if said else "there; it sets no MTU, so the device's own counts"
-        yield Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "rdma.nad-mtu")
+        yield compared(subject, ok, observed, expected, "rdma.nad-mtu")
 
 
 def definition_mtu(item: Mapping[str, Any]) -> int:

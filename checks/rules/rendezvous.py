@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs.pod.stages.dns import NOT_THERE
-from reports.record import Finding
 
+from .findings import failed, passed, unknown
 from .ranks import missing_stage, place, silent, stage
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.network import DnsPeer, PortPeer
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
 MAX_SKEW_S = 5.0
 """Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""
@@ -66,24 +67,24 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str) -> Finding:
     expected = f"{name} = {pod_ip}" if pod_ip else f"{name} resolves"
     if record is None:
-        return Finding(subject=subject, ok=None, observed="this name was not looked up", expected=expected)
+        return unknown(subject, "this name was not looked up", expected)
     addresses = [str(a) for a in record.get("addresses") or []]
     if record.get("addresses") is None and not record.get("error"):
-        return Finding(subject=subject, ok=None, observed="what it resolved to is not told", expected=expected)
+        return unknown(subject, "what it resolved to is not told", expected)
     if not addresses:
         why = record.get("error") or record.get("first_error") or "no address"
         observed = f"{why} after {record.get('attempts')} attempts"
-        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.unresolved")
+        return failed(subject, observed, expected, "dns.unresolved")
     observed = ", ".join(addresses) + f" after {record.get('seconds_to_first_answer')} s"
     if first := record.get("first_error"):
         observed += f" (first {first}{_denied_by_cache(first, record.get('seconds_to_first_answer'))})"
     right = leads_to(addresses, pod_ip, record.get("pod_ip_matches"))
     if right is None:
         observed += "; the address of that pod is not told"
-        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+        return unknown(subject, observed, expected)
     if not right:
-        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.wrong-address")
-    return Finding(subject=subject, ok=True, observed=observed, expected=expected)
+        return failed(subject, observed, expected, "dns.wrong-address")
+    return passed(subject, observed, expected)
 
 
 def _denied_by_cache(first: object, seconds: object) -> str:
@@ -115,13 +116,7 @@ def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         own = stage(trial, source, "port")
         if own is not None and own.get("listening") is False:
             observed = str(own.get("error") or "not listening")
-            yield Finding(
-                subject=place(trial, source),
-                ok=False,
-                observed=observed,
-                expected=f"port {spec.master_port} is free in the pod",
-                fault="port.in-use",
-            )
+            yield failed(place(trial, source), observed, f"port {spec.master_port} is free in the pod", "port.in-use")
         for target in range(spec.nodes):
             if source != target:
                 yield _direction(trial, spec, source, target)
@@ -135,16 +130,16 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
     if dialled is not None:
         if dialled.get("outbound"):
             observed = f"connected to {dialled.get('address')} in {dialled.get('outbound_seconds')} s"
-            return Finding(subject=subject, ok=True, observed=observed, expected=expected)
+            return passed(subject, observed, expected)
         observed = f"{dialled.get('address')}: {dialled.get('outbound_error') or 'how dialling it ended is not told'}"
         if dialled.get("outbound") is None and not dialled.get("outbound_error"):
-            return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+            return unknown(subject, observed, expected)
         if listening is False:  # the other side said so itself: that is its finding, this one follows from it
-            return Finding(subject=subject, ok=None, observed=observed, expected=expected)
-        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="port.blocked")
+            return unknown(subject, observed, expected)
+        return failed(subject, observed, expected, "port.blocked")
     if heard is not None and heard.get("inbound"):
-        return Finding(subject=subject, ok=True, observed="heard by the other side", expected=expected)
-    return Finding(subject=subject, ok=None, observed=missing_stage(trial, source, "port"), expected=expected)
+        return passed(subject, "heard by the other side", expected)
+    return unknown(subject, missing_stage(trial, source, "port"), expected)
 
 
 def _peer(trial: TrialResult, rank: int, peer: int) -> PortPeer | None:

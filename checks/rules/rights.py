@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reports.record import Finding
-
+from .findings import compared
 from .rdma_offer import GKE, MULTUS
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.client.kube import Allowed, Kube
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..profiles.loader import Profile
 
@@ -207,12 +207,12 @@ def findings(answers: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterat
     """Judge the answers: every right must be granted."""
     for right, answer in answers:
         denied = f"denied: {answer.reason}" if answer.reason else "denied"
-        yield Finding(
-            subject=right.subject(namespace),
-            ok=answer.allowed,
-            observed="allowed" if answer.allowed else denied,
-            expected="allowed",
-            fault="" if answer.allowed else "rights.missing",
+        yield compared(
+            right.subject(namespace),
+            answer.allowed,
+            "allowed" if answer.allowed else denied,
+            "allowed",
+            "rights.missing",
         )
 
 
@@ -222,12 +222,12 @@ def excess(answers: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[
         bad = answer.allowed and held
         why = f" ({answer.reason})" if answer.reason else ""
         observed = f"allowed{why}" if answer.allowed else "denied"
-        yield Finding(
-            subject=f"{right.subject('')} in all namespaces",
-            ok=not bad,
-            observed=observed,
-            expected="denied" if held else "denied to a tenant (shown, not judged)",
-            fault="rights.excessive" if bad else "",
+        yield compared(
+            f"{right.subject('')} in all namespaces",
+            not bad,
+            observed,
+            "denied" if held else "denied to a tenant (shown, not judged)",
+            "rights.excessive",
         )
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reports.record import Finding
 from reports.sizes import format_size
 
 from .alike import unlike
+from .findings import compared, passed, unknown
 from .gpu_health import left_out, tell
 from .pool import of_other_kind
 from .ranks import place, silent, stage
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobs.run.stages.hardware import RuntimeStage
     from jobs.run.stages.pod import StartStage
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..framework.evidence import Evidence
     from ..profiles.loader import Profile
@@ -57,13 +58,7 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
         other = of_other_kind(names, profile.gpu.product) if finding.ok else ()
         if other:  # labels may be missing, and a tenant sees none: the driver knows what it drives
             kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
-            finding = Finding(
-                subject=subject,
-                ok=None,
-                observed=f"the GPUs are {', '.join(other)}",
-                expected=kind,
-                fault="nodes.other-kind",
-            )
+            finding = unknown(subject, f"the GPUs are {', '.join(other)}", kind, fault="nodes.other-kind")
         elif finding.ok and data.get("kind") != "amd" and (lost := _unsaid(trial, rank, profile)):
             finding = replace(finding, ok=None, observed=f"{finding.observed}; {lost}")
         yield finding
@@ -129,7 +124,7 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     if listed:  # what is there is known; that the whole picture cannot be had is no good sign
         observed = f"{observed} (from the bare list: {tool} -q -x: {why})"
         ok = None if ok and smi.get("exit") != 0 else ok
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
+    return compared(subject, ok, observed, expected, fault)
 
 
 def _foreign(data: RuntimeStage) -> int:
@@ -159,13 +154,7 @@ def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimu
 def _toolkit(subject: str, version: str, source: str, minimum: str) -> Finding:
     newer = version_at_least(version, minimum) if version else None
     observed = f"container toolkit {version} ({source})" if version else "not seen: a package of the host shows nowhere"
-    return Finding(
-        subject=subject,
-        ok=newer,
-        observed=observed,
-        expected=f"{minimum} or later (runtime.toolkit_min)",
-        fault="runtime.toolkit-old" if newer is False else "",
-    )
+    return compared(subject, newer, observed, f"{minimum} or later (runtime.toolkit_min)", "runtime.toolkit-old")
 
 
 def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
@@ -217,18 +206,14 @@ def _shm(subject: str, data: StartStage, asked: int) -> Finding:
     size, most = data.get("shm_bytes"), data.get("memory_max")
     if size is None:
         observed = "the size of /dev/shm was not read"
-        return Finding(subject=subject, ok=None, observed=observed, expected=format_size(asked))
+        return unknown(subject, observed, format_size(asked))
     # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
     ok = size >= asked * 0.99
     observed = f"{size / 2**30:.2f} GiB of /dev/shm"
     if not ok and most is not None and 0 < most <= size * 1.01:
         observed += ", as much as the container's memory limit allows (the profile's, or a LimitRange's)"
-    return Finding(
-        subject=subject,
-        ok=ok,
-        observed=observed,
-        fault="" if ok else "runtime.shm-small",
-        expected=f"{asked / 2**30:.2f} GiB, as the pod asks for (profile, pod.shm)",
+    return compared(
+        subject, ok, observed, f"{asked / 2**30:.2f} GiB, as the pod asks for (profile, pod.shm)", "runtime.shm-small"
     )
 
 
@@ -236,12 +221,12 @@ def _memlock(subject: str, data: StartStage, least: int) -> Finding:
     limit = data.get("memlock_bytes")
     expected = f"{format_size(least)} lockable, or IPC_LOCK"
     if can_lock(data.get("cap_eff")):
-        return Finding(subject=subject, ok=True, observed="IPC_LOCK", expected=expected)
+        return passed(subject, "IPC_LOCK", expected)
     if limit is None:
-        return Finding(subject=subject, ok=None, observed="RLIMIT_MEMLOCK could not be read", expected=expected)
+        return unknown(subject, "RLIMIT_MEMLOCK could not be read", expected)
     ok = limit == -1 or (least != -1 and limit >= least)
     observed = f"{format_size(limit)} lockable, no IPC_LOCK"
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "runtime.memlock")
+    return compared(subject, ok, observed, expected, "runtime.memlock")
 
 
 def can_lock(cap_eff: object) -> bool:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import Forbidden, NotFound
 from jobs.cluster.client.kube import path
-from reports.record import Finding
+
+from .findings import compared, failed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from jobs.cluster.client.kube import Kube
+    from reports.record import Finding
 
 KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 """The two kinds of secret that a kubelet reads credentials of registries from
@@ -26,23 +28,11 @@ def secret_findings(kube: Kube, names: Iterable[str]) -> Iterator[Finding]:
         try:
             secret = kube.get(path("secrets", name, namespace=kube.namespace))
         except NotFound:
-            yield Finding(
-                subject=subject,
-                ok=False,
-                observed="does not exist",
-                expected=expected,
-                fault="images.pull-secret-missing",
-            )
+            yield failed(subject, "does not exist", expected, "images.pull-secret-missing")
             continue
         except Forbidden as error:
-            yield Finding(subject=subject, ok=None, observed=f"not seen: {error.message}", expected=expected)
+            yield unknown(subject, f"not seen: {error.message}", expected)
             continue
         kind = str(secret.get("type") or "")
         ok = kind in KINDS
-        yield Finding(
-            subject=subject,
-            ok=ok,
-            observed=f"a secret of type {kind}",
-            expected=expected,
-            fault="" if ok else "images.pull-secret-missing",
-        )
+        yield compared(subject, ok, f"a secret of type {kind}", expected, "images.pull-secret-missing")

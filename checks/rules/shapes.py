@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from reports.record import Finding
-
+from .findings import passed
 from .topology import STRICT, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from reports.record import Finding
 
     from .capacity import Room
     from .topology import Zones
@@ -57,7 +58,7 @@ def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: 
         # Which GPUs of which NUMA node are free is not told: where pods are aligned, fewer may fit.
         most = "at most " if strict and 1 < size < full and times else ""
         observed = f"valid on {len(valid)} of {len(rooms)} nodes, fits {most}{times} times now"
-        yield Finding(subject=f"{size} {resource}, {what}", ok=True, observed=observed, expected="on record")
+        yield passed(f"{size} {resource}, {what}", observed, "on record")
     yield _fragmentation(len(rooms), opened, largest)
 
 
@@ -69,4 +70,4 @@ def _fragmentation(nodes: int, opened: Sequence[Room], largest: tuple[int, str, 
         pieces = 100 * (free - size * times) / free
         observed += f"; the largest job that could start now, of pods with {what} each, takes {size * times}"
         observed += f" ({times} x {size}): {pieces:.0f} % of what is free lies in pieces"
-    return Finding(subject="pool", ok=True, observed=observed, expected="on record")
+    return passed("pool", observed, "on record")

@@ -14,6 +14,7 @@ from jobs.trial.parts import ClaimSpec
 from reports.record import Finding
 
 from ..profiles.cluster_defaults import claimable
+from .findings import compared, passed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,7 +91,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
         )
     ready = ", ".join(part for part, _ in parts if part not in own) or "no part that runs as a pod"
     observed = f"ready: {ready}" + (f"; of the host's own: {', '.join(own)}" if own else "")
-    return Finding(subject=node.name, ok=True, observed=observed, expected="every part ready")
+    return passed(node.name, observed, "every part ready")
 
 
 def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
@@ -114,13 +115,8 @@ def policy_findings(policies: Sequence[Policy]) -> Iterator[Finding]:
         observed = policy.state or "no state yet: the operator has not looked at it"
         if not ok and policy.message:
             observed += f" ({policy.message})"
-        yield Finding(
-            subject=f"clusterpolicy/{policy.name}",
-            ok=ok,
-            observed=observed,
-            expected="ready",
-            fault="" if ok else "stack.clusterpolicy",
-        )
+        fault = "" if ok else "stack.clusterpolicy"
+        yield Finding(subject=f"clusterpolicy/{policy.name}", ok=ok, observed=observed, expected="ready", fault=fault)
 
 
 def upgrade_findings(nodes: Iterable[Node]) -> Iterator[Finding]:
@@ -128,13 +124,8 @@ def upgrade_findings(nodes: Iterable[Node]) -> Iterator[Finding]:
     for node in nodes:
         state = node.labels.get(UPGRADE, "")
         ok = True if state in AT_REST else False if state == "upgrade-failed" else None
-        yield Finding(
-            subject=node.name,
-            ok=ok,
-            observed=state or "no upgrade",
-            expected="no driver upgrade under way",
-            fault="" if ok else "stack.driver-upgrade",
-        )
+        fault, expected = "" if ok else "stack.driver-upgrade", "no driver upgrade under way"
+        yield Finding(subject=node.name, ok=ok, observed=state or "no upgrade", expected=expected, fault=fault)
 
 
 def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
@@ -145,12 +136,12 @@ def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
         if not count.isdigit() or not capacity:
             continue
         ok = int(count) == capacity
-        yield Finding(
-            subject=node.name,
-            ok=ok,
-            expected="the same number",
-            fault="" if ok else "gpu.labels-disagree",
-            observed=f"feature discovery counts {count}, the kubelet has {capacity} {resource}",
+        yield compared(
+            node.name,
+            ok,
+            f"feature discovery counts {count}, the kubelet has {capacity} {resource}",
+            "the same number",
+            "gpu.labels-disagree",
         )
 
 
@@ -160,13 +151,7 @@ def class_findings(class_names: Iterable[str], classes: Listing) -> Iterator[Fin
     for name in dict.fromkeys(class_names):
         there = name in known
         observed = "there" if there else f"not there ({', '.join(known[:5]) or 'the cluster has none'})"
-        yield Finding(
-            subject=f"deviceclass/{name}",
-            ok=there,
-            observed=observed,
-            expected="there",
-            fault="" if there else "dra.class-missing",
-        )
+        yield compared(f"deviceclass/{name}", there, observed, "there", "dra.class-missing")
 
 
 def handed_out(
@@ -198,13 +183,12 @@ def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listin
     name, counts = claimable(pool.whole, resource, listed)
     return (
         [
-            Finding(
-                subject=node.name,
-                ok=None,
-                fault="nodes.other-kind",
-                observed=f"0 {resource}, and {counts.get(node.name, 0)} devices of {name} in ResourceSlices",
-                expected=f"GPUs counted as {resource} (gpu.resource); for claimed ones a profile says gpu.resource '' "
+            unknown(
+                node.name,
+                f"0 {resource}, and {counts.get(node.name, 0)} devices of {name} in ResourceSlices",
+                f"GPUs counted as {resource} (gpu.resource); for claimed ones a profile says gpu.resource '' "
                 f"and names {name} in pod.claims, as dra-only does",
+                fault="nodes.other-kind",
             )
             for node in pool.whole
         ]
@@ -226,10 +210,10 @@ def slice_findings(
         for claim in claims:
             count = counts[claim.name].get(node.name, 0)
             ok = count >= claim.count
-            yield Finding(
-                subject=node.name,
-                ok=ok,
-                observed=f"{count} devices of {claim.device_class} in ResourceSlices",
-                expected=f"{claim.count}, as a pod of the trial claims",
-                fault="" if ok else "dra.slices-missing",
+            yield compared(
+                node.name,
+                ok,
+                f"{count} devices of {claim.device_class} in ResourceSlices",
+                f"{claim.count}, as a pod of the trial claims",
+                "dra.slices-missing",
             )

@@ -12,6 +12,7 @@ from reports.sizes import format_size
 
 from ..profiles.schema.storage import StoragePath
 from ..profiles.yaml_schema import Size
+from .findings import compared, failed, passed, unknown
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -51,19 +52,13 @@ def claim_findings(
 def _class(storage_class: Class) -> Finding:
     subject, expected = f"storageclass/{storage_class.name}", "exists"
     if storage_class.hidden:
-        return Finding(subject=subject, ok=None, observed=f"not seen: {storage_class.hidden}", expected=expected)
+        return unknown(subject, f"not seen: {storage_class.hidden}", expected)
     observed = (
         f"provisioner {storage_class.provisioner}, {storage_class.binding}"
         if storage_class.exists
         else "there is no such StorageClass"
     )
-    return Finding(
-        subject=subject,
-        ok=storage_class.exists,
-        observed=observed,
-        expected=expected,
-        fault="" if storage_class.exists else "storage.class-missing",
-    )
+    return compared(subject, storage_class.exists, observed, expected, "storage.class-missing")
 
 
 def _claim(path: StoragePath, claim: Claim, class_: Class | None, nodes: int) -> Finding:
@@ -111,7 +106,7 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
         for path in asked:
             seen_path = tried.get(path.name)
             if seen_path is None:
-                yield Finding(subject=f"{node} {path.path}", ok=None, observed=f"not tried{hung and ': '}{hung}")
+                yield unknown(f"{node} {path.path}", f"not tried{hung and ': '}{hung}")
                 continue
             yield _path(f"{node} {path.path}", seen_path, path, hung)
             if _unanswered(seen_path, write=path.write):
@@ -159,7 +154,7 @@ def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str
         ok, observed = _files(asked_path, seen_path)
         fault = "" if ok else "storage.files-missing"
         expected = f"{len(asked_path.files)} files of the profile can be read"
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
+    return compared(subject, ok, observed, expected, fault)
 
 
 def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, str]:
@@ -215,7 +210,7 @@ def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
     expected = f"the files of {peer}, and its renames"
     seen, renamed = path.get("peer_file_ok"), path.get("peer_rename_ok")
     if seen is None:
-        return Finding(subject=subject, ok=None, observed="not tried: a node could not write", expected=expected)
+        return unknown(subject, "not tried: a node could not write", expected)
     rename = "and its rename" if renamed else "its rename was not tried"
     fault, observed = "", f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s, {rename}"
     if not seen and path.get("peer_seconds") is not None:
@@ -243,16 +238,9 @@ def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
     what = "write and fsync" if key == "write_mb_s" else "read"
     expected = f"{what}: at least {floor:g}"
     if not isinstance(value, int | float):
-        return Finding(subject=subject, ok=None, observed=f"{what}: not measured", expected=expected, unit="MB/s")
+        return unknown(subject, f"{what}: not measured", expected, unit="MB/s")
     ok = value >= floor
-    return Finding(
-        subject=subject,
-        ok=ok,
-        observed=f"{what}: {value:.1f}",
-        expected=expected,
-        unit="MB/s",
-        fault="" if ok else "storage.slow",
-    )
+    return compared(subject, ok, f"{what}: {value:.1f}", expected, "storage.slow", unit="MB/s")
 
 
 def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
@@ -261,15 +249,15 @@ def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection)
         subject, burst = place(trial, rank), (stage(trial, rank, "storage") or {}).get("burst")
         expected = f"at least {storage.burst_mb_s:g}" if storage.burst_mb_s else "it ends"
         if burst is None:
-            yield Finding(subject=subject, ok=None, observed="no burst was tried", expected=expected)
+            yield unknown(subject, "no burst was tried", expected)
         elif code := burst.get("errno"):  # a write that the file system refused: no later one will do better
             fault = "storage.full" if code in FULL else "storage.read-only"
             observed = f"{burst.get('path')}: {burst.get('error')}, while {burst.get('writers')} ranks wrote"
-            yield Finding(subject=subject, ok=False, observed=observed, expected="every rank's file", fault=fault)
+            yield failed(subject, observed, "every rank's file", fault)
         elif burst.get("error") or not burst.get("bytes") or burst.get("mb_s") is None:
             empty = "nothing was written: no room" if burst.get("bytes") == 0 else "how much in which time is not told"
             observed = f"{burst.get('path')}: {burst.get('error') or empty}"
-            yield Finding(subject=subject, ok=None, observed=observed, expected=expected)
+            yield unknown(subject, observed, expected)
         else:
             yield _burst(subject, burst, storage.burst_mb_s, expected)
 
@@ -282,13 +270,7 @@ def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Fi
         f"{burst.get('path')} in {took:.2f} s, the slowest in {slowest:.2f} s"
     )
     ok = floor is None or speed >= floor
-    return Finding(
-        subject=subject,
-        ok=ok,
-        observed=observed,
-        expected=f"{expected} MB/s" if floor else expected,
-        fault="" if ok else "storage.burst-slow",
-    )
+    return compared(subject, ok, observed, f"{expected} MB/s" if floor else expected, "storage.burst-slow")
 
 
 def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
@@ -319,26 +301,26 @@ def credential_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSec
 def _credential(subject: str, where: str, credential: CredentialFacts | None) -> Finding:
     expected = f"set, from {where}"
     if credential is None:
-        return Finding(subject=subject, ok=None, observed="not tried", expected=expected)
+        return unknown(subject, "not tried", expected)
     if credential.get("present") is None:
         why = "not told: ranks that ssh starts do not have the container's environment (training's neither)"
-        return Finding(subject=subject, ok=None, observed=why, expected=expected)
+        return unknown(subject, why, expected)
     if credential["present"]:
-        return Finding(subject=subject, ok=True, observed="set (its value was not read)", expected=expected)
+        return passed(subject, "set (its value was not read)", expected)
     observed = f"not set: {where} is not there, or empty"
-    return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="storage.credential-missing")
+    return failed(subject, observed, expected, "storage.credential-missing")
 
 
 def _bucket(subject: str, bucket: Bucket | None) -> Finding:
     expected = "reached, with credentials"
     if bucket is None:
-        return Finding(subject=subject, ok=None, observed="not tried", expected=expected)
+        return unknown(subject, "not tried", expected)
     fault, status = "", bucket.get("status")
     signed = "keys in the environment" if bucket.get("can_sign") else "no keys in the environment"
     observed = f"HTTP {status} from {bucket.get('endpoint') or 'amazonaws.com'}, {signed}"
     reached = bucket.get("reachable")
     if reached is None or (reached and None in (status, bucket.get("can_sign"))):
-        return Finding(subject=subject, ok=None, observed="what became of it is not told", expected=expected)
+        return unknown(subject, "what became of it is not told", expected)
     if not reached:
         fault, observed = "storage.s3-unreachable", str(bucket.get("error") or "no answer")
     elif status == 404:

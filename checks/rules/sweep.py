@@ -10,6 +10,7 @@ from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR
 from jobs.pod.sweep.model import MEASURED, OUTCOMES
 from reports.record import Finding
 
+from .findings import failed, passed, unknown
 from .sweep_reading import NEVER_CAME, number_of
 from .sweep_told import EXPECTED, SHOWN, accused, names_of
 
@@ -39,7 +40,7 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
         if node in swept.misplaced:
             expected = "results are of nodes on which a pod of the sweep runs, as the API server tells"
             why = swept.misplaced[node]
-            yield Finding(subject=node, ok=None, observed=why, expected=expected, fault="sweep.misplaced")
+            yield unknown(node, why, expected, fault="sweep.misplaced")
             continue
         if node not in swept.tested:
             why = swept.blame.not_tested.get(node, NEVER_CAME)
@@ -47,13 +48,13 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
             why = swept.blame.not_tested[node]
         else:
             by = f"tested, in rounds of {swept.earlier} only" if node in swept.only_earlier else "tested"
-            yield Finding(subject=node, ok=True, observed=by, expected="alone and in pairs")
+            yield passed(node, by, "alone and in pairs")
             continue
-        yield Finding(subject=node, ok=None, observed=why, expected="alone and in pairs", fault="sweep.not-tested")
+        yield unknown(node, why, "alone and in pairs", fault="sweep.not-tested")
     if not swept.blame.findings and swept.blame.verdict != NO_GO:
         for reason in _open(swept):
             complete = "every node alone and in pairs, and nothing left undecided"
-            yield Finding(subject=swept.job, ok=None, observed=reason, expected=complete, fault="sweep.not-tested")
+            yield unknown(swept.job, reason, complete, fault="sweep.not-tested")
 
 
 def _open(swept: Swept) -> list[str]:
@@ -66,9 +67,7 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
     """Judge the fleet as a whole, where it fails and nobody is at fault, then every node that was tested."""
     if not swept.blame.findings and swept.blame.verdict == NO_GO:
         observed = "; ".join(_open(swept))[:MOST_TEXT]
-        yield Finding(
-            subject=f"fleet of {len(swept.tested)}", ok=False, observed=observed, expected=EXPECTED, fault="sweep.fleet"
-        )
+        yield failed(f"fleet of {len(swept.tested)}", observed, EXPECTED, "sweep.fleet")
         if not swept.blame.proven:
             return  # all are suspects alike
     named = {f.names[0]: f for f in swept.blame.findings if f.kind in ("node", "rail")}
@@ -77,9 +76,9 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
             yield accused(swept, named[node])
         elif node in swept.blame.suspects:
             observed = f"suspect: {swept.blame.suspects[node]}"
-            yield Finding(subject=node, ok=None, observed=observed, expected=EXPECTED, fault="sweep.suspect")
+            yield unknown(node, observed, EXPECTED, fault="sweep.suspect")
         elif node in swept.blame.proven:
-            yield Finding(subject=node, ok=True, observed="passed with proven partners", expected=EXPECTED)
+            yield passed(node, "passed with proven partners", EXPECTED)
 
 
 def link_findings(swept: Swept) -> Iterator[Finding]:
@@ -89,11 +88,11 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
         yield accused(swept, each)
     for each in swept.blame.apart:
         expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
-        yield Finding(subject=names_of(each.names), ok=None, observed=each.why, expected=expected, fault="sweep.groups")
+        yield unknown(names_of(each.names), each.why, expected, fault="sweep.groups")
     if swept.unlabelled:
         expected = "leaves are known: the profile names their label (topology.leaf_label)"
         observed = f"{names_of(swept.unlabelled)} lack it: pairs were drawn without leaves, and no uplink was tested"
-        yield Finding(subject="leaves", ok=None, observed=observed, expected=expected)
+        yield unknown("leaves", observed, expected)
     bad = {each.names for each in found}
     for leaf in sorted(set(swept.leaves.values())):
         if not any(leaf in names for names in bad):
@@ -153,7 +152,7 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
         )
         return
     if why := _not_whole(swept, end):
-        yield Finding(subject=subject, ok=None, observed=why, expected=expected, fault="sweep.scale")
+        yield unknown(subject, why, expected, fault="sweep.scale")
         return
     rows = _rows(end)
     floors = [f for f in profile.floor("all_reduce", "ring", count) if int(f.size) in rows]

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cluster.redact import safe
 from jobs.listing import first_of
-from reports.record import Finding
+
+from .findings import failed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from jobs.pod.sweep.model import Finding as Accusation
     from jobs.run.stages.sweep import SweptHardware
+    from reports.record import Finding
 
     from .swept import Swept
 
@@ -43,7 +45,7 @@ def accused(swept: Swept, each: Accusation) -> Finding:
     if each.kind != "uplink":
         told += [text for name in each.names if (text := _grown(swept, name, devices if each.kind == "rail" else ()))]
     observed = "; ".join(told)[:MOST_TEXT]
-    return Finding(subject=subject, ok=False, observed=observed, expected=EXPECTED, fault=FAULTS[each.kind])
+    return failed(subject, observed, EXPECTED, FAULTS[each.kind])
 
 
 def seen_again(swept: Swept) -> Iterator[str]:

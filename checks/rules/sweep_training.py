@@ -13,15 +13,16 @@ from jobs.cluster.redact import safe
 from jobs.pod.bench import stragglers
 from jobs.pod.sweep.decode import GO, INCONCLUSIVE, NO_GO
 from jobs.pod.sweep.section import AT_FAULT, NOT_TESTED
-from reports.record import Finding
 
 from . import training, training_pace
+from .findings import failed, passed, unknown
 from .training import Member, on_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..profiles.schema.training import TrainingSection
     from .swept import Swept
@@ -100,9 +101,9 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
         data = swept.training.get(node)
         if data is None:
             expected = "the steps of its GPUs"
-            yield Finding(subject=node, ok=None, observed="it told nothing of training steps", expected=expected)
+            yield unknown(node, "it told nothing of training steps", expected)
         elif data.get("skipped"):
-            yield Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}")
+            yield unknown(node, f"the steps were not begun: {data['skipped']}")
         else:
             ended = training.ended(node, data, spec)
             yield from [*wrong.get(node, ()), *([] if ended.ok and node in wrong else [ended])]
@@ -130,7 +131,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
     for node in swept.tested:
         seen = paces.get(node)
         if seen is None:
-            yield Finding(subject=node, ok=None, observed="no rank told of its steps", expected=EXPECTED)
+            yield unknown(node, "no rank told of its steps", EXPECTED)
             continue
         slow = [found for found in told.get(node, ()) if found.ok is False]
         rate = training_pace.rate(seen, asked, node) if asked.tflops is not None else None
@@ -143,7 +144,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
         elif node in apart:
             yield apart[node]
         else:
-            yield Finding(subject=node, ok=True, observed=_words(seen), expected=EXPECTED)
+            yield passed(node, _words(seen), EXPECTED)
 
 
 def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[list[str]]:
@@ -166,7 +167,7 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
                 observed = (
                     f"{paces[node].step:.1f} ms a step, {excess:.1%} above {first}, the fastest; no floor says which"
                 )
-                found[node] = Finding(subject=node, ok=None, observed=f"{observed} of them is right", expected=EXPECTED)
+                found[node] = unknown(node, f"{observed} of them is right", EXPECTED)
     return found
 
 
@@ -180,7 +181,7 @@ def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Ite
                     f"other nodes ({stands.reference:.1f} ms)"
                 )
                 expected = f"less than {stands.limit:.1%} above"
-                yield Finding(subject=node, ok=False, observed=observed, expected=expected, fault="training.slow-node")
+                yield failed(node, observed, expected, "training.slow-node")
 
 
 def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:

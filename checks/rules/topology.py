@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobs.cluster.quantity import whole
 from jobs.cluster.unstructured import name_of
-from reports.record import Finding
 
 from ..profiles.schema.fabric import VERBS
 from ..profiles.schema.topology import LEVELS
 from .alike import difference, majority
+from .findings import compared, failed, passed, unknown
 from .ranks import missing_stage, place, rdma_ports, stage
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import TopologyStage
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..profiles.loader import Profile
 
@@ -83,16 +84,16 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
     for node in nodes:
         known = zones.get(node)
         if known is None or not known.policy:
-            yield Finding(subject=node, ok=None, observed="no NodeResourceTopology tells this node's policy")
+            yield unknown(node, "no NodeResourceTopology tells this node's policy")
             continue
         why = refused(known, spec.extended)
         shape = ", ".join(f"{count} {name}" for name, count in spec.extended.items())
-        yield Finding(
-            subject=node,
-            ok=not why,
-            observed=f"policy {known.policy}" + (f": {why}" if why else ""),
-            expected=f"a pod with {shape} can be admitted",
-            fault="topology.inadmissible" if why else "",
+        yield compared(
+            node,
+            not why,
+            f"policy {known.policy}" + (f": {why}" if why else ""),
+            f"a pod with {shape} can be admitted",
+            "topology.inadmissible",
         )
 
 
@@ -142,26 +143,20 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
         if not nearest:
             why = missing_stage(trial, rank, STAGE) if data is None else data.get("error")
             why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs beside cards"
-            yield Finding(subject=node, ok=None, observed=str(why), expected=expected)
+            yield unknown(node, str(why), expected)
             continue
         if lost := _unseen(data or {}, len(nearest), spec.gpus_per_node):
-            yield Finding(subject=node, ok=None, observed=lost, expected=expected)
+            yield unknown(node, lost, expected)
             continue
         far = {gpu: way for gpu, way in nearest.items() if LEVELS.index(way[0]) > LEVELS.index(farthest)}
         if len(nearest) - len(far) >= (profile.fabric.rails or len(nearest)):
             far = {}  # fewer cards than GPUs: each card has its own, and the other GPUs reach them over NVLink (PXN)
         for gpu, (level, nic) in far.items():
-            yield Finding(
-                subject=f"{node} GPU {gpu}",
-                ok=False,
-                observed=f"{level} to {nic}, its nearest card",
-                expected=expected,
-                fault="topology.gpu-nic-far",
-            )
+            yield failed(f"{node} GPU {gpu}", f"{level} to {nic}, its nearest card", expected, "topology.gpu-nic-far")
         if not far:
             counts = Counter(level for level, _ in nearest.values())
             shown = ", ".join(f"{count} x {level}" for level, count in sorted(counts.items()))
-            yield Finding(subject=node, ok=True, observed=f"nearest cards: {shown}", expected=expected)
+            yield passed(node, f"nearest cards: {shown}", expected)
 
 
 def _unseen(data: TopologyStage, gpus: int, wanted: int) -> str:
@@ -204,17 +199,14 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     for rank, own in rows.items():
         node = place(trial, rank)
         if not own:
-            yield Finding(
-                subject=node,
-                ok=None,
-                observed=missing_stage(trial, rank, STAGE)
-                if stage(trial, rank, STAGE) is None
-                else "its topology was not read",
+            yield unknown(
+                node,
+                missing_stage(trial, rank, STAGE) if stage(trial, rank, STAGE) is None else "its topology was not read",
             )
             continue
         if len(own) < spec.gpus_per_node:
             observed = f"{len(own)} GPUs are told, and the pod has {spec.gpus_per_node}"
-            yield Finding(subject=node, ok=None, observed=observed, expected="every GPU's place")
+            yield unknown(node, observed, "every GPU's place")
             continue
         unlike = [(mine, theirs) for mine, theirs in zip(own, usual, strict=False) if mine != theirs]
         ok = own == usual or not most
@@ -223,12 +215,12 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if not ok:
             first = f", first {unlike[0][0]}" if unlike else ""
             observed = f"{len(unlike) or len(own)} of {len(own)} GPUs hang elsewhere{first}"
-        yield Finding(
-            subject=node,
-            ok=ok,
-            observed=observed,
-            fault="" if ok else "topology.differs",
-            expected=f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes",
+        yield compared(
+            node,
+            ok,
+            observed,
+            f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes",
+            "topology.differs",
         )
 
 
@@ -249,14 +241,14 @@ def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     for rank, bridges in switches.items() if any(switches.values()) else ():
         if not bridges or any(b.get("enabled") is None for b in bridges):
             observed = "ACS is not told of every bridge" if bridges else "ACS is not told, as it is on other nodes"
-            yield Finding(subject=place(trial, rank), ok=None, observed=observed)
+            yield unknown(place(trial, rank), observed)
             continue
         on = [str(b.get("bus_id")) for b in bridges if b.get("enabled")]
         observed = f"ACS redirects on {len(on)} of {len(bridges)} bridges: {', '.join(on[:4])}" if on else "ACS is off"
-        yield Finding(
-            subject=place(trial, rank),
-            ok=not on,
-            observed=observed,
-            expected="no bridge above a GPU or a card redirects peer-to-peer traffic",
-            fault="topology.acs" if on else "",
+        yield compared(
+            place(trial, rank),
+            not on,
+            observed,
+            "no bridge above a GPU or a card redirects peer-to-peer traffic",
+            "topology.acs",
         )

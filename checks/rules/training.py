@@ -14,6 +14,7 @@ from reports.record import Finding
 
 from . import training_roster as roster
 from . import training_soak
+from .findings import failed, unknown
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if data is None:
             found.append(silent(trial, rank, "training"))
         elif data.get("skipped"):
-            found.append(Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}"))
+            found.append(unknown(node, f"the steps were not begun: {data['skipped']}"))
         else:
             found.append(ended(node, data, spec, rank, spec.nodes))
             soak_s = spec.training.soak_s if spec.training else 0
@@ -105,7 +106,7 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     yield from found
     told = [told for rank in range(spec.nodes) for told in (stage(trial, rank, "training") or {}).get("ranks") or []]
     if all(each.ok for each in found) and (odd := roster.differing(told)):
-        yield Finding(subject=JOB, ok=None, observed=odd, expected="all ranks at the same work")
+        yield unknown(JOB, odd, "all ranks at the same work")
 
 
 def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: int = 0, pods: int = 1) -> Finding:
@@ -118,13 +119,13 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({roster.SHARED})"
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
-        return Finding(subject=node, ok=False, observed=observed, expected=expected, fault="training.no-end")
+        return failed(node, observed, expected, "training.no-end")
     if data.get("stopped"):  # another rank's failure, or a drain: this node is not to blame
-        return Finding(subject=node, ok=None, observed=f"{done}; stopped: {data['stopped']}", expected=expected)
+        return unknown(node, f"{done}; stopped: {data['stopped']}", expected)
     if data.get("exit") != 0 or data.get("error"):
         said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
         observed = f"{done}; {said[-600:]}"
-        return Finding(subject=node, ok=False, observed=observed, expected=expected, fault="training.failed")
+        return failed(node, observed, expected, "training.failed")
     ok = len(counts) == own and min(counts) >= asked.steps
     lasted = min((mode.get("seconds") or 0.0 for mode in modes), default=0.0)
     if asked.soak_s:
@@ -151,7 +152,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         expected = "the same bits at every product, and as on the other GPUs of its kind"
         if not made:
             why = "; ".join(str(each.get("why")) for each in told) or "none was made"
-            yield Finding(subject=member.name, ok=None, observed=f"no product: {why}", expected=expected)
+            yield unknown(member.name, f"no product: {why}", expected)
             continue
         bad = [
             f"{each.get('differs')} of {each.get('made')} in {each.get('kind')}" for each in made if each.get("differs")
@@ -251,17 +252,17 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
         everywhere, fault = "it does not fall on any rank", "training.loss-not-falling"
     if everywhere:
         observed = f"{everywhere}, and is as it should be on each alone: the shared gradients"
-        yield Finding(subject=JOB, ok=False, observed=observed, expected=FALLING, fault=fault)
+        yield failed(JOB, observed, FALLING, fault)
         return
     for member in members:
         name = member.name
         if name in named:
             where = f"step {alone[name]} without any other rank" if name in alone else f"step {shared[name]}"
             fault, observed = "training.loss-not-finite", f"not a finite number at {where}"
-            yield Finding(subject=name, ok=False, observed=observed, expected=FALLING, fault=fault)
+            yield failed(name, observed, FALLING, fault)
         elif name in shared:
             observed = f"not a finite number at step {shared[name]}; {', '.join(named[:SHOWN])} is where it comes from"
-            yield Finding(subject=name, ok=None, observed=observed, expected=FALLING)
+            yield unknown(name, observed, FALLING)
         else:
             yield _falling(member)
 
@@ -314,7 +315,7 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
                 observed = (
                     "no other rank of its kind to compare it with" if member.compute else "no times of steps were told"
                 )
-                yield Finding(subject=member.name, ok=None, observed=observed)
+                yield unknown(member.name, observed)
                 continue
             yield _slow(member.name, stands, "training.slow-gpu", f"{len(stood) - 1} others", _clocks(member, rest))
 
@@ -327,7 +328,7 @@ def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: 
     )
     expected = f"less than {stands.limit:.1%} above"
     if stands.slow:
-        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault=fault)
+        return failed(subject, observed, expected, fault)
     if not stands.conclusive:
         observed += f"; the times waver too much to exclude that it is slower by {stragglers.TELLS:.0%}"
     return Finding(subject=subject, ok=True if stands.conclusive else None, observed=observed, expected=expected)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
+from .findings import failed, passed, unknown
 from .training_roster import SHARED
 
 if TYPE_CHECKING:
@@ -88,10 +89,10 @@ def rate(seen: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()
     expected = f"{asked.tflops:g} TFLOP/s or more"
     if other:
         observed += f"; the GPUs are {', '.join(other)}, the floor is for those of the profile (gpu.product)"
-        return Finding(subject=job, ok=None, observed=observed, expected=expected)
+        return unknown(job, observed, expected)
     if asked.batch and seen.batch != asked.batch:
         observed += f"; with {seen.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
-        return Finding(subject=job, ok=None, observed=observed, expected=expected)
+        return unknown(job, observed, expected)
     ok = seen.tflops >= (asked.tflops or 0)
     fault = "" if ok else "training.low-tflops"
     return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
@@ -124,7 +125,7 @@ def waves(members: Sequence[Member], seen: Pace, job: str) -> Finding:
     use = f"; GPUs {min(used):.0f} to {max(used):.0f} % used" if used else ""
     if len(slow) < WAVES[0] or share < WAVES[1]:
         observed = f"{len(slow)} of {len(seen.series)} steps above {WAVE:g} x {seen.step:.1f} ms{use}"
-        return Finding(subject=job, ok=True, observed=observed, expected=expected)
+        return passed(job, observed, expected)
     gaps = [b - a for a, b in pairwise(slow)]
     often = f", about every {statistics.median(gaps):.0f} steps" if gaps else ""
     named = [
@@ -137,7 +138,7 @@ def waves(members: Sequence[Member], seen: Pace, job: str) -> Finding:
     observed = (
         f"{len(slow)} of {len(seen.series)} steps{often}, up to {worst:.1f} ms of {seen.step:.1f} ms; {whose}{use}"
     )
-    return Finding(subject=job, ok=False, observed=observed, expected=expected, fault="training.step-waves")
+    return failed(job, observed, expected, "training.step-waves")
 
 
 def _slow_steps(times: Sequence[float]) -> tuple[list[int], float]:

@@ -13,6 +13,7 @@ from jobs.nccl.diagnosis.rails import rails_missing, rails_used
 from reports.record import Finding
 
 from .collectives import by_node, logged, seen, subject_of
+from .findings import compared, failed, passed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -64,13 +65,7 @@ def _found(
             if (entry["fault"], entry["subject"]) not in seen_faults:
                 seen_faults.add((entry["fault"], entry["subject"]))
                 observed, expected = finding(job, entry)
-                yield Finding(
-                    subject=by_node(trial, entry["subject"]),
-                    ok=False,
-                    observed=by_node(trial, observed),
-                    expected=expected,
-                    fault=entry["fault"],
-                )
+                yield failed(by_node(trial, entry["subject"]), by_node(trial, observed), expected, entry["fault"])
         if not bad:
             yield from otherwise(name, job)
 
@@ -128,24 +123,12 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
     # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
     connected = sum(len(host["connected"]) for host in job["hosts"])
     if not pairs:
-        yield Finding(
-            subject=subject_of(name),
-            ok=None,
-            observed=_unseen(job, fault),
-            expected="channels between nodes",
-            fault=fault,
-        )
+        yield unknown(subject_of(name), _unseen(job, fault), "channels between nodes", fault=fault)
     elif connected < (job["ranks"] or 0):
         observed = f"{connected} of {job['ranks']} ranks show their channels in the log"
-        yield Finding(subject=subject_of(name), ok=None, observed=observed, expected="all ranks", fault=fault)
+        yield unknown(subject_of(name), observed, "all ranks", fault=fault)
     elif cut := _cut(job):
-        yield Finding(
-            subject=subject_of(name),
-            ok=None,
-            observed=cut,
-            expected="the whole log of every rank",
-            fault="nccl.log-truncated",
-        )
+        yield unknown(subject_of(name), cut, "the whole log of every rank", fault="nccl.log-truncated")
 
 
 def _cut(job: JobDocument) -> str:
@@ -215,7 +198,7 @@ def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], ex
             if host["name"]:  # lines without a host: their channels are counted under those that have one
                 hosts.setdefault(host["name"], []).append(host)
     if not hosts:
-        yield Finding(subject="job", ok=None, observed="the log shows no devices", fault="nccl.no-evidence")
+        yield unknown("job", "the log shows no devices", fault="nccl.no-evidence")
     for name, same in sorted(hosts.items()):
         devices = rails_used(same)
         missing = rails_missing(devices, expected, filters)
@@ -235,12 +218,12 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
     for name, job in seen(jobs).items():
         size = (job["ranks"], job["nodes"])
         ok = None if None in size else size == (ranks, spec.nodes)
-        yield Finding(
-            subject=subject_of(name),
-            ok=ok,
-            observed=f"{size[0]} ranks on {size[1]} nodes",
-            expected=f"{ranks} ranks on {spec.nodes} nodes",
-            fault="nccl.ranks-missing" if ok is False else "",
+        yield compared(
+            subject_of(name),
+            ok,
+            f"{size[0]} ranks on {size[1]} nodes",
+            f"{ranks} ranks on {spec.nodes} nodes",
+            "nccl.ranks-missing",
         )
 
 
@@ -253,5 +236,5 @@ def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -
         jobs,
         further,
         lambda _, entry: (logged(entry) or entry["cause"], "no such line in NCCL's log"),
-        lambda name, _: [Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")],
+        lambda name, _: [passed(subject_of(name), "no other fault in the log")],
     )

@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from reports.record import Finding
-
 from .alike import majority, unlike
 from .api import major_minor
+from .findings import compared, unknown
 from .pool import product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from jobs.cluster.facts.inventory import Node
+    from reports.record import Finding
 
 DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 Machine = tuple[str, str, str]
@@ -89,13 +89,13 @@ def kubelet_skew(nodes: Iterable[Node], server: str) -> Iterator[Finding]:
         theirs = major_minor(node.kubelet)
         if own is None or theirs is None:
             observed = f"kubelet {node.kubelet or 'not told'}, API server {server}"
-            yield Finding(subject=node.name, ok=None, observed=observed, expected="versions that can be compared")
+            yield unknown(node.name, observed, "versions that can be compared")
             continue
         ok = theirs[0] == own[0] and 0 <= own[1] - theirs[1] <= OLDER_NODES
-        yield Finding(
-            subject=node.name,
-            ok=ok,
-            observed=f"kubelet {node.kubelet}, API server {server}",
-            expected=f"not newer, and at most {OLDER_NODES} minor versions older (Kubernetes' skew policy)",
-            fault="" if ok else "nodes.kubelet-skew",
+        yield compared(
+            node.name,
+            ok,
+            f"kubelet {node.kubelet}, API server {server}",
+            f"not newer, and at most {OLDER_NODES} minor versions older (Kubernetes' skew policy)",
+            "nodes.kubelet-skew",
         )
