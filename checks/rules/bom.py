@@ -114,7 +114,7 @@ def _images(trial: TrialResult) -> dict[str, str]:
     for pod in trial.pods:
         for image, digest in pod.images.values():
             digests.setdefault(image, set()).add(digest)
-    return {image: " and ".join(sorted(found - {""})) for image, found in sorted(digests.items())[:MOST]}
+    return {image: " and ".join(sorted(resolved - {""})) for image, resolved in sorted(digests.items())[:MOST]}
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:

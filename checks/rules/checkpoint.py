@@ -88,9 +88,9 @@ def ranks_of(pod: int, spec: TrialSpec) -> range:
 
 def saves_of(data: CheckpointRun, ranks: Sequence[int]) -> list[CheckpointSave]:
     """Return what a pod's ranks told of the step that is to be verified; [] unless each of them did, once."""
-    told = data.get("ranks") or []
-    saves = [save for each in told for save in each.get("saves") or [] if save.get("step") == _step(data)]
-    known = sorted(each.get("rank") or 0 for each in told) == list(ranks) and len(saves) == len(ranks)
+    reported = data.get("ranks") or []
+    saves = [save for each in reported for save in each.get("saves") or [] if save.get("step") == _step(data)]
+    known = sorted(each.get("rank") or 0 for each in reported) == list(ranks) and len(saves) == len(ranks)
     return saves if known else []
 
 

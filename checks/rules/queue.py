@@ -114,11 +114,11 @@ def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
         if not mine:
             continue
         ready = [pod for pod in mine if pod.ready]
-        told = mine[0]
-        why = f" ({told.trouble})" if told.trouble and not ready else ""
+        first = mine[0]
+        why = f" ({first.trouble})" if first.trouble and not ready else ""
         observed = f"{len(ready)} of {len(mine)} pods ready{why}"
         yield compared(
-            f"{told.namespace}/{told.name}" if not ready else operator,
+            f"{first.namespace}/{first.name}" if not ready else operator,
             bool(ready),
             observed,
             f"a ready pod of {operator}",

@@ -150,8 +150,8 @@ EXCESSIVE: tuple[Right, ...] = (
 
 def beyond_namespace(needs: Iterable[str]) -> str:
     """Name what among these needs no Role in one namespace can grant: 'list nodes, list pods'; '' if nothing."""
-    wanted = (right for need in needs for right in NEEDS[need] if right.scope == "cluster")
-    return ", ".join(dict.fromkeys(right.subject("") for right in wanted))
+    cluster_rights = (right for need in needs for right in NEEDS[need] if right.scope == "cluster")
+    return ", ".join(dict.fromkeys(right.subject("") for right in cluster_rights))
 
 
 def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bool = False) -> tuple[Right, ...]:

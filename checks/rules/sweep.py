@@ -59,8 +59,8 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
 
 def _open(swept: Swept) -> list[str]:
     """Return why the fleet is no go, besides what is said of single nodes and elements."""
-    told = {each.why for each in swept.blame.apart}  # link_findings says it
-    return [r for r in swept.blame.reasons if not r.startswith(("not proven ", "suspect ")) and r not in told]
+    group_reasons = {each.why for each in swept.blame.apart}  # link_findings says it
+    return [r for r in swept.blame.reasons if not r.startswith(("not proven ", "suspect ")) and r not in group_reasons]
 
 
 def node_findings(swept: Swept) -> Iterator[Finding]:
@@ -83,8 +83,8 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
 
 def link_findings(swept: Swept) -> Iterator[Finding]:
     """Judge what lies between nodes: uplinks of leaves, and the paths of single pairs."""
-    found = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
-    for each in found:
+    accusations = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
+    for each in accusations:
         yield accused(swept, each)
     for each in swept.blame.apart:
         expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
@@ -93,7 +93,7 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
         expected = "leaves are known: the profile names their label (topology.leaf_label)"
         observed = f"{names_of(swept.unlabelled)} lack it: pairs were drawn without leaves, and no uplink was tested"
         yield unknown("leaves", observed, expected)
-    bad = {each.names for each in found}
+    bad = {each.names for each in accusations}
     for leaf in sorted(set(swept.leaves.values())):
         if not any(leaf in names for names in bad):
             row = next((r for r in swept.section["elements"]["uplinks"] if r["leaf"] == leaf), {"state": "proven"})
@@ -120,20 +120,20 @@ def _paths(swept: Swept) -> Finding:
             counted["failed"] += 1
         else:
             counted["passed" if PASS in grades else "unclear" if UNCLEAR in grades else "nothing"] += 1
-    told = [f"{counted['passed']} of {len(swept.paths)} pairs passed"]
-    for name, words in (
+    parts = [f"{counted['passed']} of {len(swept.paths)} pairs passed"]
+    for name, text in (
         ("explained", "failed or did not end, by what is named at fault"),
         ("failed", "failed and are not decided"),
         ("unclear", "are too slow to clear and too fast to accuse"),
         ("nothing", "measured nothing"),
     ):
         if counted[name]:
-            told.append(f"{counted[name]} {words}")
+            parts.append(f"{counted[name]} {text}")
     open_ = counted["failed"] or counted["nothing"] or not (counted["passed"] or counted["explained"])
     return Finding(
         subject="paths",
         ok=None if open_ else True,
-        observed="; ".join(told),
+        observed="; ".join(parts),
         expected="each passes, or what is named at fault explains it",
     )
 
@@ -143,10 +143,10 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
     end = swept.end or {}
     count = len(end.get("nodes") or ())
     subject, expected = f"all_reduce of {count} nodes", "it ends, with right sums over the right transport"
-    told = "; ".join(f"{node}: {text}" for node, text in (end.get("why") or {}).items())
+    reasons = "; ".join(f"{node}: {text}" for node, text in (end.get("why") or {}).items())
     if end.get("outcome") != MEASURED:
         known = end.get("outcome") in OUTCOMES and end.get("outcome") != "nothing"
-        observed = f"{end.get('outcome')}" + (f" ({told})" if told else "")
+        observed = f"{end.get('outcome')}" + (f" ({reasons})" if reasons else "")
         yield Finding(
             subject=subject, ok=False if known else None, observed=observed, expected=expected, fault="sweep.scale"
         )
@@ -170,10 +170,10 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
 def _not_whole(swept: Swept, end: Mapping[str, Any]) -> str:
     """Say what is missing of the job over all nodes before it can be judged; '' where nothing is."""
     nodes = {str(node) for node in end.get("nodes") or ()}
-    told = {str(node) for node in end.get("reported", nodes) or ()}
+    reported = {str(node) for node in end.get("reported", nodes) or ()}
     if elsewhere := sorted(nodes & swept.misplaced.keys()):
         return f"it names nodes on which no pod of the sweep was: {', '.join(elsewhere[:SHOWN])}"
-    if silent := sorted(nodes - told):
+    if silent := sorted(nodes - reported):
         return f"{len(silent)} of {len(nodes)} nodes reported nothing: {', '.join(silent[:SHOWN])}"
     if left := [node for node in swept.blame.proven if node not in nodes]:
         count = len(swept.blame.proven)
@@ -186,12 +186,12 @@ def _not_whole(swept: Swept, end: Mapping[str, Any]) -> str:
 
 def _rows(end: Mapping[str, Any]) -> dict[int, float]:
     """Return the busbw of each size in GB/s, of the rows that are finite."""
-    found = {}
+    busbw = {}
     for row in end.get("rows") or ():
         size, value = (number_of(each) for each in row[:2]) if isinstance(row, list) and len(row) == 3 else (None, None)
         if size is not None and value is not None and math.isfinite(size) and math.isfinite(value):
-            found[int(size)] = value
-    return found
+            busbw[int(size)] = value
+    return busbw
 
 
 def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
@@ -199,23 +199,23 @@ def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
     levels = {row["kind"]: row["busbw_gbps"] for row in swept.section["levels"] if row["rail"] is None}
     level, floor = levels.get("across leaves", levels.get("in a leaf")), swept.section["rules"]["pair_floor"]
     accuses = swept.section["rules"]["accuses"]
-    told, limits = [f"{value:g} GB/s; no floor for so many nodes"], []
+    parts, limits = [f"{value:g} GB/s; no floor for so many nodes"], []
     if level:
-        told.append(f"{value / level:.2f} of what pairs reach")
+        parts.append(f"{value / level:.2f} of what pairs reach")
         limits.append(accuses * level)
     if floor:
-        told.append(f"the floor of pairs is {floor:g}")
+        parts.append(f"the floor of pairs is {floor:g}")
         limits.append(floor)
     if not limits:
-        told.append("and no pair to compare with")
+        parts.append("and no pair to compare with")
     ok = True if limits and value >= max(limits) else None
     named = [each for each in swept.blame.findings if each.kind in ("uplink", "pair")]
     if not ok and named:
-        told.append(f"it may have run over {' - '.join(named[0].names)}, at fault by itself (sweep.{named[0].kind})")
+        parts.append(f"it may have run over {' - '.join(named[0].names)}, at fault by itself (sweep.{named[0].kind})")
     return Finding(
         subject=subject,
         ok=ok,
-        observed="; ".join(told),
+        observed="; ".join(parts),
         expected=f"{max(limits):.4g} GB/s" if limits else "what pairs reach",
         fault="" if ok or named else "sweep.scale",
     )

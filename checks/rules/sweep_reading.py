@@ -167,8 +167,8 @@ def _name_devices(
 
 def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
     """Return each node's training steps alone: the last that it told of."""
-    told: list[SweepTraining] = numbered(stages, TRAINING)
-    return {node: steps for steps in told if (node := str(steps.get("node"))) not in elsewhere}
+    trainings: list[SweepTraining] = numbered(stages, TRAINING)
+    return {node: steps for steps in trainings if (node := str(steps.get("node"))) not in elsewhere}
 
 
 def _reported(history: Sequence[Done]) -> set[str]:

@@ -35,16 +35,16 @@ def accused(swept: Swept, each: Accusation) -> Finding:
     devices = devices_of(swept.rails if each.kind == "rail" else {}, node, each.rails)
     if devices:
         subject += f" rail {', '.join(devices)}"
-    told = [each.why]
+    parts = [each.why]
     if rest := rest_of(swept.section, each.names, swept.leaves):
-        told.append(f"all others at {rest:.2f}")
+        parts.append(f"all others at {rest:.2f}")
     if each.kind == "node":
         said = [text for nodes, texts in swept.said.items() if node in nodes for text in texts]
-        told += [*dict.fromkeys(said[:2]), *slowed_of(hardware)]
-    told += filter(None, (card_of(hardware, name) for name in devices))
+        parts += [*dict.fromkeys(said[:2]), *slowed_of(hardware)]
+    parts += filter(None, (card_of(hardware, name) for name in devices))
     if each.kind != "uplink":
-        told += [text for name in each.names if (text := _grown(swept, name, devices if each.kind == "rail" else ()))]
-    observed = "; ".join(told)[:MOST_TEXT]
+        parts += [text for name in each.names if (text := _grown(swept, name, devices if each.kind == "rail" else ()))]
+    observed = "; ".join(parts)[:MOST_TEXT]
     return failed(subject, observed, EXPECTED, FAULTS[each.kind])
 
 

@@ -34,14 +34,14 @@ MOST_TEXT = 400
 
 def members(swept: Swept) -> list[Member]:
     """Return every rank that told of its steps, in the order of the nodes."""
-    found = []
+    swept_members = []
     for node in swept.tested:
         data = swept.training.get(node, {})
         samples = {sample.get("index"): sample for sample in data.get("samples") or []}
-        for told in data.get("ranks") or []:
-            local = told.get("local") or 0
-            found.append(Member(node, local, told, samples.get(local)))
-    return found
+        for reported in data.get("ranks") or []:
+            local = reported.get("local") or 0
+            swept_members.append(Member(node, local, reported, samples.get(local)))
+    return swept_members
 
 
 def with_training(swept: Swept, spec: TrialSpec, asked: TrainingSection) -> Swept:
@@ -51,16 +51,16 @@ def with_training(swept: Swept, spec: TrialSpec, asked: TrainingSection) -> Swep
     """
     all_members = members(swept)
     owners = {member.name: member.node for member in all_members}
-    told: dict[str, list[Finding]] = {}
+    by_node: dict[str, list[Finding]] = {}
     pace = () if on_cpus(all_members) else pace_findings(swept, asked)
-    for found in (*trained_findings(swept, spec), *pace):
-        if found.ok is not True:
-            told.setdefault(owners.get(found.subject, found.subject), []).append(found)
-    bad = {node: own for node in told if (own := [found for found in told[node] if found.ok is False])}
+    for finding in (*trained_findings(swept, spec), *pace):
+        if finding.ok is not True:
+            by_node.setdefault(owners.get(finding.subject, finding.subject), []).append(finding)
+    bad = {node: own for node in by_node if (own := [finding for finding in by_node[node] if finding.ok is False])}
     section = dict(swept.section)
-    open_ = {node: _why(node, told[node]) for node in section["proven"] if node in told and node not in bad}
+    open_ = {node: _why(node, by_node[node]) for node in section["proven"] if node in by_node and node not in bad}
     rows = [_accusation(node, own) for node, own in bad.items()]
-    section["proven"] = [node for node in section["proven"] if node not in told]
+    section["proven"] = [node for node in section["proven"] if node not in by_node]
     section["findings"] = [*section["findings"], *rows]
     section["suspects"] = {node: why for node, why in section["suspects"].items() if node not in bad}
     section["not_tested"] = {n: why for n, why in section["not_tested"].items() if n not in bad} | open_
@@ -80,10 +80,10 @@ def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
     return {"kind": "node", "names": [node], "rails": [], "why": _why(node, bad), "fault": bad[0].fault}
 
 
-def _why(node: str, found: Sequence[Finding]) -> str:
+def _why(node: str, findings: Sequence[Finding]) -> str:
     """Say what was seen of a node and of its GPUs."""
-    told = [(each.subject.removeprefix(node).strip(), each.observed) for each in found]
-    return safe("; ".join(f"{gpu}: {observed}" if gpu else observed for gpu, observed in told), MOST_TEXT)
+    observed_of = [(each.subject.removeprefix(node).strip(), each.observed) for each in findings]
+    return safe("; ".join(f"{gpu}: {observed}" if gpu else observed for gpu, observed in observed_of), MOST_TEXT)
 
 
 def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
@@ -93,10 +93,10 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     owners = {member.name: member.node for member in all_members}
     amd = any(str(member.reported.get("library")).startswith("hip") for member in all_members)
     products = () if amd else training.products(all_members)  # hipBLAS promises no bits
-    losses = (found for node in dict.fromkeys(owners.values()) for found in _losses(node, all_members))
-    for found in (*products, *losses):
-        if not found.ok:
-            wrong.setdefault(owners.get(found.subject, found.subject), []).append(found)
+    losses = (finding for node in dict.fromkeys(owners.values()) for finding in _losses(node, all_members))
+    for finding in (*products, *losses):
+        if not finding.ok:
+            wrong.setdefault(owners.get(finding.subject, finding.subject), []).append(finding)
     for node in swept.tested:
         data = swept.training.get(node)
         if data is None:
@@ -111,8 +111,8 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
 
 def _losses(node: str, all_members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the losses of a node's ranks by themselves: they share gradients with each other, and with nobody else."""
-    for found in training.losses(_of(all_members, node)):
-        yield replace(found, subject=node) if found.subject == training.JOB else found
+    for finding in training.losses(_of(all_members, node)):
+        yield replace(finding, subject=node) if finding.subject == training.JOB else finding
 
 
 def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
@@ -123,23 +123,23 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
     all_members = members(swept)
     paces = {node: seen for node in swept.tested if (seen := training_pace.pace(_of(all_members, node))) is not None}
     owners = {member.name: member.node for member in all_members}
-    told: dict[str, list[Finding]] = {}
-    for found in training.slow_members(all_members):
-        told.setdefault(owners.get(found.subject, found.subject), []).append(found)
-    steps = {found.subject: found for found in _slow_steps(all_members, paces)}
+    by_node: dict[str, list[Finding]] = {}
+    for finding in training.slow_members(all_members):
+        by_node.setdefault(owners.get(finding.subject, finding.subject), []).append(finding)
+    steps = {finding.subject: finding for finding in _slow_steps(all_members, paces)}
     apart = {} if asked.tflops is not None else _behind_the_fastest(all_members, paces)
     for node in swept.tested:
         seen = paces.get(node)
         if seen is None:
             yield unknown(node, "no rank told of its steps", EXPECTED)
             continue
-        slow = [found for found in told.get(node, ()) if found.ok is False]
+        slow = [finding for finding in by_node.get(node, ()) if finding.ok is False]
         rate = training_pace.rate(seen, asked, node) if asked.tflops is not None else None
         if slow or node in steps:
             yield from slow or [steps[node]]
         elif rate is not None and not rate.ok:
             yield rate
-        elif open_ := [found for found in told.get(node, ()) if not found.ok]:
+        elif open_ := [finding for finding in by_node.get(node, ()) if not finding.ok]:
             yield open_[0]
         elif node in apart:
             yield apart[node]
@@ -158,7 +158,7 @@ def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[lis
 
 def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> dict[str, Finding]:
     """Return the nodes far behind the fastest of their kind: where most are slow, no comparison says who is."""
-    found = {}
+    behind = {}
     for nodes in _kinds(all_members, paces):
         first = min(nodes, key=lambda node: paces[node].step)
         for node in nodes:
@@ -167,8 +167,8 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
                 observed = (
                     f"{paces[node].step:.1f} ms a step, {excess:.1%} above {first}, the fastest; no floor says which"
                 )
-                found[node] = unknown(node, f"{observed} of them is right", EXPECTED)
-    return found
+                behind[node] = unknown(node, f"{observed} of them is right", EXPECTED)
+    return behind
 
 
 def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
@@ -188,18 +188,18 @@ def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
     """Say what the nodes reach alone, who is slowest by its own compute, and what was run."""
     all_members = members(swept)
     timed = {member.name: statistics.median(member.compute) for member in all_members if member.compute}
-    seen = [found for node in swept.tested if (found := training_pace.pace(_of(all_members, node))) is not None]
-    if seen and timed:
-        rates = sorted(each.tflops for each in seen)
+    paces = [pace for node in swept.tested if (pace := training_pace.pace(_of(all_members, node))) is not None]
+    if paces and timed:
+        rates = sorted(each.tflops for each in paces)
         last = max(timed, key=lambda name: timed[name])
         yield (
-            f"{len(seen)} nodes alone: {rates[0]:.0f} to {rates[-1]:.0f} TFLOP/s a GPU, the middle one "
+            f"{len(paces)} nodes alone: {rates[0]:.0f} to {rates[-1]:.0f} TFLOP/s a GPU, the middle one "
             f"{statistics.median(rates):.0f}; slowest by its own compute {last}, {timed[last]:.1f} ms a step of "
             f"{statistics.median(timed.values()):.1f} ms"
         )
         if asked.tflops is None:
             yield "the profile has no floor (training.tflops): that all are slow alike would not be seen"
-    yield from training_pace.notes(all_members, seen[0] if seen else None)
+    yield from training_pace.notes(all_members, paces[0] if paces else None)
 
 
 def _of(all_members: Sequence[Member], node: str) -> list[Member]:

@@ -159,13 +159,13 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
             yield passed(node, f"nearest cards: {shown}", expected)
 
 
-def _unseen(data: TopologyStage, gpus: int, wanted: int) -> str:
+def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
     """Say which ways between GPUs and cards are not known; '' where all are."""
     paths = data.get("paths") or []
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
         return f"{len(broken)} of {len(paths)} ways between GPUs and cards are not whole"
-    if gpus < wanted:
-        return f"the ways of {gpus} GPUs are told, and the pod has {wanted}"
+    if gpus < gpus_of_pod:
+        return f"the ways of {gpus} GPUs are told, and the pod has {gpus_of_pod}"
     ways = Counter(p.get("gpu") for p in paths)
     fewer = [str(gpu) for gpu, count in ways.items() if count < max(ways.values())]
     return f"not the ways to all cards are told of GPU {', '.join(fewer)}" if fewer else ""

@@ -69,43 +69,45 @@ class Member:
 
 def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
     """Return every rank that told something, in the order of the nodes."""
-    found = []
+    all_members = []
     for rank in range(spec.nodes):
         data = stage(trial, rank, "training") or {}
         runtime = stage(trial, rank, "runtime") or {}
         listed = runtime.get("gpus") or []
         buses = {bus: int(gpu.get("index") or 0) for gpu in listed if (bus := _bus(gpu.get("bus_id")))}
         samples = {sample.get("index"): sample for sample in data.get("samples") or []}
-        for told in data.get("ranks") or []:
-            local = int(told.get("local") or 0)
-            gpu = buses.get(_bus(told.get("bus_id")), local)
-            found.append(Member(place(trial, rank), gpu, told, samples.get(gpu)))
-    return found
+        for reported in data.get("ranks") or []:
+            local = int(reported.get("local") or 0)
+            gpu = buses.get(_bus(reported.get("bus_id")), local)
+            all_members.append(Member(place(trial, rank), gpu, reported, samples.get(gpu)))
+    return all_members
 
 
 def _bus(text: object) -> str:
     """Return a PCI address as all tools write it, '' for none: nvidia-smi has a longer domain, CUDA no function."""
-    found = str(text or "").lower().partition(".")[0]
-    return found[-10:] if ":" in found else ""
+    address = str(text or "").lower().partition(".")[0]
+    return address[-10:] if ":" in address else ""
 
 
 def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge whether every node's ranks did their steps: one finding for each node, one more where they are no job's."""
-    found = []
+    findings = []
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "training")
         if data is None:
-            found.append(silent(trial, rank, "training"))
+            findings.append(silent(trial, rank, "training"))
         elif data.get("skipped"):
-            found.append(unknown(node, f"the steps were not begun: {data['skipped']}"))
+            findings.append(unknown(node, f"the steps were not begun: {data['skipped']}"))
         else:
-            found.append(ended(node, data, spec, rank, spec.nodes))
+            findings.append(ended(node, data, spec, rank, spec.nodes))
             soak_s = spec.training.soak_s if spec.training else 0
-            if found[-1].ok and (short := training_soak.too_short(trial, rank, soak_s)):
-                found[-1] = replace(found[-1], ok=None, observed=f"{found[-1].observed}; {short}")
-    yield from found
-    told = [told for rank in range(spec.nodes) for told in (stage(trial, rank, "training") or {}).get("ranks") or []]
-    if all(each.ok for each in found) and (odd := roster.differing(told)):
+            if findings[-1].ok and (short := training_soak.too_short(trial, rank, soak_s)):
+                findings[-1] = replace(findings[-1], ok=None, observed=f"{findings[-1].observed}; {short}")
+    yield from findings
+    reported = [
+        reported for rank in range(spec.nodes) for reported in (stage(trial, rank, "training") or {}).get("ranks") or []
+    ]
+    if all(each.ok for each in findings) and (odd := roster.differing(reported)):
         yield unknown(JOB, odd, "all ranks at the same work")
 
 
@@ -113,7 +115,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     """Judge whether a node's ranks did their steps to the end; it is number ``pod`` of ``pods`` that train together."""
     ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
-    modes = [mode for told in ranks if (mode := roster.shared(told))]
+    modes = [mode for reported in ranks if (mode := roster.shared(reported))]
     counts = [mode.get("steps") or 0 for mode in modes]
     expected = f"{own} ranks of {asked.steps} steps or more, which end"
     done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({roster.SHARED})"
@@ -147,11 +149,11 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
     digests = _digests(members)
     usual = _usual(digests)
     for member in members:
-        told = member.reported.get("products") or []
-        made = [each for each in told if each.get("made")]
+        own_products = member.reported.get("products") or []
+        made = [each for each in own_products if each.get("made")]
         expected = "the same bits at every product, and as on the other GPUs of its kind"
         if not made:
-            why = "; ".join(str(each.get("why")) for each in told) or "none was made"
+            why = "; ".join(str(each.get("why")) for each in own_products) or "none was made"
             yield unknown(member.name, f"no product: {why}", expected)
             continue
         bad = [
@@ -188,16 +190,16 @@ def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], 
         return f"no digest in {kind}"
     if len(digests[key]) > 1 and key not in usual:
         return f"the {digests[key].total()} GPUs of its kind do not agree in {kind}, and no majority says who is right"
-    others = sum(made.total() for other, made in digests.items() if other[0] == key[0] and kind in other)
-    if digests[key].total() == 1 < others:
+    gpus_of_name = sum(made.total() for other, made in digests.items() if other[0] == key[0] and kind in other)
+    if digests[key].total() == 1 < gpus_of_name:
         return f"no other GPU of its name made the same product in {kind}: {', '.join(str(part) for part in key)}"
     return ""
 
 
 def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
     """Say in which formats others of its name multiplied, and it did not."""
-    others = [m for m in members if m.reported.get("name") == member.reported.get("name")]
-    theirs = {str(p.get("kind")) for m in others for p in m.reported.get("products") or [] if p.get("made")}
+    namesakes = [m for m in members if m.reported.get("name") == member.reported.get("name")]
+    theirs = {str(p.get("kind")) for m in namesakes for p in m.reported.get("products") or [] if p.get("made")}
     own = {str(p.get("kind")): p for p in member.reported.get("products") or []}
     lacking = [kind for kind in sorted(theirs) if not (kind in own and own[kind].get("made"))]
     return [f"none in {k}, which others of its kind have: {own[k].get('why') if k in own else '-'}" for k in lacking]
@@ -205,9 +207,9 @@ def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
 
 def _alike(member: Member, product: Any) -> Alike:
     """Return what must be the same for the bits to be the same: the GPU's kind, the library, the matrices."""
-    told = member.reported
+    rank = member.reported
     return (
-        *(told.get("name"), told.get("multiprocessors"), told.get("torch"), told.get("library")),
+        *(rank.get("name"), rank.get("multiprocessors"), rank.get("torch"), rank.get("library")),
         *(product.get("kind"), product.get("side"), product.get("seed")),
     )
 
@@ -334,10 +336,12 @@ def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: 
     return Finding(subject=subject, ok=True if stands.conclusive else None, observed=observed, expected=expected)
 
 
-def _clocks(member: Member, others: Sequence[Member]) -> str:
+def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
     """Say at which clock and power the GPU ran, and the others did."""
     own = member.sample
-    known = [s for m in others if m is not member and (s := m.sample) is not None and s.get("sm_mhz") is not None]
+    known = [
+        s for m in compared_with if m is not member and (s := m.sample) is not None and s.get("sm_mhz") is not None
+    ]
     if own is None or own.get("sm_mhz") is None or not known:
         return ""
     clock = statistics.median(s.get("sm_mhz") or 0.0 for s in known)

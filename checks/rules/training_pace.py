@@ -68,9 +68,9 @@ def pace(members: Sequence[Member]) -> Pace | None:
         return None
     series = [statistics.median(column) for column in zip(*(m.steps for m in whole), strict=False)]
     compute = [max(column) for column in zip(*(m.compute for m in whole), strict=False)]
-    step, told = statistics.median(series), whole[0].reported
-    shape = told.get("shape") or {}
-    tflops = (told.get("flops") or 0.0) / (step / 1000) / 1e12
+    step, first = statistics.median(series), whole[0].reported
+    shape = first.get("shape") or {}
+    tflops = (first.get("flops") or 0.0) / (step / 1000) / 1e12
     batch = int(shape.get("batch") or 0)
     return Pace(
         step=step,
@@ -153,15 +153,15 @@ def notes(members: Sequence[Member], seen: Pace | None) -> Iterator[str]:
     """Say what was run and what is shown without a judgement."""
     if not members:
         return
-    told = members[0].reported
-    shape = told.get("shape") or {}
+    first = members[0].reported
+    shape = first.get("shape") or {}
     if seen is not None and shape:
         yield (
             f"{shape.get('parameters', 0) / 1e6:.0f} M parameters, {seen.tokens} tokens a step and GPU, seed "
-            f"{told.get('seed')}: 6 x {shape.get('multiplying', 0) / 1e6:.0f} M x tokens + attention = "
-            f"{(told.get('flops') or 0) / 1e12:.2f} TFLOP a step and GPU (PaLM, appendix B, arXiv:2204.02311)"
+            f"{first.get('seed')}: 6 x {shape.get('multiplying', 0) / 1e6:.0f} M x tokens + attention = "
+            f"{(first.get('flops') or 0) / 1e12:.2f} TFLOP a step and GPU (PaLM, appendix B, arXiv:2204.02311)"
         )
-    for mode in told.get("modes") or []:
+    for mode in first.get("modes") or []:
         times = mode.get("step_ms") or []
         if mode.get("why"):
             yield f"{mode.get('mode')} was not run: {mode['why']}"

@@ -23,48 +23,49 @@ TIMED = nodetraining.MOST_TIMES // 2
 """Times of steps that are told at least, of as many steps or more: a sweep's line leaves out less than half of 40."""
 
 
-def shared(told: TrainingRank) -> TrainingMode:
+def shared(rank: TrainingRank) -> TrainingMode:
     """Return a rank's steps with all others that are judged; empty where they never ended."""
     none: TrainingMode = {}
-    return next((mode for mode in told.get("modes") or [] if mode.get("mode") == SHARED), none)
+    return next((mode for mode in rank.get("modes") or [] if mode.get("mode") == SHARED), none)
 
 
-def times(told: list[float] | None) -> list[float]:
+def times(milliseconds: list[float] | None) -> list[float]:
     """Return what a clock can have told: none of these times where one of them is no time."""
-    return told if told and min(told) > 0 else []
+    return milliseconds if milliseconds and min(milliseconds) > 0 else []
 
 
-def contradiction(told: Sequence[TrainingRank], own: int, first: int, world: int) -> str:
+def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world: int) -> str:
     """Say why these cannot be the ``own`` ranks of a node of which ``first`` is the lowest, of ``world``; '' if so."""
-    wanted = Counter[tuple[int | None, ...]]((first + local, local, world) for local in range(own))
-    found = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in told)
-    if found != wanted:
-        rank, local, ranks = next(iter((found - wanted) or (wanted - found)))
+    expected = Counter[tuple[int | None, ...]]((first + local, local, world) for local in range(own))
+    present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
+    if present != expected:
+        rank, local, ranks = next(iter((present - expected) or (expected - present)))
+        who = "one says" if present - expected else "nobody says"
         return (
-            f"{len(told)} ranks told of steps, and not ranks {first} to {first + own - 1} of {world}, each once: "
-            f"{'one says' if found - wanted else 'nobody says'} that it is rank {rank}, number {local} here, of {ranks}"
+            f"{len(reported)} ranks told of steps, and not ranks {first} to {first + own - 1} of {world}, each once: "
+            f"{who} that it is rank {rank}, number {local} here, of {ranks}"
         )
-    buses = Counter(str(bus).lower() for each in told if (bus := each.get("bus_id")))
+    buses = Counter(str(bus).lower() for each in reported if (bus := each.get("bus_id")))
     if twice := [bus for bus, count in buses.items() if count > 1]:
         return f"{buses[twice[0]]} ranks name the GPU at {twice[0][:40]} as theirs"
-    devices = {each.get("device") for each in told}
+    devices = {each.get("device") for each in reported}
     if len(devices) > 1 or not devices <= set(DEVICES):
         return f"its ranks ran on {_listed(devices)}"
-    for each in told:
+    for each in reported:
         counts = [len(times(series)) for series in (shared(each).get("step_ms"), each.get("compute_ms"))]
         if min(counts) < min(shared(each).get("steps") or 0, TIMED):
             return f"rank {each.get('rank')} tells the times of {counts[0]} steps, and of {counts[1]} alone"
-    return differing(told)
+    return differing(reported)
 
 
-def differing(told: Iterable[TrainingRank]) -> str:
+def differing(ranks: Iterable[TrainingRank]) -> str:
     """Say in what ranks of one job did other work than each other, or no work that can be counted; '' for nothing."""
-    told = list(told)
+    ranks = list(ranks)
     for key in ("shape", "flops", "seed"):
-        values = {_plain(each.get(key)) for each in told}
+        values = {_plain(each.get(key)) for each in ranks}
         if len(values) > 1 or None in values:
             return f"its ranks do not agree in {key}: {_listed(values)}"
-    for each in told[:1]:
+    for each in ranks[:1]:
         sizes = each.get("shape") or {}
         try:
             counted = model.flops(model.Shape(**{size: sizes[size] for size in model.Shape._fields}))

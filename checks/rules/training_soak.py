@@ -42,8 +42,8 @@ def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterat
     least = max(1, int(soak_s / LOOK_S))
     for name, taken in samples.items():
         sample: TrainingSample = taken or {}
-        told = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
-        looks = (sample.get("samples") or 0) if told else 0
+        measured = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
+        looks = (sample.get("samples") or 0) if measured else 0
         yield Finding(
             subject=name,
             ok=True if looks >= least else None,
