@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from checks.framework.outfolder import BEGUN, LOGS
-from checks.rules.sweep_reading import ROUND, done_of, numbered
+from checks.rules.sweep_reading import done_of, numbered
 from jobs.run.evidence import EvidenceReader
 from reports.record import write_atomically
 
@@ -80,7 +80,7 @@ def _logged(folder: Path, run_id: str) -> list[Done]:
         with place.open("rb") as file:
             for line in file:
                 reader.feed(line)
-        if rows := numbered(reader.result().stages, ROUND):
+        if rows := numbered(reader.result().stages, "round"):
             return sorted(map(done_of, rows), key=lambda done: done.round.number)
     return []
 

@@ -99,7 +99,7 @@ def run_sweep(
     shape = {"gpus_per_node": spec.gpus_per_node, "image": spec.image, "training": options.training}
     shape["boots"] = {node: boots[node] for node in sorted(boots.keys() & {*free, *left})}
     begin({**shape, "rounds": rows_of(history)})
-    found = read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left, earlier)
+    found = read_sweep(run(made), made.sweep, rules_of(made.sweep), left, earlier)
     found = replace(found, unlabelled=unlabelled)
     if options.training:
         found = with_training(found, spec, profile.training)

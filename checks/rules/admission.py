@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, Forbidden, NotFound
 from jobs.cluster.client.kube import path
@@ -20,6 +20,7 @@ from .quota import Shortage, shortages
 
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
+    from jobs.cluster.unstructured import Unstructured
     from reports.record import Finding
 
 GATES = (
@@ -46,7 +47,7 @@ class Admission:
     shortages: tuple[Shortage, ...] = ()
     changes: tuple[Finding, ...] = ()  # what the admitted pod lacks of the one that was asked for
     granted: frozenset[str] = frozenset()  # the resources, as a pod names them, of which quotas grant some
-    pod: dict[str, Any] | None = None  # as the cluster would run it: with what webhooks and defaults added
+    pod: Unstructured | None = None  # as the cluster would run it: with what webhooks and defaults added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ def _namespace_by_dry_run(kube: Kube) -> NamespaceState:
     return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the object itself is not seen)")
 
 
-def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) -> Admission:
+def try_pods(kube: Kube, pod: Unstructured, job: Unstructured, pods: int) -> Admission:
     """Dry-run one pod of the trial, and see whether the quotas have room for all; without that right, try its Job."""
     try:
         answer = kube.create(path("pods", namespace=kube.namespace), pod, dry_run=True)
@@ -119,7 +120,7 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
     return Admission(ok=True, observed="admitted (dry run)", notes=notes, granted=granted, pod=answer.body)
 
 
-def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:
+def _try_job(kube: Kube, job: Unstructured) -> Admission:
     """Without the right to create pods: try the Job, and read the warnings that PodSecurity sends with it."""
     try:
         place = path("jobs", namespace=kube.namespace, group="batch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, NotFound, Unauthorized, Unreachable
 from reports.record import Finding
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jobs.cluster.client.kube import Kube
+    from jobs.cluster.unstructured import Unstructured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def _identity(kube: Kube) -> str:
         return ""
 
 
-def git_version(answer: dict[str, Any]) -> str:
+def git_version(answer: Unstructured) -> str:
     """Return 'v1.36.2' from the answer of /version, or '' where it is not Kubernetes' own."""
     return str(answer.get("gitVersion") or "")
 

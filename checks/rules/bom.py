@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.facts.stack import image_version, operand
 
@@ -38,7 +38,7 @@ HARDWARE = re.compile(r"(?i)(?:^|[-_.])(?:bmc|bios|firmware|fw|nvswitch|ipmi|red
 """Parts of a node label's name under which NFD's local features and providers tell of a node's firmware."""
 
 
-def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: Iterable[Policy]) -> dict[str, Any]:
+def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: Iterable[Policy]) -> dict[str, object]:
     """Record what the API shows: Kubernetes, the nodes' software, the operators and plugins, the ClusterPolicy."""
     nodes = list(nodes)
     software = {fact: _counted(read(node) for node in nodes) for fact, read in FACTS.items()}
@@ -79,7 +79,7 @@ def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     return {key: _counted(values) for key, values in sorted(versions.items())[:MOST] if any(values)}
 
 
-def from_profile(profile: Profile) -> dict[str, Any]:
+def from_profile(profile: Profile) -> dict[str, object]:
     """Repeat what the profile names and nothing here can verify; images of models with whether they are pinned."""
     models = {
         image: "by digest" if "@sha256:" in image else "by a tag, which can be moved" for image in profile.images.models
@@ -88,7 +88,7 @@ def from_profile(profile: Profile) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value}
 
 
-def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, Any]:
+def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, object]:
     """Record what the trial's pods saw: driver, CUDA, NCCL, firmware of the NICs, images by digest."""
     runtimes = [stage(trial, rank, "runtime") or {} for rank in sorted(trial.evidence)]
     rdma_stages = [stage(trial, rank, "rdma") or {} for rank in sorted(trial.evidence)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.listing import first_of
 from reports.record import Finding
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
+    from jobs.cluster.unstructured import Unstructured
     from jobs.trial.spec import TrialSpec
 
     from .pool import Pool
@@ -163,12 +164,12 @@ def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) ->
     return texts
 
 
-def tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:
+def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:
     """Say whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
     return taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(t, taint) for t in tolerations)
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+def _tolerates(toleration: Unstructured, taint: Taint) -> bool:
     """Match as https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/ describes."""
     effect, key = toleration.get("effect"), toleration.get("key")
     if effect and effect != taint.effect:

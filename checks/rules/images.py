@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .findings import compared, failed, passed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from jobs.cluster.unstructured import Unstructured
     from jobs.run.result import TrialResult
     from reports.record import Finding
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 PARTS = ("initContainers", "containers", "ephemeralContainers")
 
 
-def images_of(pod: Mapping[str, Any]) -> dict[str, str]:
+def images_of(pod: Unstructured) -> dict[str, str]:
     """Name every image of a pod by its container: initContainers and sidecars, also those that a webhook added."""
     spec = pod.get("spec") or {}
     return {

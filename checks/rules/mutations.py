@@ -6,7 +6,7 @@ and would not get is a fault. Less CPU or memory requested is told and not judge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.quantity import quantity
 from jobs.cluster.redact import MASK, secret_name
@@ -14,11 +14,10 @@ from jobs.cluster.redact import MASK, secret_name
 from .findings import failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
+    from jobs.cluster.unstructured import Unstructured
     from reports.record import Finding
-
-    Object = Mapping[str, Any]
 
 SHARED = ("cpu", "memory", "ephemeral-storage")
 """Resources that a request reserves and a limit bounds; of all others both are the number of devices."""
@@ -31,7 +30,7 @@ LOG = "NCCL_DEBUG"
 """How the variables of NCCL's log begin: training may want it quiet; the trial's collectives set them."""
 
 
-def mutation_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
+def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[Finding]:
     """Compare a pod with what the server made of it in a dry run; one finding for each thing that was taken away."""
     for subject, asked_value, got in _losses(asked, admitted):
         yield failed(
@@ -42,7 +41,7 @@ def mutation_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
         )
 
 
-def mutation_notes(asked: Object, admitted: Object) -> Iterator[str]:
+def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]:
     """Say what was changed and harms nothing by itself."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     for key in NOTED:
@@ -56,7 +55,7 @@ def mutation_notes(asked: Object, admitted: Object) -> Iterator[str]:
                 yield f"the server would reserve {got} {resource} for container {name}, not {asked_value}"
 
 
-def _losses(asked: Object, admitted: Object) -> Iterator[tuple[str, str, str]]:
+def _losses(asked: Unstructured, admitted: Unstructured) -> Iterator[tuple[str, str, str]]:
     """Yield what was taken away: where, what was asked for, what is there."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     yield from _values("annotation", _of(asked, "metadata", "annotations"), _of(admitted, "metadata", "annotations"))
@@ -77,7 +76,7 @@ def _losses(asked: Object, admitted: Object) -> Iterator[tuple[str, str, str]]:
             yield from _of_container(name, mine, theirs)
 
 
-def _of_container(name: str, mine: Object, theirs: Object) -> Iterator[tuple[str, str, str]]:
+def _of_container(name: str, mine: Unstructured, theirs: Unstructured) -> Iterator[tuple[str, str, str]]:
     for kind in ("limits", "requests"):
         for resource, asked_amount, got in _less(_resources(mine, kind), _resources(theirs, kind)):
             if kind == "limits" or (resource not in SHARED and resource not in _resources(mine, "limits")):
@@ -103,7 +102,7 @@ def _of_container(name: str, mine: Object, theirs: Object) -> Iterator[tuple[str
             yield f"{name} variable {variable}", "set", "not set"
 
 
-def _containers(before: Object, after: Object) -> Iterator[tuple[str, Object, Object]]:
+def _containers(before: Unstructured, after: Unstructured) -> Iterator[tuple[str, Unstructured, Unstructured]]:
     """Pair each container that was asked for with what became of it."""
     for part in ("containers", "initContainers"):
         admitted = {str(each.get("name")): each for each in after.get(part) or []}
@@ -111,14 +110,14 @@ def _containers(before: Object, after: Object) -> Iterator[tuple[str, Object, Ob
             yield str(mine.get("name")), mine, admitted.get(str(mine.get("name")), {})
 
 
-def _values(what: str, asked: Object, got: Object) -> Iterator[tuple[str, str, str]]:
+def _values(what: str, asked: Unstructured, got: Unstructured) -> Iterator[tuple[str, str, str]]:
     for key, value in asked.items():
         if got.get(key) != value:
             yield f"{what} {key}", str(value), str(got.get(key, "not there"))
 
 
 def _members(
-    what: str, asked: Iterable[Object] | None, got: Iterable[Object] | None, key: str
+    what: str, asked: Iterable[Unstructured] | None, got: Iterable[Unstructured] | None, key: str
 ) -> Iterator[tuple[str, str, str]]:
     have = {str(each.get(key)) for each in got or []}
     for each in asked or []:
@@ -126,7 +125,7 @@ def _members(
             yield f"{what} {each.get(key)}", "there", "not there"
 
 
-def _less(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+def _less(before: Unstructured, after: Unstructured) -> Iterator[tuple[str, str, str]]:
     """Yield each resource of which there is less than was asked for, and no limit where none is there any more."""
     for resource, amount in before.items():
         asked, there = quantity(amount), quantity(after.get(resource, 0))
@@ -136,11 +135,11 @@ def _less(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
             yield resource, str(amount), str(after.get(resource, "none"))
 
 
-def _resources(container: Object, kind: str) -> Object:
+def _resources(container: Unstructured, kind: str) -> Unstructured:
     return _of(container, "resources", kind)
 
 
-def _of(obj: Object, *keys: str) -> Object:
+def _of(obj: Unstructured, *keys: str) -> Unstructured:
     for key in keys:
         obj = obj.get(key) or {}
     return obj

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.unstructured import as_list, as_map
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.inventory import Node, PodUse
     from jobs.cluster.facts.stack import Listing
+    from jobs.cluster.unstructured import Unstructured
     from reports.record import Finding
 
 EXPORTERS = ("dcgm-exporter", "device-metrics-exporter")
@@ -45,12 +46,12 @@ def monitor_finding(monitors: Listing) -> Finding:
     return failed("servicemonitors", why, expected, "observability.servicemonitor-missing")
 
 
-def _name(item: dict[str, Any]) -> str:
+def _name(item: Unstructured) -> str:
     meta = as_map(item.get("metadata"))
     return f"{meta.get('namespace')}/{meta.get('name')}"
 
 
-def _means_exporter(item: dict[str, Any]) -> bool:
+def _means_exporter(item: Unstructured) -> bool:
     selector = as_map(as_map(item.get("spec")).get("selector"))
     labels = as_map(selector.get("matchLabels"))
     names = [_name(item), *map(str, labels.values())]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.quantity import quantity
 from jobs.cluster.unstructured import as_map, by_type
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jobs.cluster.facts.inventory import Node, PodUse
+    from jobs.cluster.unstructured import Unstructured
     from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -154,7 +155,7 @@ def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
         yield from _quota(cluster, launch_stack.cluster, spec)
 
 
-def _active(subject: str, raw: Mapping[str, Any]) -> Finding:
+def _active(subject: str, raw: Unstructured) -> Finding:
     stop = (raw.get("spec") or {}).get("stopPolicy")
     condition = by_type(as_map(raw.get("status"))).get("Active") or {}
     halted = stop not in (None, "None")
@@ -179,7 +180,7 @@ def total(spec: TrialSpec) -> dict[str, Decimal]:
     return totals
 
 
-def _quota(subject: str, cluster: Mapping[str, Any], spec: TrialSpec) -> Iterator[Finding]:
+def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Finding]:
     """Every resource of the pods must be covered, and some flavor must be able to hold all pods at some time."""
     offered = shares(cluster)
     for name, needed in total(spec).items():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.cluster.client.kube import Kube
+    from jobs.cluster.unstructured import Unstructured
 
 # One Job, one ConfigMap and one Service belong to a trial.
 _OBJECTS = ("count/jobs.batch", "count/configmaps", "configmaps", "count/services", "services")
@@ -33,9 +34,7 @@ class Shortage:
     left: str  # "0 of 1 left"
 
 
-def shortages(
-    kube: Kube, pod: dict[str, Any], pods: int
-) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
+def shortages(kube: Kube, pod: Unstructured, pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
     """Compare what ``pods`` such pods need with what each ResourceQuota has left.
 
     Return shortages, notes, and the extended resources of which a quota grants some.
@@ -66,7 +65,7 @@ def shortages(
 
 
 def _short(
-    name: str, limits: dict[str, Any], used: dict[str, Any], needed: dict[str, Decimal], pods: int
+    name: str, limits: Unstructured, used: Unstructured, needed: dict[str, Decimal], pods: int
 ) -> Iterator[Shortage]:
     for resource, limit in limits.items():
         hard, taken = quantity(limit), quantity(used.get(resource, "0"))
@@ -81,7 +80,7 @@ def _short(
             yield Shortage(quota=name, resource=resource, needed=f"{_plain(want)} for {whom}", left=left)
 
 
-def in_scope(quota: dict[str, Any], pod: dict[str, Any]) -> bool | None:
+def in_scope(quota: Unstructured, pod: Unstructured) -> bool | None:
     """Say whether a quota counts this pod; None for a scope whose meaning is not known here.
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
@@ -94,7 +93,7 @@ def in_scope(quota: dict[str, Any], pod: dict[str, Any]) -> bool | None:
     return None if None in answers else True
 
 
-def _scope(name: Any, operator: Any, values: list[Any], pod: dict[str, Any]) -> bool | None:
+def _scope(name: Any, operator: Any, values: list[Any], pod: Unstructured) -> bool | None:
     ends = pod.get("activeDeadlineSeconds") is not None
     if name in ("Terminating", "NotTerminating"):
         return bool(ends == (name == "Terminating"))
@@ -109,7 +108,7 @@ def _scope(name: Any, operator: Any, values: list[Any], pod: dict[str, Any]) -> 
     return None
 
 
-def demand(spec: dict[str, Any]) -> dict[str, Decimal]:
+def demand(spec: Unstructured) -> dict[str, Decimal]:
     """Return what one pod counts for in a quota, by the quota's own keys.
 
     Containers and native sidecars add up; an ordinary init container counts where it asks for more than they do.
@@ -127,7 +126,7 @@ def demand(spec: dict[str, Any]) -> dict[str, Decimal]:
     return total
 
 
-def _container(container: dict[str, Any]) -> dict[str, Decimal]:
+def _container(container: Unstructured) -> dict[str, Decimal]:
     resources = as_map(container.get("resources"))
     asked: dict[str, Decimal] = {}
     limits = as_map(resources.get("limits"))

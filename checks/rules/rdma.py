@@ -7,22 +7,22 @@ order in which one would look: cable, subnet manager, rate, address, partition.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reports.record import Finding
-
 from ..profiles.schema.fabric import VERBS
-from .findings import failed, unknown
+from .findings import failed, passed, unknown
 from .network import interfaces
 from .ranks import place, rdma_ports, silent, stage
 from .rdma_offer import attached_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import RdmaPort, RdmaStage
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..profiles.loader import Profile
 
@@ -44,11 +44,11 @@ Specification, 10.9.3)."""
 
 
 class Wrong(NamedTuple):
-    """What is wrong with one port."""
+    """What is wrong with one port: what was observed, what was expected, and the fault."""
 
-    fault: str
     observed: str
     expected: str
+    fault: str
 
 
 def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
@@ -75,20 +75,52 @@ def lets_through(spec: str, name: str, port: object = None) -> bool:
     return named != exclude
 
 
+@dataclass(frozen=True, slots=True)
+class _Required:
+    """What the profile and the pods' environment ask of the devices of each pod."""
+
+    spec: TrialSpec
+    profile: Profile
+
+    @property
+    def count(self) -> int:
+        """How many devices must work."""
+        return self.profile.fabric.device_count or 1
+
+    @property
+    def layer(self) -> str | None:
+        """The link layer of the fabric; None where any will do."""
+        return VERBS.get(self.profile.fabric.kind or "")
+
+    @property
+    def expected(self) -> str:
+        """The same in words."""
+        return f"{self.count} RDMA devices with a working port (profile {self.profile.name})"
+
+    def fits(self, port: RdmaPort) -> bool:
+        """Whether the pod was given a port, as far as is known, and its link layer is the fabric's."""
+        return port.get("usable") is not False and (self.layer is None or port.get("link_layer") in (self.layer, None))
+
+    def good(self, ports: Iterable[RdmaPort]) -> list[RdmaPort]:
+        """Return the ports that fit and work."""
+        return [p for p in ports if self.fits(p) and ailment(p, self.spec, self.profile) is None]
+
+
 def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
     """Judge each rank's networks, then its devices, then their ports."""
     devices = {rank: _devices_in_pod(trial, rank, spec) for rank in range(spec.nodes)}
+    required = _Required(spec, profile)
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, STAGE)
+        node, data, ports = place(trial, rank), stage(trial, rank, STAGE), devices[rank]
         if data is None:
             yield silent(trial, rank, STAGE)
-            continue
-        missing = list(_unattached(trial, rank, spec))
-        if missing:
+        elif missing := list(_unattached(trial, rank, spec)):
             yield from missing
-            continue
-        elsewhere = [_good_names(ports, spec, profile) for other, ports in devices.items() if other != rank and ports]
-        yield from _devices(node, data, devices[rank], (spec, profile, elsewhere))
+        elif absent := _absent(node, data, ports, required):
+            yield absent
+        else:
+            elsewhere = [_good_names(theirs, required) for other, theirs in devices.items() if other != rank and theirs]
+            yield from _ports(node, data, ports, required, elsewhere)
 
 
 def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[RdmaPort]:
@@ -112,74 +144,66 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
         )
 
 
-def _devices(
-    node: str, data: RdmaStage, ports: list[RdmaPort], rest: tuple[TrialSpec, Profile, list[set[str]]]
-) -> Iterator[Finding]:
-    spec, profile, elsewhere = rest
-    count, layer = profile.fabric.device_count or 1, VERBS.get(profile.fabric.kind or "")
-    expected = f"{count} RDMA devices with a working port (profile {profile.name})"
+def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Required) -> Finding | None:
+    """Say why there is no port to judge: none is told, none is there, or the pod cannot open them."""
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
         why = data.get("error") or "devices" if data.get("devices") is None else "what is in /dev/infiniband"
-        yield unknown(node, f"not told: {why}", expected)
-        return
+        return unknown(node, f"not told: {why}", required.expected)
     if not ports:
         why = data.get("error") or "sysfs and ibv_devinfo show none"
-        yield failed(node, f"no RDMA device in the pod: {why}", expected, "rdma.no-device")
-        return
+        return failed(node, f"no RDMA device in the pod: {why}", required.expected, "rdma.no-device")
     if not data.get("uverbs") and not by_tool:
-        yield failed(
-            node,
-            f"{len(ports)} devices in sysfs, and no /dev/infiniband/uverbs* in the pod",
-            f"/dev/infiniband/uverbs* for {count} devices",
-            "rdma.not-mounted",
-        )
-        return
-    usable = [p for p in ports if p.get("usable") is not False]
-    right = [p for p in usable if layer is None or p.get("link_layer") in (layer, None)]
-    wrong = {_name(p): ailing for p in right if (ailing := ailment(p, spec, profile))}
-    good = [p for p in right if _name(p) not in wrong]
-    if len(good) < count and not wrong:  # a filter that leaves out good cards is not the cards' fault: NCCL shows it
-        everything = [p for p in data.get("devices") or [] if p.get("usable") is not False]
-        everything = [p for p in everything if layer is None or p.get("link_layer") in (layer, None)]
-        good = [p for p in everything if ailment(p, spec, profile) is None]
-    blamed = [name for name in wrong if len(good) < count or (elsewhere and all(name in names for names in elsewhere))]
-    for name in blamed:
-        ailing = wrong[name]
-        yield failed(f"{node} {name}", ailing.observed, ailing.expected, ailing.fault)
-    if blamed:
-        return
-    if len(good) < count:
-        yield from _too_few(node, usable, good, (count, layer, expected))
-        return
-    unread = [lost for p in good if (lost := _unread(p, spec, profile))]
-    rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
-    ok: bool | None = True
-    observed = f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s"
-    files = len(data.get("uverbs") or [])
-    if count > len(good) - len(unread):
-        what = " and ".join(dict.fromkeys(word for lost in unread for word in lost))
-        ok, observed = None, f"{len(good)} devices, and the {what} of {len(unread)} ports is not readable"
-    elif files < count and not by_tool and any(p.get("usable") is None for p in good):
-        ok, observed = None, f"{len(good)} devices, {files} uverbs files, and not told whose they are"
-    yield Finding(subject=node, ok=ok, observed=observed, expected=expected)
+        observed = f"{len(ports)} devices in sysfs, and no /dev/infiniband/uverbs* in the pod"
+        expected = f"/dev/infiniband/uverbs* for {required.count} devices"
+        return failed(node, observed, expected, "rdma.not-mounted")
+    return None
 
 
-def _too_few(
-    node: str, usable: list[RdmaPort], good: list[RdmaPort], rest: tuple[int, str | None, str]
+def _ports(
+    node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Required, elsewhere: Sequence[set[str]]
 ) -> Iterator[Finding]:
-    count, layer, expected = rest
-    foreign = [p for p in usable if layer is not None and p.get("link_layer") not in (layer, None)]
-    if foreign and len(usable) >= count:
-        for port in foreign[: count - len(good)]:
-            yield failed(
-                f"{node} {_name(port)}",
-                f"link layer {port.get('link_layer')}",
-                f"{layer}, as the profile's fabric is",
-                "rdma.wrong-link-layer",
-            )
+    """Judge the ports that NCCL may use; ``elsewhere``: the names of those that work, of each other rank."""
+    count, spec, profile = required.count, required.spec, required.profile
+    wrong = {_name(p): ailing for p in ports if required.fits(p) and (ailing := ailment(p, spec, profile))}
+    good = [p for p in required.good(ports) if _name(p) not in wrong]
+    if len(good) < count and not wrong:  # a filter that leaves out good cards is not the cards' fault: NCCL shows it
+        good = required.good(data.get("devices") or [])
+    blamed = [name for name in wrong if len(good) < count or (elsewhere and all(name in names for names in elsewhere))]
+    if blamed:
+        yield from (failed(f"{node} {name}", *wrong[name]) for name in blamed)
+    elif len(good) < count:
+        yield from _too_few(node, ports, len(good), required)
+    else:
+        yield _enough(node, data, good, required)
+
+
+def _enough(node: str, data: RdmaStage, good: Sequence[RdmaPort], required: _Required) -> Finding:
+    """Pass a pod with as many good ports as are required, where all that could be wrong with them was read."""
+    unread = [lost for p in good if (lost := _unread(p, required.spec, required.profile))]
+    rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
+    files, by_tool = len(data.get("uverbs") or []), data.get("source") == "ibv_devinfo"
+    if required.count > len(good) - len(unread):
+        what = " and ".join(dict.fromkeys(word for lost in unread for word in lost))
+        observed = f"{len(good)} devices, and the {what} of {len(unread)} ports is not readable"
+        return unknown(node, observed, required.expected)
+    if files < required.count and not by_tool and any(p.get("usable") is None for p in good):
+        return unknown(
+            node, f"{len(good)} devices, {files} uverbs files, and not told whose they are", required.expected
+        )
+    return passed(node, f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s", required.expected)
+
+
+def _too_few(node: str, ports: Sequence[RdmaPort], good: int, required: _Required) -> Iterator[Finding]:
+    """Name the ports of another link layer where those would be enough, else how few there are."""
+    usable = [p for p in ports if p.get("usable") is not False]
+    foreign = [p for p in usable if not required.fits(p)]
+    if not foreign or len(usable) < required.count:
+        yield failed(node, f"{good} RDMA devices in the pod", required.expected, "rdma.no-device")
         return
-    yield failed(node, f"{len(good)} RDMA devices in the pod", expected, "rdma.no-device")
+    for port in foreign[: required.count - good]:
+        observed, expected = f"link layer {port.get('link_layer')}", f"{required.layer}, as the profile's fabric is"
+        yield failed(f"{node} {_name(port)}", observed, expected, "rdma.wrong-link-layer")
 
 
 def _name(port: RdmaPort) -> str:
@@ -187,8 +211,8 @@ def _name(port: RdmaPort) -> str:
     return str(port.get("name")) + (f":{number}" if number not in (1, None) else "")
 
 
-def _good_names(ports: list[RdmaPort], spec: TrialSpec, profile: Profile) -> set[str]:
-    return {_name(p) for p in ports if ailment(p, spec, profile) is None}
+def _good_names(ports: Iterable[RdmaPort], required: _Required) -> set[str]:
+    return {_name(p) for p in ports if ailment(p, required.spec, required.profile) is None}
 
 
 def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
@@ -196,11 +220,11 @@ def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
     state, rate, least = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
     infiniband = port.get("link_layer") == "InfiniBand"
     if state == "INIT" and infiniband:
-        return Wrong("rdma.no-subnet-manager", f"port INIT, physical state {port.get('phys_state')}", "port ACTIVE")
+        return Wrong(f"port INIT, physical state {port.get('phys_state')}", "port ACTIVE", "rdma.no-subnet-manager")
     if state not in ("ACTIVE", None):
-        return Wrong("rdma.port-down", f"port {state}, physical state {port.get('phys_state')}", "port ACTIVE")
+        return Wrong(f"port {state}, physical state {port.get('phys_state')}", "port ACTIVE", "rdma.port-down")
     if least is not None and rate is not None and rate < least:
-        return Wrong("rdma.rate-low", f"{rate:g} Gb/s", f"{least:g} Gb/s (profile {profile.name})")
+        return Wrong(f"{rate:g} Gb/s", f"{least:g} Gb/s (profile {profile.name})", "rdma.rate-low")
     return _address(port, spec) or (_partition(port, spec) if infiniband else None)
 
 
@@ -217,14 +241,14 @@ def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     index = _number(spec.env.get("NCCL_IB_GID_INDEX"))
     gids = port.get("gids") or []
     if port.get("gid") is False:
-        return Wrong("rdma.gid-missing", "every entry of the port's GID table is zero", "a GID")
+        return Wrong("every entry of the port's GID table is zero", "a GID", "rdma.gid-missing")
     known = [gid.get("index") for gid in gids]
     listed = known and (len(known) < SHOWN_GIDS or max(i or 0 for i in known) > (index or 0))
     if index is not None and index >= 0 and listed and None not in known and index not in known:
         return Wrong(
-            "rdma.gid-missing",
             f"entry {index} of the GID table is zero; set are {known}",
             f"a GID at entry {index} (NCCL_IB_GID_INDEX)",
+            "rdma.gid-missing",
         )
     return None
 
@@ -239,12 +263,12 @@ def _partition(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     named = f"entry {index} of the P_Key table" + (" (NCCL_IB_PKEY)" if "NCCL_IB_PKEY" in spec.env else "")
     shown = ", ".join(f"{at}: {value}" for at, value in enumerate(table or []))
     if not key:
-        return Wrong("rdma.pkey-empty", f"{named} is empty; the table holds {shown or 'nothing'}", "a partition key")
+        return Wrong(f"{named} is empty; the table holds {shown or 'nothing'}", "a partition key", "rdma.pkey-empty")
     if not key & FULL_MEMBER:
         return Wrong(
-            "rdma.pkey-limited",
             f"{named} is {key:#06x}, limited membership; the table holds {shown}",
             "full membership (0x8000 set)",
+            "rdma.pkey-limited",
         )
     return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .findings import compared, failed, passed
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jobs.cluster.facts.inventory import Node, PodUse
+    from jobs.cluster.unstructured import Unstructured
     from jobs.trial.spec import TrialSpec
     from reports.record import Finding
 
@@ -105,7 +106,7 @@ def named_networks(annotations: Mapping[str, str], namespace: str) -> set[tuple[
 
 
 def definition_findings(
-    spec: TrialSpec, definitions: Mapping[tuple[str, str], Mapping[str, Any] | None], profile: Profile
+    spec: TrialSpec, definitions: Mapping[tuple[str, str], Unstructured | None], profile: Profile
 ) -> Iterator[Finding]:
     """Judge every network that the pod names: it is defined, and the MTU of its definition is large enough."""
     for name in sorted(set(gke_networks(spec.annotations).values())):
@@ -132,7 +133,7 @@ def definition_findings(
         yield compared(subject, ok, observed, expected, "rdma.nad-mtu")
 
 
-def definition_mtu(item: Mapping[str, Any]) -> int:
+def definition_mtu(item: Unstructured) -> int:
     """Return the MTU that a definition's chain of plugins ends up with, 0 where none sets it.
 
     The last plugin that names one decides: tuning sets it after sriov or macvlan have made the interface.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.pod.sweep.decode import NO_GO
 from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR
@@ -15,7 +15,9 @@ from .sweep_reading import NEVER_CAME, number_of
 from .sweep_told import EXPECTED, SHOWN, accused, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from jobs.run.stages.sweep import SweepTest
 
     from ..profiles.loader import Profile
     from .swept import Swept
@@ -140,7 +142,7 @@ def _paths(swept: Swept) -> Finding:
 
 def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
     """Judge the one job over all nodes that passed alone and in pairs."""
-    end = swept.end or {}
+    end: SweepTest = swept.end or {"nodes": []}
     count = len(end.get("nodes") or ())
     subject, expected = f"all_reduce of {count} nodes", "it ends, with right sums over the right transport"
     reasons = "; ".join(f"{node}: {text}" for node, text in (end.get("why") or {}).items())
@@ -167,7 +169,7 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
         yield _against_pairs(swept, subject, float(end["busbw"]))
 
 
-def _not_whole(swept: Swept, end: Mapping[str, Any]) -> str:
+def _not_whole(swept: Swept, end: SweepTest) -> str:
     """Say what is missing of the job over all nodes before it can be judged; '' where nothing is."""
     nodes = {str(node) for node in end.get("nodes") or ()}
     reported = {str(node) for node in end.get("reported", nodes) or ()}
@@ -184,7 +186,7 @@ def _not_whole(swept: Swept, end: Mapping[str, Any]) -> str:
     return ""
 
 
-def _rows(end: Mapping[str, Any]) -> dict[int, float]:
+def _rows(end: SweepTest) -> dict[int, float]:
     """Return the busbw of each size in GB/s, of the rows that are finite."""
     busbw = {}
     for row in end.get("rows") or ():

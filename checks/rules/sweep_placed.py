@@ -5,14 +5,16 @@ Who a node is, its own pod says; on whose word a node is proven or blamed must h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from jobs.run.stages.sweep import SweepFleet
+
 
 def misplaced(
-    placed: Mapping[str, Collection[int]], fleets: Iterable[Mapping[str, Any]], reported: Collection[str]
+    placed: Mapping[str, Collection[int]], fleets: Iterable[SweepFleet], reported: Collection[str]
 ) -> dict[str, str]:
     """Return the nodes that results or agents name and on which the pod that says so never was, and why.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs.diagnosis.state import ERR_INFRA
 from jobs.pod.sweep.decode import decode
@@ -27,55 +27,36 @@ if TYPE_CHECKING:
     from jobs.run.stages.sweep import SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
     from jobs.trial.parts import Sweep
 
-ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
-TRAINING = re.compile(r"sweep\.training\.(\d{1,6})")
-FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
 NEVER_CAME = "its pod did not start, or its agent did not come"
 
 
 def read_sweep(
-    trial: TrialResult,
-    asked: Sweep,
-    rules: Rules,
-    before: Sequence[Done],
-    left: Mapping[str, str],
-    earlier: Earlier | None = None,
+    trial: TrialResult, asked: Sweep, rules: Rules, left: Mapping[str, str], earlier: Earlier | None = None
 ) -> Swept:
     """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
     evidence = trial.evidence.get(0)
     stages = evidence.stages if evidence else {}
-    fleets: list[SweepFleet] = numbered(stages, FLEET)
-    rows: list[SweepRound] = numbered(stages, ROUND)
-    fresh = [done_of(row) for row in rows]
-    elsewhere = misplaced(trial.placed, fleets, _reported(fresh))
-    fresh = [without(done, elsewhere) for done in fresh]
+    fleets: list[SweepFleet] = numbered(stages, "fleet")
+    rows: list[SweepRound] = numbered(stages, "round")
+    read = [done_of(row) for row in rows]
+    elsewhere = misplaced(trial.placed, fleets, _reported(read))
+    fresh = [without(done, elsewhere) for done in read]
     latest: SweepFleet = fleets[-1] if fleets else {}
-    left = {
-        node: why for node, why in left.items() if node not in (latest.get("nodes") or ())
-    }  # one may have come free
-    fleet = _fleet(asked, latest, left, elsewhere)
-    history = [*before, *fresh]
-    reported, now = _reported(history), _reported(fresh)
-    failed = trial.analysis
-    hardware = _hardware(rows)
+    came = latest.get("nodes") or ()  # one that was left alone may have come free
+    left = {node: why for node, why in left.items() if node not in came}
+    fleet, history = _fleet(asked, latest, left, elsewhere), [*(earlier.history if earlier else ()), *fresh]
     rails = {str(node): list(names) for node, names in (latest.get("rails") or {}).items()}
-    made: dict[str, Any] = {**section(fleet, rules, history), "hardware": hardware}
-    _name_devices(made, fleet.leaves, rails, hardware)
-    if earlier:
-        made["resumed"] = {
-            "run_id": earlier.run_id,
-            "started": earlier.started.isoformat(timespec="seconds"),
-            "ended": earlier.ended.isoformat(timespec="seconds"),
-            "rounds": len(before),
-        }
+    hardware = _hardware(rows)
+    now, reported = _reported(fresh), _reported(history)
     tested = tuple(node for node in fleet.nodes if node in reported)
+    failed = trial.analysis
     return Swept(
         job=trial.job,
         asked=tuple(node for node in fleet.nodes if node not in left),
         tested=tested,
         left=left,
         blame=decode(fleet, rules, history),
-        section=made,
+        section=_section(section(fleet, rules, history), fleet.leaves, rails, hardware, earlier),
         leaves=fleet.leaves,
         rails=rails,
         rounds=len(history),
@@ -83,7 +64,7 @@ def read_sweep(
         fault=failed.fault if failed else "",
         at=failed.subject if failed and failed.fault == "node.lost" else "",
         infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
-        end=stages.get("sweep.job"),
+        end=cast("SweepTest | None", stages.get("sweep.job")),
         said=_said(rows),
         hardware=hardware,
         training=_trained(stages, elsewhere),
@@ -95,9 +76,10 @@ def read_sweep(
     )
 
 
-def numbered(stages: Mapping[str, Any], pattern: re.Pattern[str]) -> list[Any]:
-    """Return the stages of one kind, in the order of their numbers."""
-    return [stages[name] for name in sorted(filter(pattern.fullmatch, stages), key=_number)]
+def numbered(stages: Mapping[str, Any], kind: str) -> list[Any]:
+    """Return the stages ``sweep.KIND.N``, in the order of their numbers."""
+    numbers = {name: re.fullmatch(rf"sweep\.{kind}\.(\d{{1,6}})", name) for name in stages}
+    return [stages[name] for _, name in sorted((int(match[1]), name) for name, match in numbers.items() if match)]
 
 
 def _fleet(asked: Sweep, latest: SweepFleet, left: Mapping[str, str], elsewhere: Mapping[str, str]) -> Fleet:
@@ -150,33 +132,42 @@ def _errors(rows: Iterable[SweepRound]) -> dict[str, Counter[str]]:
     return errors
 
 
-def _name_devices(
+def _section(
     made: Mapping[str, Any],
     leaves: Mapping[str, str],
     rails: Mapping[str, Sequence[str]],
     hardware: Mapping[str, SweptHardware],
-) -> None:
-    """Add to each finding of a sweep's section the rest of its leaf, and to one of a rail its devices and cards."""
+    earlier: Earlier | None,
+) -> dict[str, Any]:
+    """Return a sweep's section with the hardware, the run that it resumed, and what its findings' names stand for.
+
+    Each finding gets the rest of its leaf, and one of a rail its devices and cards.
+    """
     for each in made["findings"]:
         each["rest"] = rest_of(made, each["names"], leaves)
         if each["kind"] == "rail":
             node = each["names"][0]
             each["devices"] = devices_of(rails, node, each["rails"])
             each["cards"] = [card for name in each["devices"] if (card := card_of(hardware.get(node, {}), name))]
+    if earlier is None:
+        return {**made, "hardware": hardware}
+    resumed = {
+        "run_id": earlier.run_id,
+        "started": earlier.started.isoformat(timespec="seconds"),
+        "ended": earlier.ended.isoformat(timespec="seconds"),
+        "rounds": len(earlier.history),
+    }
+    return {**made, "hardware": hardware, "resumed": resumed}
 
 
 def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
     """Return each node's training steps alone: the last that it told of."""
-    trainings: list[SweepTraining] = numbered(stages, TRAINING)
+    trainings: list[SweepTraining] = numbered(stages, "training")
     return {node: steps for steps in trainings if (node := str(steps.get("node"))) not in elsewhere}
 
 
 def _reported(history: Sequence[Done]) -> set[str]:
     return {node for done in history for result in done.results.values() for node in result.reported}
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition(".")[2])
 
 
 def done_of(row: SweepRound) -> Done:

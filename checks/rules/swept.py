@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from jobs.pod.sweep.model import Blame, Done, Nodes
-    from jobs.run.stages.sweep import SweepTraining, SweptHardware
+    from jobs.run.stages.sweep import SweepTest, SweepTraining, SweptHardware
 
 
 def without(done: Done, nodes: Collection[str]) -> Done:
@@ -58,7 +58,7 @@ class Swept:
     fault: str = ""  # of the job, where that is why
     at: str = ""  # the node at which it ended, where it is one
     infra: bool = False  # the cluster kept the job from running, and no outsider did
-    end: Mapping[str, Any] | None = None  # the job over all nodes that passed
+    end: SweepTest | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
     hardware: Mapping[str, SweptHardware] = field(default_factory=dict)  # by node: its GPUs and cards
     training: Mapping[str, SweepTraining] = field(default_factory=dict)  # by node: its training steps alone

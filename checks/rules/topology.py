@@ -25,6 +25,7 @@ from .ranks import missing_stage, place, rdma_ports, stage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from jobs.cluster.unstructured import Unstructured
     from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import TopologyStage
     from jobs.trial.spec import TrialSpec
@@ -60,7 +61,7 @@ class Zones:
     offers: tuple[Mapping[str, int], ...]  # allocatable of each zone
 
 
-def read_zones(items: Iterable[Mapping[str, Any]]) -> dict[str, Zones]:
+def read_zones(items: Iterable[Unstructured]) -> dict[str, Zones]:
     """Read NodeResourceTopology objects, v1alpha1 and v1alpha2; they bear their nodes' names."""
     by_node = {}
     for item in items:
@@ -74,7 +75,7 @@ def read_zones(items: Iterable[Mapping[str, Any]]) -> dict[str, Zones]:
     return by_node
 
 
-def _offered(zone: Mapping[str, Any]) -> dict[str, int]:
+def _offered(zone: Unstructured) -> dict[str, int]:
     given = [r for r in zone.get("resources") or [] if isinstance(r, dict)]
     return {str(r.get("name")): whole(r.get("allocatable") or 0) for r in given}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Unstructured: TypeAlias = Mapping[str, Any]
+"""An object of the API, or a part of one, as its JSON has it: a field may be missing, or have another shape."""
 
 
 def as_map(value: object) -> dict[str, Any]:

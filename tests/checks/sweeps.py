@@ -66,7 +66,7 @@ def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, pla
     found = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
     where = {"placed": on([*names, *dict(left)]) if placed is None else placed, "state": JobState.COMPLETE}
     trial = TrialResult(job="seatrial-x", evidence=found, analysis=analysis, **where)
-    return read_sweep(trial, made, RULES, earlier.history if earlier else [], dict(left), earlier)
+    return read_sweep(trial, made, RULES, dict(left), earlier)
 
 
 def on(nodes):
