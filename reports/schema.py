@@ -12,6 +12,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
+from jobs.cluster.json_types import checker
+
 
 class RecordError(ValueError):
     """A file is no record that can be read; one line."""
@@ -303,16 +305,17 @@ class Record(TypedDict):
     leftovers: list[str]
 
 
-LARGEST_NUMBER = 10**18
-_SIMPLE = {str: "", int: 0, float: 0.0, bool: False}
+_EMPTY = {str: "", int: 0, float: 0.0, bool: False}
+_hints = cache(get_type_hints)
+_record_check = cache(lambda: checker(Record))
 
 
 def completed(document: Mapping[str, Any]) -> Record:
     """Return a record as its types say, with every key. Raises RecordError (one line) where it does not fit."""
-    return cast("Record", _completed(document, Record, ""))
-
-
-_hints = cache(get_type_hints)
+    made = _filled(document, Record)
+    if problem := _record_check()(made):
+        raise RecordError(problem)
+    return cast("Record", made)
 
 
 @cache
@@ -320,50 +323,29 @@ def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(hint), get_args(hint)
 
 
-def _completed(value: Any, hint: Any, where: str) -> Any:
-    """Return a value as ``hint`` says; null and what is missing become the type's empty value."""
-    if hint in _SIMPLE or is_typeddict(hint):
-        return (_plain if hint in _SIMPLE else _object)(value, hint, where)
+def _filled(value: Any, hint: Any) -> Any:
+    """Put its type's empty value where one is null or missing; a value of another type stays as it is."""
+    if is_typeddict(hint) and isinstance(value, Mapping | NoneType):
+        return _with_every_key(value or {}, hint)
     kind, inner = _taken_apart(hint)
     if kind in (UnionType, Union):
         (one,) = set(inner) - {NoneType}
-        return None if value is None else _completed(value, one, where)
-    if kind is list:
-        if not isinstance(value, list | NoneType):
-            raise RecordError(f"{where} is no list")
-        for number, item in enumerate(value or ()):
-            if item is None:
-                raise RecordError(f"{where}.{number} is null")
-        return [_completed(item, inner[0], f"{where}.{number}") for number, item in enumerate(value or ())]
-    if kind is dict:
-        if not isinstance(value, dict | NoneType):
-            raise RecordError(f"{where} is no object")
-        return {key: _completed(item, inner[1], f"{where}.{key}"[:200]) for key, item in (value or {}).items()}
-    if kind is Literal or (isinstance(hint, type) and issubclass(hint, StrEnum)):
-        expected = inner or [str(word) for word in hint]
-        if value not in expected or not isinstance(value, str):
-            raise RecordError(f"{where} is none of {', '.join(sorted(expected))}")
-        return value if kind is Literal else hint(value)
-    return value
+        return None if value is None else _filled(value, one)
+    if kind is list and isinstance(value, list | NoneType):
+        return [item if item is None else _filled(item, inner[0]) for item in value or ()]
+    if kind is dict and isinstance(value, dict | NoneType):
+        return {key: _filled(item, inner[1]) for key, item in (value or {}).items()}
+    if value is None:
+        return _EMPTY.get(hint)
+    is_word = isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str) and value in tuple(hint)
+    return hint(value) if is_word else value
 
 
-def _object(value: Any, hint: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping | NoneType):
-        raise RecordError(f"{where or 'it'} is no object")
-    made = dict(value or {})
+def _with_every_key(value: Mapping[str, Any], hint: Any) -> dict[str, Any]:
+    made = dict(value)
     for key, each in _hints(hint).items():
         if made.get(key) is None and key not in hint.__required_keys__:
             made.pop(key, None)
         else:
-            made[key] = _completed(made.get(key), each, f"{where}.{key}".lstrip("."))
+            made[key] = _filled(made.get(key), each)
     return made
-
-
-def _plain(value: Any, hint: type, where: str) -> Any:
-    if value is None:
-        return _SIMPLE[hint]
-    if not isinstance(value, (int, float) if hint is float else hint) or (isinstance(value, bool) and hint is not bool):
-        raise RecordError(f"{where} is no {'number' if hint is float else hint.__name__}")
-    if isinstance(value, int | float) and not -LARGEST_NUMBER < value < LARGEST_NUMBER:
-        raise RecordError(f"{where} is out of bounds")
-    return value

@@ -6,7 +6,9 @@ None stands for what the log does not show.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from ..cluster.json_types import Kind, Label
 
 Verdict = Literal["go", "no-go", "inconclusive"]
 
@@ -20,6 +22,11 @@ class Expected:
     gdr: bool | None = None
     gpus_per_node: int | None = None
 
+
+_FIGURE = Kind("a figure", lambda value: isinstance(value, int | float) and abs(value) < 1e300)
+Figure = Annotated[float, _FIGURE]
+WholeFigure = Annotated[int, _FIGURE]
+"""Numbers as a log had them: damaged ones may have any size."""
 
 NOTHING = Expected()
 MOST_CAUSES = 5
@@ -58,20 +65,20 @@ class Cause(TypedDict):
 class Side(TypedDict):
     """One measurement of a row, out of place or in place: microseconds, GB/s (1e9 bytes per second), wrong values."""
 
-    time_us: float | None
-    algbw_gbps: float | None
-    busbw_gbps: float | None
-    wrong: int | None
+    time_us: Figure | None
+    algbw_gbps: Figure | None
+    busbw_gbps: Figure | None
+    wrong: WholeFigure | None
 
 
 class Row(TypedDict):
     """A row of a benchmark's table."""
 
-    size_bytes: int
-    count: int | None
+    size_bytes: WholeFigure
+    count: WholeFigure | None
     type: str | None
     redop: str | None
-    root: int | None
+    root: WholeFigure | None
     out_of_place: Side | None
     in_place: Side | None
 
@@ -81,19 +88,19 @@ class ReadTable(TypedDict):
 
     collective: str | None
     rows: list[Row]
-    out_of_bounds: int | None
+    out_of_bounds: WholeFigure | None
     out_of_bounds_ok: bool | None
-    avg_busbw: float | None
+    avg_busbw: Figure | None
     avg_ok: bool | None
-    avg_line: NotRequired[int]
+    avg_line: NotRequired[WholeFigure]
     complete: bool
-    config: dict[str, Any]
+    config: dict[str, Label]
     version: str | None
-    line: int
+    line: WholeFigure
     columns: list[str]
-    unreadable: int
+    unreadable: WholeFigure
     odd: list[str]
-    wrong_line: list[Any] | None
+    wrong_line: list[Label | None] | None
 
 
 class Sweep(TypedDict):

@@ -12,8 +12,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..cluster.json_types import is_number
 from ..cluster.redact import redact_value
-from .evidence_shape import is_number, misfit
+from .evidence_shape import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

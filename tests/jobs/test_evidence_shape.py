@@ -47,26 +47,38 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
     found = json.loads(json.dumps(read(open_sources([str(log)])).to_dict()))
     assert misfit("collective.ring", {"nccl": found}) == ""
     found["sources"][0]["tables"] = [{"rows": "none"}]
-    assert "lacks collective" in misfit("collective.ring", {"nccl": found})
+    assert "nccl.sources[0].tables[0].collective is missing" in misfit("collective.ring", {"nccl": found})
 
 
 @pytest.mark.parametrize(
     ("stage", "data", "said"),
     [
-        ("sweep.round.3", {"tests": "none"}, "sweep.round.3.tests is no list"),
-        ("sweep.round.3", {"tests": [{"outcome": "measured"}]}, "sweep.round.3.tests[0] lacks nodes"),
-        ("sweep.round.3", {"tests": [{"nodes": ["a"], "rails": 7}]}, "sweep.round.3.tests[0].rails is not a list"),
-        ("sweep.fleet.1", {"rails": {"a": "mlx5_0"}}, "sweep.fleet.1.rails.a is no list"),
-        ("sweep.job", {"nodes": ["a"], "rows": [7]}, "sweep.job.rows[0] is not a list"),
-        ("dns", {"peers": 7}, "dns.peers is no list"),
-        ("dns", {"peers": [None]}, "dns.peers[0] is null"),
-        ("dns", {"peers": [{"index": -1}]}, "dns.peers[0].index is not a count"),
-        ("network", {"peers": [{"peak_gbit_s": math.nan}]}, "network.peers[0].peak_gbit_s is not a number"),
-        ("network", {"peers": [{"peak_gbit_s": math.inf}]}, "network.peers[0].peak_gbit_s is not a number"),
-        ("start", {"shm_bytes": 10**400}, "start.shm_bytes is not a whole number"),
-        ("start", {"shm_bytes": True}, "start.shm_bytes is not a whole number"),
-        ("start", {"env": {"RANK": 0}}, "start.env.RANK is not text"),
-        ("runtime", {"nvidia_smi": "found"}, "runtime.nvidia_smi is no object"),
+        ("sweep.round.3", {"tests": "none"}, "sweep.round.3.tests is the text 'none', not a list"),
+        ("sweep.round.3", {"tests": [{"outcome": "measured"}]}, "sweep.round.3.tests[0].nodes is missing"),
+        (
+            "sweep.round.3",
+            {"tests": [{"nodes": ["a"], "rails": 7}]},
+            "sweep.round.3.tests[0].rails is the number 7, not a list",
+        ),
+        ("sweep.fleet.1", {"rails": {"a": "mlx5_0"}}, "sweep.fleet.1.rails['a'] is the text 'mlx5_0', not a list"),
+        ("sweep.job", {"nodes": ["a"], "rows": [7]}, "sweep.job.rows[0] is the number 7, not a list"),
+        ("dns", {"peers": 7}, "dns.peers is the number 7, not a list"),
+        ("dns", {"peers": [None]}, "dns.peers[0] is null, not a mapping"),
+        ("dns", {"peers": [{"index": -1}]}, "dns.peers[0].index is the number -1, not a count"),
+        (
+            "network",
+            {"peers": [{"peak_gbit_s": math.nan}]},
+            "network.peers[0].peak_gbit_s is the number nan, not a number",
+        ),
+        (
+            "network",
+            {"peers": [{"peak_gbit_s": math.inf}]},
+            "network.peers[0].peak_gbit_s is the number inf, not a number",
+        ),
+        ("start", {"shm_bytes": 10**400}, "start.shm_bytes is the number 1000"),
+        ("start", {"shm_bytes": True}, "start.shm_bytes is the flag True, not a whole number"),
+        ("start", {"env": {"RANK": 0}}, "start.env['RANK'] is the number 0, not text"),
+        ("runtime", {"nvidia_smi": "found"}, "runtime.nvidia_smi is the text 'found', not a mapping"),
         ("collective.ring", {"nccl": {"schema": 1}}, "collective.ring.nccl: NCCL evidence is damaged"),
     ],
 )
@@ -83,7 +95,7 @@ def test_a_stage_that_is_refused_is_not_there_and_the_rank_is_not_complete():
     assert (list(told.stages), told.complete, told.problem) == (
         ["end"],
         False,
-        "not as the probe says it: dns.peers is no list",
+        "not as the probe says it: dns.peers is the number 7, not a list",
     )
     assert told.seconds == {}
     assert set(BLANK) - {"of a later release", "collective.ring", "collective.node"} <= set(STAGES)

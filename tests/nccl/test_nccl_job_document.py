@@ -11,6 +11,7 @@ from tests.nccl.logmaker import Maker, sequential, table_of
 
 def differences(value, hint, path="job"):
     """Where a value is not what a type hint says."""
+    hint = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if typing.is_typeddict(hint):
         if not isinstance(value, dict):

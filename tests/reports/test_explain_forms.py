@@ -28,7 +28,7 @@ def schema_of(hint, found):  # noqa: PLR0911 -- one return per form
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint is typing.Any:
         return {}
-    if origin is typing.NotRequired:
+    if origin in (typing.NotRequired, typing.Annotated):
         return schema_of(inner[0], found)
     if origin is typing.Literal:
         return {"enum": list(inner)}

@@ -42,15 +42,21 @@ def test_what_an_old_record_does_not_say_is_empty_and_what_a_new_one_adds_is_kep
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"verdict": "green"}, "verdict is none of go, inconclusive, no-go"),
-        ({"checks": {}}, "checks is no list"),
-        ({"checks": [None]}, "checks.0 is null"),
-        ({"checks": [{"id": "a.b"}]}, "checks.0.outcome is none of"),
-        ({"checks": [{"outcome": "passed", "findings": [{"ok": "yes"}]}]}, "checks.0.findings.0.ok is no bool"),
-        ({"seconds": True}, "seconds is no number"),
-        ({"seconds": 1e19}, "seconds is out of bounds"),
-        ({"trial": {"hosts": {"a": 1}}}, "trial.hosts.a is no str"),
-        ({"collectives": {"ring": {"tables": [{"rows": [{"size_bytes": "8"}]}]}}}, "rows.0.size_bytes is no int"),
+        ({"verdict": "green"}, "verdict is the text 'green', not one of go, inconclusive, no-go"),
+        ({"checks": {}}, "checks is a mapping, not a list"),
+        ({"checks": [None]}, r"checks\[0\] is null, not a mapping"),
+        ({"checks": [{"id": "a.b"}]}, r"checks\[0\]\.outcome is null, not one of"),
+        (
+            {"checks": [{"outcome": "passed", "findings": [{"ok": "yes"}]}]},
+            r"checks\[0\]\.findings\[0\]\.ok is the text 'yes', not true or false",
+        ),
+        ({"seconds": True}, "seconds is the flag True, not a number"),
+        ({"seconds": 1e20}, r"seconds is the number 1e\+20, not a number"),
+        ({"trial": {"hosts": {"a": 1}}}, r"trial\.hosts\['a'\] is the number 1, not text"),
+        (
+            {"collectives": {"ring": {"tables": [{"rows": [{"size_bytes": "8"}]}]}}},
+            r"rows\[0\]\.size_bytes is the text '8', not a whole number",
+        ),
     ],
 )
 def test_a_record_that_does_not_fit_its_types_is_refused_by_name(wrong: dict[str, Any], why: str) -> None:

@@ -8,43 +8,19 @@ are read where they are used; null is how Go writes what is absent. A field whos
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
+from ..json_types import Count, Kind, checker
 from ..quantity import quantity
 from ..redact import safe
 from .errors import Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-Shape: TypeAlias = "dict[str, Shape] | list[Shape] | Callable[[Any], bool] | Each"
+    from collections.abc import Mapping
 
 
 class Unreadable(Unreachable):
     """An object has a field of another type than Kubernetes gives it."""
-
-
-class Each:
-    """A mapping with any keys, whose values all have one shape."""
-
-    def __init__(self, value: Shape) -> None:
-        self.value = value
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
-
-
-def _count(value: Any) -> bool:
-    return _number(value) and value >= 0
 
 
 def _amount(value: Any) -> bool:
@@ -62,163 +38,148 @@ def _moment(value: Any) -> bool:
         return False
 
 
-_EXPECTED: dict[Callable[[Any], bool], str] = {
-    _text: "text",
-    _flag: "true or false",
-    _number: "a whole number",
-    _count: "a count",
-    _amount: "a quantity",
-    _moment: "a time",
-}
+Amount = Annotated[str, Kind("a quantity", _amount)]
+Moment = Annotated[str, Kind("a time", _moment)]
 
-_CONDITIONS: Shape = [
-    {"type": _text, "status": _text, "reason": _text, "message": _text, "lastTransitionTime": _moment}
-]
-_META: dict[str, Shape] = {
-    "name": _text,
-    "namespace": _text,
-    "uid": _text,
-    "resourceVersion": _text,
-    "labels": Each(_text),
-    "annotations": Each(_text),
-    "creationTimestamp": _moment,
-    "deletionTimestamp": _moment,
-    "deletionGracePeriodSeconds": _count,
-    "finalizers": [_text],
-    "ownerReferences": [{"kind": _text, "name": _text, "uid": _text, "controller": _flag}],
+_CONDITIONS: Any = [{"type": str, "status": str, "reason": str, "message": str, "lastTransitionTime": Moment}]
+_META: dict[str, Any] = {
+    "name": str,
+    "namespace": str,
+    "uid": str,
+    "resourceVersion": str,
+    "labels": dict[str, str],
+    "annotations": dict[str, str],
+    "creationTimestamp": Moment,
+    "deletionTimestamp": Moment,
+    "deletionGracePeriodSeconds": Count,
+    "finalizers": [str],
+    "ownerReferences": [{"kind": str, "name": str, "uid": str, "controller": bool}],
 }
-_CONTAINER: Shape = {
-    "name": _text,
-    "image": _text,
-    "restartPolicy": _text,
-    "resources": {"limits": Each(_amount), "requests": Each(_amount)},
-    "env": [{"name": _text, "value": _text}],
-    "securityContext": {"privileged": _flag, "capabilities": {"add": [_text]}},
-    "volumeMounts": [{"mountPath": _text}],
+_CONTAINER: Any = {
+    "name": str,
+    "image": str,
+    "restartPolicy": str,
+    "resources": {"limits": dict[str, Amount], "requests": dict[str, Amount]},
+    "env": [{"name": str, "value": str}],
+    "securityContext": {"privileged": bool, "capabilities": {"add": [str]}},
+    "volumeMounts": [{"mountPath": str}],
 }
-_POD_SPEC: dict[str, Shape] = {
-    "nodeName": _text,
-    "schedulerName": _text,
-    "priorityClassName": _text,
-    "activeDeadlineSeconds": _count,
+_POD_SPEC: dict[str, Any] = {
+    "nodeName": str,
+    "schedulerName": str,
+    "priorityClassName": str,
+    "activeDeadlineSeconds": Count,
     "containers": [_CONTAINER],
     "initContainers": [_CONTAINER],
     "ephemeralContainers": [_CONTAINER],
-    "tolerations": [{"key": _text, "operator": _text, "value": _text, "effect": _text}],
-    "nodeSelector": Each(_text),
-    "overhead": Each(_amount),
-    "hostname": _text,
-    "subdomain": _text,
-    "hostNetwork": _flag,
-    "runtimeClassName": _text,
-    "serviceAccountName": _text,
-    "dnsPolicy": _text,
-    "resourceClaims": [{"name": _text}],
-    "volumes": [{"name": _text, "emptyDir": {"sizeLimit": _amount}}],
+    "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
+    "nodeSelector": dict[str, str],
+    "overhead": dict[str, Amount],
+    "hostname": str,
+    "subdomain": str,
+    "hostNetwork": bool,
+    "runtimeClassName": str,
+    "serviceAccountName": str,
+    "dnsPolicy": str,
+    "resourceClaims": [{"name": str}],
+    "volumes": [{"name": str, "emptyDir": {"sizeLimit": Amount}}],
 }
-_STATE: Shape = {
-    "waiting": {"reason": _text, "message": _text},
-    "running": {"startedAt": _moment},
-    "terminated": {"exitCode": _number, "reason": _text, "message": _text, "startedAt": _moment, "finishedAt": _moment},
+_STATE: Any = {
+    "waiting": {"reason": str, "message": str},
+    "running": {"startedAt": Moment},
+    "terminated": {"exitCode": int, "reason": str, "message": str, "startedAt": Moment, "finishedAt": Moment},
 }
-_STATUSES: Shape = [
+_STATUSES: Any = [
     {
-        "name": _text,
-        "image": _text,
-        "imageID": _text,
-        "restartCount": _count,
-        "ready": _flag,
+        "name": str,
+        "image": str,
+        "imageID": str,
+        "restartCount": Count,
+        "ready": bool,
         "state": _STATE,
         "lastState": _STATE,
     }
 ]
-_JOB_SPEC: dict[str, Shape] = {
-    "parallelism": _count,
-    "completions": _count,
-    "backoffLimit": _count,
-    "completionMode": _text,
-    "suspend": _flag,
-    "activeDeadlineSeconds": _count,
+_JOB_SPEC: dict[str, Any] = {
+    "parallelism": Count,
+    "completions": Count,
+    "backoffLimit": Count,
+    "completionMode": str,
+    "suspend": bool,
+    "activeDeadlineSeconds": Count,
     "template": {"spec": _POD_SPEC},
 }
-_TARGET: Shape = dict.fromkeys(("kind", "name", "uid", "fieldPath"), _text)
-_KINDS: dict[str, dict[str, Shape]] = {
+_TARGET: Any = dict.fromkeys(("kind", "name", "uid", "fieldPath"), str)
+_KINDS: dict[str, Any] = {
     "Node": {
-        "spec": {"unschedulable": _flag, "taints": [{"key": _text, "value": _text, "effect": _text}]},
+        "spec": {"unschedulable": bool, "taints": [{"key": str, "value": str, "effect": str}]},
         "status": {
-            "capacity": Each(_amount),
-            "allocatable": Each(_amount),
+            "capacity": dict[str, Amount],
+            "allocatable": dict[str, Amount],
             "conditions": _CONDITIONS,
-            "nodeInfo": dict.fromkeys(("kernelVersion", "containerRuntimeVersion", "kubeletVersion", "osImage"), _text),
+            "nodeInfo": dict.fromkeys(("kernelVersion", "containerRuntimeVersion", "kubeletVersion", "osImage"), str),
         },
     },
     "Pod": {
         "spec!": _POD_SPEC,
         "status": {
-            "phase": _text,
-            "reason": _text,
-            "message": _text,
+            "phase": str,
+            "reason": str,
+            "message": str,
             "conditions": _CONDITIONS,
-            "startTime": _moment,
+            "startTime": Moment,
             "initContainerStatuses": _STATUSES,
             "containerStatuses": _STATUSES,
-            "podIPs": [{"ip": _text}],
+            "podIPs": [{"ip": str}],
         },
     },
     "Job": {
         "spec": _JOB_SPEC,
         "status": {
             "conditions": _CONDITIONS,
-            "active": _count,
-            "ready": _count,
-            "succeeded": _count,
-            "failed": _count,
-            "startTime": _moment,
+            "active": Count,
+            "ready": Count,
+            "succeeded": Count,
+            "failed": Count,
+            "startTime": Moment,
         },
     },
     "Event": {
-        "reason": _text,
-        "message": _text,
-        "note": _text,
-        "type": _text,
-        "count": _count,
+        "reason": str,
+        "message": str,
+        "note": str,
+        "type": str,
+        "count": Count,
         "involvedObject": _TARGET,
         "regarding": _TARGET,
-        "series": {"count": _count, "lastObservedTime": _moment},
-        "source": {"host": _text},
-        "firstTimestamp": _moment,
-        "lastTimestamp": _moment,
-        "eventTime": _moment,
+        "series": {"count": Count, "lastObservedTime": Moment},
+        "source": {"host": str},
+        "firstTimestamp": Moment,
+        "lastTimestamp": Moment,
+        "eventTime": Moment,
     },
-    "Namespace": {"status": {"phase": _text}},
+    "Namespace": {"status": {"phase": str}},
     "ResourceQuota": {
         "spec": {
-            "hard": Each(_amount),
-            "scopes": [_text],
-            "scopeSelector": {"matchExpressions": [{"scopeName": _text, "operator": _text, "values": [_text]}]},
+            "hard": dict[str, Amount],
+            "scopes": [str],
+            "scopeSelector": {"matchExpressions": [{"scopeName": str, "operator": str, "values": [str]}]},
         },
-        "status": {"hard": Each(_amount), "used": Each(_amount)},
+        "status": {"hard": dict[str, Amount], "used": dict[str, Amount]},
     },
     "PersistentVolumeClaim": {
-        "spec": {"storageClassName": _text, "accessModes": [_text], "volumeName": _text},
-        "status": {"phase": _text, "capacity": Each(_amount)},
+        "spec": {"storageClassName": str, "accessModes": [str], "volumeName": str},
+        "status": {"phase": str, "capacity": dict[str, Amount]},
     },
-    "StorageClass": {"provisioner": _text, "volumeBindingMode": _text},
-    "ConfigMap": {"data": Each(_text)},
-    "SelfSubjectAccessReview": {
-        "status": {"allowed": _flag, "denied": _flag, "reason": _text, "evaluationError": _text}
-    },
-    "SelfSubjectReview": {"status": {"userInfo": {"username": _text}}},
+    "StorageClass": {"provisioner": str, "volumeBindingMode": str},
+    "ConfigMap": {"data": dict[str, str]},
+    "SelfSubjectAccessReview": {"status": {"allowed": bool, "denied": bool, "reason": str, "evaluationError": str}},
+    "SelfSubjectReview": {"status": {"userInfo": {"username": str}}},
     "ResourceSlice": {
-        "spec": {
-            "driver": _text,
-            "nodeName": _text,
-            "pool": {"name": _text, "generation": _count},
-            "devices": [{"name": _text}],
-        }
+        "spec": {"driver": str, "nodeName": str, "pool": {"name": str, "generation": Count}, "devices": [{"name": str}]}
     },
 }
-_ANY_KIND: dict[str, Shape] = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
+_ANY_KIND: dict[str, Any] = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
 """Of any other kind, custom resources among them: what all have; their own fields are read leniently."""
 
 
@@ -236,71 +197,5 @@ def check(kind: str, item: Mapping[str, Any], where: str) -> None:
         raise Unreadable(f"{where}: no answer of a Kubernetes API: {safe(kind or 'object', 60)} {whose}: {mistake}")
 
 
-def _compile(shape: Shape) -> Callable[[Any], str]:  # noqa: C901 -- one small closure for each form
-    if isinstance(shape, dict):
-        fields = [(key.removesuffix("!"), _compile(value), key.endswith("!")) for key, value in shape.items()]
-
-        def mapping(value: Any) -> str:
-            if not isinstance(value, dict):
-                return _is(value, "a mapping")
-            for key, test, needed in fields:
-                inner = value.get(key)
-                if inner is None:
-                    if needed:
-                        return f"{key} is missing"
-                elif mistake := test(inner):
-                    return _in(key, mistake)
-            return ""
-
-        return mapping
-    if isinstance(shape, list):
-        entry = _compile(shape[0])
-
-        def sequence(value: Any) -> str:
-            if not isinstance(value, list):
-                return _is(value, "a list")
-            for number, inner in enumerate(value):
-                if mistake := entry(inner):
-                    return _in(f"[{number}]", mistake)
-            return ""
-
-        return sequence
-    if isinstance(shape, Each):
-        one = _compile(shape.value)
-
-        def each(value: Any) -> str:
-            if not isinstance(value, dict):
-                return _is(value, "a mapping")
-            for key, inner in value.items():
-                if mistake := one(inner):
-                    return _in(f"[{safe(key, 80)!r}]", mistake)
-            return ""
-
-        return each
-    test: Callable[[Any], bool] = shape
-
-    def single(value: Any) -> str:
-        return "" if test(value) else _is(value, _EXPECTED[test])
-
-    return single
-
-
-def _in(key: str, problem: str) -> str:
-    return f"{key}{'' if problem.startswith(('[', ' ')) else '.'}{problem}"
-
-
-def _is(value: Any, expected: str) -> str:
-    kinds = {
-        dict: "a mapping",
-        list: "a list",
-        str: "the text",
-        bool: "the flag",
-        int: "the number",
-        float: "the number",
-    }
-    shown = "" if value is None or isinstance(value, (dict, list)) else f" {safe(repr(value), 60)}"
-    return f" is {kinds.get(type(value), 'null')}{shown}, not {expected}"
-
-
-_OTHER = _compile(_ANY_KIND)
-_COMPILED = {kind: _compile({"metadata": _META, **fields}) for kind, fields in _KINDS.items()}
+_OTHER = checker(_ANY_KIND)
+_COMPILED = {kind: checker({"metadata": _META, **fields}) for kind, fields in _KINDS.items()}

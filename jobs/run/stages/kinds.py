@@ -1,20 +1,37 @@
-"""The kinds of values that a probe prints, each checked where it comes in (evidence_shape.py)."""
+"""The kinds of values that a probe prints, beside plain ones."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
-LARGEST = 2**64
-"""Counters of ports have 64 bits; nothing that a probe tells is larger."""
+from ...cluster.json_types import Count, Kind, Label
+from ...nccl.job_document import ReadTable  # noqa: TC001 -- get_type_hints reads it
 
-TEXT, FLAG, NUMBER, WHOLE, COUNT = "text", "true or false", "a number", "a whole number", "a count"
-LABEL = "a number or text"
-FIGURE = "a figure"  # as a log had it: damaged ones may have any size
-RECORD = "a list of numbers and text"
-LOG_PART = "the log reader's part"
+__all__ = ["Count", "Label", "LogPart", "Record"]
 
-Whole = Annotated[int, WHOLE]  # -1 is without limit
-Count = Annotated[int, COUNT]
-Label = Annotated[str | float, LABEL]
-Record = Annotated[list[Any], RECORD]  # an entry may be null: not measured
-LogPart = Annotated[dict[str, Any], LOG_PART]  # read back by jobs.pod.nccl_reader
+
+def _is_rank(value: object) -> bool:
+    """Tell whether a table's line about a rank can be read: numbers where it is compared with processes."""
+    return isinstance(value, list) and len(value) == 7 and all(isinstance(value[each], int) for each in (0, 2, 6))
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, list) and all(each is None or isinstance(each, str | int | float) for each in value)
+
+
+Record = Annotated[list[Any], Kind("a list of numbers and text", _is_record)]  # an entry may be null: not measured
+Rank = Annotated[list[Any], Kind("rank, host, process, device, bus, name and line", _is_rank)]
+
+
+class _Source(TypedDict, total=False):
+    """What is read of a stream beside what the log reader itself reads back."""
+
+    tables: list[ReadTable]
+    ranks: list[Rank]
+
+
+class _LogPart(TypedDict, total=False):
+    sources: list[_Source]
+
+
+LogPart = Annotated[dict[str, Any], _LogPart]  # read back by jobs.pod.nccl_reader

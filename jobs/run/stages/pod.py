@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from .kinds import Count, Whole  # noqa: TC001 -- get_type_hints reads them
+from .kinds import Count  # noqa: TC001 -- get_type_hints reads them
 
 
 class StartStage(TypedDict, total=False):
@@ -18,9 +18,9 @@ class StartStage(TypedDict, total=False):
     cap_eff: str
     error: str
     time: float
-    memlock_bytes: Whole
-    shm_bytes: Whole
-    memory_max: Whole
+    memlock_bytes: int  # -1 is without limit
+    shm_bytes: int
+    memory_max: int  # -1 is without limit
     cpu_max: float
     uid: Count
     env: dict[str, str]

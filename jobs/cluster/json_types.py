@@ -1,0 +1,131 @@
+"""Holds decoded JSON that others wrote against a type: what a pod prints, the API server answers, a record's file has.
+
+A type is a TypedDict, ``list[T]``, ``dict[str, T]``, ``T | None``, a Literal, a StrEnum, a plain type, or a kind of
+values (``Annotated[int, Kind(...)]``). Where no class is worth its lines, an object is written as ``{"key": T}`` (a key
+that ends in ! must be there) and a list of such as ``[{...}]``. Null is absent; other keys are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from .redact import safe
+
+LARGEST = 2**64
+"""Counters of ports have 64 bits; nothing that is told is larger."""
+
+Check = Callable[[Any], str]
+"""Says where a value differs from its type and how: "peers[0].index is the text 'x', not a count"; '' where it fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Values that belong together, and what they are called."""
+
+    name: str
+    holds: Callable[[Any], bool]
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value is a finite number of a size that things have."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+
+
+def is_whole(value: object) -> bool:
+    """Tell whether a value is such a number, and an integer."""
+    return isinstance(value, int) and is_number(value)
+
+
+Count = Annotated[int, Kind("a count", lambda value: is_whole(value) and value >= 0)]
+Label = Annotated[str | float, Kind("a number or text", lambda value: isinstance(value, str | int | float))]
+_PLAIN = {
+    str: Kind("text", lambda value: isinstance(value, str)),
+    bool: Kind("true or false", lambda value: isinstance(value, bool)),
+    int: Kind("a whole number", is_whole),
+    float: Kind("a number", is_number),
+}
+_SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the flag", int: "the number", float: "the number"}
+
+
+def checker(hint: Any) -> Check:  # noqa: PLR0911 -- one for each form of a type
+    """Return what holds a value against a type."""
+    form, inner = get_origin(hint), get_args(hint)
+    if form is Annotated:
+        return checker(hint.__metadata__[0])
+    if isinstance(hint, dict):
+        return _object({key.removesuffix("!"): (each, key.endswith("!")) for key, each in hint.items()})
+    if is_typeddict(hint):
+        hints = get_type_hints(hint, include_extras=True)
+        return _object({key: (each, key in hint.__required_keys__) for key, each in hints.items()})
+    if form is NotRequired:
+        return checker(inner[0])
+    if isinstance(hint, list) or form is list:
+        return _entries(list, checker((inner or hint)[0]), lambda number: f"[{number}]")
+    if form is dict:
+        return _entries(dict, checker(inner[1]), lambda key: f"[{safe(key, 80)!r}]")
+    if form in (Union, UnionType):
+        (one,) = (checker(each) for each in inner if each is not NoneType)
+        return lambda value: "" if value is None else one(value)
+    if hint in (Any, object):
+        return lambda _: ""
+    return _single(_kind(hint))
+
+
+def _kind(hint: Any) -> Kind:
+    if isinstance(hint, Kind):
+        return hint
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    words = sorted(str(word) for word in (get_args(hint) if get_origin(hint) is Literal else hint))
+    return Kind(f"one of {', '.join(words)}", lambda value: isinstance(value, str) and value in words)
+
+
+def _single(kind: Kind) -> Check:
+    name, holds = kind.name, kind.holds
+    return lambda value: "" if holds(value) else _is(value, name)
+
+
+def _object(types: dict[str, tuple[Any, bool]]) -> Check:
+    fields = [
+        (key, checker(hint), needed and get_origin(hint) is not NotRequired) for key, (hint, needed) in types.items()
+    ]
+
+    def differs(value: Any) -> str:
+        if not isinstance(value, dict):
+            return _is(value, "a mapping")
+        for key, test, needed in fields:
+            inner = value.get(key)
+            if inner is None and not needed:
+                continue
+            if key not in value:
+                return f"{key} is missing"
+            if problem := test(inner):
+                return at(key, problem)
+        return ""
+
+    return differs
+
+
+def _entries(kind: type[list[Any] | dict[str, Any]], test: Check, place: Callable[[Any], str]) -> Check:
+    def differs(value: Any) -> str:
+        if not isinstance(value, kind):
+            return _is(value, _SHOWN[kind])
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            if problem := test(inner):
+                return at(place(key), problem)
+        return ""
+
+    return differs
+
+
+def at(key: str, problem: str) -> str:
+    """Put the name of the place before what is wrong there."""
+    return f"{key}{'' if problem.startswith(('[', ' ')) else '.'}{problem}"
+
+
+def _is(value: Any, expected: str) -> str:
+    shown = "" if value is None or isinstance(value, dict | list) else f" {safe(repr(value), 60)}"
+    return f" is {_SHOWN.get(type(value), 'null')}{shown}, not {expected}"
