@@ -194,8 +194,8 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
 
 def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
     fs, mode = str(target.get("fs") or "file system not told"), int(target.get("mode") or 0)
-    told = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
-    unknown = [key for key, value in told.items() if value is None or value == ""]
+    required = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
+    not_told = [key for key, value in required.items() if value is None or value == ""]
     fault, observed = "", f"{fs}, {opened(target)}"
     in_memory = fs in MEMORY and target.get("kind") != "claim"  # what stands behind a claim is its provisioner's
     in_pod = target.get("kind") == "scratch"
@@ -207,7 +207,7 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
     elif asked.private and mode & OTHERS:
         fault = "checkpoint.exposed"
     expected = "outlives the job and its nodes" + (", closed to others" if asked.private else "")
-    ok = False if fault else None if unknown else True
+    ok = False if fault else None if not_told else True
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 

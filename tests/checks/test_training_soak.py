@@ -87,5 +87,5 @@ def test_the_end_of_the_longest_soak_is_seen(monkeypatch):
         monkeypatch.setattr("jobs.pod.stages.training.time.time", lambda at=at: float(at))
         seen._look()
     assert len(seen._samples) <= MOST_SAMPLES
-    (last,) = seen.told((MOST_SAMPLES, MOST_SAMPLES + 10))
+    (last,) = seen.medians((MOST_SAMPLES, MOST_SAMPLES + 10))
     assert last["samples"] >= 9

@@ -100,7 +100,7 @@ case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 6
     tool.write_text(tool.read_text().replace("Active", "Not Active"))
     seen._look()
     seen._whole()
-    (sample,) = seen.told(None)
+    (sample,) = seen.medians(None)
     assert (sample["sm_mhz"], sample["power_w"], sample["temperature_c"], sample["utilisation"]) == (
         1755,
         640.5,
@@ -108,7 +108,7 @@ case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 6
         None,
     )
     assert sample["samples"] == 2
-    assert seen.told((0.0, 1.0)) == []
+    assert seen.medians((0.0, 1.0)) == []
     assert seen.last[0]["throttle"] == ["hw_slowdown"]
     assert Meanwhile("none", {}).tool is None
 
@@ -136,9 +136,9 @@ def test_a_clock_that_is_set_back_changes_no_time_and_loses_no_sample(monkeypatc
     assert one.facts["window"] == [10_000.0, 6_400.0]
     seen = Meanwhile("none", {})
     seen._samples = [(at, {"0 GPU-a": [1755.0, 640.0, 61.0, 99.0]}) for at in (10_000.0, 6_400.0)]
-    (sample,) = seen.told(_window([one.facts]))
+    (sample,) = seen.medians(_window([one.facts]))
     assert (sample["samples"], sample["sm_mhz"]) == (2, 1755.0)
-    assert seen.told((6_000.0, 6_500.0))[0]["samples"] == 1
+    assert seen.medians((6_000.0, 6_500.0))[0]["samples"] == 1
 
 
 def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_path: Path) -> None:

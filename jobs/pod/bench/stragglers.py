@@ -74,9 +74,9 @@ def standings(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
     ratios: Dict[K, List[float]] = {}
     references: Dict[K, float] = {}
     for member in members:
-        others = [without(columns[i], times[member][i]) for i in range(steps)]
-        ratios[member] = [t / max(other, 1e-12) for t, other in zip(times[member], others)]
-        references[member] = statistics.median(others)
+        references_of = [without(columns[i], times[member][i]) for i in range(steps)]
+        ratios[member] = [t / max(other, 1e-12) for t, other in zip(times[member], references_of)]
+        references[member] = statistics.median(references_of)
     excess = {m: statistics.median(ratios[m]) - 1 for m in members}
     ordered = sorted(excess.values())
     noise = _errors(ratios)
@@ -139,10 +139,10 @@ def _error(values: Sequence[float]) -> float:
 
 
 def _spread_of_others(ordered: Sequence[float], value: float) -> float:
-    others = list(ordered)
-    del others[bisect.bisect_left(ordered, value)]
+    rest = list(ordered)
+    del rest[bisect.bisect_left(ordered, value)]
     # Of a handful, the median of deviations is itself off by half; the plain deviation is not, unless one more is slow.
-    return min(_sigma(others), statistics.stdev(others)) if len(others) < HANDFUL else _sigma(others)
+    return min(_sigma(rest), statistics.stdev(rest)) if len(rest) < HANDFUL else _sigma(rest)
 
 
 def _sigma(values: Sequence[float]) -> float:

@@ -83,9 +83,9 @@ class Training(Rank):
                 if name == "ddp":
                     raise
                 self.facts["modes"] = [each for each in self.facts["modes"] if each["mode"] != name]
-                words = "%s: %s" % (type(error).__name__, error)
-                self.facts["modes"].append({"mode": name, "steps": 0, "why": words.splitlines()[0][:200]})
-                self.tell("%s: %s" % (name, words[:200]))
+                reason = "%s: %s" % (type(error).__name__, error)
+                self.facts["modes"].append({"mode": name, "steps": 0, "why": reason.splitlines()[0][:200]})
+                self.tell("%s: %s" % (name, reason[:200]))
         if not soak:
             self.settle(alone)
         if self.rank == 0:
@@ -101,11 +101,11 @@ class Training(Rank):
     def mode(self, name: str, wrapped: Any, alone: Steps, soak: float) -> None:
         """Run the rounds of one mode."""
         shared = Steps(self, wrapped, alone.batch)
-        told: Dict[str, Any] = {"mode": name, "step_ms": [], "losses": [], "steps": 0, "bad_step": None}
-        self.facts["modes"].append(told)
+        result: Dict[str, Any] = {"mode": name, "step_ms": [], "losses": [], "steps": 0, "bad_step": None}
+        self.facts["modes"].append(result)
         own: List[float] = []
         until, began, rounds = time.monotonic() + soak, time.monotonic(), 0
-        while rounds < WARM or self.goes_on(told, until, (time.monotonic() - began) / max(1, rounds)):
+        while rounds < WARM or self.goes_on(result, until, (time.monotonic() - began) / max(1, rounds)):
             if rounds == WARM:
                 self.window.append(time.time())
             self.align()
@@ -114,29 +114,29 @@ class Training(Rank):
             steps, losses = shared.several(ROUND)
             if rounds >= WARM:
                 own += compute
-                told["step_ms"] += steps
-                told["steps"] += ROUND
-            if told["bad_step"] is None:
+                result["step_ms"] += steps
+                result["steps"] += ROUND
+            if result["bad_step"] is None:
                 bad = [place for place, loss in enumerate(losses) if not math.isfinite(loss)]
-                told["bad_step"] = rounds * ROUND + bad[0] if bad else None
-            told["losses"] += [loss for loss in losses if math.isfinite(loss)]
+                result["bad_step"] = rounds * ROUND + bad[0] if bad else None
+            result["losses"] += [loss for loss in losses if math.isfinite(loss)]
             rounds += 1
             if rounds % 20 == 0 and self.rank == 0:
-                say("# seatrial training: %s, %d steps" % (name, told["steps"]))
+                say("# seatrial training: %s, %d steps" % (name, result["steps"]))
         self.window.append(time.time())
         self.facts["compute_ms"] = thinned(self.facts["compute_ms"] + own)
-        told.update(step_ms=thinned(told["step_ms"]), losses=ends(told["losses"]))
-        told["seconds"] = round(time.monotonic() - began, 1)
+        result.update(step_ms=thinned(result["step_ms"]), losses=ends(result["losses"]))
+        result["seconds"] = round(time.monotonic() - began, 1)
         self.facts["window"] = [self.window[0], self.window[-1]]
         if self.cuda:
             self.facts["memory_mib"] = round(self.torch.cuda.max_memory_allocated(self.device) / 2**20)
-        self.tell("%s: %.1f ms a step" % (name, statistics.median(told["step_ms"])))
+        self.tell("%s: %.1f ms a step" % (name, statistics.median(result["step_ms"])))
 
-    def goes_on(self, told: Dict[str, Any], until: float, round_s: float) -> bool:
+    def goes_on(self, result: Dict[str, Any], until: float, round_s: float) -> bool:
         """Say, alike on all ranks, whether there is another round: steps are missing, or the soak is not over."""
         left = time_left() - SPARE_S - 2 * round_s
-        wanted = told["steps"] < self.options.steps or time.monotonic() < until
-        return self.least(int(left * 1000) if wanted else 0) > 0
+        unfinished = result["steps"] < self.options.steps or time.monotonic() < until
+        return self.least(int(left * 1000) if unfinished else 0) > 0
 
     def by_itself(self, alone: Steps) -> List[float]:
         """Make a round of steps alone; returns their milliseconds, and keeps what their losses show."""
@@ -183,7 +183,7 @@ class Training(Rank):
         """Return the milliseconds in which all gradients are summed over all ranks while nobody computes."""
         each = max(1, BUCKET_BYTES // (2 if self.cuda else 4))
         bucket = self.torch.zeros(min(each, count), dtype=self.dtype, device=self.device)
-        found = []
+        milliseconds = []
         for _ in range(6):
             self.align()
             began = time.perf_counter()
@@ -192,8 +192,8 @@ class Training(Rank):
                 self.dist.all_reduce(bucket[: min(left, each)])
                 left -= each
             self.wait()
-            found.append((time.perf_counter() - began) * 1000)
-        return round(statistics.median(found[2:]), 4)
+            milliseconds.append((time.perf_counter() - began) * 1000)
+        return round(statistics.median(milliseconds[2:]), 4)
 
     def fitting(self, shape: model.Shape) -> model.Shape:
         """Return the shape with as small a batch as the least free memory of all ranks needs."""
@@ -207,23 +207,23 @@ class Training(Rank):
         while model.memory_bytes(shape, size) > free and shape.layers > 1:
             shape = shape._replace(layers=shape.layers // 2)
         if model.memory_bytes(shape, size) > free:
-            words = (free >> 20, model.memory_bytes(shape, size) >> 20)
-            raise RuntimeError("%d MiB of memory may be taken on the fullest rank, the smallest model needs %d" % words)
+            mib = (free >> 20, model.memory_bytes(shape, size) >> 20)
+            raise RuntimeError("%d MiB of memory may be taken on the fullest rank, the smallest model needs %d" % mib)
         return shape
 
     def machine(self) -> Dict[str, Any]:
         """Return on what this rank runs."""
         torch = self.torch
-        found: Dict[str, Any] = {"device": self.options.device, "torch": str(torch.__version__)[:40]}
+        facts: Dict[str, Any] = {"device": self.options.device, "torch": str(torch.__version__)[:40]}
         if not self.cuda:
-            return dict(found, name="CPU", bus_id=None, library="gloo", multiprocessors=None)
+            return dict(facts, name="CPU", bus_id=None, library="gloo", multiprocessors=None)
         known = torch.cuda.get_device_properties(self.device)
         hip = getattr(torch.version, "hip", None)
         library = "hip %s" % hip if hip else "cuda %s" % torch.version.cuda
-        found.update(name=str(known.name), multiprocessors=int(known.multi_processor_count), library=library)
-        return dict(found, bus_id=bus_id(self.local))
+        facts.update(name=str(known.name), multiprocessors=int(known.multi_processor_count), library=library)
+        return dict(facts, bus_id=bus_id(self.local))
 
-    def tell(self, words: str) -> None:
+    def tell(self, progress: str) -> None:
         """Write what is known so far; the file is replaced as a whole."""
         path = os.environ.get("SEATRIAL_BENCH_FACTS")
         if path:
@@ -232,7 +232,7 @@ class Training(Rank):
                 json.dump(self.facts, stream, allow_nan=False)
             os.replace(place + ".new", place)
         if self.rank == 0:
-            say("# seatrial training: %s" % words)
+            say("# seatrial training: %s" % progress)
 
 
 class Steps:

@@ -48,7 +48,7 @@ class Capture:
         with self._lock:
             return self._end(size).decode("utf-8", "replace")
 
-    def told(self, size: int) -> str:
+    def tail(self, size: int) -> str:
         """Return the end of the output; what it says of a cause is kept where a launcher's own words follow it."""
         end = self.last(size)
         try:

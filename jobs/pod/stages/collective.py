@@ -232,7 +232,7 @@ class BenchRun:
             if data["exit"] == 0:
                 data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
             else:
-                data["output_tail"] = redact.text(capture.told(TAIL_CHARS))
+                data["output_tail"] = redact.text(capture.tail(TAIL_CHARS))
             data["output_bytes"] = capture.bytes
 
     def _attend(

@@ -270,25 +270,25 @@ class Coordinator:
     def _run_round(self, each: Round, fleet: Fleet, rules: Rules, history: List[Done]) -> None:
         """Run a round, add it to the history and print it; not where the pod was told to end: half a round is none."""
         began = time.monotonic()
-        found = self._tests(each.tests, "alone" if each.stage == 0 else "pair", self.sweep["test_s"])
+        by_test = self._tests(each.tests, "alone" if each.stage == 0 else "pair", self.sweep["test_s"])
         if self.watch.stopped():
             return
         if each.stage == 0:
-            self._without_cards(found)
-            self._print_training(found)
-        results = {nodes: self.planner.result(nodes, found[nodes]) for nodes in each.tests}
+            self._without_cards(by_test)
+            self._print_training(by_test)
+        results = {nodes: self.planner.result(nodes, by_test[nodes]) for nodes in each.tests}
         seconds = time.monotonic() - began
         self._round_s.append(seconds)
         history.append(self.planner.done(each, results, seconds))
-        rows = [printed(nodes, results[nodes], found[nodes]) for nodes in each.tests]
+        rows = [printed(nodes, results[nodes], by_test[nodes]) for nodes in each.tests]
         data = {"number": each.number, "stage": each.stage, "seconds": round(seconds, 1), "tests": rows}
         data["at"] = round(began - self._began, 1)
         self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
         self.writer.say("sweep: " + self.planner.progress(fleet, rules, history, self._round_s))
 
-    def _print_training(self, found: Dict[Nodes, Answers]) -> None:
+    def _print_training(self, by_test: Dict[Nodes, Answers]) -> None:
         """Print the training steps of each node alone, on a line of its own."""
-        for (node,), answers in found.items():
+        for (node,), answers in by_test.items():
             steps = answers.get(node, {}).get("training")
             if isinstance(steps, dict):
                 if not (
@@ -298,23 +298,23 @@ class Coordinator:
                 self._trainings += 1
                 self.writer.stage("sweep.training.%d" % self._trainings, 0, dict(steps, node=node), "ok")
 
-    def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
+    def _without_cards(self, by_test: Dict[Nodes, Answers]) -> None:
         """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards.
 
         Most of all that were tested alone so far: a round may hold one node only.
         """
-        told = {node: answer for answers in found.values() for node, answer in answers.items() if "cards" in answer}
-        self._cards.update({node: answer["cards"] == fleettest.MEASURED for node, answer in told.items()})
+        alone = {node: answer for answers in by_test.values() for node, answer in answers.items() if "cards" in answer}
+        self._cards.update({node: answer["cards"] == fleettest.MEASURED for node, answer in alone.items()})
         failed = sum(not good for good in self._cards.values())
         if len(self._cards) >= min(MOST_OF, max(2, len(self.members))) and 2 * failed > len(self._cards):
-            for answer in told.values():
+            for answer in alone.values():
                 answer["rails"] = []
                 answer["cards"] = fleettest.NOTHING
 
     def _tests(self, tests: Sequence[Nodes], what: str, limit_s: float) -> Dict[Nodes, Answers]:
         """Run tests at once; returns what the nodes of each have answered."""
         ids: Dict[Nodes, int] = {}
-        found: Dict[Nodes, Answers] = {}
+        by_test: Dict[Nodes, Answers] = {}
         self._sent = {}
         longest = limit_s + SLACK_S
         if what == "alone":
@@ -323,7 +323,7 @@ class Coordinator:
             self._number += 2  # a node alone takes two ports
             members = [self.members[node] for node in nodes if node in self.members and self.members[node].here]
             if len(members) < len(nodes):
-                found[nodes] = {
+                by_test[nodes] = {
                     member.node: {"state": fleettest.STOPPED, "why": "a node is gone"} for member in members
                 }
                 continue
@@ -337,16 +337,16 @@ class Coordinator:
         self._await(ids, time.monotonic() + longest)
         with self.changed:
             for nodes, number in ids.items():
-                found[nodes] = {n: self.results[(number, n)] for n in nodes if (number, n) in self.results}
+                by_test[nodes] = {n: self.results[(number, n)] for n in nodes if (number, n) in self.results}
             self.results.clear()
-        return found
+        return by_test
 
     def _port(self, number: int) -> int:
         return self.trial.master_port + 1 + number % PORTS
 
     def _await(self, ids: Dict[Nodes, int], limit: float) -> None:
         """Wait for the answers of all who are there; who waits for a node that failed, or is gone, is told to stop."""
-        told = set()
+        stopped = set()
         with self.changed:
             while time.monotonic() < limit and not self.watch.stopped():
                 waiting = False
@@ -354,9 +354,9 @@ class Coordinator:
                     here = [node for node in nodes if self._sent[node].here]
                     missing = [node for node in here if (number, node) not in self.results]
                     waiting = waiting or bool(missing)
-                    why = self._trouble(nodes, number, here) if missing and number not in told else ""
+                    why = self._trouble(nodes, number, here) if missing and number not in stopped else ""
                     if why:
-                        told.add(number)
+                        stopped.add(number)
                         for node in missing:
                             self._sent[node].channel.send({"seatrial": 1, "kind": "stop", "id": number, "why": why})
                 if not waiting:

@@ -75,21 +75,21 @@ def run(
     bench = collective.BenchRun(own, mine, watch, link, place, here)  # type: ignore[arg-type]  # as much of a barrier
     bench.analyze, bench.peer_grace_s = summarize, STOP_GRACE_S
     if order.get("what") != "alone":
-        words = ["--rails=1"] if order.get("what") == "pair" else []
-        chosen = _chosen("pair", "job", {"NCCL_ALGO": "Ring"}, own.sweep["pair"], words)
+        options = ["--rails=1"] if order.get("what") == "pair" else []
+        chosen = _chosen("pair", "job", {"NCCL_ALGO": "Ring"}, own.sweep["pair"], options)
         return _one(bench, chosen, own.sweep, across=True)
     clocks = hardware.Clocks(os.environ, watch)
     clocks.start()
     try:
-        found = _alone(bench, own, link)
+        result = _alone(bench, own, link)
         if order.get("train") and own.training:
-            why = "" if found["state"] == MEASURED else "its other tests alone: %s" % found["state"]
-            found["training"] = steps = nodetraining.train(bench, why)
+            why = "" if result["state"] == MEASURED else "its other tests alone: %s" % result["state"]
+            result["training"] = steps = nodetraining.train(bench, why)
             if steps["stopped"]:  # by a drain, or since its pod is preempted: all is run again when it comes back
-                found.update(state=STOPPED, why=("its steps alone: %s" % steps["stopped"])[:MOST_TEXT])
+                result.update(state=STOPPED, why=("its steps alone: %s" % steps["stopped"])[:MOST_TEXT])
     finally:
         seen = clocks.end()
-    return dict(found, hardware={"gpus": seen, "cards": hardware.cards()})
+    return dict(result, hardware={"gpus": seen, "cards": hardware.cards()})
 
 
 def _alone(bench: collective.BenchRun, own: Trial, link: Link) -> Dict[str, Any]:
@@ -109,10 +109,10 @@ def _alone(bench: collective.BenchRun, own: Trial, link: Link) -> Dict[str, Any]
 
 
 def _chosen(
-    name: str, scope: str, env: Mapping[str, str], bench: Mapping[str, int], words: List[str]
+    name: str, scope: str, env: Mapping[str, str], bench: Mapping[str, int], options: List[str]
 ) -> Dict[str, Any]:
-    told = {"name": name, "op": "all_reduce", "scope": scope, "env": dict(env), "repeats": 1}
-    return dict(told, bench=dict(bench), words=words)
+    chosen = {"name": name, "op": "all_reduce", "scope": scope, "env": dict(env), "repeats": 1}
+    return dict(chosen, bench=dict(bench), options=options)
 
 
 def _one(
@@ -123,7 +123,7 @@ def _one(
     if skipped:
         return dict(nothing(skipped), seconds=0.0, wrong=0)
     seen = data["nccl"] or {}
-    found: Dict[str, Any] = {
+    result: Dict[str, Any] = {
         "state": MEASURED,
         "why": "",
         "seconds": round(float(data["seconds"] or 0), 1),
@@ -133,42 +133,42 @@ def _one(
     leads = bench.me.rank == 0
     problem = _problem(data, seen, table=leads)
     if problem:
-        return dict(found, state=problem[0], why=problem[1][:MOST_TEXT])
-    found["transport"] = _wrong_transport(seen, sweep) if across else ""
-    if across and not found["transport"] and _unseen(seen, sweep):
-        return dict(found, state=NOTHING, why="its log does not show what carried the data")
+        return dict(result, state=problem[0], why=problem[1][:MOST_TEXT])
+    result["transport"] = _wrong_transport(seen, sweep) if across else ""
+    if across and not result["transport"] and _unseen(seen, sweep):
+        return dict(result, state=NOTHING, why="its log does not show what carried the data")
     facts = data["facts"] or {}
     if leads and any(row[2] is None for row in seen["rows"]):
-        return dict(found, state=NOTHING, why="its table does not say whether the sums were right")
+        return dict(result, state=NOTHING, why="its table does not say whether the sums were right")
     if not across and not isinstance(facts.get("differs"), int):
-        return dict(found, state=NOTHING, why="its product of matrices was not repeated")
+        return dict(result, state=NOTHING, why="its product of matrices was not repeated")
     if leads:
-        found["rows"] = seen["rows"][-MOST_ROWS:]
+        result["rows"] = seen["rows"][-MOST_ROWS:]
         if across or bench.trial.gpus_per_node > 1:  # one GPU has no bus to another
-            found["busbw"] = max(seen["rows"])[1]
-        found["rails"] = [_number(value) for value in (facts.get("rails") or [])[:64]]
+            result["busbw"] = max(seen["rows"])[1]
+        result["rails"] = [_number(value) for value in (facts.get("rails") or [])[:64]]
     if facts.get("differs"):
-        found["why"] = "%s of %s products of the same matrices differ" % (facts["differs"], facts.get("products"))
-    found["wrong"] += int(facts.get("differs") or 0) + int(facts.get("rails_wrong") or 0)
+        result["why"] = "%s of %s products of the same matrices differ" % (facts["differs"], facts.get("products"))
+    result["wrong"] += int(facts.get("differs") or 0) + int(facts.get("rails_wrong") or 0)
     if not across:
-        found["products"] = int(facts.get("products") or 0)
+        result["products"] = int(facts.get("products") or 0)
     if facts.get("copies_gbps"):
-        found["copies"] = [_number(value) for value in facts["copies_gbps"][:64]]
-    return found
+        result["copies"] = [_number(value) for value in facts["copies_gbps"][:64]]
+    return result
 
 
 def _problem(data: Mapping[str, Any], seen: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
     """Say how a program failed, as state and words; None where it measured. What never reached NCCL accuses nobody."""
     begun = bool(seen.get("lines"))
     if data["timed_out"]:
-        words = "no end after %.0f s" % float(data["seconds"] or 0)
-        return (NO_END, words) if begun else (NOTHING, words + "; it had not reached NCCL")
+        why = "no end after %.0f s" % float(data["seconds"] or 0)
+        return (NO_END, why) if begun else (NOTHING, why + "; it had not reached NCCL")
     if data["stopped"]:
         return STOPPED, str(data["stopped"])
     if data["error"] or data["exit"]:
         said = causes(str(data["output_tail"]))
-        words = data["error"] or "exit code %s%s" % (data["exit"], ": " + said[0].strip() if said else "")
-        return (FAILED if begun else NOTHING), str(words)
+        why = data["error"] or "exit code %s%s" % (data["exit"], ": " + said[0].strip() if said else "")
+        return (FAILED if begun else NOTHING), str(why)
     if table and not seen.get("rows"):
         return NOTHING, "its output holds no table"
     return None
@@ -191,12 +191,17 @@ def _unseen(seen: Mapping[str, Any], sweep: Mapping[str, Any]) -> bool:
 
 def _errors(grown: Mapping[str, Any]) -> Dict[str, int]:
     """Return the port counters that grew and are no traffic, as device/counter."""
-    found: Dict[str, int] = {}
+    grown_errors: Dict[str, int] = {}
     for device, counters in sorted((grown or {}).items()):
         for name, value in sorted(counters.items() if isinstance(counters, dict) else ()):
-            if isinstance(value, int) and value > 0 and not any(word in name for word in TRAFFIC) and len(found) < 8:
-                found["%s/%s" % (str(device)[:32], str(name)[:40])] = value
-    return found
+            if (
+                isinstance(value, int)
+                and value > 0
+                and not any(word in name for word in TRAFFIC)
+                and len(grown_errors) < 8
+            ):
+                grown_errors["%s/%s" % (str(device)[:32], str(name)[:40])] = value
+    return grown_errors
 
 
 def _number(value: Any) -> Optional[float]:
@@ -214,24 +219,24 @@ def summarize(paths: List[str]) -> Dict[str, Any]:
     finally:
         for stream in streams:
             stream.close()
-    found: Dict[str, Any] = {"lines": 0, "rows": [], "wrong": 0, "channels": 0, "tcp": 0, "no_gdr": 0, "net": ""}
+    summary: Dict[str, Any] = {"lines": 0, "rows": [], "wrong": 0, "channels": 0, "tcp": 0, "no_gdr": 0, "net": ""}
     for source in partial.sources:
-        found["lines"] += source.nccl_lines
+        summary["lines"] += source.nccl_lines
         for table in source.tables:
             for row in table["rows"]:
                 side = row["in_place"] or row["out_of_place"] or {}
                 if side.get("busbw_gbps") is not None:
-                    found["rows"].append([row["size_bytes"], side["busbw_gbps"], side.get("wrong")])
-                    found["wrong"] += int(side.get("wrong") or 0)
+                    summary["rows"].append([row["size_bytes"], side["busbw_gbps"], side.get("wrong")])
+                    summary["wrong"] += int(side.get("wrong") or 0)
     for proc in partial.procs.values():
         for (_, _, text), mask in [edge for lanes in proc.edges.values() for edge in lanes.items()]:
             way = edges.way_of(text)
             if way.kind != "net":
                 continue
             count = sum(1 for bit in bin(mask) if bit == "1")
-            found["channels"] += count
+            summary["channels"] += count
             if transports.family(way.net) in transports.TCP:
-                found["tcp"], found["net"] = found["tcp"] + count, way.net
+                summary["tcp"], summary["net"] = summary["tcp"] + count, way.net
             elif not way.gdr:
-                found["no_gdr"] += count
-    return found
+                summary["no_gdr"] += count
+    return summary

@@ -57,16 +57,16 @@ def read(
     question, size = (["-q", "-x"], smi.MAX_BYTES) if name == "nvidia-smi" else (rocm.QUESTION, rocm.MAX_BYTES)
     answer = command.run([tool, *question], limit, size)
     data["nvidia_smi"]["exit"] = answer.exit
-    found, problem = smi.read(answer.out) if name == "nvidia-smi" else rocm.read(answer.out)
+    answered, problem = smi.read(answer.out) if name == "nvidia-smi" else rocm.read(answer.out)
     problems = [answer.error, problem]
     if answer.exit:
         problems.append(" ".join(answer.err[:2048].decode("utf-8", "replace").split())[:300])
     data["nvidia_smi"]["error"] = redact.text("; ".join(text for text in problems if text))
-    if name == "nvidia-smi" and not found["gpus"] and answer.exit is not None:
-        _list(tool, found, watch)
-        data["nvidia_smi"]["listed"] = bool(found["gpus"])
+    if name == "nvidia-smi" and not answered["gpus"] and answer.exit is not None:
+        _list(tool, answered, watch)
+        data["nvidia_smi"]["listed"] = bool(answered["gpus"])
     for key in ("driver", "cuda", "gpus"):
-        data[key] = found[key]
+        data[key] = answered[key]
     if name == "rocm-smi":
         rocm.add_errors(data["gpus"], root)
     data["extra_gpus"] = max(0, len(data["gpus"]) - requested)

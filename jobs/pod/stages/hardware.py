@@ -33,21 +33,21 @@ def cards(root: str = "/") -> Dict[str, Dict[str, str]]:
     """Return each RDMA device's PCI address and serial number; its GUID where the number is not for us to read."""
     place = os.path.join(root, "sys/class/infiniband")
     names = sorted(names_in(place), key=lambda name: (len(name), name))
-    found = {}
+    by_name = {}
     for name in names[:MOST_CARDS]:
-        told = {}
+        card = {}
         address = os.path.basename(os.path.realpath(os.path.join(place, name, "device")))
         if PCI.match(address):
-            told["pci"] = address
+            card["pci"] = address
         serial = _serial(os.path.join(place, name, "device", "vpd"))
         guid = first_line(os.path.join(place, name, "node_guid"))
         if serial:
-            told["serial"] = serial
+            card["serial"] = serial
         elif guid and re.match(r"[0-9a-f:]{19}$", guid) and guid.strip("0:"):
-            told["guid"] = guid
-        if told:
-            found[name[:40]] = told
-    return found
+            card["guid"] = guid
+        if card:
+            by_name[name[:40]] = card
+    return by_name
 
 
 def _serial(path: str) -> str:
@@ -64,11 +64,11 @@ def _serial(path: str) -> str:
     return ""
 
 
-def _keyword(fields: bytes, wanted: bytes) -> str:
+def _keyword(fields: bytes, keyword: bytes) -> str:
     at = 0
     while at + 3 <= len(fields):
         name, size = fields[at : at + 2], fields[at + 2]
-        if name == wanted and at + 3 + size <= len(fields):
+        if name == keyword and at + 3 + size <= len(fields):
             text = fields[at + 3 : at + 3 + size].decode("ascii", "replace").strip(" \0")
             return text if re.match(r"[\w.+/-]{1,40}$", text) else ""
         at += 3 + size
@@ -97,7 +97,7 @@ class Clocks:
         samples = [each for each in list(self._samples) if each]
         if not samples:
             return []
-        return [_told(index, samples) for index in range(min(MOST_GPUS, len(samples[0])))]
+        return [_summary(index, samples) for index in range(min(MOST_GPUS, len(samples[0])))]
 
     def _ask(self) -> None:
         assert self._tool is not None
@@ -110,12 +110,12 @@ class Clocks:
             self._over.wait(PERIOD_S)
 
 
-def _told(index: int, samples: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
+def _summary(index: int, samples: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
     own = [each[index] for each in samples if index < len(each)]
     clocks = [gpu["sm_mhz"] for gpu in own if gpu["sm_mhz"] is not None]
     slowed = {reason for gpu in own for reason in gpu["throttle"] or ()}
-    found = {key: own[0][key] for key in ("uuid", "serial") if own[0][key]}
-    found.update(index=index, throttle=sorted(slowed))
+    gpu_facts = {key: own[0][key] for key in ("uuid", "serial") if own[0][key]}
+    gpu_facts.update(index=index, throttle=sorted(slowed))
     if clocks:
-        found["mhz"] = [clocks[0], min(clocks[1:-1] or clocks), clocks[-1]]
-    return found
+        gpu_facts["mhz"] = [clocks[0], min(clocks[1:-1] or clocks), clocks[-1]]
+    return gpu_facts

@@ -23,9 +23,9 @@ def train(alone: BenchRun, why: str) -> Dict[str, Any]:
     data["skipped"] = why or None
     if not why:
         steps.train(data, "")
-    found = {key: data[key] for key in "skipped stopped error exit timed_out seconds".split()}
+    summary = {key: data[key] for key in "skipped stopped error exit timed_out seconds".split()}
     ranks, samples = (data[key][:MOST_RANKS] for key in ("ranks", "samples"))
-    return dict(found, output_tail=data["output_tail"][-MOST_TEXT:], ranks=_thinned(ranks), samples=samples)
+    return dict(summary, output_tail=data["output_tail"][-MOST_TEXT:], ranks=_thinned(ranks), samples=samples)
 
 
 def _thinned(value: Any) -> Any:

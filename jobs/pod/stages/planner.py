@@ -43,10 +43,10 @@ class Planner:
         """Return a fleet of nodes in the order in which they are to be tested."""
         return self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
 
-    def rules(self, told: Dict[str, Any]) -> Rules:
+    def rules(self, limits: Dict[str, Any]) -> Rules:
         """Return the rules that the trial tells, by name."""
-        known = {name for name in self.model.Rules.__dataclass_fields__ if name in told}
-        return self.model.Rules(**{name: told[name] for name in known})
+        known = {name for name in self.model.Rules.__dataclass_fields__ if name in limits}
+        return self.model.Rules(**{name: limits[name] for name in known})
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
         """Join what the nodes of a test have answered; half of a result is none."""
@@ -64,8 +64,8 @@ class Planner:
             if state in states.values():
                 return self._result(outcome, reported, ())
         busbw = _number(lead.get("busbw"))
-        told = busbw is not None or (len(nodes) == 1 and _whole(lead.get("products")))  # one GPU alone has no bus
-        silent = {nodes[0]} if not told and states.get(nodes[0]) == fleettest.MEASURED else set()
+        measured = busbw is not None or (len(nodes) == 1 and _whole(lead.get("products")))  # one GPU alone has no bus
+        silent = {nodes[0]} if not measured and states.get(nodes[0]) == fleettest.MEASURED else set()
         silent |= {node for node, answer in answers.items() if not _says_all(answer)}
         if any(states.get(node) != fleettest.MEASURED for node in nodes) or silent:
             return self._result(model.NOTHING_CAME, tuple(node for node in reported if node not in silent), ())
@@ -84,10 +84,10 @@ class Planner:
         pairings = max(0, self.matchings(fleet, rules) - last.stage)
         pairs = sum(len(test) > 1 for done in history for test in done.round.tests)
         more = pairings + bool(blame.suspects)
-        told = {"number": last.number, "rounds": last.number + more, "pairs": pairs, "suspects": len(blame.suspects)}
-        told["of_pairs"] = pairs + pairings * ((len(fleet.nodes) - len(fleet.gone)) // 2) + len(blame.suspects)
-        told["left_s"] = int(more * sum(round_s) / len(round_s))
-        return PROGRESS % dict(told, at_fault=len(blame.findings))
+        figures = {"number": last.number, "rounds": last.number + more, "pairs": pairs, "suspects": len(blame.suspects)}
+        figures["of_pairs"] = pairs + pairings * ((len(fleet.nodes) - len(fleet.gone)) // 2) + len(blame.suspects)
+        figures["left_s"] = int(more * sum(round_s) / len(round_s))
+        return PROGRESS % dict(figures, at_fault=len(blame.findings))
 
     def restored(self, text: str) -> List[Done]:
         """Return the rounds of a sweep that goes on, as the runner has packed them (zlib, base64)."""
@@ -142,11 +142,11 @@ def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
     for key in ("rows", "copies", "hardware"):
         if lead.get(key):
             row[key] = lead[key]
-    told = {n: _text(answer.get("transport") or answer.get("why")) for n, answer in answers.items()}
-    told = {node: text for node, text in told.items() if text}
+    reasons = {n: _text(answer.get("transport") or answer.get("why")) for n, answer in answers.items()}
+    reasons = {node: text for node, text in reasons.items() if text}
     errors = {node: answer["errors"] for node, answer in answers.items() if isinstance(answer.get("errors"), dict)}
     errors = {node: grown for node, grown in errors.items() if grown}
-    for key, each in (("why", told), ("errors", errors)):
+    for key, each in (("why", reasons), ("errors", errors)):
         if each:
             row[key] = dict(list(each.items())[:4])
     return row

@@ -41,11 +41,11 @@ def files(folder: str, names: List[str], watch: Watch) -> Dict[str, Any]:
         place = os.path.join(folder, name)
         try:
             if os.path.isdir(place):
-                found = bool(os.listdir(place))
+                filled = bool(os.listdir(place))
             else:
                 with open(place, "rb", buffering=0) as stream:
-                    found = bool(stream.read(1))
-            if not found:
+                    filled = bool(stream.read(1))
+            if not filled:
                 empty.append(name)
         except OSError as error:
             bad.append("%s: %s" % (name, error.strerror or "cannot be read"))

@@ -73,9 +73,14 @@ def training(trial: Trial, me: Identity, env: Mapping[str, str], here: str) -> T
     launcher, asked = torch_launcher(env), trial.training
     if launcher is None or asked is None:
         return None, NO_TORCH
-    words = [os.path.join(here, "measure.py"), "--training", "--steps=%d" % asked["steps"], "--seed=%d" % asked["seed"]]
-    words.append("--soak=%d" % asked["soak_s"])
-    return [*launcher, *_rendezvous(trial, me, {"scope": "job"}), *words], ""
+    options = [
+        os.path.join(here, "measure.py"),
+        "--training",
+        "--steps=%d" % asked["steps"],
+        "--seed=%d" % asked["seed"],
+    ]
+    options.append("--soak=%d" % asked["soak_s"])
+    return [*launcher, *_rendezvous(trial, me, {"scope": "job"}), *options], ""
 
 
 def torch_launcher(env: Mapping[str, str]) -> Optional[List[str]]:
@@ -110,26 +115,26 @@ def _rendezvous(trial: Trial, me: Identity, chosen: Mapping[str, Any]) -> List[s
 
 def _bench(here: str, trial: Trial, chosen: Mapping[str, Any]) -> List[str]:
     sweep = chosen["bench"] or trial.bench
-    words = [os.path.join(here, "measure.py")]
-    words += ["--min-bytes=%d" % sweep["min_bytes"], "--max-bytes=%d" % sweep["max_bytes"]]
-    words += ["--factor=%d" % sweep["factor"], "--iters=%d" % sweep["iters"], "--warmup=%d" % sweep["warmup"]]
+    options = [os.path.join(here, "measure.py")]
+    options += ["--min-bytes=%d" % sweep["min_bytes"], "--max-bytes=%d" % sweep["max_bytes"]]
+    options += ["--factor=%d" % sweep["factor"], "--iters=%d" % sweep["iters"], "--warmup=%d" % sweep["warmup"]]
     if chosen["op"] != "all_reduce":
-        words.append("--op=%s" % chosen["op"])
+        options.append("--op=%s" % chosen["op"])
     if chosen["repeats"] > 1:
-        words.append("--cycles=%d" % chosen["repeats"])
-    return words + list(chosen.get("words", ()))
+        options.append("--cycles=%d" % chosen["repeats"])
+    return options + list(chosen.get("options", ()))
 
 
 def _nccl_tests(
     binary: str, trial: Trial, me: Identity, chosen: Mapping[str, Any], env: Mapping[str, str]
 ) -> Tuple[Optional[Plan], str]:
     sweep, gpus = chosen["bench"] or trial.bench, max(1, trial.gpus_per_node)
-    words = ["-b", str(sweep["min_bytes"]), "-e", str(sweep["max_bytes"]), "-f", str(sweep["factor"])]
-    words += ["-n", str(sweep["iters"]), "-w", str(sweep["warmup"]), "-c", "1"]
+    options = ["-b", str(sweep["min_bytes"]), "-e", str(sweep["max_bytes"]), "-f", str(sweep["factor"])]
+    options += ["-n", str(sweep["iters"]), "-w", str(sweep["warmup"]), "-c", "1"]
     if chosen["repeats"] > 1:
-        words += ["-N", str(chosen["repeats"])]
+        options += ["-N", str(chosen["repeats"])]
     if chosen["scope"] == "node" or trial.nodes == 1:
-        return Plan("nccl-tests", [binary, *words, "-g", str(gpus)]), ""
+        return Plan("nccl-tests", [binary, *options, "-g", str(gpus)]), ""
     mpirun = find("mpirun", env)
     if mpirun is None or trial.launcher != "mpijob":
         missing = "no mpirun is in this image" if mpirun is None else "the trial was not started as an MPIJob"
@@ -143,4 +148,4 @@ def _nccl_tests(
         head += ["-x", name]
     # As the MPI Operator sets it for its own launcher (pkg/controller/mpi_job_controller.go).
     rsh = {"OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10"}
-    return Plan("nccl-tests", [*head, binary, *words, "-g", "1"], rsh), ""
+    return Plan("nccl-tests", [*head, binary, *options, "-g", "1"], rsh), ""

@@ -75,7 +75,7 @@ class Training(collective.BenchRun):
             data["rdma_counters"] = rdma.difference(before, rdma.counters())
             data["ranks"] = _ranks(env["SEATRIAL_BENCH_FACTS"])
             data["xid"] = grown(reports, gpus.xids(os.path.join("/", "dev/kmsg")))
-            data["samples"], data["gpus"] = meanwhile.told(_window(data["ranks"])), meanwhile.last
+            data["samples"], data["gpus"] = meanwhile.medians(_window(data["ranks"])), meanwhile.last
             self.barrier.announce_end("collective." + NAME, collective.failure(data))
         if data["timed_out"]:
             return "timeout"
@@ -120,24 +120,24 @@ class Meanwhile(threading.Thread):
                 for gpu in self.last
             ]
 
-    def told(self, window: Optional[Tuple[float, float]]) -> List[Dict[str, Any]]:
+    def medians(self, window: Optional[Tuple[float, float]]) -> List[Dict[str, Any]]:
         """Return by GPU the medians, the least clock and the greatest heat while the steps ran (`window`, epoch)."""
         if window and window[0] > window[1]:  # a clock was set back
             window = None
         inside = [each for at, each in self._samples if not window or window[0] <= at <= window[1]]
-        found = []
+        by_gpu = []
         for key in sorted({key for each in inside for key in each}):
             index, _, uuid = key.partition(" ")
             columns = list(zip(*(each[key] for each in inside if key in each)))
             known = [[value for value in column if value is not None] for column in columns]
-            told: Dict[str, Any] = {"index": int(index), "uuid": uuid, "samples": len(columns[0]) if columns else 0}
+            medians: Dict[str, Any] = {"index": int(index), "uuid": uuid, "samples": len(columns[0]) if columns else 0}
             for name, values in zip(FIELDS, known):
-                told[name] = round(statistics.median(values), 1) if values else None
-            told["sm_mhz_least"] = min(known[0]) if known[0] else None
-            told["temperature_c"] = max(known[2]) if known[2] else None
-            told["utilisation_least"] = min(known[3]) if known[3] else None
-            found.append(told)
-        return found
+                medians[name] = round(statistics.median(values), 1) if values else None
+            medians["sm_mhz_least"] = min(known[0]) if known[0] else None
+            medians["temperature_c"] = max(known[2]) if known[2] else None
+            medians["utilisation_least"] = min(known[3]) if known[3] else None
+            by_gpu.append(medians)
+        return by_gpu
 
     def _look(self) -> None:
         assert self.tool is not None
@@ -155,13 +155,13 @@ class Meanwhile(threading.Thread):
     def _whole(self) -> bool:
         assert self.tool is not None
         answer = command.run([self.tool, "-q", "-x"], SAMPLE_LIMIT_S, smi.MAX_BYTES)
-        found, _ = smi.read(answer.out)
-        for gpu in found["gpus"]:
+        answered, _ = smi.read(answer.out)
+        for gpu in answered["gpus"]:
             seen = self._slowed.setdefault(str(gpu["uuid"]), [])
             seen += [reason for reason in gpu["throttle"] or [] if reason not in seen]
             gpu["throttle"] = list(seen) if gpu["throttle"] is not None or seen else None
-        self.last = found["gpus"] or self.last
-        return bool(found["gpus"])
+        self.last = answered["gpus"] or self.last
+        return bool(answered["gpus"])
 
 
 def grown(
@@ -178,17 +178,17 @@ def grown(
 def _ranks(path: str) -> List[Dict[str, Any]]:
     """Return what the ranks of this pod have written, in order."""
     place, name = os.path.split(path)
-    found = []
+    ranks = []
     for file in sorted(os.listdir(place)):
         if file.startswith(name + ".") and file[len(name) + 1 :].isdigit():
             try:
                 with open(os.path.join(place, file), encoding="ascii") as stream:
-                    told = json.loads(stream.read(MAX_FACTS))
+                    rank = json.loads(stream.read(MAX_FACTS))
             except (OSError, ValueError):
                 continue
-            if isinstance(told, dict):
-                found.append(told)
-    return sorted(found, key=lambda told: int(told.get("rank") or 0))
+            if isinstance(rank, dict):
+                ranks.append(rank)
+    return sorted(ranks, key=lambda rank: int(rank.get("rank") or 0))
 
 
 def _window(ranks: List[Dict[str, Any]]) -> Optional[Tuple[float, float]]:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Set
 
 from .groups import groups_of
-from .judgement import FAIL, HARD, words
+from .judgement import FAIL, HARD, how_failed
 from .model import Finding, Nodes
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def grouped(state: Evidence) -> Dict[str, int]:
     """Return the groups that fail with each other, where no accused element explains it; 0: the largest."""
     nodes = [node for node in state.fleet.nodes if not state.accused(node)]
     failed = {node: state.against(node) for node in nodes if state.failed.get(node)}
-    found = groups_of(nodes, state.passed, failed)
-    return {node: number for number, group in enumerate(found) for node in group}
+    groups = groups_of(nodes, state.passed, failed)
+    return {node: number for number, group in enumerate(groups) for node in group}
 
 
 def slow_alike(state: Evidence) -> FrozenSet[str]:
@@ -56,15 +56,15 @@ def slow_inside(state: Evidence) -> FrozenSet[str]:
         leaf = state.fleet.leaf(pair[0])
         if len(pair) > 1 and leaf and not state.fleet.crosses(pair) and not state.explained(pair):
             inside.setdefault(leaf, []).append(pair)
-    found = set()
+    leaves = set()
     for leaf, pairs in inside.items():
         bad = [pair for pair in pairs if pair[1] in state.failed[pair[0]]]
         nodes = {node for pair in bad for node in pair}
         passing = sum(bool(state.passed[node]) for node in nodes)
         enough = len(nodes) >= SLOW_NODES and len(bad) >= SLOW_INSIDE * len(pairs)
         if enough and passing >= SLOW_INSIDE * len(nodes):
-            found.add(leaf)
-    return frozenset(found)
+            leaves.add(leaf)
+    return frozenset(leaves)
 
 
 def held_back(state: Evidence) -> Dict[str, Set[str]]:
@@ -76,8 +76,8 @@ def held_back(state: Evidence) -> Dict[str, Set[str]]:
     held: Dict[str, Set[str]] = {}
     for alike, partners in ((never, 1), (often, 3)):
         if len(alike) >= TOGETHER[bool(state.fleet.leaves)]:
-            wanted = min(partners, len(alike) - 1)
-            held.update({n: alike - state.met[n] - {n} for n in alike if len(state.met[n] & alike) < wanted})
+            enough_partners = min(partners, len(alike) - 1)
+            held.update({n: alike - state.met[n] - {n} for n in alike if len(state.met[n] & alike) < enough_partners})
     for number in set(state.groups.values()):
         group = {n for n, of in state.groups.items() if of == number and n not in state.fleet.gone}
         enough = min(state.rules.proofs, len(group))
@@ -85,13 +85,13 @@ def held_back(state: Evidence) -> Dict[str, Set[str]]:
     return held
 
 
-def told(state: Evidence) -> List[Finding]:
+def group_findings(state: Evidence) -> List[Finding]:
     """Return what is to be told of groups (kind groups); pairs that are too many to be blamed are taken back."""
-    found = [_between(state, number) for number in sorted(set(state.groups.values()) - {0})]
+    findings = [_between(state, number) for number in sorted(set(state.groups.values()) - {0})]
     if state.slow:
-        found.append(_slow(state))
+        findings.append(_slow(state))
     known = [pair for pair in state.of if len(pair) == 2 and not state.explained(pair)]
-    found += [_inside(state, leaf) for leaf in sorted(state.slow_leaves)]
+    findings += [_inside(state, leaf) for leaf in sorted(state.slow_leaves)]
     bad = [pair for pair in known if ("pair", pair) in state.findings]
     counted = Counter(node for pair in bad for node in pair)
     few = {node for node, _ in counted.most_common(max(2, len(state.met) // FEW_OF))}
@@ -102,9 +102,9 @@ def told(state: Evidence) -> List[Finding]:
         why = (
             "%d of %d pairs fail (%s) whose nodes pass with others: links between groups, and it is not clear of which"
         )
-        how = words(each for pair in bad for each in state.of[pair])
-        found.append(_told({n for pair in bad for n in pair}, why % (len(bad), len(known), how)))
-    return found
+        how = how_failed(each for pair in bad for each in state.of[pair])
+        findings.append(_group_finding({n for pair in bad for n in pair}, why % (len(bad), len(known), how)))
+    return findings
 
 
 def _between(state: Evidence, number: int) -> Finding:
@@ -113,15 +113,15 @@ def _between(state: Evidence, number: int) -> Finding:
     bad = [pair for pair in across if pair[1] in state.failed[pair[0]]]
     count = (len(group), len(bad), len(across), len(state.groups) - len(group))
     why = "%d nodes pass with each other, and %d of %d pairs of one of them and one of %d others fail" % count
-    why += " (%s)" % words(each for pair in bad for each in state.of[pair])
-    return _told(group, why + ": a link between two groups of nodes, probably an uplink that no label names")
+    why += " (%s)" % how_failed(each for pair in bad for each in state.of[pair])
+    return _group_finding(group, why + ": a link between two groups of nodes, probably an uplink that no label names")
 
 
 def _slow(state: Evidence) -> Finding:
     values = sorted(t.value or 0.0 for p in state.of for t in state.of[p] if t.grade == FAIL and state.slow & {*p})
     count = (len(state.slow), len(state.met), values[len(values) // 2])
     why = "%d of %d nodes reach %.2f of what the others do, with each other, too, and are above the floor" % count
-    return _told(state.slow, why + ": another group (cards, wiring, leaf) rather than so many bad nodes")
+    return _group_finding(state.slow, why + ": another group (cards, wiring, leaf) rather than so many bad nodes")
 
 
 def _inside(state: Evidence, leaf: str) -> Finding:
@@ -129,10 +129,10 @@ def _inside(state: Evidence, leaf: str) -> Finding:
         pair for pair in state.of if len(pair) == 2 and state.inside_slow(pair) and state.fleet.leaf(pair[0]) == leaf
     ]
     bad = [pair for pair in pairs if pair[1] in state.failed[pair[0]]]
-    how = words(each for pair in bad for each in state.of[pair])
+    how = how_failed(each for pair in bad for each in state.of[pair])
     why = "%d of %d pairs inside leaf %s fail (%s) whose nodes pass with others" % (len(bad), len(pairs), leaf, how)
-    return _told({n for pair in bad for n in pair}, why + ": the leaf as a whole, or the kind of its nodes")
+    return _group_finding({n for pair in bad for n in pair}, why + ": the leaf as a whole, or the kind of its nodes")
 
 
-def _told(nodes: "FrozenSet[str] | Set[str]", why: str) -> Finding:
+def _group_finding(nodes: "FrozenSet[str] | Set[str]", why: str) -> Finding:
     return Finding("groups", tuple(sorted(nodes)), (), why)

@@ -33,8 +33,8 @@ def blame_of(state: State, facts: Facts) -> Blame:
     named = {f.names[0] for f in findings if f.kind in ("node", "rail")}
     not_tested = _not_tested(fleet, rules, facts, state, named, suspects)
     proven = tuple(n for n in fleet.nodes if n not in named and n not in suspects and n not in not_tested)
-    faults, told = _pairs_at_fault(state)
-    reasons = faults + [each.why for each in state.apart] + _reasons(fleet, rules, facts, state, told)
+    faults, at_fault = _pairs_at_fault(state)
+    reasons = faults + [each.why for each in state.apart] + _reasons(fleet, rules, facts, state, at_fault)
     reasons += ["%s %s: %s" % (f.kind, " and ".join(f.names), f.why) for f in findings]
     reasons += ["suspect %s: %s" % each for each in suspects.items()]
     reasons += ["not proven %s: %s" % each for each in not_tested.items()]
@@ -54,51 +54,51 @@ def blame_of(state: State, facts: Facts) -> Blame:
 
 def _suspects(state: State) -> Dict[str, str]:
     flaky = Counter(node for pair in state.flaky if len(pair) > 1 for node in pair)
-    found: Dict[str, str] = {}
+    suspects: Dict[str, str] = {}
     for node in state.fleet.nodes:
         bad, good = len(state.against(node)), len(state.passed[node])
         if state.accused(node):
             continue
         if node in state.slow or node in state.held:
-            found[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
+            suspects[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
         elif state.groups.get(node) == 0 and len(state.failed[node]) > good:  # of the largest group nobody is told of
-            found[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
+            suspects[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
         elif bad >= state.rules.proofs:
-            found[node] = "failed with %d of %d partners" % (bad, bad + good)
+            suspects[node] = "failed with %d of %d partners" % (bad, bad + good)
         elif bad and (not good or state.open_end(node)):
-            found[node] = "failed with %d of %d partners, and no more were tried" % (bad, bad + good)
+            suspects[node] = "failed with %d of %d partners, and no more were tried" % (bad, bad + good)
         elif flaky[node] >= FLAKY_PAIRS:
-            found[node] = "%d of its pairs failed once and passed once" % flaky[node]
-    return found
+            suspects[node] = "%d of its pairs failed once and passed once" % flaky[node]
+    return suspects
 
 
 def _not_tested(
     fleet: Fleet, rules: Rules, facts: Facts, state: State, named: Set[str], suspects: Dict[str, str]
 ) -> Dict[str, str]:
     alone = {each.nodes[0] for each in facts.judged if len(each.nodes) == 1 and each.grade == PASS}
-    found: Dict[str, str] = {}
+    reasons: Dict[str, str] = {}
     for node in fleet.nodes:
         if node in named or node in suspects:
             continue
         if node in fleet.gone and not state.enough(node):
-            found[node] = "%s; %s" % (
+            reasons[node] = "%s; %s" % (
                 fleet.gone[node],
                 "tested %s" % _times(state.tests[node]) if state.tests[node] else "not tested",
             )
         elif state.silent[node] and (state.silent[node] >= SILENT or not state.passed[node]):
-            found[node] = "reported nothing in %d of %d tests" % (state.silent[node], state.tests[node])
+            reasons[node] = "reported nothing in %d of %d tests" % (state.silent[node], state.tests[node])
         elif _measures_nothing(state, node):
-            found[node] = "measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
+            reasons[node] = "measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
         elif not state.tests[node]:
-            found[node] = "not tested"
+            reasons[node] = "not tested"
         elif rules.alone and node not in alone:
-            found[node] = "no pass alone"
+            reasons[node] = "no pass alone"
         elif not state.enough(node):
             count = (len(state.passed[node]), len(state.met[node]))
-            found[node] = "passed with %d of %d partners" % count if state.met[node] else "not tested with a partner"
+            reasons[node] = "passed with %d of %d partners" % count if state.met[node] else "not tested with a partner"
             if state.empty[node]:
-                found[node] += "; measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
-    return found
+                reasons[node] += "; measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
+    return reasons
 
 
 def _times(count: int) -> str:
@@ -147,16 +147,16 @@ def _count(pairs: Sequence[Nodes], of: Sequence[Nodes]) -> str:
 
 def _missing(numbers: Sequence[int]) -> List[str]:
     """Return the rounds from 1 on that are not among the numbers, as ranges: a number may be any."""
-    found: List[str] = []
+    ranges: List[str] = []
     last = 0
     for number in sorted(each for each in set(numbers) if each > 0):
         if number > last + 1:
-            found.append("%d" % (last + 1) if number == last + 2 else "%d to %d" % (last + 1, number - 1))
+            ranges.append("%d" % (last + 1) if number == last + 2 else "%d to %d" % (last + 1, number - 1))
         last = number
-    return found
+    return ranges
 
 
-def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[Nodes]) -> List[str]:
+def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: Set[Nodes]) -> List[str]:
     """Return why a sweep of which nothing failed would still be no go."""
     reasons: List[str] = list(facts.undecided)
     if len(fleet.nodes) < 2:
@@ -174,7 +174,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[N
         "nothing was measured between %s" % " and ".join(pair) for pair in state.unmeasured() if lost.isdisjoint(pair)
     ]
     reasons += [
-        "%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state) if pair not in told
+        "%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state) if pair not in at_fault
     ]
     return reasons
 

@@ -74,11 +74,11 @@ def disturbed(
 
 def by_kind(fleet: Fleet, values: Values) -> Dict[str, Dict[Nodes, float]]:
     """Return the values of pairs by the kind of test."""
-    found: Dict[str, Dict[Nodes, float]] = {}
+    kinds: Dict[str, Dict[Nodes, float]] = {}
     for nodes, value in values.items():
         if len(nodes) > 1:
-            found.setdefault(fleet.kind_of(nodes), {})[nodes] = value
-    return found
+            kinds.setdefault(fleet.kind_of(nodes), {})[nodes] = value
+    return kinds
 
 
 def _levels(
@@ -122,7 +122,7 @@ def _controlled(
     slowed: Set[Tuple[int, str]],
 ) -> Set[Tuple[int, str]]:
     """Return the later rounds, and kinds, whose controls all fail."""
-    found: Set[Tuple[int, str]] = set()
+    disturbed_rounds: Set[Tuple[int, str]] = set()
     passed: Dict[Nodes, bool] = {}
     for done in history:
         number, base = done.round.number, done.round.stage <= matchings
@@ -130,7 +130,7 @@ def _controlled(
             good = {nodes: value >= FALLEN * levels.get(kind, 0.0) for nodes, value in values.items()}
             controls = [good[nodes] for nodes in values if passed.get(nodes)]
             if not base and controls and not any(controls):
-                found.add((number, kind))
+                disturbed_rounds.add((number, kind))
             elif (number, kind) not in slowed:
                 passed.update({nodes: is_good and passed.get(nodes, True) for nodes, is_good in good.items()})
-    return found
+    return disturbed_rounds

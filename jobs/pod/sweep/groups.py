@@ -29,20 +29,20 @@ def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[
     `passed` and `failed` tell of each node with whom it did; what an accused element explains is not among them.
     """
     left = [node for node in nodes if passed.get(node)]  # who passes with nobody is in no group
-    found: List[FrozenSet[str]] = []
-    while len(found) < MOST:
+    groups: List[FrozenSet[str]] = []
+    while len(groups) < MOST:
         cut = _cut(left, passed, failed)
         if not cut:
             break
         alike = next(
-            (n for n, each in enumerate(found) if not any(failed.get(node, set()) & each for node in cut)), None
+            (n for n, each in enumerate(groups) if not any(failed.get(node, set()) & each for node in cut)), None
         )
         if alike is None:
-            found.append(cut)
+            groups.append(cut)
         else:  # not known to be two
-            found[alike] |= cut
+            groups[alike] |= cut
         left = [node for node in left if node not in cut]
-    return [frozenset(_sure(group, passed, failed)) for group in ([frozenset(left), *found] if found else [])]
+    return [frozenset(_sure(group, passed, failed)) for group in ([frozenset(left), *groups] if groups else [])]
 
 
 def _sure(group: FrozenSet[str], passed: Met, failed: Met) -> List[str]:
@@ -77,12 +77,12 @@ Edges = Mapping[str, Mapping[str, int]]
 
 
 def _failing(edges: Edges, times: int) -> Set[str]:
-    return {node for node, found in edges.items() if sum(sign < 0 for sign in found.values()) >= times}
+    return {node for node, signs in edges.items() if sum(sign < 0 for sign in signs.values()) >= times}
 
 
 def _doubtful(edges: Edges) -> Set[str]:
     """Return who fails at least as often as it passes, and with two partners."""
-    counted = {node: Counter(found.values()) for node, found in edges.items()}
+    counted = {node: Counter(signs.values()) for node, signs in edges.items()}
     return {node for node, each in counted.items() if each[-1] > 1 and each[-1] >= each[1]}
 
 

@@ -69,9 +69,9 @@ def _whole(done: Done, rails: Dict[bool, int]) -> Done:
 
 def _sound(result: Result, rails: int) -> Result:
     """Return a result with None for what was not measured: an odd number, or a rail that is not told of."""
-    found = tuple(_value(each) for each in result.rails)
-    missing = (None,) * (rails - len(found)) if result.busbw is not None else ()
-    return replace(result, busbw=_value(result.busbw), rails=found + missing)
+    rails_of = tuple(_value(each) for each in result.rails)
+    missing = (None,) * (rails - len(rails_of)) if result.busbw is not None else ()
+    return replace(result, busbw=_value(result.busbw), rails=rails_of + missing)
 
 
 def _value(value: Optional[float]) -> Optional[float]:

@@ -84,13 +84,13 @@ class Facts:
 def matchings_of(fleet: Fleet, rules: Rules) -> int:
     """Return how many times every node is paired before anything is ambiguous."""
     size = len(fleet.nodes)
-    wanted = rules.matchings or next((times for most, times in PAIRINGS if size <= most), 2)
-    return min(wanted, size - 1 + size % 2) if size > 1 else 0  # an odd one is left over in each
+    matchings = rules.matchings or next((times for most, times in PAIRINGS if size <= most), 2)
+    return min(matchings, size - 1 + size % 2) if size > 1 else 0  # an odd one is left over in each
 
 
-def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:
+def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
     """Judge every test of a history. Tests of unknown nodes and results of tests that no round held are not read."""
-    history, odd = tidy(fleet, found)
+    history, odd = tidy(fleet, rounds)
     matchings = matchings_of(fleet, rules)
     measured = {done.round.number: _values(done) for done in history}
     found_slow = disturbed(fleet, rules, matchings, history, measured)
@@ -119,19 +119,19 @@ def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
 
 
 def _values(done: Done) -> Dict[Nodes, float]:
-    found = {nodes: _speed(done.results.get(nodes), nodes) for nodes in done.round.tests}
-    return {nodes: value for nodes, value in found.items() if value is not None}
+    speeds = {nodes: _speed(done.results.get(nodes), nodes) for nodes in done.round.tests}
+    return {nodes: value for nodes, value in speeds.items() if value is not None}
 
 
 def _without_rails(history: Sequence[Done]) -> List[str]:
     """Say how many pairs that were measured tell of no rail: all rails together may hide one that is slow."""
-    told: Dict[Nodes, bool] = {}
+    with_rails: Dict[Nodes, bool] = {}
     for done in history:
         for nodes in done.round.tests:
             result = done.results.get(nodes)
             if len(nodes) > 1 and result is not None and _speed(result, nodes):
-                told[nodes] = told.get(nodes, False) or bool(result.rails)
-    count = (list(told.values()).count(False), len(told))
+                with_rails[nodes] = with_rails.get(nodes, False) or bool(result.rails)
+    count = (list(with_rails.values()).count(False), len(with_rails))
     return ["rails not tested: %d of %d pairs measured all rails together only" % count] if count[0] else []
 
 
@@ -153,26 +153,26 @@ def _references(
             for rail, value in enumerate([result.busbw, *result.rails], -1):
                 if value:
                     values.setdefault((fleet.kind_of(nodes), rail), []).append((value, nodes))
-    for key, found in rest.items():
+    for key, tests in rest.items():
         if len(base.get(key, ())) < FEW:
-            base.setdefault(key, []).extend(found)
+            base.setdefault(key, []).extend(tests)
     levels: Reference = {}
-    told: Set[str] = set()
+    grouped: Set[str] = set()
     faster: List[str] = []
     for key in sorted(base):  # of all rails together first: a rail is told where they do not show it
         levels[key], group = _level(base[key])
         above = sorted(value / levels[key] for value, _ in base[key] if value > FASTER[0] * levels[key])
-        if len(above) >= max(FASTER[2], FASTER[1] * len(base[key])) and not any(key[0] in words for words in faster):
+        if len(above) >= max(FASTER[2], FASTER[1] * len(base[key])) and not any(key[0] in text for text in faster):
             count = "%d of %d tests %s" % (len(above), len(base[key]), key[0] + (", rail %d" % key[1]) * (key[1] >= 0))
             faster.append(
                 "%s reach %.2f to %.2f of the level: groups of different speed" % (count, above[0], above[-1])
             )
-        if group and key[0] not in told:
+        if group and key[0] not in grouped:
             where = key[0] if key[1] < 0 else "%s, rail %d" % key
             notes.append("two groups %s, %s: told, not blamed" % (where, group))
             if key[1] < 0:
-                told.add(key[0])
-    notes += _ways_apart({key: len(found) for key, found in base.items()}, levels)
+                grouped.add(key[0])
+    notes += _ways_apart({key: len(tests) for key, tests in base.items()}, levels)
     return levels, tuple(faster)
 
 
@@ -185,25 +185,25 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
         if GROUP[1] <= share <= 1 / GROUP[1] or min(count) < ENOUGH:
             continue
         where = ", rail %d" % rail if rail >= 0 else ""
-        told = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): told, not blamed"
-        notes.append(told % (where, share, *count))
+        note = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): told, not blamed"
+        notes.append(note % (where, share, *count))
         if rail < 0:
             break
     return notes
 
 
-def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
+def _level(tests: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
     """Return the median, or that of the lower group where a large part of the tests is one of its own, in words, too.
 
     It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
     """
-    found = _without_odd(found)
-    values = [value for value, _ in found]
+    tests = _without_odd(tests)
+    values = [value for value, _ in tests]
     middle = upper(values)
-    low = [(value, nodes) for value, nodes in found if GROUP[0] * middle <= value < GROUP[1] * middle]
+    low = [(value, nodes) for value, nodes in tests if GROUP[0] * middle <= value < GROUP[1] * middle]
     if len(low) < max(2, GROUP_SHARE * len(values)):
         return middle, ""
-    quick = {node for value, nodes in found if value >= GROUP[1] * middle for node in nodes}
+    quick = {node for value, nodes in tests if value >= GROUP[1] * middle for node in nodes}
     slow = {node for _, nodes in low for node in nodes} - quick
     level = median([value for value, _ in low])
     inside = sum(slow.issuperset(nodes) for _, nodes in low)
@@ -214,16 +214,16 @@ def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
     return level, "%d of %d tests at %.2f" % (len(low), len(values), level / middle)
 
 
-def _without_odd(found: List[Tuple[float, Nodes]]) -> List[Tuple[float, Nodes]]:
+def _without_odd(tests: List[Tuple[float, Nodes]]) -> List[Tuple[float, Nodes]]:
     """Return tests without those of a node that is in all of the fastest: its clock is wrong, and nobody else is slow.
 
     A node makes nobody else faster; in a small fleet its tests would be the level, and all others below it.
     """
-    least = FALLEN * upper([value for value, _ in found])
-    fast = [set(nodes) for value, nodes in found if value >= least]
+    least = FALLEN * upper([value for value, _ in tests])
+    fast = [set(nodes) for value, nodes in tests if value >= least]
     shared = set.intersection(*fast)
-    rest = [(value, nodes) for value, nodes in found if not shared.intersection(nodes)]
-    return rest if len(shared) == 1 and min(len(fast), len(rest)) >= ODD_TESTS else found
+    rest = [(value, nodes) for value, nodes in tests if not shared.intersection(nodes)]
+    return rest if len(shared) == 1 and min(len(fast), len(rest)) >= ODD_TESTS else tests
 
 
 def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: Reference) -> Judged:
@@ -259,11 +259,11 @@ def _share(value: float, reference: Optional[float]) -> float:
     return value / reference if reference else (1.0 if value > 0 else 0.0)
 
 
-def words(tests: Iterable[Judged]) -> str:
+def how_failed(tests: Iterable[Judged]) -> str:
     """Say how tests failed: at which share of their peers, or with which outcome."""
     failed = [each for each in tests if each.grade in (FAIL, HARD)]
     dead = sorted({each.outcome for each in failed if not each.value})
     slow = sorted(each.value for each in failed if each.value)
     spread = list(dict.fromkeys("%.2f" % each for each in slow))
-    told = ["%s of the median" % " to ".join(dict.fromkeys((spread[0], spread[-1])))] if slow else []
-    return ", ".join([*told, *dead])
+    parts = ["%s of the median" % " to ".join(dict.fromkeys((spread[0], spread[-1])))] if slow else []
+    return ", ".join([*parts, *dead])

@@ -75,14 +75,14 @@ def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]
     bad = {each.nodes for each in facts.judged if each.grade != PASS}
     pairs = {each.nodes for each in facts.judged if len(each.nodes) > 1}
     passed = sorted(pairs - bad, key=lambda test: (ran[test], test))
-    found: List[Nodes] = []
+    controls: List[Nodes] = []
     for kind in sorted({fleet.kind_of(test) for test in tests}):
         for _ in range(2 if DECISIVE_SHARE * len(tests) <= len(fleet.nodes) else 1):
             control = next((test for test in passed if fleet.kind_of(test) == kind and busy.isdisjoint(test)), None)
             if control:
-                found.append(control)
+                controls.append(control)
                 busy.update(control)
-    return found
+    return controls
 
 
 def _alone_again(fleet: Fleet, facts: Facts) -> List[Nodes]:
@@ -180,8 +180,8 @@ class _Draft:
         self.failing: Dict[str, List[str]] = {}  # who passes with more than it fails with; where none else is left
         for node in state.fleet.nodes:
             if node not in state.fleet.gone and state.trusted(node):
-                found = self.failing if state.against(node) else self.by_leaf
-                found.setdefault(state.fleet.leaf(node), []).append(node)
+                nodes_of = self.failing if state.against(node) else self.by_leaf
+                nodes_of.setdefault(state.fleet.leaf(node), []).append(node)
 
     def add(self, one: str, other: Optional[str]) -> bool:
         if other is None or one in self.busy or other in self.busy:
@@ -223,8 +223,8 @@ class _Draft:
         if own in doubtful and not across:
             return [own]
         known = dict.fromkeys([*self.by_leaf, *self.failing])
-        others = [leaf for leaf in known if leaf != own and leaf not in doubtful]
-        return [*others, own] if across or own in self.state.slow_leaves else [own, *others]
+        elsewhere = [leaf for leaf in known if leaf != own and leaf not in doubtful]
+        return [*elsewhere, own] if across or own in self.state.slow_leaves else [own, *elsewhere]
 
 
 def _ambiguous(state: State) -> List[Nodes]:
@@ -235,9 +235,9 @@ def _ambiguous(state: State) -> List[Nodes]:
     for leaf in sorted(state.hot):
         ready = [n for n in wanting if fleet.leaf(n) == leaf and state.passed[n]][:UPLINK_PROBES]
         met = Counter(fleet.leaf(n) for pair in state.of if any(fleet.leaf(n) == leaf for n in pair) for n in pair)
-        others = sorted((each for each in draft.leaves(leaf, across=True) if each != leaf), key=met.__getitem__)
+        leaves = sorted((each for each in draft.leaves(leaf, across=True) if each != leaf), key=met.__getitem__)
         for turn, node in enumerate(ready):
-            draft.add(node, draft.partner(node, others[turn % len(others) :] + others if others else []))
+            draft.add(node, draft.partner(node, leaves[turn % len(leaves) :] + leaves if leaves else []))
         # Where they are odd, somebody has to be free when they are tested with each other in the next round.
         spare = [n for n in wanting if fleet.leaf(n) == leaf and n not in draft.busy and state.passed[n]]
         if spare and (len(spare) + len(ready)) % 2:

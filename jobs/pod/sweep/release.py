@@ -26,7 +26,7 @@ def spare(fleet: Fleet, rules: Rules, history: Sequence[Done], each: Round, kept
     busy = {node for nodes in each.tests for node in nodes}
     doubted = set(fleet.nodes) - set(fleet.gone) - set(proven)
     near = {fleet.leaf(node) for node in doubted | busy if fleet.leaf(node)}
-    found: List[str] = []
+    unneeded: List[str] = []
     of_leaf: Counter = Counter()  # type: ignore[type-arg]
     for node in proven:
         if node in busy or node in fleet.gone or node in kept:
@@ -34,6 +34,6 @@ def spare(fleet: Fleet, rules: Rules, history: Sequence[Done], each: Round, kept
         leaf = fleet.leaf(node)
         of_leaf[leaf] += 1
         if not (leaf and (leaf in near or of_leaf[leaf] <= OF_A_LEAF)):
-            found.append(node)
+            unneeded.append(node)
     partners = rules.most_partners * max(1, len(doubted))
-    return found[max(0, partners - (len(proven) - len(found))) :]
+    return unneeded[max(0, partners - (len(proven) - len(unneeded))) :]

@@ -13,33 +13,33 @@ MOST_NODES = 100_000
 MOST_ROUNDS = 100_000
 
 
-def saved(found: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
+def saved(section: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
     """Return fleet, rules and history of a section. Raises ValueError (one line) for one that no sweep wrote.
 
     A sweep that goes on may judge by other rules and over other nodes: what is not in its fleet is not read.
     """
     try:
-        return _saved(found)
+        return _saved(section)
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError("the sweep of the record is damaged: %s" % (error or "an unknown form")) from error
 
 
-def _saved(found: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
-    if found["tests_left_out"]:
+def _saved(section: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
+    if section["tests_left_out"]:
         raise ValueError("the sweep of the record is too large to go on with: tests were left out")
-    nodes = found["elements"]["nodes"]
+    nodes = section["elements"]["nodes"]
     names = tuple(_name(row["name"]) for row in nodes)
     if not len(set(names)) == len(names) <= MOST_NODES:
         raise ValueError("the sweep of the record is damaged: its nodes")
     fleet = Fleet(names, {_name(row["name"]): str(row["leaf"])[:MOST_TEXT] for row in nodes if row["leaf"]})
     by_round: Dict[int, Dict[Nodes, Result]] = {}
-    for row in found["tests"][: MOST_TESTS + 1]:
+    for row in section["tests"][: MOST_TESTS + 1]:
         test = tuple(sorted(_name(name) for name in row["nodes"]))
         if len(test) not in (1, 2) or len(set(test)) < len(test):
             raise ValueError("the sweep of the record is damaged: a test of %d nodes" % len(test))
         by_round.setdefault(_whole(row["round"]), {})[test] = _result(row, test)
     history = []
-    for row in found["rounds"]:
+    for row in section["rounds"]:
         number, stage = _whole(row["number"]), _whole(row["stage"])
         results = by_round.pop(number, {})
         history.append(Done(Round(number, stage, tuple(results)), results, _number(row["seconds"]) or 0.0))
@@ -47,7 +47,7 @@ def _saved(found: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
         raise ValueError("the sweep of the record is damaged: its rounds are not 1 to %d" % len(history))
     if by_round:
         raise ValueError("the sweep of the record is damaged: tests of no round")
-    return fleet, _rules(found["rules"]), history
+    return fleet, _rules(section["rules"]), history
 
 
 def _result(row: Mapping[str, Any], test: Nodes) -> Result:
@@ -59,10 +59,10 @@ def _result(row: Mapping[str, Any], test: Nodes) -> Result:
     return Result(row["outcome"], _number(row.get("busbw_gbps")), rails, reported, at)
 
 
-def _rules(found: Mapping[str, Any]) -> Rules:
+def _rules(recorded: Mapping[str, Any]) -> Rules:
     kept: Dict[str, Any] = {}
     for each in fields(Rules):
-        value = found.get(each.name, each.default)
+        value = recorded.get(each.name, each.default)
         optional = each.default is None
         whole = isinstance(each.default, int)
         if not (value is None and optional):

@@ -36,8 +36,8 @@ def contested(named: Sequence[str], size: int, shares: Shares) -> Tuple[Set[str]
     with it than without.
     """
     parts = _parts(named, shares) if size > LARGE else [{node for pair in shares for node in pair}]
-    found = [_contested(part.intersection(named), size, _near(part, shares)) for part in parts]
-    return set().union(*(each[0] for each in found)), set().union(*(each[1] for each in found))
+    contests = [_contested(part.intersection(named), size, _near(part, shares)) for part in parts]
+    return set().union(*(each[0] for each in contests)), set().union(*(each[1] for each in contests))
 
 
 def _parts(named: Sequence[str], shares: Shares) -> List[Set[str]]:
@@ -82,8 +82,8 @@ def _without(node: str, named: Set[str], size: int, shares: Shares) -> Tuple[flo
 
     The other named ones are bad still, or none of them is: all may be of one group.
     """
-    others = [_best(bad, frozenset({node}), size, shares) for bad in (named - {node}, set())]
-    return max(others, key=lambda each: each[0])
+    explanations = [_best(bad, frozenset({node}), size, shares) for bad in (named - {node}, set())]
+    return max(explanations, key=lambda each: each[0])
 
 
 def _best(bad: Set[str], sound: FrozenSet[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
@@ -98,10 +98,10 @@ def _best(bad: Set[str], sound: FrozenSet[str], size: int, shares: Shares) -> Tu
         failing = [pair for pair, share in shares.items() if share is not None and more.isdisjoint(pair)]
         often = Counter(n for pair in failing for n in pair if n not in sound)
         node = min(often, key=lambda n: (-often[n], n), default="")
-        found = _of_nodes(more | {node}, size, shares)
-        if not node or found <= score:
+        likelihood = _of_nodes(more | {node}, size, shares)
+        if not node or likelihood <= score:
             break
-        more, score = more | {node}, found
+        more, score = more | {node}, likelihood
     return max(best, _with_group(more, size, shares), key=lambda each: each[0]) if more != bad else best
 
 
@@ -133,10 +133,10 @@ def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
     Two of it pass with each other: where none does, nothing tells it from as many bad nodes.
     """
     edges: Dict[str, Dict[str, Optional[float]]] = {}
-    for (one, other), found in shares.items():
-        edges.setdefault(one, {})[other] = found
-        edges.setdefault(other, {})[one] = found
-    times = {node: _count(found.values())[0] for node, found in edges.items()}
+    for (one, other), failing in shares.items():
+        edges.setdefault(one, {})[other] = failing
+        edges.setdefault(other, {})[one] = failing
+    times = {node: _count(partners.values())[0] for node, partners in edges.items()}
     often = sorted((n for n in times if times[n]), key=lambda n: (-times[n], n))[:MOST]
     total = _count(shares.values())
     best = (_by_accident(total), frozenset())  # type: Tuple[float, FrozenSet[str]]
@@ -192,8 +192,8 @@ def _speeds(shares: Iterable[Optional[float]]) -> float:
 
 
 def _count(shares: Iterable[Optional[float]]) -> Count:
-    found = list(shares)
-    return sum(share is not None for share in found), len(found)
+    each = list(shares)
+    return sum(share is not None for share in each), len(each)
 
 
 def _beta(count: Count, prior: Tuple[float, float]) -> float:

@@ -10,9 +10,9 @@ from math import comb
 from statistics import median_low
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from .apart import grouped, held_back, slow_alike, slow_inside, told
+from .apart import group_findings, grouped, held_back, slow_alike, slow_inside
 from .evidence import Evidence, pair_of
-from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, words
+from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, how_failed
 from .model import Finding, Fleet, Nodes, Rules
 from .shared_path import contested
 
@@ -44,7 +44,7 @@ class State(Evidence):
         self.held = held_back(self)
         self._accuse_nodes()
         self._accuse_pairs()
-        self.apart = told(self)
+        self.apart = group_findings(self)
         self._good_leaves = len({fleet.leaf(node) for node in fleet.nodes} - self.bad_leaves)
 
     # -- accusations
@@ -54,9 +54,9 @@ class State(Evidence):
         for each in tests:
             if each.grade == FAIL and each.rails:
                 rails = set(each.rails) if rails is None else rails & each.rails
-        found = tuple(sorted(rails or ()))
-        shown = "rail" if kind == "node" and found else kind
-        self.findings[(kind, names)] = Finding(shown, names, found, why)
+        slow_rails = tuple(sorted(rails or ()))
+        shown = "rail" if kind == "node" and slow_rails else kind
+        self.findings[(kind, names)] = Finding(shown, names, slow_rails, why)
 
     def _accuse_alone(self) -> None:
         for nodes, tests in self.of.items():
@@ -64,11 +64,11 @@ class State(Evidence):
             if len(nodes) != 1 or (HARD not in grades and (PASS in grades or grades.count(FAIL) < 2)):
                 continue
             hard = [each.outcome for each in tests if each.grade == HARD]
-            told, floor = hard[0] if hard else words(tests), self.rules.node_floor or 0.0
+            why, floor = hard[0] if hard else how_failed(tests), self.rules.node_floor or 0.0
             reached = max((each.busbw for each in tests if each.grade == FAIL), default=0.0)
             if 0 < reached < floor:
-                told += ", %.4g GB/s below the floor of %g" % (reached, floor)
-            self._name("node", nodes, tests, "alone: %s" % told)
+                why += ", %.4g GB/s below the floor of %g" % (reached, floor)
+            self._name("node", nodes, tests, "alone: %s" % why)
 
     def _accuse_at_once(self) -> None:
         hard: Dict[str, Set[str]] = defaultdict(set)
@@ -97,9 +97,9 @@ class State(Evidence):
                     for node in pair:
                         cross[self.fleet.leaf(node)].append((pair, bad))
         while True:
-            open_ = {leaf: [each for each in found if not self._by_uplink(each[0])] for leaf, found in cross.items()}
+            open_ = {leaf: [each for each in tests if not self._by_uplink(each[0])] for leaf, tests in cross.items()}
             self.hot = {
-                leaf for leaf, found in open_.items() if leaf not in self.bad_leaves and self._is_hot(leaf, found)
+                leaf for leaf, tests in open_.items() if leaf not in self.bad_leaves and self._is_hot(leaf, tests)
             }
             worst: Tuple[int, str] = (0, "")
             for leaf in sorted(self.hot):
@@ -119,37 +119,37 @@ class State(Evidence):
         if self.hot and not set(cross) - self.hot - self.bad_leaves:
             self._name_uplink(tuple(sorted(self.hot)), open_)  # no quiet leaf is left to tell them apart
 
-    def _in_every_failure(self, found: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
+    def _in_every_failure(self, by_leaf: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
         """Return the one leaf that every failing pair leads to and most of whose pairs fail, or ''.
 
         The others are proven with each other; who passes with most is only the partner in what fails.
         """
-        pairs = {pair: bad for leaf in self.hot for pair, bad in found[leaf]}
+        pairs = {pair: bad for leaf in self.hot for pair, bad in by_leaf[leaf]}
         named = [
             leaf
             for leaf in sorted(self.hot)
-            if 2 * sum(bad for _, bad in found[leaf]) > len(found[leaf])
+            if 2 * sum(bad for _, bad in by_leaf[leaf]) > len(by_leaf[leaf])
             and all(leaf in self._leaves(pair) for pair, bad in pairs.items() if bad)
             and sum(leaf not in self._leaves(pair) for pair in pairs) >= UPLINK_PROOFS
         ]
         return named[0] if len(named) == 1 else ""
 
-    def _name_uplink(self, leaves: Nodes, found: Dict[str, List[Tuple[Nodes, bool]]]) -> None:
-        pairs = {pair for leaf in leaves for pair, bad in found[leaf] if bad}
-        tried = {pair for leaf in leaves for pair, _ in found[leaf]}
+    def _name_uplink(self, leaves: Nodes, by_leaf: Dict[str, List[Tuple[Nodes, bool]]]) -> None:
+        pairs = {pair for leaf in leaves for pair, bad in by_leaf[leaf] if bad}
+        tried = {pair for leaf in leaves for pair, _ in by_leaf[leaf]}
         tests = [each for pair in sorted(pairs) for each in self.of[pair]]
         self.bad_leaves |= set(leaves)
         self.hot -= set(leaves)
         either = "; no other leaf tells them apart" if len(leaves) > 1 else ""
         count = "%d of %d pairs with other leaves" % (len(pairs), len(tried))
-        why = "%s fail though their nodes pass otherwise: %s%s" % (count, words(tests), either)
+        why = "%s fail though their nodes pass otherwise: %s%s" % (count, how_failed(tests), either)
         self._name("uplink", leaves, tests, why)
 
-    def _is_hot(self, leaf: str, found: List[Tuple[Nodes, bool]]) -> bool:
+    def _is_hot(self, leaf: str, tests: List[Tuple[Nodes, bool]]) -> bool:
         """Say whether so many pairs of a leaf fail, and not of one of its nodes only, that its uplink may be why."""
-        bad = [pair for pair, failed in found if failed]
+        bad = [pair for pair, failed in tests if failed]
         nodes = {node for pair in bad for node in pair if self.fleet.leaf(node) == leaf}
-        return len(bad) >= UPLINK_PAIRS and 2 * len(bad) >= len(found) and len(nodes) > 1
+        return len(bad) >= UPLINK_PAIRS and 2 * len(bad) >= len(tests) and len(nodes) > 1
 
     def _leaves(self, pair: Nodes) -> Set[str]:
         return {self.fleet.leaf(node) for node in pair}
@@ -171,13 +171,13 @@ class State(Evidence):
                 if bad >= self.rules.proofs and not elsewhere and self._no_accident(node):
                     likely.append((-bad, good, node))
             rest = self._rest(pairs, tested) if likely else {}
-            found = [each for each in likely if self._by_rate(each[2], -each[0], each[1], rest[each[2]])]
-            if not found:
+            accused = [each for each in likely if self._by_rate(each[2], -each[0], each[1], rest[each[2]])]
+            if not accused:
                 break
-            bad_count, good_count, node = min(found)
+            bad_count, good_count, node = min(accused)
             tests = [each for p in self.against(node) for each in self.of[pair_of(node, p)]]
             count = "%d of %d pairs with proven partners" % (-bad_count, good_count - bad_count)
-            self._name("node", (node,), tests, "%s: %s%s" % (count, words(tests), self._or_uplink(node)))
+            self._name("node", (node,), tests, "%s: %s%s" % (count, how_failed(tests), self._or_uplink(node)))
             named.append(node)
             pairs = {pair for pair in pairs if node not in pair}
             tested = {pair for pair in tested if node not in pair}
@@ -222,7 +222,7 @@ class State(Evidence):
         """Return, for each node, how often tests without it fail whose nodes pass more than they fail."""
         sound = {pair for pair in tested if all(len(self.passed[n]) > len(self.against(n)) for n in pair)}
         failed = sound & pairs
-        tests, failures = (Counter(n for pair in found for n in pair) for found in (sound, failed))
+        tests, failures = (Counter(n for pair in tested_pairs for n in pair) for tested_pairs in (sound, failed))
         nodes = {n for pair in pairs for n in pair}
         rest = {n: (len(failed) - failures[n]) / max(1, len(sound) - tests[n]) for n in nodes}
         return {n: max(ACCIDENT, share) for n, share in rest.items()}
@@ -235,16 +235,16 @@ class State(Evidence):
         if sum(bool(self.passed[partner]) for partner in self.failed[node]) > self.rules.proofs:
             return True
         values = [t.value or 0.0 for p in self.failed[node] for t in self.of[pair_of(node, p)] if t.grade == FAIL]
-        others = sum(n != node and self.can_answer(n) for n in self.fleet.nodes)
-        return others <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= ALIKE
+        answering = sum(n != node and self.can_answer(n) for n in self.fleet.nodes)
+        return answering <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= ALIKE
 
     def _by_rate(self, node: str, bad: int, good: int, rest: float) -> bool:
         """Say whether a node fails with most partners, and not by chance at the rate of the others.
 
         Of as many as are wanted, or with whom it can be tested at all; `bad` and `good` count the proven ones.
         """
-        wanted = min(self.rules.partners_for_rate, len(self.fleet.nodes) - 1)
-        if good and not (bad > good and len(self.measured[node]) >= wanted):
+        enough = min(self.rules.partners_for_rate, len(self.fleet.nodes) - 1)
+        if good and not (bad > good and len(self.measured[node]) >= enough):
             return False
         return chance(bad, bad + good, rest) * len(self.fleet.nodes) < DOUBT
 
@@ -257,7 +257,8 @@ class State(Evidence):
                 continue
             if HARD in grades or (PASS not in grades and constant(tests)):
                 failed = sum(each.grade in (FAIL, HARD) for each in tests)
-                why = "%d of %d tests fail though both nodes pass with others: %s" % (failed, len(tests), words(tests))
+                count = (failed, len(tests), how_failed(tests))
+                why = "%d of %d tests fail though both nodes pass with others: %s" % count
                 self._name("pair", pair, tests, why)
 
     # -- what is open
@@ -309,12 +310,12 @@ class State(Evidence):
         floor = self.rules.pair_floor
         if floor is None:
             return []
-        found = []
+        low = []
         for pair in self._open_pairs():
             tests = [each for each in self.of[pair] if each.grade != NOTHING]
             if tests and all(each.grade == FAIL and 0 < each.busbw < floor for each in tests):
-                found.append(pair)
-        return found
+                low.append(pair)
+        return low
 
     def stuck(self) -> List[Nodes]:
         """Return the pairs of a leaf inside which nearly all is slow of which no test came to an end."""
