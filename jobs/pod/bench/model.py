@@ -72,6 +72,17 @@ def batch(torch: Any, shape: Shape, seed: int, device: Any) -> Tuple[Any, Any]:
 
 def model(torch: Any, shape: Shape, seed: int, device: Any, dtype: Any) -> Any:
     """Return the model with weights drawn from a seed; called with a batch's two parts it returns the loss."""
+    made = _decoder(torch, shape)
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    with torch.no_grad():
+        for weights in made.parameters():
+            if weights.dim() > 1:
+                weights.normal_(0.0, SPREAD, generator=generator)
+    return made.to(device=device, dtype=dtype)
+
+
+def _block(torch: Any, shape: Shape) -> Any:
     nn, functional = torch.nn, torch.nn.functional
 
     class Block(nn.Module):  # type: ignore[misc,name-defined]
@@ -96,6 +107,12 @@ def model(torch: Any, shape: Shape, seed: int, device: Any, dtype: Any) -> Any:
             x = x + self.out(seen.transpose(1, 2).flatten(-2))
             return x + self.down(functional.gelu(self.up(self.second(x))))
 
+    return Block()
+
+
+def _decoder(torch: Any, shape: Shape) -> Any:
+    nn, functional = torch.nn, torch.nn.functional
+
     class Decoder(nn.Module):  # type: ignore[misc,name-defined]
         """The whole model, its loss included, so that a wrapper sees one call."""
 
@@ -103,7 +120,7 @@ def model(torch: Any, shape: Shape, seed: int, device: Any, dtype: Any) -> Any:
             super().__init__()
             self.tokens = nn.Embedding(shape.vocabulary, shape.hidden)
             self.places = nn.Embedding(shape.sequence, shape.hidden)
-            self.blocks = nn.ModuleList([Block() for _ in range(shape.layers)])
+            self.blocks = nn.ModuleList([_block(torch, shape) for _ in range(shape.layers)])
             self.norm = nn.LayerNorm(shape.hidden)
             self.head = nn.Linear(shape.hidden, shape.vocabulary, bias=False)
 
@@ -114,14 +131,7 @@ def model(torch: Any, shape: Shape, seed: int, device: Any, dtype: Any) -> Any:
             said = self.head(self.norm(x)).float()
             return functional.cross_entropy(said.flatten(0, 1), following.flatten())
 
-    made = Decoder()
-    generator = torch.Generator()
-    generator.manual_seed(seed)
-    with torch.no_grad():
-        for weights in made.parameters():
-            if weights.dim() > 1:
-                weights.normal_(0.0, SPREAD, generator=generator)
-    return made.to(device=device, dtype=dtype)
+    return Decoder()
 
 
 def described(shape: Shape) -> Dict[str, int]:

@@ -65,6 +65,12 @@ class _Board:
         self._looked = 0.0
         self.changed = threading.Condition()
 
+    def ask_first(self, own: Optional[int], began: float) -> None:
+        """Let the other names wait for this rank's own, for OWN_FIRST_S and half of their own time at most."""
+        for name in self.waiting if own is not None else []:
+            if name.record["index"] != own:
+                name.due = began + min(OWN_FIRST_S, (self.until(name.record) - began) / 2)
+
     def take(self, watch: Watch) -> Optional[_Name]:
         """Return the next name that is due, or None when there is nothing left to ask."""
         with self.changed:
@@ -126,10 +132,8 @@ def resolve_all(
     names = [_Name(index, name) for index, name in enumerate(peers)]
     data["peers"] = [name.record for name in names]
     began = time.monotonic()
-    for name in names if own is not None else []:
-        if name.record["index"] != own:
-            name.due = began + min(OWN_FIRST_S, (until(name.record) - began) / 2)
     board = _Board(names, until)
+    board.ask_first(own, began)
 
     def work() -> None:
         while True:
@@ -148,10 +152,9 @@ def resolve_all(
     for worker in workers:
         while worker.is_alive() and time.monotonic() < _latest(names, until) + 0.5 and not watch.stopped():
             worker.join(timeout=0.1)
-    for name in names:
-        if not name.record["addresses"] and name.record["error"] is None:
-            name.record["error"] = "timeout"
-            name.record["first_error"] = name.record["first_error"] or "timeout"
+    for record in data["peers"]:
+        if not record["addresses"] and record["error"] is None:
+            record.update(error="timeout", first_error=record["first_error"] or "timeout")
 
 
 def _latest(names: List[_Name], until: Until) -> float:

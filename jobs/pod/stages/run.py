@@ -67,36 +67,45 @@ class Probe:
         self.stage("topology", TOPOLOGY_S, topology.blank(), self.topology)
         patience = max(trial.peer_wait_s, trial.dns_timeout_s) + trial.dns_timeout_s + 4
         self.stage("dns", patience, {"resolver": None, "peers": []}, self.dns)
-        if trial.nodes > 1:
-            limit = trial.peer_wait_s + 2 * trial.dns_timeout_s + 4 * trial.port_timeout_s + 60
-            self.stage("port", limit, {"peers": []}, self.port)
-            self.watch.all_met()
-            if not self.apart:
-                self.stage("network", NETWORK_S, network.blank(), self.network)
-                self.rendezvous.keep_only_control()
-        else:
-            self.rendezvous.close_port()
+        self.meet()
         if trial.storage:
             from . import storage  # noqa: PLC0415
 
-            work = storage.Storage(trial, me, self.watch, self.barrier, self.places).run
+            work = storage.Storage(trial, me, watch, self.barrier, self.places).run
             limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
             self.stage("storage", limit, storage.blank(), work, binds=False)
+        watch.all_met()
+        self.programs()
+        self.rendezvous.leave()
+        seconds = watch.elapsed()
+        writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": watch.reason or None}, "ok")
+        writer.message()
+        return 128 + getattr(signal, watch.reason) if watch.interrupted() else 0
+
+    def meet(self) -> None:
+        """Meet the other ranks on MASTER_PORT and try the network between them; alone, give the port back."""
+        trial = self.trial
+        if trial.nodes == 1:
+            self.rendezvous.close_port()
+            return
+        limit = trial.peer_wait_s + 2 * trial.dns_timeout_s + 4 * trial.port_timeout_s + 60
+        self.stage("port", limit, {"peers": []}, self.port)
         self.watch.all_met()
-        bench = BenchRun(trial, me, self.watch, self.barrier, self.place, self.here)
-        bench.say, bench.analyze, bench.places = writer.say, analyze, self.places
+        if not self.apart:
+            self.stage("network", NETWORK_S, network.blank(), self.network)
+            self.rendezvous.keep_only_control()
+
+    def programs(self) -> None:
+        """Run the collectives, the training steps and the checkpoint that the trial asks for."""
+        trial = self.trial
+        bench = BenchRun(trial, self.me, self.watch, self.barrier, self.place, self.here)
+        bench.say, bench.analyze, bench.places = self.writer.say, analyze, self.places
         for chosen in trial.collectives:
-            limit = trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S
-            self.collective(bench, chosen, limit)
+            self.collective(bench, chosen, trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S)
         if trial.training:
             self.training(bench.ahead)
         if trial.checkpoint:
             self.checkpoint(trial.checkpoint["limit_s"])
-        self.rendezvous.leave()
-        seconds = self.watch.elapsed()
-        writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
-        writer.message()
-        return 128 + getattr(signal, watch.reason) if watch.interrupted() else 0
 
     def stage(
         self, name: str, limit_s: float, data: Dict[str, Any], work: Callable[..., Optional[str]], *, binds: bool = True

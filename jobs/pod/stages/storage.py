@@ -187,22 +187,8 @@ class Storage:
             return
         writers = max(1, self.trial.gpus_per_node)
         size = self.bounded(self.asked["burst_bytes"], result["free_bytes"], self.trial.nodes * writers)
-        took: List[float] = []
-        problems: List[OSError] = []
-
-        def one(number: int) -> None:
-            try:
-                target = os.path.join(self._folder(asked), "burst-%d" % number)
-                took.append(written(target, size, "%d" % number, self.watch)[0])
-            except OSError as error:
-                problems.append(error)
-
         began = time.monotonic()
-        threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(writers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        took, problems = self._written_at_once(self._folder(asked), size, writers)
         seconds = time.monotonic() - began
         total = size * len(took)
         data["burst"] = {
@@ -216,6 +202,24 @@ class Storage:
             # None where the time was up: that accuses no file system
             "errno": next((code(error) for error in problems if error.errno != errno.EINTR), None),
         }
+
+    def _written_at_once(self, folder: str, size: int, writers: int) -> Tuple[List[float], List[OSError]]:
+        """Write as many files at the same time; returns the seconds of each that was written, and what went wrong."""
+        took: List[float] = []
+        problems: List[OSError] = []
+
+        def one(number: int) -> None:
+            try:
+                took.append(written(os.path.join(folder, "burst-%d" % number), size, "%d" % number, self.watch)[0])
+            except OSError as error:
+                problems.append(error)
+
+        threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(writers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return took, problems
 
     def _tidy(self) -> None:
         for place in [p for p in self.places if ".seatrial-%s-" % self.trial.run in p]:
