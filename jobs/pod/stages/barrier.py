@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, TypeVar
 
 if TYPE_CHECKING:
     from .rendezvous import Rendezvous
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Barrier"]
 
 MAX_WORDS = 300
+T = TypeVar("T")
 
 
 class Barrier:
@@ -62,16 +63,13 @@ class Barrier:
 
     def posted(self, topic: str, rank: int, limit_s: float) -> Optional[Dict[str, Any]]:
         """Return what that peer told, waiting for it; None when it did not, or has gone."""
-        limit = time.monotonic() + limit_s
-        while True:
+
+        def look() -> Optional[Dict[str, Any]]:
             with self._lock:
                 post = self._posts.get((topic, rank))
-            if post is not None or not self.rendezvous.channels(rank) or self.rendezvous.watch.stopped():
-                return post
-            if time.monotonic() >= limit:
-                return None
-            with self.rendezvous.changed:
-                self.rendezvous.changed.wait(0.05)
+            return post if post is not None or self.rendezvous.channels(rank) else {}
+
+        return self._wait(look, limit_s) or None
 
     def announce_end(self, topic: str, failure: str) -> None:
         """Tell all ranks that this one's part of a collective has ended; `failure` is empty when it went well."""
@@ -96,18 +94,14 @@ class Barrier:
         return ""
 
     def _collect(self, topic: str, objection: str, limit_s: float) -> Tuple[bool, str]:
-        limit = time.monotonic() + limit_s
-        while True:
-            go, why = self._tally(topic, objection)
-            if go is not None:
-                return go, why
-            if time.monotonic() >= limit or self.rendezvous.watch.stopped():
-                missing = [str(rank) for rank in self.peers if (topic, rank) not in self._messages]
-                return False, "rank %s did not get ready in time" % ", ".join(missing[:8])
-            with self.rendezvous.changed:
-                self.rendezvous.changed.wait(0.05)
+        decision = self._wait(lambda: self._tally(topic, objection), limit_s)
+        if decision is not None:
+            return decision
+        missing = [str(rank) for rank in self.peers if (topic, rank) not in self._messages]
+        return False, "rank %s did not get ready in time" % ", ".join(missing[:8])
 
-    def _tally(self, topic: str, objection: str) -> Tuple[Optional[bool], str]:
+    def _tally(self, topic: str, objection: str) -> Optional[Tuple[bool, str]]:
+        """Return what the messages so far decide; None where some are still to come."""
         if objection:
             return False, "rank 0: %s" % objection
         with self._lock:
@@ -118,19 +112,24 @@ class Barrier:
         for rank in self.peers:
             if rank not in said and not self.rendezvous.channels(rank):
                 return False, "rank %d: its pod is gone" % rank
-        return (True, "") if len(said) == len(self.peers) else (None, "")
+        return (True, "") if len(said) == len(self.peers) else None
 
     def _await_decision(self, topic: str, limit_s: float) -> Tuple[bool, str]:
-        limit = time.monotonic() + limit_s
-        while True:
+        def look() -> Optional[Tuple[bool, str]]:
             with self._lock:
                 decision = self._decisions.get(topic)
-            if decision is not None:
-                return decision
-            if not self.rendezvous.channels(0):
-                return False, "rank 0: its pod is gone"
-            if time.monotonic() >= limit or self.rendezvous.watch.stopped():
-                return False, "rank 0 did not decide in time"
+            gone = None if self.rendezvous.channels(0) else (False, "rank 0: its pod is gone")
+            return decision or gone
+
+        return self._wait(look, limit_s) or (False, "rank 0 did not decide in time")
+
+    def _wait(self, look: Callable[[], Optional[T]], limit_s: float) -> Optional[T]:
+        """Return what `look` sees, asked again at every change; None when the time is up or the probe is to stop."""
+        limit = time.monotonic() + limit_s
+        while True:
+            seen = look()
+            if seen is not None or time.monotonic() >= limit or self.rendezvous.watch.stopped():
+                return seen
             with self.rendezvous.changed:
                 self.rendezvous.changed.wait(0.05)
 

@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from . import collective, host, programs, redact, storage
-from .files import names_in
+from .files import names_in, pieces, replace
 
 if TYPE_CHECKING:
     from .barrier import Barrier
@@ -33,7 +33,6 @@ MARK = "seatrial-checkpoint"
 OURS = re.compile(r"\.seatrial-[a-z0-9][a-z0-9-]*-checkpoint")
 STALE_S = 1800.0  # by the file system's own clock; a stage ends within 900 s (trial/parts.py)
 PIECE = 4 << 20
-MAX_FACTS = 1 << 16
 
 
 def blank() -> Dict[str, Any]:
@@ -94,7 +93,7 @@ class Checkpoint(collective.BenchRun):
                 file.write(self.trial.run + "\n")
             data["cleaned"] += leftovers(parent, os.path.join(place, MARK))
             space = os.statvfs(place)
-            ranks = self.trial.nodes * max(1, self.trial.gpus_per_node)
+            ranks = self.trial.nodes * self.trial.ranks_per_node
             needed = self.asked["bytes"] * ranks * 3
             if needed > space.f_bavail * space.f_frsize * storage.FREE_SHARE:
                 figures = (parent, needed, 100 * storage.FREE_SHARE)
@@ -133,13 +132,8 @@ class Checkpoint(collective.BenchRun):
         data["states"].append({"step": step, "state": state, "at": round(time.time(), 3)})
         if self.me.rank:
             return
-        place = os.path.join(self.durable, "step-%d.state" % step)
         try:
-            with open(place + ".new", "w", encoding="ascii") as file:
-                file.write(state + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(place + ".new", place)
+            replace(os.path.join(self.durable, "step-%d.state" % step), state + "\n")
         except OSError as error:
             data["error"] = data["error"] or storage.error_text(error)
 
@@ -150,15 +144,13 @@ class Checkpoint(collective.BenchRun):
         launcher = programs.torch_launcher(self.env)
         if launcher is None:
             return dict(made, error=programs.NO_TORCH, ranks=[])
-        argv = [*launcher, "--nnodes=%d" % self.trial.nodes, "--nproc-per-node=%d" % max(1, self.trial.gpus_per_node)]
-        argv += ["--node-rank=%d" % self.me.rank, "--master-addr=%s" % self.trial.peers[0]]
-        argv += ["--master-port=%d" % self.trial.master_port, os.path.join(self.here, "bench", "checkpoint.py")]
+        argv = [*launcher, *programs.rendezvous(self.trial, self.me), os.path.join(self.here, "bench", "checkpoint.py")]
         argv += ["--mode=" + mode, "--folder=" + folder, "--bytes=%d" % self.asked["bytes"]]
         argv += ["--step=%d" % step for step in steps]
         env = self.child_env(name, {"NCCL_DEBUG": "WARN"})
         self._start(made, name, argv, env, alone=False)
         self.barrier.announce_end("collective." + name, "" if mode == "die" else _problem(made))
-        made["ranks"] = _facts(env["SEATRIAL_BENCH_FACTS"], max(1, self.trial.gpus_per_node))
+        made["ranks"] = self.rank_facts(env)
         return made
 
     def _flush(self, data: Dict[str, Any]) -> Tuple[Dict[str, str], str]:
@@ -179,12 +171,7 @@ class Checkpoint(collective.BenchRun):
                 place = os.path.join(source, name)
                 sums[name] = copied(place, os.path.join(target, name) if source != target else "")
                 size += os.path.getsize(place)
-            listing = os.path.join(self.durable, "sums-%d" % self.me.rank)
-            with open(listing + ".new", "w", encoding="ascii") as file:
-                json.dump(sums, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(listing + ".new", listing)
+            replace(os.path.join(self.durable, "sums-%d" % self.me.rank), json.dumps(sums))
         except OSError as error:
             return sums, "%s: %s" % (self.durable, storage.error_text(error))
         if source != target:
@@ -193,8 +180,8 @@ class Checkpoint(collective.BenchRun):
         return sums, ""
 
     def _ranks(self) -> range:
-        gpus = max(1, self.trial.gpus_per_node)
-        return range(self.me.rank * gpus, (self.me.rank + 1) * gpus)
+        own = self.trial.ranks_per_node
+        return range(self.me.rank * own, (self.me.rank + 1) * own)
 
     def _mine(self, folder: str) -> List[str]:
         """Return the files that this pod's ranks wrote; on a shared path the others' lie beside them."""
@@ -250,7 +237,7 @@ class Checkpoint(collective.BenchRun):
         self._state(data, TORN, "writing")
         ended = self._program("die", self.durable, [TORN])
         torn = os.path.join(self.durable, "step-%d" % TORN)
-        last = self.trial.nodes * max(1, self.trial.gpus_per_node) - 1
+        last = self.trial.nodes * self.trial.ranks_per_node - 1
         index = os.path.exists(os.path.join(torn, ".metadata"))
         data["crash"] = {"step": TORN, "rank": last, "exit": ended["exit"], "torn": os.path.isdir(torn) and not index}
 
@@ -271,7 +258,7 @@ class Checkpoint(collective.BenchRun):
         loaded = [each for each in ended["ranks"] if each.get("loaded") == resumed["step"]]
         resumed["seconds"] = round(time.monotonic() - began, 3)
         resumed["error"] = _problem(ended) or None
-        if len(loaded) == max(1, self.trial.gpus_per_node):
+        if len(loaded) == self.trial.ranks_per_node:
             resumed["wrong"] = sum(int(each.get("wrong") or 0) for each in loaded)
 
 
@@ -334,17 +321,10 @@ def copied(source: str, target: str) -> str:
 
 def digest(path: str) -> str:
     """Return the SHA-256 of a file, with the kernel asked to forget its own copy first."""
-    made, descriptor = hashlib.sha256(), os.open(path, os.O_RDONLY)
-    try:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        while True:
-            piece = os.read(descriptor, PIECE)
-            if not piece:
-                return made.hexdigest()
-            made.update(piece)
-    finally:
-        os.close(descriptor)
+    made = hashlib.sha256()
+    for piece in pieces(path, PIECE):
+        made.update(piece)
+    return made.hexdigest()
 
 
 def states_of(folder: str) -> Dict[int, str]:
@@ -359,19 +339,6 @@ def states_of(folder: str) -> Dict[int, str]:
             except (OSError, ValueError):
                 continue
     return states
-
-
-def _facts(path: str, ranks: int) -> List[Dict[str, Any]]:
-    """Return what each of this pod's ranks told; those that told nothing are not there."""
-    facts = []
-    for local in range(ranks):
-        try:
-            with open("%s.%d" % (path, local), encoding="ascii") as file:
-                fact = json.loads(file.read(MAX_FACTS))
-        except (OSError, ValueError):
-            continue
-        facts += [fact] if isinstance(fact, dict) else []
-    return facts
 
 
 def _problem(ended: Dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ is every node's own: nobody waits for anybody.
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 import subprocess
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 from . import children, programs, rdma, redact
 from .capture import Capture, causes
+from .files import json_object
 
 if TYPE_CHECKING:
     from .barrier import Barrier
@@ -31,7 +31,6 @@ TAIL_CHARS = 2000
 PROGRESS_S = 5.0
 TERM_GRACE_S = 3.0
 PEER_GRACE_S = 15.0  # after a peer has failed, this rank's own failure is worth waiting for: it may say more
-MAX_FACTS = 65536
 READY_S = 120.0  # ranks end the stage before at different times: analysis, and killing what hangs
 # What torchrun sets for its children, and what an operator of another kind may have set for it.
 FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
@@ -94,7 +93,7 @@ class BenchRun:
         env = dict(self.child_env(name, chosen["env"], spread=plan.program != "torch" and not alone), **plan.env)
         data["program"], data["command"], data["env"] = plan.program, plan.argv, _settings(env)
         data["nccl_conf"] = _conf_files(env)
-        data["world_size"] = (1 if alone else self.trial.nodes) * max(1, self.trial.gpus_per_node)
+        data["world_size"] = (1 if alone else self.trial.nodes) * self.trial.ranks_per_node
         before = rdma.counters()
         if plan.argv is None:
             self._follow(data, name)
@@ -108,7 +107,7 @@ class BenchRun:
             self.ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
         started = data["output_bytes"] or os.path.exists(os.path.join(self.place, name + ".output"))
         if started or plan.argv is None:  # else it could not even be started: there is nothing to analyse
-            data["facts"] = _facts(env["SEATRIAL_BENCH_FACTS"])
+            data["facts"] = json_object(env["SEATRIAL_BENCH_FACTS"])
             self._analyze(data, name, env["NCCL_DEBUG_FILE"])
         return ""
 
@@ -187,6 +186,11 @@ class BenchRun:
         if self.trial.gpu_kind in ("none", "cpu"):
             env["SEATRIAL_BENCH_DEVICE"] = "cpu"
         return env
+
+    def rank_facts(self, env: Mapping[str, str]) -> List[Dict[str, Any]]:
+        """Return what each of this pod's ranks has written, in order; those that wrote nothing are not there."""
+        paths = ["%s.%d" % (env["SEATRIAL_BENCH_FACTS"], local) for local in range(self.trial.ranks_per_node)]
+        return [facts for facts in map(json_object, paths) if facts is not None]
 
     def _shared_place(self) -> str:
         """Return a folder of the same name on every node; the probe removes it at its end."""
@@ -337,16 +341,6 @@ def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
         except OSError:
             continue
     return files
-
-
-def _facts(path: str) -> Optional[Dict[str, Any]]:
-    """Return what the bench says beside its table; None where it says nothing."""
-    try:
-        with open(path, encoding="ascii") as stream:
-            facts = json.loads(stream.read(MAX_FACTS))
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) else None
 
 
 def _older_words(argv: List[str], data: Mapping[str, Any]) -> Optional[List[str]]:

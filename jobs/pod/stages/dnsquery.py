@@ -12,6 +12,8 @@ import struct
 import time
 from typing import Any, Dict, List, Optional
 
+from .files import content
+
 __all__ = ["ANSWERED", "Resolver", "candidates", "explain", "read_resolver"]
 
 ANSWERED = "answered"
@@ -38,12 +40,7 @@ class Resolver:
 def read_resolver(path: str = "/etc/resolv.conf") -> Resolver:
     """Read resolv.conf; a missing one means the defaults (a resolver on this host), as for the C library."""
     resolver = Resolver()
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            lines = stream.read(65536).splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
+    for line in content(path).decode("utf-8", "replace").splitlines():
         fields = line.split("#")[0].split(";")[0].split()
         if len(fields) < 2:
             continue

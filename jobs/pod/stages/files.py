@@ -5,10 +5,11 @@ What a file would have said is then unknown, which every stage reports as that.
 
 from __future__ import annotations
 
+import json
 import os
-from typing import List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
-__all__ = ["content", "first_line", "names_in"]
+__all__ = ["content", "first_line", "json_object", "names_in", "pieces", "replace", "whole"]
 
 
 def content(path: str, most: int = 65536) -> bytes:
@@ -35,3 +36,38 @@ def names_in(folder: str) -> List[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
+
+
+def whole(text: Optional[str]) -> Optional[int]:
+    """Return the whole number that a text is, None where it is none: digits only, no sign."""
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def json_object(path: str, most: int = 1 << 18) -> Optional[Dict[str, Any]]:
+    """Return the JSON object in the first bytes of a file; None where there is none."""
+    try:
+        held = json.loads(content(path, most).decode("ascii"))
+    except ValueError:
+        return None
+    return held if isinstance(held, dict) else None
+
+
+def replace(path: str, text: str) -> None:
+    """Write a file whole or not at all, and have it on its device; raises OSError."""
+    with open(path + ".new", "w", encoding="ascii") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(path + ".new", path)
+
+
+def pieces(path: str, size: int) -> Iterator[bytes]:
+    """Yield a file's content in pieces, with the kernel asked to forget its own copy first; raises OSError."""
+    with open(path, "rb", buffering=0) as stream:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while True:
+            piece = stream.read(size)
+            if not piece:
+                return
+            yield piece

@@ -11,6 +11,7 @@ import shutil
 from typing import Any, Dict, List, Mapping
 
 from . import command
+from .files import whole
 
 __all__ = ["ask", "parse"]
 
@@ -65,8 +66,8 @@ def _record(device: Mapping[str, str], port: Mapping[str, str]) -> Dict[str, Any
         gid=bool(gids),
         gids=[{"index": None, "gid": gid, "type": None} for gid in gids[:4]],
         pkeys=[],
-        lid=_number(port.get("port_lid")),
-        sm_lid=_number(port.get("sm_lid")),
+        lid=whole(port.get("port_lid")),
+        sm_lid=whole(port.get("sm_lid")),
         fw=device.get("fw_ver"),
         board=device.get("board_id"),
         counters=0,
@@ -79,7 +80,3 @@ def _rate(port: Mapping[str, str]) -> Any:
     lanes = LANES.get(port.get("active_width", "").split(" ")[0])
     speed = re.match(r"([\d.]+)\s*Gbps", port.get("active_speed", ""))
     return lanes * float(speed.group(1)) if lanes and speed else None
-
-
-def _number(text: Any) -> Any:
-    return int(text) if isinstance(text, str) and text.isdigit() else None

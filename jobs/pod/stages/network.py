@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from . import pathmtu, transfer
-from .files import first_line, names_in
+from .files import first_line, names_in, whole
 
 if TYPE_CHECKING:
     from .barrier import Barrier
@@ -179,16 +179,14 @@ def interfaces(root: str = "/") -> List[Dict[str, Any]]:
         flags = first_line(os.path.join(place, "flags")) or "0x0"
         if name == "lo" or not os.path.isdir(place):  # bonding_masters is a file
             continue
-        speed = first_line(os.path.join(place, "speed")) or ""
-        mtu = first_line(os.path.join(place, "mtu")) or ""
         state = first_line(os.path.join(place, "operstate"))
         seen.append(
             {
                 "name": name,
-                "mtu": int(mtu) if mtu.isdigit() else None,
+                "mtu": whole(first_line(os.path.join(place, "mtu"))),
                 "addresses": addresses(name),
                 "up": _is_up(flags, state),
-                "speed_mbit": int(speed) if speed.isdigit() and speed != "0" else None,
+                "speed_mbit": whole(first_line(os.path.join(place, "speed"))) or None,
             }
         )
     return seen

@@ -16,7 +16,7 @@ from . import command
 if TYPE_CHECKING:
     from .spec import Identity, Trial
 
-__all__ = ["Plan", "plan", "training"]
+__all__ = ["Plan", "plan", "rendezvous", "training"]
 
 # The names of nccl-tests' and rccl-tests' programs (github.com/NVIDIA/nccl-tests, README: "Running").
 BINARIES = {
@@ -57,7 +57,8 @@ def plan(
     if trial.program != "nccl-tests":
         launcher = torch_launcher(env)
         if launcher:
-            return Plan("torch", [*launcher, *_rendezvous(trial, me, chosen), *_bench(here, trial, chosen)]), ""
+            meet = rendezvous(trial, me, alone=chosen["scope"] == "node")
+            return Plan("torch", [*launcher, *meet, *_bench(here, trial, chosen)]), ""
     if trial.program != "torch":
         binary = find(BINARIES[chosen["op"]], env)
         if binary:
@@ -80,7 +81,7 @@ def training(trial: Trial, me: Identity, env: Mapping[str, str], here: str) -> T
         "--seed=%d" % asked["seed"],
     ]
     options.append("--soak=%d" % asked["soak_s"])
-    return [*launcher, *_rendezvous(trial, me, {"scope": "job"}), *options], ""
+    return [*launcher, *rendezvous(trial, me), *options], ""
 
 
 def torch_launcher(env: Mapping[str, str]) -> Optional[List[str]]:
@@ -101,12 +102,11 @@ def find(name: str, env: Mapping[str, str]) -> Optional[str]:
     return shutil.which(name, path=path)
 
 
-def _rendezvous(trial: Trial, me: Identity, chosen: Mapping[str, Any]) -> List[str]:
+def rendezvous(trial: Trial, me: Identity, *, alone: bool = False) -> List[str]:
     """Return torchrun's static rendezvous; a node alone meets at its own address."""
-    alone = chosen["scope"] == "node"
     return [
         "--nnodes=%d" % (1 if alone else trial.nodes),
-        "--nproc-per-node=%d" % max(1, trial.gpus_per_node),
+        "--nproc-per-node=%d" % trial.ranks_per_node,
         "--node-rank=%d" % (0 if alone else me.rank),
         "--master-addr=%s" % ((me.pod_ip or "127.0.0.1") if alone else trial.peers[0]),
         "--master-port=%d" % trial.master_port,
@@ -128,7 +128,7 @@ def _bench(here: str, trial: Trial, chosen: Mapping[str, Any]) -> List[str]:
 def _nccl_tests(
     binary: str, trial: Trial, me: Identity, chosen: Mapping[str, Any], env: Mapping[str, str]
 ) -> Tuple[Optional[Plan], str]:
-    sweep, gpus = chosen["bench"] or trial.bench, max(1, trial.gpus_per_node)
+    sweep, gpus = chosen["bench"] or trial.bench, trial.ranks_per_node
     options = ["-b", str(sweep["min_bytes"]), "-e", str(sweep["max_bytes"]), "-f", str(sweep["factor"])]
     options += ["-n", str(sweep["iters"]), "-w", str(sweep["warmup"]), "-c", "1"]
     if chosen["repeats"] > 1:

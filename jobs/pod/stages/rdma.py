@@ -12,7 +12,7 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import ibvinfo
-from .files import first_line
+from .files import first_line, whole
 
 __all__ = ["blank", "counters", "difference", "ports", "read"]
 
@@ -115,7 +115,7 @@ def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
         "lid": _hexadecimal(first_line(os.path.join(folder, "lid"))),
         "sm_lid": _hexadecimal(first_line(os.path.join(folder, "sm_lid"))),
         "netdev": netdev,
-        "mtu": _whole(first_line(os.path.join(device, "net", netdev, "mtu"))) if netdev else None,
+        "mtu": whole(first_line(os.path.join(device, "net", netdev, "mtu"))) if netdev else None,
         "fw": first_line(os.path.join(devices, name, "fw_ver")),
         "board": first_line(os.path.join(devices, name, "board_id")),
         "counters": len(seen),
@@ -132,7 +132,7 @@ def _gids(folder: str) -> List[Dict[str, Any]]:
             continue
         kind = first_line(os.path.join(folder, "gid_attrs/types", index))
         netdev = first_line(os.path.join(folder, "gid_attrs/ndevs", index))
-        gids.append({"index": _whole(index), "gid": gid, "type": kind, "netdev": netdev})
+        gids.append({"index": whole(index), "gid": gid, "type": kind, "netdev": netdev})
     return gids
 
 
@@ -155,10 +155,6 @@ def _hexadecimal(text: Optional[str]) -> Optional[int]:
         return None if text is None else int(text, 16)
     except ValueError:
         return None
-
-
-def _whole(text: Optional[str]) -> Optional[int]:
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def _list(folder: str) -> Tuple[List[str], Optional[str]]:

@@ -42,6 +42,7 @@ class Trial:
         if self.nodes != len(self.peers):
             raise SpecError("trial.json: %d nodes but %d peers" % (self.nodes, len(self.peers)))
         self.gpus_per_node = _whole(raw, "gpus_per_node", 0, low=0)
+        self.ranks_per_node = max(1, self.gpus_per_node)  # a node without GPUs has one process
         self.gpu_kind = str(raw.get("gpu_kind") or "nvidia")
         self.master_port = _whole(raw, "master_port", 29500, low=1, high=65535)
         self.deadline_s = _seconds(raw, "deadline_s", 540)
@@ -52,11 +53,11 @@ class Trial:
         self.bench = _bench(raw)
         self.launcher = str(raw.get("launcher") or "indexed")
         self.program = _choice(raw, "program", ("auto", "torch", "nccl-tests"))
-        self.storage: Optional[Dict[str, Any]] = _storage(raw.get("storage"))
+        self.storage: Optional[Dict[str, Any]] = _storage(_section(raw, "storage"))
         self.network = raw.get("network") if isinstance(raw.get("network"), dict) else None
-        self.sweep = _sweep(raw.get("sweep"))
-        self.training = _training(raw.get("training"))
-        self.checkpoint = _checkpoint(raw.get("checkpoint"))
+        self.sweep = _sweep(_section(raw, "sweep"))
+        self.training = _training(_section(raw, "training"))
+        self.checkpoint = _checkpoint(_section(raw, "checkpoint"))
         # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
         # for. Given, it comes before the deadline, which then counts from the ranks' rendezvous.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
@@ -112,6 +113,14 @@ def _own_address(host: str) -> str:
         if host in fields[1:] and not fields[0].startswith(("127.", "::1", "fe80")):
             return fields[0]
     return ""
+
+
+def _section(raw: Mapping[str, Any], key: str) -> Optional[Dict[str, Any]]:
+    """Return what a part of the trial is told; None where the trial has no such part."""
+    value = raw.get(key)
+    if value and not isinstance(value, dict):
+        raise SpecError("trial.json: %s must be an object" % key)
+    return value or None
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:
@@ -178,12 +187,10 @@ def _bench(raw: Mapping[str, Any]) -> Dict[str, int]:
     return sizes
 
 
-def _sweep(raw: Any) -> Optional[Dict[str, Any]]:
+def _sweep(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     """Return what a sweep over a fleet is told; None where the trial is none."""
-    if not raw:
+    if raw is None:
         return None
-    if not isinstance(raw, dict):
-        raise SpecError("trial.json: sweep must be an object")
     known = {key: str(raw.get(key) or "") for key in ("fabric", "history")}
     return {
         **known,
@@ -201,12 +208,10 @@ def _sweep(raw: Any) -> Optional[Dict[str, Any]]:
     }
 
 
-def _training(raw: Any) -> Optional[Dict[str, Any]]:
+def _training(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     """Return what the training steps are told; None where the trial has none."""
-    if not raw:
+    if raw is None:
         return None
-    if not isinstance(raw, dict):
-        raise SpecError("trial.json: training must be an object")
     return {
         "steps": _whole(raw, "steps", 40, low=5, high=100_000),
         "seed": _whole(raw, "seed", 1, low=0, high=1 << 31),
@@ -215,12 +220,10 @@ def _training(raw: Any) -> Optional[Dict[str, Any]]:
     }
 
 
-def _checkpoint(raw: Any) -> Optional[Dict[str, Any]]:
+def _checkpoint(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     """Return what a checkpoint is told; None where the trial saves none."""
-    if not raw:
+    if raw is None:
         return None
-    if not isinstance(raw, dict):
-        raise SpecError("trial.json: checkpoint must be an object")
     return {
         "path": _text(raw, "path"),
         "local": str(raw.get("local") or ""),
@@ -231,12 +234,10 @@ def _checkpoint(raw: Any) -> Optional[Dict[str, Any]]:
     }
 
 
-def _storage(raw: Any) -> Optional[Dict[str, Any]]:
+def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     """Return the paths and buckets to look at; None where there are none."""
-    if not raw:
+    if raw is None:
         return None
-    if not isinstance(raw, dict):
-        raise SpecError("trial.json: storage must be an object")
     paths = []
     for entry in raw.get("paths") or []:
         path = _text(entry, "path")

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from . import objects, presence, redact
+from .files import pieces
 
 if TYPE_CHECKING:
     from .barrier import Barrier
@@ -185,7 +186,7 @@ class Storage:
         if not go:
             data["burst"] = {"path": asked["path"], "error": why}
             return
-        writers = max(1, self.trial.gpus_per_node)
+        writers = self.trial.ranks_per_node
         size = self.bounded(self.asked["burst_bytes"], result["free_bytes"], self.trial.nodes * writers)
         began = time.monotonic()
         took, problems = self._written_at_once(self._folder(asked), size, writers)
@@ -258,22 +259,12 @@ def written(path: str, size: int, seed: str, watch: Watch) -> List[float]:
 def same(path: str, size: int, seed: str, watch: Watch) -> bool:
     """Say whether a file holds what its writer wrote; asks the kernel to forget its own copy first."""
     block, place = block_of(seed), 0
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        while not watch.stopped():
-            piece = os.read(descriptor, CHUNK)
-            if not piece:
-                return place == size
-            start = place % CHUNK
-            expected = (block[start:] + block)[: len(piece)]
-            if piece != expected:
-                return False
-            place += len(piece)
-        return False
-    finally:
-        os.close(descriptor)
+    for piece in pieces(path, CHUNK):
+        start = place % CHUNK
+        if watch.stopped() or piece != (block[start:] + block)[: len(piece)]:
+            return False
+        place += len(piece)
+    return place == size
 
 
 def sample(path: str, watch: Watch) -> Optional[float]:

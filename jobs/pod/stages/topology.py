@@ -14,7 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import command, gpus, rdma
-from .files import content, first_line, names_in
+from .files import content, first_line, names_in, whole
 
 if TYPE_CHECKING:
     from .deadline import Watch
@@ -134,8 +134,7 @@ def _place(root: str, path: str) -> Tuple[str, List[str]]:
 
 
 def _numa(base: str, place: Sequence[str]) -> Optional[int]:
-    text = first_line(os.path.join(base, *place, "numa_node")) if place else None
-    return int(text) if text and text.isdigit() else None  # -1: this machine has no such thing
+    return whole(first_line(os.path.join(base, *place, "numa_node"))) if place else None  # -1: there is no such thing
 
 
 def _paths(data: Dict[str, Any], links: Mapping[Tuple[str, str], str]) -> None:

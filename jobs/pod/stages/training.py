@@ -7,7 +7,6 @@ own time is up, when a peer fails and when the pod is told to stop; what its ran
 from __future__ import annotations
 
 import copy
-import json
 import os
 import statistics
 import threading
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Meanwhile", "Training", "blank"]
 
 NAME = "training"
-MAX_FACTS = 1 << 18
 SAMPLE_S = 2.0  # between two looks at the clocks; one look at eight GPUs takes about a second
 WHOLE_S = 20.0  # between two looks at everything: errors, what slows a GPU
 SAMPLE_LIMIT_S = 30.0
@@ -73,7 +71,7 @@ class Training(collective.BenchRun):
         finally:
             meanwhile.stop(HURRY_S if self.watch.stopped() else SAMPLE_LIMIT_S)
             data["rdma_counters"] = rdma.difference(before, rdma.counters())
-            data["ranks"] = _ranks(env["SEATRIAL_BENCH_FACTS"])
+            data["ranks"] = self.rank_facts(env)
             data["xid"] = grown(reports, gpus.xids(os.path.join("/", "dev/kmsg")))
             data["samples"], data["gpus"] = meanwhile.medians(_window(data["ranks"])), meanwhile.last
             self.barrier.announce_end("collective." + NAME, collective.failure(data))
@@ -173,22 +171,6 @@ def grown(
     old = {(each["bus_id"], each["xid"]): each["count"] for each in before}
     more = [dict(each, count=each["count"] - old.get((each["bus_id"], each["xid"]), 0)) for each in after]
     return [each for each in more if each["count"] > 0]
-
-
-def _ranks(path: str) -> List[Dict[str, Any]]:
-    """Return what the ranks of this pod have written, in order."""
-    place, name = os.path.split(path)
-    ranks = []
-    for file in sorted(os.listdir(place)):
-        if file.startswith(name + ".") and file[len(name) + 1 :].isdigit():
-            try:
-                with open(os.path.join(place, file), encoding="ascii") as stream:
-                    rank = json.loads(stream.read(MAX_FACTS))
-            except (OSError, ValueError):
-                continue
-            if isinstance(rank, dict):
-                ranks.append(rank)
-    return sorted(ranks, key=lambda rank: int(rank.get("rank") or 0))
 
 
 def _window(ranks: List[Dict[str, Any]]) -> Optional[Tuple[float, float]]:

@@ -16,6 +16,8 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from .files import first_line
+
 __all__ = ["Listeners", "cpu_wait_s", "dial", "local_range", "send"]
 
 CONNECT_S = 2.0  # one SYN is sent again after 1 s
@@ -28,9 +30,8 @@ DEFAULT_RANGE = (32768, 60999)  # Linux' own
 def local_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> Tuple[int, int]:
     """Return the first and the last port that the kernel picks from."""
     try:
-        with open(path, encoding="ascii") as stream:
-            first, last = (int(word) for word in stream.read(100).split())
-    except (OSError, ValueError):
+        first, last = map(int, (first_line(path) or "").split())
+    except ValueError:
         return DEFAULT_RANGE
     return (first, last) if 0 < first < last < 65536 else DEFAULT_RANGE
 
@@ -141,9 +142,8 @@ def cpu_wait_s(path: str = "/proc/thread-self/schedstat") -> Optional[float]:
     on a busy node and under a CPU limit alike.
     """
     try:
-        with open(path, encoding="ascii") as stream:
-            return int(stream.read(200).split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
+        return int((first_line(path) or "").split()[1]) / 1e9
+    except (ValueError, IndexError):
         return None
 
 
