@@ -11,7 +11,7 @@ from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.alone import tell_alone
 from .diagnosis.endings import judge_ending, judge_truncation
-from .diagnosis.judge import Judgement, Rules
+from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
@@ -150,7 +150,8 @@ def _further(judgement: Judgement, diagnosis: str) -> list[str]:
     """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble."""
     if judgement.causes and (judgement.crash or judgement.hang):
         return [name for name, _ in judgement.causes]
-    return signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
+    warned = [name for name, _ in judgement.causes if name in WARNED]
+    return warned or signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

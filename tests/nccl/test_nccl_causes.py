@@ -207,7 +207,7 @@ def test_an_import_that_fails_on_one_node_of_an_nvlink_domain():
     assert job["faults"][0]["why"] == "nccl.imex-import"
     assert "gpu-node-0" in job["faults"][0]["cause"]
     assert "1 of 2 hosts" in job["faults"][0]["cause"]
-    assert whys(STARTED + fails)[0] == ("nccl.cuda-failure", None)
+    assert whys(STARTED + fails)[0] == ("nccl.cuda-failure", "nccl.p2p-refused")
 
 
 def test_ends_of_an_edge_that_name_other_networks_are_a_mixture():

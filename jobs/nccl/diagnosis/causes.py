@@ -20,7 +20,7 @@ _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _
 _PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
-_CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent")
+_CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 # What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
 _KERNEL = re.compile(
     r"(?i)illegal memory access|illegal instruction|misaligned address|device-side assert"
@@ -29,7 +29,26 @@ _KERNEL = re.compile(
 _NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
 _NO_MEMORY = re.compile(r"RC: -?12\b|Cannot allocate memory")
 _EMPTY_GID = re.compile(r"local ?G[Ii][Dd]:? *::(?=[ ,]|$)")
-_IMPORTS = "transport/p2p.cc"
+_IMPORTS, _SHARES = "transport/p2p.cc", "transport/shm.cc"
+# What CUDA says of a call that failed (cudaGetErrorString), by what explains it.
+_CUDA_SAYS = (
+    ("nccl.kernel-fault", _KERNEL),
+    (
+        "nccl.cuda-arch",
+        re.compile(r"named symbol not found|kernel image is invalid|no kernel image|Cuda failure (?:500|200|209)\b"),
+    ),
+    ("nccl.cuda-driver", re.compile(r"unsupported toolchain|driver version is insufficient|Cuda failure (?:222|35)\b")),
+    ("nccl.cuda-init", re.compile(r"initialization error|Cuda failure 3\b")),
+    ("nccl.gpu-busy", re.compile(r"busy or unavailable|Cuda failure 46\b")),
+    ("nccl.gpu-mapping", re.compile(r"mapping of buffer object failed|Cuda failure 205\b")),
+    ("nccl.no-gpu", re.compile(r"invalid device ordinal|Cuda failure 101\b")),
+    ("nccl.invalid-usage", re.compile(r"permitted when stream is capturing|Cuda failure 90[0-8]\b")),
+)
+# A peer's memory that a process cannot open: it does not see that GPU, or the container or system has no such call.
+_NOT_OPENED = re.compile(
+    r"invalid device ordinal|invalid resource handle|operation not supported|Cuda failure (?:101|400|801|304)\b"
+)
+_NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -43,30 +62,52 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         bare = judgement.earliest("nccl.gdrcopy")[0] or judgement.event("symptom nccl.gdrcopy")
         also = "; GDRCopy's device cannot be opened here, either" if bare else ""
         return "nccl.mr-memory", "the kernel or the card had no memory to pin (ENOMEM)" + also
-    if fault in _NVLS and re.search(r"CUDA error 2\b|Cuda failure 2\b", note.text):
-        return "nccl.nvls-slots", None
     if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and "mnnvl" in judgement.job.flags:
         return "nccl.imex-import", _importers(judgement, fault)
     if fault in _REFUSED:
-        match = _PEER.search(note.text)
-        peer = _address(match[1]) if match else None
-        if peer is not None and peer.is_link_local:
-            return "nccl.bootstrap-link-local", (
-                f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
-                "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
-            )
-        if peer is not None and fault == "nccl.connect-refused":
-            return None, (
-                f"nothing listens at {peer} any more: the process there ended first (read its log), another interface "
-                "was announced, or a firewall rejects it"
-            )
-    if fault == "nccl.cuda-failure" and _KERNEL.search(note.text):
-        return "nccl.kernel-fault", None
+        return _refused(fault, note)
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
-    if fault in _CUDA and re.search(r"\b802\b|system not yet initialized", note.text):
-        return "nccl.fabric-manager", None
+    if fault == "nccl.topology-unreadable" and "of node nic not found" in note.text:
+        return "nccl.topology-nic", None
+    if fault == "nccl.hang-late" and (match := _NOT_THERE.search(note.text)):
+        return None, "%s did not come to the barrier in time" % match[1].lower()
+    return (_of_cuda(judgement, fault, note) if fault in _CUDA else None), None
+
+
+def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
+    """Say what the address of a peer tells that cannot be reached."""
+    match = _PEER.search(note.text)
+    peer = _address(match[1]) if match else None
+    if peer is not None and peer.is_link_local:
+        return "nccl.bootstrap-link-local", (
+            f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
+            "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
+        )
+    if peer is not None and fault == "nccl.connect-refused":
+        return None, (
+            f"nothing listens at {peer} any more: the process there ended first (read its log), another interface "
+            "was announced, or a firewall rejects it"
+        )
     return None, None
+
+
+def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
+    """Return what explains a CUDA call that failed, by what CUDA says and what the call was for."""
+    last = judgement.event("last-error cuda")
+    said = last.text if last is not None and "Call to CUDA function failed" in note.text else note.text
+    if fault in _NVLS and re.search(r"CUDA error 2\b|Cuda failure 2\b", said):
+        return "nccl.nvls-slots"
+    if re.search(r"\b802\b|system not yet initialized", said):
+        return "nccl.fabric-manager"
+    if fault in _NVLS:
+        return None
+    if _SHARES in said:
+        return "nccl.cumem-host"
+    if _IMPORTS in said and _NOT_OPENED.search(said):
+        return "nccl.p2p-refused" if fault == "nccl.cuda-failure" else None
+    known = _CUDA_SAYS if fault == "nccl.cuda-failure" else ()
+    return next((why for why, pattern in known if pattern.search(said)), None)
 
 
 def _importers(judgement: Judgement, fault: str) -> str | None:

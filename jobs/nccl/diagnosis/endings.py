@@ -13,8 +13,9 @@ from ...pod.nccl_reader.events.signals import SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.state.seen import channels_in
 from .causes import refine
-from .judge import DEADLY, Judgement
-from .quotes import crash_cause, crash_lines
+from .faults import fault_catalogue
+from .judge import DEADLY, WARNED, Judgement
+from .quotes import crash_cause, crash_lines, later_run
 from .subjects import subject_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..job.view import View
     from ..job_document import EvidenceLine, ReadTable
 
+_DIED = ("uncaught", "exception", "traceback")  # what a program says that goes no further
 _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
 
 
@@ -36,6 +38,8 @@ def judge_ending(judgement: Judgement) -> None:
         why, text = refine(judgement, name, note)
         if why is None and name in _UNREACHED and _virtual_interfaces(judgement):
             why, text = "nccl.bootstrap-unroutable", None
+        if later := later_run(judgement, note):
+            text = (text or fault_catalogue()[why or name].meaning) + later
         judgement.add(name, _subject(judgement, name), judgement.line(note), why=why, cause=text)
         if judgement.hang:
             judgement.add(
@@ -96,7 +100,7 @@ def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
     """
     if judgement.crash or judgement.hang or cause in DEADLY:
         return True
-    ended = judgement.finished
+    ended = judgement.finished or (cause in WARNED and not any(map(judgement.event, _DIED)))
     return not ended if cause.startswith(("nccl.ib-", "nccl.ucx-")) else not ended and not _came_up(judgement)
 
 
@@ -104,11 +108,15 @@ def _subject(judgement: Judgement, name: str) -> str:
     return subject_of(judgement, [proc for proc in judgement.job.procs if name in proc.notes])
 
 
-# What a rank says of a peer that is gone: where another cause is seen, that one made the peer end.
-_SECOND = frozenset(("nccl.efa-peer-gone",))
-# What the kernel says of a GPU or a port, and what a process says of the same.
-_KERNEL = ("nccl.gpu-xid", "nccl.ib-link-flap")
-_ABOVE = frozenset(("nccl.cuda-failure", "nccl.ib-retry", "nccl.ib-error"))
+# What a rank says of a peer that is gone, and what may be overcome: where another cause is seen, that one comes first.
+_SECOND = frozenset(("nccl.efa-peer-gone", "nccl.ended-outside", *WARNED))
+# What the kernel says of a GPU or a port, or a launcher of a process that had no last word, and what ranks say of it.
+_KERNEL = ("nccl.gpu-xid", "nccl.ib-link-flap", "nccl.ib-card", "nccl.oom-killed", "nccl.process-killed")
+_ABOVE = frozenset(
+    ("nccl.cuda-failure", "nccl.ib-retry", "nccl.ib-error", "nccl.connect-refused", "nccl.connect-timeout")
+)
+# Said before the first line of NCCL's, and tried again in another way: what came up has overcome it.
+_BEFORE = frozenset(("nccl.port-in-use", "nccl.name-resolution"))
 
 
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
@@ -128,7 +136,9 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
         for event, note in source.events.items():
             name = event[8:]
             if event.startswith("symptom ") and name in (_CAUSES if bare else _KERNEL):
-                causes.append((name == "nccl.cuda-failure", note.source, note.line, name, note))
+                causes.append((name == "nccl.cuda-failure" or name in _SECOND, note.source, note.line, name, note))
+    if _came_up(judgement) or any(source.watch for source in judgement.job.sources.values()):
+        causes = [cause for cause in causes if cause[3] not in _BEFORE]
     if any(name in _KERNEL for *_, name, _ in causes):  # what a card's end looks like from above
         causes = [(late or name in _ABOVE, at, line, name, note) for late, at, line, name, note in causes]
     return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]

@@ -121,7 +121,7 @@ class Judgement:
         notes += [note for name in _UNEXPLAINED_EVENTS if (note := self.event(name)) is not None]
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
-            notes += [note for _, note in self.causes]
+            notes += [note for name, note in self.causes if name not in WARNED]
         return min(notes, key=place, default=None)
 
     def proven(self) -> bool:
@@ -166,6 +166,9 @@ _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "de
 FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
+# What torch warns of and mostly overcomes: a name without an IPv6 address, a store whose process ended first.
+WARNED = ("nccl.name-resolution", "nccl.store-gone")
+
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(
     (
@@ -208,5 +211,10 @@ DEADLY = frozenset(
         "nccl.process-limit",
         "nccl.invalid-usage",
         "nccl.ofi-error",
+        "nccl.ib-card",
+        "nccl.no-transport",
+        "nccl.no-algorithm",
+        "nccl.gpu-busy",
+        "nccl.cuda-init",
     )
 )

@@ -71,7 +71,7 @@ def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
     """Return the first sign of trouble in a log that does not show what came of it."""
     alone = judgement.view.chosen_alone()
     for name in () if alone else _HINTS:
-        note, _ = judgement.earliest(name)
+        note = judgement.earliest(name)[0] or judgement.event("symptom " + name)
         if note is not None and judgement.view.transport == "unknown":
             return name, judgement.line(note)
     if alone or judgement.view.transport in TCP:  # chosen; that they carried anything, the log does not show

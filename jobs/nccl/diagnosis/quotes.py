@@ -87,10 +87,15 @@ def crash_cause(judgement: Judgement) -> str | None:
     else:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
         cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
+    return cause + later_run(judgement, note)
+
+
+def later_run(judgement: Judgement, note: Note) -> str:
+    """Say, to be put behind what failed at a line, that a later run in the same log did not; else nothing."""
     ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
     if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
-        cause += "; a later run in the same log came to its end"
-    return cause
+        return "; a later run in the same log came to its end"
+    return ""
 
 
 def warning_said(judgement: Judgement) -> str:

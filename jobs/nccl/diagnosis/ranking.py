@@ -37,6 +37,7 @@ def signs_of(judgement: Judgement) -> Signs:
         "ib": None if roce is None else not roce,
         "running": running,
         "starting": None if running is None else not running,
+        "interface-named": bool(judgement.job.env["NCCL_SOCKET_IFNAME"]) or None,
         "nvlink-domain": bool(view.nvlink_domain or "mnnvl" in judgement.job.flags) or None,
     }
 

@@ -191,9 +191,15 @@ _SIGNS = (
 )
 
 
+# What a rank that tries again (misc/socket.cc: "retrying (3/34)") says of its peer.
+_TRIED = ("nccl.no-route", "nccl.connect-timeout", "nccl.connect-refused")
+
+
 def signs_shown(judgement: Judgement) -> list[str]:
-    """Return what keeps processes of the job from their fabric, whatever came of it."""
-    return [name for name in _SIGNS if name in judgement.job.noted]
+    """Return what keeps processes of the job from their peers or their fabric, whatever came of it."""
+    came_up = any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
+    tried = [] if came_up else [name for name in _TRIED if "info:" + name in judgement.job.noted]
+    return tried + [name for name in _SIGNS if name in judgement.job.noted]
 
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form

@@ -61,6 +61,8 @@ class Others:
         row = TYPE.search(raw) is not None or self.tables.typeless()
         if row and not self.tables.full and (_ROW.match(raw) or b"  " in raw or self.tables.squeezed(raw)):
             if self.tables.row(raw, number):
+                if b": Test " in raw:  # a benchmark that failed within its row
+                    self.signals.line(raw, number)
                 return
         if self.tables.open_left is not None and self.tables.fragment(raw):
             return

@@ -174,7 +174,10 @@ _SPEAKS = re.compile(
     rb"|cudaError|rror 802|DeepEP |ollective mismatch|Detected mismatch between coll|NVSHMEM|nvshmem|remote transport"
     rb"|RendezvousTimeout|server socket has|shared memory|start new thread|SXid|mlx5_core"
     rb"|Memory access fault|library version mismatch|connectFullMesh|NET/IB ?: Got completion|MNNVL \(cliqueSize"
-    rb"|Detected mixed local"
+    rb"|Detected mixed local|gai error|host not found: |gaierror|undefined symbol: p?nccl|lib(?:nccl|cudart|cuda)\b"
+    rb"|forked subprocess|shut down too early|c10d\] (?:send|recv)|DataLoader worker|OOM killer|low on memory"
+    rb"|oom[-_]kill|(?<![A-Z_])OUT_OF_MEMORY|exitcode: -[79]\b|return code = -[79]\b|SIGBUS|NVIDIA driver|NVML"
+    rb"|monitoredBarrier|DDP expects|appears not to match|no GPUs found!|got signal: |No backend type|DUE TO PREEMPT"
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
@@ -298,6 +301,8 @@ class SignalReader:
             self.source.note("last-error follows", self.index, line, raw)
         elif found is None and self._last_error == 3 and raw.strip():
             self.source.note("last-error", self.index, line, raw)
+        elif found is not None and found.fault == "nccl.cuda-failure":
+            self.source.note("last-error cuda", self.index, line, raw)
         if self._symptom(raw, line):
             self._last_error = 0
 

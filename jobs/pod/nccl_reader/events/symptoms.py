@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional, Tuple
 
 from ..lines.words import HEX_DIGITS, any_of, needed
+from .around import AROUND
 
 CAUSE = "cause"  # by itself the reason of a failure
 WHY = "why"  # explains a choice (sockets, no GPUDirect); a fault only together with that choice
@@ -46,6 +47,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
+    *(_symptom(*each) for each in AROUND),
     _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
     _symptom(
         "nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"

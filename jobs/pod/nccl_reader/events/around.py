@@ -1,0 +1,105 @@
+"""Symptoms of what stands around NCCL: the machine under it, CUDA, torch, launchers.
+
+Each is (fault, role, pattern), as in symptoms.SYMPTOMS, before which they are tried. The words are those of NCCL's own
+messages (the strings of libnccl.so), of cudaGetErrorString, of torch (c10/cuda/CUDACachingAllocator.cpp,
+torch/csrc/distributed/c10d: socket.cpp, TCPStore.cpp, ProcessGroupNCCL.cpp, reducer.cpp; torch/utils/data/_utils), of
+getaddrinfo(3), ld.so(8) and of the launchers.
+"""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+AROUND: Tuple[Tuple[str, str, bytes], ...] = (
+    # -- the machine: what /sys, a topology file and the verbs show
+    (
+        "nccl.topology-unreadable",
+        "cause",
+        rb"[Cc]ould not find real path of /sys|Attribute \w{1,40} of node \w{1,40} not found"
+        rb"|XML (?:Parse error|Topology has wrong|Mismatch :|Import Channel)|Could not open XML (?:topology|graph) file"
+        rb"|No path computed to go from|could not find CPU|Could not find (?:NET with|any local path)"
+        rb"|Failed to find reverse path",
+    ),
+    ("nccl.topology-too-large", "cause", rb"too many (?:XML subnodes|Topo links)|XML parser is limited to"),
+    ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed"),
+    ("nccl.ib-protection", "cause", rb"local access violation work queue error"),
+    ("nccl.gid-empty", "cause", rb"ibv_query_gid failed"),
+    ("nccl.message-truncated", "cause", rb"Got completion.*(?:status=(?:\w+\()?1\)?(?:[ ,]|$)|error 1, )"),
+    ("nccl.no-transport", "cause", rb"No transport found for rank"),
+    ("nccl.no-algorithm", "cause", rb"no algorithm/protocol available for function"),
+    ("nccl.version-mismatch", "cause", rb"NCCL version mismatch with remote peer"),
+    ("nccl.ofi-error", "cause", rb"NET/OFI Unable to insert remote address"),
+    (
+        "nccl.bus-error",
+        "cause",
+        rb"exitcode: -7\b|Signal 7 \(SIGBUS\)|return code = -7\b|signal: Bus error(?!.*shared mem)",
+    ),
+    (
+        "nccl.oom-killed",
+        "cause",
+        rb"DataLoader worker \(pid[^)]{1,80}\) is killed by signal: Killed|running low on memory"
+        rb"|[Oo]ut of memory: Kill"
+        rb"|Detected \d{1,6} oom[-_]kill|(?<![A-Z_])OUT_OF_MEMORY|Failed to malloc \d|OOMKilled|oom-kill:",
+    ),
+    ("nccl.process-killed", "cause", rb"exitcode: -9\b|return code = -9\b|SIGKILL by OOM killer"),
+    # -- CUDA
+    ("nccl.gpu-busy", "cause", rb"devices?(?:\(s\) is/are| are) busy or unavailable"),
+    (
+        "nccl.cuda-arch",
+        "cause",
+        rb"(?:CUDA|Cuda|cuda) (?:error|failure).{0,60}(?:named symbol not found|kernel image is invalid)",
+    ),
+    ("nccl.cuda-driver", "cause", rb"PTX was compiled with an unsupported toolchain"),
+    ("nccl.cuda-init", "cause", rb"Cannot re-initialize CUDA in forked subprocess"),
+    ("nccl.fabric-manager", "cause", rb"(?:CUDA error: |Test CUDA failure .{1,60})system not yet initialized"),
+    (
+        "nccl.no-gpu",
+        "cause",
+        rb"CUDA error: invalid device ordinal|No CUDA GPUs are available|no GPUs found!"
+        rb"|Found no NVIDIA driver|NVML Shared Library Not Found|Failed to open libnvidia-ml|Failed to load CUDA driver"
+        rb"|Failed to initialize NVML: Unknown Error",
+    ),
+    ("nccl.p2p-refused", "cause", rb"cudaIpc(?:Get|Open)MemHandle failed|failed to peer with device"),
+    ("", "consequence", rb"Tried to allocate more than 1EB"),  # a size that was never received: the collective failed
+    # -- torch and the loader
+    (
+        "nccl.library",
+        "cause",
+        rb"undefined symbol: p?nccl[A-Z]|error while loading shared libraries: lib(?:nccl|cudart|cuda)\b"
+        rb"|lib(?:nccl|cudart|cuda)\.so[.\d]*: cannot open shared object|package doesn't have NCCL built in",
+    ),
+    (
+        "nccl.collective-mismatch",
+        "cause",
+        rb"DDP expects same model across all ranks|appears not to match (?:sizes|strides) of the same param",
+    ),
+    ("nccl.hang-late", "cause", rb"failed to pass monitoredBarrier"),
+    (
+        "nccl.invalid-usage",
+        "cause",
+        rb"Tensors must be CUDA and dense|No backend type associated with device type"
+        rb"|permitted when stream is capturing|has already been destroyed|Invalid NCCL_COMM_ID"
+        rb"|nonblocking communicators are not allowed",
+    ),
+    (
+        "nccl.no-unique-id",
+        "cause",
+        rb"ncclUniqueId from \[?\d{1,7}\]? via c10d key-value store.{1,160}(?:[Tt]imeout|[Ss]ocket Timeout)",
+    ),
+    (
+        "nccl.store-gone",
+        "cause",
+        rb"TCPStore server has shut down too early|c10d\] (?:send|recv)\w{3,20} failed on SocketImpl"
+        rb"|ncclUniqueId from \[?\d{1,7}\]? via c10d key-value store.{1,160}(?:reset by peer|Broken pipe|closed)",
+    ),
+    ("nccl.ports-used-up", "cause", rb"Call to bind failed ?: ?Address already in use"),
+    ("nccl.port-in-use", "cause", rb"(?:EADDRINUSE|errno: 98\b).{0,20}in use"),
+    (
+        "nccl.name-resolution",
+        "cause",
+        rb"gai error: -\d|host not found: |error encountered when getting address info|socket\.gaierror: ",
+    ),
+    ("nccl.rendezvous", "cause", rb"socket has failed to (?:listen|bind).{1,200}Cannot assign requested address"),
+    ("nccl.socket-address", "cause", rb"Address family not supported"),
+    ("nccl.ended-outside", "cause", rb"SignalException: Process \d{1,9} got signal: (?:1|2|15)\b|DUE TO PREEMPTION"),
+)

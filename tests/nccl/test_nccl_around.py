@@ -1,0 +1,221 @@
+"""Causes in the words of what stands around NCCL: the machine, CUDA, torch, launchers; each with a near miss."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nccl.logmaker import Maker, sequential
+from tests.nccl.test_nccl_causes import HEALTHY, INFO, RETRY, STARTED, A, failing, judged, whys
+
+TRACE = f"{A}{INFO}init.cc:903 -> 1\n"
+WATCHDOG = (
+    "[rank1]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
+    "SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n"
+)
+
+
+def cuda(said: str, place: str = "enqueue.cc:51") -> str:
+    return STARTED + f"\n{A}{place} NCCL WARN Cuda failure {said}\n{TRACE}"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        # graph/xml.cc, xml.h, topo.cc
+        ("Could not find real path of /sys/class/pci_bus/0000:7a/../../0000:7a:00.0", ("nccl.topology-unreadable", None)),
+        ("Attribute class of node pci not found", ("nccl.topology-unreadable", None)),
+        ("XML Parse error : expecting '<', got 'x'", ("nccl.topology-unreadable", None)),
+        ("Attribute busid of node nic not found", ("nccl.topology-unreadable", "nccl.topology-nic")),
+        ("Error : too many XML subnodes (max 128)", ("nccl.topology-too-large", None)),
+        # net_ib, ibvwrap.cc
+        ("NET/IB : mlx5_2:1 Got async fatal event: local catastrophic error", ("nccl.ib-card", None)),
+        ("NET/IB : mlx5_2:1 Got async event : local access violation work queue error", ("nccl.ib-protection", None)),
+        ("NET/IB : mlx5_2:1 Got async event : port error", ("nccl.ib-link-flap", None)),
+        ("Call to ibv_query_gid failed with error Invalid argument errno 22", ("nccl.gid-empty", None)),
+        ("NET/IB: Got completion from peer 10.0.0.2<4> with status=IBV_WC_LOC_LEN_ERR(1) opcode=128 len=0 vendor err 105",
+         ("nccl.message-truncated", None)),
+        # transport.cc, enqueue.cc, misc/socket.cc
+        ("No transport found for rank 3[1b000] -> rank 4[3d000]", ("nccl.no-transport", None)),
+        ("Error : no algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was set to NVLS.",
+         ("nccl.no-algorithm", None)),
+        ("Call to bind failed: Address already in use", ("nccl.ports-used-up", None)),
+        ("Call to socket failed: Address family not supported by protocol", ("nccl.socket-address", None)),
+        ("NET/OFI Unable to insert remote address into address vector for device 3. RC: -22", ("nccl.ofi-error", None)),
+    ],
+)  # fmt: skip
+def test_warnings_of_nccl_that_name_the_machine(line, expected):
+    """nccl.topology-unreadable, nccl.topology-nic, nccl.ib-card, nccl.no-transport, nccl.no-algorithm, nccl.ports-used-up."""
+    assert whys(failing(line, 3)) == [expected]
+
+
+FAILED = "nccl.cuda-failure"
+
+
+@pytest.mark.parametrize(
+    ("said", "place", "expected"),
+    [
+        ("500 'named symbol not found'", "enqueue.cc:51", ("nccl.cuda-arch", None)),
+        ("'the provided PTX was compiled with an unsupported toolchain.'", "enqueue.cc:51", ("nccl.cuda-driver", None)),
+        ("3 'initialization error'", "init.cc:402", (FAILED, "nccl.cuda-init")),
+        ("205 'mapping of buffer object failed'", "allocator.cc:80", (FAILED, "nccl.gpu-mapping")),
+        ("101 'invalid device ordinal'", "transport/p2p.cc:275", (FAILED, "nccl.p2p-refused")),
+        ("101 'invalid device ordinal'", "init.cc:402", (FAILED, "nccl.no-gpu")),
+        ("400 'invalid resource handle'", "init.cc:402", (FAILED, None)),
+        ("1 'invalid argument'", "transport/shm.cc:590", (FAILED, "nccl.cumem-host")),
+        ("1 'invalid argument'", "transport/p2p.cc:275", (FAILED, None)),
+        ("900 'operation not permitted when stream is capturing'", "enqueue.cc:51", ("nccl.invalid-usage", None)),
+        ("999 'unknown error'", "enqueue.cc:51", (FAILED, None)),
+    ],
+)
+def test_what_cuda_says_of_a_call_and_what_the_call_was_for(said, place, expected):
+    """nccl.cuda-init, nccl.gpu-mapping, nccl.cumem-host: by cudaGetErrorString and the place in NCCL's source."""
+    assert whys(cuda(said, place))[0] == expected
+
+
+def test_peers_memory_that_is_refused_in_shared_memory_is_another_matter():
+    """nccl.cumem-host."""
+    said = "217 'peer access is not supported between these two devices'"
+    assert whys(cuda(said, "transport/shm.cc:590"))[0] == ("nccl.p2p-refused", "nccl.cumem-host")
+    assert whys(cuda(said, "transport/p2p.cc:275"))[0] == ("nccl.p2p-refused", None)
+
+
+def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
+    said = "torch.distributed.DistBackendError: NCCL error in: a.cpp:1, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n%s\n"
+    assert whys(said % "Cuda failure 3 'initialization error'") == [("nccl.cuda-failure", "nccl.cuda-init")]
+    assert whys(said % "Cuda failure 999 'unknown error'") == [("nccl.cuda-failure", None)]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("ImportError: /usr/lib/libtorch_cuda.so: undefined symbol: ncclGroupSimulateEnd", "nccl.library"),
+        ("./all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open shared object file", "nccl.library"),
+        ("RuntimeError: Distributed package doesn't have NCCL built in", "nccl.library"),
+        ("ImportError: /usr/lib/libfoo.so: undefined symbol: foo_bar", None),
+        ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use spawn",
+         "nccl.cuda-init"),
+        ("RuntimeError: CUDA error: invalid device ordinal", "nccl.no-gpu"),
+        ("ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "nccl.no-gpu"),
+        ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", "nccl.gpu-busy"),
+        ("node7: Test CUDA failure common.cu:941 'system not yet initialized'", "nccl.fabric-manager"),
+        ("ValueError: host not found: Name or service not known", "nccl.name-resolution"),
+        ("RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by "
+         "key '0', but store->get('0') got error: Timeout waiting for key: default_pg/0/0 after 1800000 ms", "nccl.no-unique-id"),
+        ("RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by "
+         "key '0', but store->get('0') got error: Connection reset by peer", "nccl.store-gone"),
+        ("RuntimeError: DDP expects same model across all ranks, but Rank 0 has 92 params, while rank 1 has 90 params.",
+         "nccl.collective-mismatch"),
+        ("RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 60000 ms", "nccl.hang-late"),
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 81 got signal: 15", "nccl.ended-outside"),
+        ("E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 5)",
+         "nccl.process-killed"),
+        ("E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 5)", None),
+        ("RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed.", "nccl.oom-killed"),
+        ("RuntimeError: DataLoader worker (pid 99) is killed by signal: Bus error.", "nccl.bus-error"),
+        ("XlaRuntimeError: INTERNAL: CUDA_ERROR_OUT_OF_MEMORY", None),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tasks have been OOM Killed.", "nccl.oom-killed"),
+    ],
+)  # fmt: skip
+def test_what_the_program_and_its_launcher_say(line, fault):
+    """nccl.library, nccl.name-resolution, nccl.no-unique-id, nccl.process-killed, nccl.bus-error and the like."""
+    found = [name for name, _ in whys(line + "\n") if name not in ("nccl.no-evidence", "nccl.crash")]
+    assert found == ([fault] if fault else [])
+
+
+def test_late_ranks_of_a_barrier_are_named():
+    job = judged("RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 60000 ms\n")
+    assert "ranks 2, 3 did not come" in job["sentence"]
+
+
+GAI = "[W1008 23:40:22.7 socket.cpp:767] [c10d] The IPv6 network addresses of (head-0, 29500) cannot be retrieved (gai error: -2 - Name or service not known).\n"
+STORE = '[rank1]:[W1229 22:06:38.4 ProcessGroupNCCL.cpp:1662] [PG ID 0 PG GUID 0 Rank 1] Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n'
+
+
+@pytest.mark.parametrize(("line", "fault"), [(GAI, "nccl.name-resolution"), (STORE, "nccl.store-gone")])
+def test_what_torch_warns_of_is_a_lead_where_nothing_else_shows_and_no_fault(line, fault):
+    """nccl.name-resolution, nccl.store-gone: a healthy job prints them, too."""
+    alone = judged(line)
+    assert (alone["verdict"], [cause["fault"] for cause in alone["causes"]]) == ("inconclusive", [fault])
+    for log in (line + HEALTHY, HEALTHY + line):
+        assert judged(log)["verdict"] == "go"
+        assert judged(log)["faults"] == judged(HEALTHY)["faults"]
+
+
+@pytest.mark.parametrize("line", [GAI, STORE])
+def test_what_torch_warns_of_comes_behind_what_ended_the_job(line):
+    failed = judged(line + cuda("700 'an illegal memory access was encountered'"))
+    assert failed["faults"][0]["why"] == "nccl.kernel-fault"
+    waited = judged(GAI + HEALTHY + WATCHDOG)
+    assert [fault["fault"] for fault in waited["faults"]] == ["nccl.hang"]
+
+
+def test_a_size_that_was_never_received_is_no_lack_of_memory():
+    """What a program allocates by a number that a collective did not deliver."""
+    real = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    assert [fault for fault, _ in whys(HEALTHY + WATCHDOG + real.replace("2.00 GiB", "more than 1EB memory"))] == [
+        "nccl.hang"
+    ]
+    assert whys(HEALTHY + real + WATCHDOG)[0][0] == "nccl.cuda-memory"
+
+
+def test_a_killed_process_comes_before_what_its_peers_say_and_behind_a_cause_of_its_own():
+    """nccl.process-killed: the launcher says it last."""
+    killed = "E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 5)\n"
+    peers = HEALTHY + f"\n{A}x.cc:1 NCCL WARN {RETRY}\n{A}{INFO}transport/net.cc:1 -> 6\n"
+    assert whys(peers)[0][0] == "nccl.ib-retry"
+    assert whys(peers + killed)[0][0] == "nccl.process-killed"
+    assert whys(failing("Call to posix_fallocate failed : No space left on device") + killed)[0][0] == "nccl.shm-full"
+
+
+def test_a_port_that_was_taken_first_and_then_another_found_is_overcome():
+    taken = "[W1122 10:00:00.1 socket.cpp:401] [c10d] The server socket has failed to listen on [::]:29500 (errno: 98 - Address already in use).\n"
+    assert whys(taken)[0][0] == "nccl.port-in-use"
+    assert "nccl.port-in-use" not in {fault for fault, _ in whys(taken + HEALTHY)}
+
+
+def test_a_rank_that_tries_again_is_a_lead_until_it_is_through():
+    """socketPollConnect (misc/socket.cc) says each time that it tries again."""
+    tries = (
+        f"{A}{INFO}socketPollConnect: connect returned No route to host, retrying (%d/34) after sleep for 200 msec\n"
+    )
+    waits = judged(f"{A}{INFO}Bootstrap : Using eth0:10.0.0.1<0>\n" + tries % 2 + tries % 34)
+    assert (waits["verdict"], [cause["fault"] for cause in waits["causes"]]) == ("inconclusive", ["nccl.no-route"])
+    assert judged(tries % 2 + HEALTHY)["verdict"] == "go"
+
+
+def test_the_plugins_own_lines_without_a_head_are_a_lead():
+    said = "NET/OFI No eligible providers were found\nNET/OFI aws-ofi-nccl initialization failed\n"
+    assert judged(said)["causes"][0]["fault"] == "nccl.ofi-no-provider"
+    assert judged("NET/OFI Using transport protocol RDMA (platform set)\n")["causes"] == []
+
+
+def test_a_benchmark_that_fails_within_its_row_says_why():
+    rows = (
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+        "           8             2     float     sumnode-7: Test CUDA failure common.cu:253 'no kernel image is available for execution on the device'\n"
+    )
+    assert whys(rows)[0][0] == "nccl.cuda-arch"
+    assert "nccl.cuda-arch" not in {
+        fault for fault, _ in whys(rows.replace("node-7: Test CUDA failure common.cu:253", ""))
+    }
+
+
+def test_which_interface_was_named_decides_what_comes_first():
+    """nccl.socket-address."""
+    said = "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)"
+    named = failing(said, 3).replace(
+        f"{A}{INFO}", f"{A}{INFO}NCCL_SOCKET_IFNAME set by environment to eth2\n{A}{INFO}", 1
+    )
+    assert judged(named)["causes"][0]["cause"].startswith("NCCL_SOCKET_IFNAME fits no interface")
+    assert judged(failing(said, 3))["causes"][0]["cause"].startswith("ranks do not post")
+
+
+def test_one_host_of_a_healthy_pair_keeps_its_verdict():
+    """Nothing of this takes a go from a log that deserves it."""
+    log = sequential(Maker().processes()).decode()
+    for line in (
+        "Driver/library versions: NVML 550.54",
+        "libcudart.so.12 => /usr/local/cuda/lib64/libcudart.so.12",
+        "NVML initialised",
+    ):
+        assert judged(line + "\n" + log)["verdict"] == "go", line
