@@ -7,12 +7,15 @@ import gc
 import pkgutil
 from importlib import import_module
 
+from _pytest.config import get_config
+
 from tests.compiled import of_the_pods
 
-LIBRARIES = ("pytest", "jinja2", "kubernetes.client", "kubernetes.config")
+LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb", "readline", "tomllib")
 PACKAGES = ("jobs", "checks.rules", "checks.faults", "checks.profiles", "reports", "cli", "lab")
 NOT = {"plugin", "fakes", "pod"}
 
+get_config()  # pytest and its own plugins
 for name in LIBRARIES:
     import_module(name)
 for package in map(import_module, PACKAGES):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import compileall
-import os
 import shutil
 import sys
 import threading
@@ -38,14 +37,21 @@ TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
 PLACES = {"sshd": "/usr/sbin"}
 DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
 AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
-#: A stand-in: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled.
+#: A stand-in: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
+#: and spend no time on their own rubbish, neither while they run nor at the end.
 PROGRAM = """#!{python}{flags}
-import sys
+import gc, os, sys
+gc.disable()
 sys.dont_write_bytecode = True
 sys.path.append({folder!r})
 from fakes.{module} import {function} as main
-sys.exit(main())
+code = main()
+for stream in sys.stdout, sys.stderr:
+    print(end="", file=stream, flush=True)
+os._exit(code)
 """
+#: Beside the pods' interpreter: no package of this machine is one of theirs (site.py, PEP 405).
+ENVIRONMENT = "home = {home}\ninclude-system-site-packages = false\n"
 #: Programs of an image that nobody has asked for yet are laid ready for this one.
 USUAL_IMAGE = "nvcr.io/nvidia/pytorch"
 
@@ -77,10 +83,11 @@ class HardwareFiles:
             if folder.exists():
                 return folder
             folder.mkdir(parents=True)
-            python, here = os.path.realpath(sys.executable), str(Path(__file__).resolve().parent)
+            python, here = Path(sys.executable).resolve(), str(Path(__file__).resolve().parent)
             compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
             for name in ("python3", "python"):
                 (folder / name).symlink_to(python)
+            (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
             more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
             for name, (module, function) in (brings | more).items():
                 text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
