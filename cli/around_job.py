@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import path
 from jobs.cluster.facts.events import read_events
 from jobs.cluster.redact import redact, safe
-from jobs.cluster.unstructured import as_list, as_map, name_of, node_of
+from jobs.cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of
 from jobs.diagnosis import around
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from jobs.cluster.client.kube import Kube
     from jobs.diagnosis.around import Moment
@@ -27,7 +27,7 @@ AT_ONCE = 8
 MOST_PODS, MOST_NODES = 256, 64
 
 
-def look_around(kube: Kube, pods: Sequence[Mapping[str, Any]], not_seen: list[str]) -> list[Around]:
+def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -> list[Around]:
     """Return what happened in the job's time, in order; nothing where nothing failed and nothing is wrong."""
     where = dict(map(_place, pods[:MOST_PODS]))
     moments: list[Moment] = []
@@ -59,18 +59,18 @@ def _written(moment: Moment) -> Around:
     return entry
 
 
-def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
+def _place(pod: Unstructured) -> tuple[str, str]:
     return name_of(pod), node_of(pod)
 
 
-def _node(kube: Kube, name: str) -> Mapping[str, Any] | str:
+def _node(kube: Kube, name: str) -> Unstructured | str:
     try:
         return as_map(kube.get(path("nodes", name)))
     except ClusterError as error:
         return safe(error, 300)
 
 
-def _lines(kube: Kube, pod: Mapping[str, Any]) -> list[Moment]:
+def _lines(kube: Kube, pod: Unstructured) -> list[Moment]:
     name, _ = _place(pod)
     moments: list[Moment] = []
     for container in as_list(as_map(pod.get("spec")).get("containers")):
@@ -80,9 +80,16 @@ def _lines(kube: Kube, pod: Mapping[str, Any]) -> list[Moment]:
 
 def _stamped(kube: Kube, pod: str, container: str) -> Iterator[str]:
     """The last lines of a container's log, each behind its time; none where it cannot be read."""
-    params: dict[str, Any] = {"container": container, "timestamps": True, "tailLines": LINES, "limitBytes": 4 << 20}
     try:
-        with kube.log_stream(kube.namespace, pod, deadline_s=20.0, **params) as chunks:
+        with kube.log_stream(
+            kube.namespace,
+            pod,
+            deadline_s=20.0,
+            container=container,
+            timestamps=True,
+            tailLines=LINES,
+            limitBytes=4 << 20,
+        ) as chunks:
             yield from b"".join(chunks).decode("utf-8", "replace").splitlines()
     except ClusterError:
         return

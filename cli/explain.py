@@ -16,7 +16,7 @@ from cli.trial_logs import TrialLogs
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
-from jobs.cluster.unstructured import name_of
+from jobs.cluster.unstructured import Unstructured, name_of
 from jobs.faults import INFRASTRUCTURE
 from jobs.nccl.job_document import NOTHING
 from reports import explain_forms as forms
@@ -127,7 +127,7 @@ class _Workload:
     evidence: HangEvidence
     named: dict[str, tuple[str, str]]
     kube: Kube | None = None
-    pods: list[dict[str, Any]] = field(default_factory=list)
+    pods: list[Unstructured] = field(default_factory=list)
 
     def open(self, kind: str, name: str) -> Iterator[Any]:
         """Yield the logs of a workload's containers."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 import datetime
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cli.schedule.node_history import faults_naming
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.cluster import node_labels as marking
-from jobs.cluster.unstructured import as_list, as_map
+from jobs.cluster.unstructured import Unstructured, as_list, as_map
 from reports.record import EXIT_CODES, coverage_of, read_json, run_of
 from reports.schema import RecordError, Verdict
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from jobs.cluster.client.kube import Kube
     from reports.record import Coverage
@@ -132,7 +132,7 @@ def _ended(record: Record) -> datetime.datetime:
     return _began(record) + datetime.timedelta(seconds=record.get("seconds") or 0.0)
 
 
-def was_tried(node: Mapping[str, Any], record: Record) -> bool:
+def was_tried(node: Unstructured, record: Record) -> bool:
     """Whether a node can be the machine that the run tried, as it was then.
 
     One of its name that joined after the run is another; one whose Ready has turned since was lost, or has booted.

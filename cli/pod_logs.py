@@ -7,10 +7,10 @@ nothing of NCCL (proxies, syncers) are read like the others and left out of the 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, NotFound
-from jobs.cluster.unstructured import name_of
+from jobs.cluster.unstructured import Unstructured, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,16 +55,15 @@ def hint(text: str) -> str:
     return f"; from the cluster, only {', '.join(f'{word}/NAME' for word in kinds)} can be read"
 
 
-def open_containers(kube: Kube, pods: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Iterator[bytes]]]:
+def open_containers(kube: Kube, pods: Iterable[Unstructured]) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next."""
     opened, refused = 0, None
     for pod in pods:
         pod_name = name_of(pod)
         for container, previous in _containers(pod):
-            params: dict[str, Any] = {"previous": True} if previous else {}
             try:
                 with kube.log_stream(
-                    kube.namespace, pod_name, deadline_s=DEADLINE_S, container=container, **params
+                    kube.namespace, pod_name, deadline_s=DEADLINE_S, container=container, previous=previous
                 ) as chunks:
                     opened += 1
                     yield _shown(pod, container, previous=previous), chunks
@@ -76,7 +75,7 @@ def open_containers(kube: Kube, pods: Iterable[dict[str, Any]]) -> Iterator[tupl
         raise refused
 
 
-def pods_of(kube: Kube, kind: str, name: str) -> list[dict[str, Any]]:
+def pods_of(kube: Kube, kind: str, name: str) -> list[Unstructured]:
     """Return the pods of a workload, by name. Raises NotFound where there are none."""
     from jobs.cluster.client.kube import path  # noqa: PLC0415 -- most logs are files
 
@@ -89,7 +88,7 @@ def pods_of(kube: Kube, kind: str, name: str) -> list[dict[str, Any]]:
     return sorted(pods, key=name_of)
 
 
-def _containers(pod: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+def _containers(pod: Unstructured) -> Iterator[tuple[str, bool]]:
     """Yield each container of a pod, and before it its last life where it was restarted."""
     states = (pod.get("status") or {}).get("containerStatuses") or ()
     restarts = {str(state.get("name")): int(state.get("restartCount") or 0) for state in states}
@@ -100,7 +99,7 @@ def _containers(pod: dict[str, Any]) -> Iterator[tuple[str, bool]]:
         yield name, False
 
 
-def _shown(pod: dict[str, Any], container: str, *, previous: bool) -> str:
+def _shown(pod: Unstructured, container: str, *, previous: bool) -> str:
     """Name a log: the pod, its container where it has several, and which life."""
     name = name_of(pod)
     several = len((pod.get("spec") or {}).get("containers") or ()) > 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from checks.framework.selection import Declaration
+    from jobs.cluster.unstructured import Unstructured
     from jobs.trial.spec import TrialSpec
 
 RBAC = "rbac.authorization.k8s.io"
@@ -109,7 +110,7 @@ def least(
     return rights
 
 
-def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[dict[str, Any]]:
+def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[Unstructured]:
     """Yield a service account and the roles and bindings that grant it these rights."""
     rights = list(rights)
     yield _object("v1", "ServiceAccount", name, namespace)
@@ -126,12 +127,12 @@ def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[dict
         }
 
 
-def _object(api_version: str, kind: str, name: str, namespace: str) -> dict[str, Any]:
+def _object(api_version: str, kind: str, name: str, namespace: str) -> Unstructured:
     meta = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(LABELS)}
     return {"apiVersion": api_version, "kind": kind, "metadata": meta}
 
 
-def grouped(rights: Iterable[Right]) -> Iterator[dict[str, Any]]:
+def grouped(rights: Iterable[Right]) -> Iterator[Unstructured]:
     """Write rights as rules: resources of one group that have the same verbs share a rule."""
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for right in rights:

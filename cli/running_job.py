@@ -11,14 +11,14 @@ import json
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, ClusterError, Forbidden
 from jobs.cluster.client.kube import path
 from jobs.cluster.client.pod_exec import Executed, execute
 from jobs.cluster.facts.events import Event, about, read_events
 from jobs.cluster.redact import safe
-from jobs.cluster.unstructured import as_list, as_map, as_texts, by_type, name_of, node_of, phase_of
+from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, by_type, name_of, node_of, phase_of
 from jobs.diagnosis.pod import examine
 from jobs.diagnosis.surroundings import Surroundings
 from jobs.nccl.hang.live import take_dump, take_sample
@@ -26,7 +26,7 @@ from jobs.nccl.hang.model import Pod
 from jobs.pod import ras_client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from jobs.cluster.client.kube import Kube
     from jobs.nccl.hang.model import Evidence
@@ -52,7 +52,7 @@ exit 127
 """
 
 
-def look(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, execs: bool, dumps: str = "") -> None:
+def look(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, execs: bool, dumps: str = "") -> None:
     """Add what the pods of one job show to the evidence; what is missing goes into ``evidence.not_seen``."""
     running = [pod for pod in pods if _running(pod)]
     evidence.pods += _pods(kube, pods, evidence, more=bool(running))
@@ -78,10 +78,9 @@ def look(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, e
 
 def tail(kube: Kube, pod: str, container: str, lines: int = 400) -> list[str]:
     """Return the last lines of a container's log; none where it cannot be read."""
-    params: dict[str, Any] = {"container": container} if container else {}
     try:
         with kube.log_stream(
-            kube.namespace, pod, deadline_s=20.0, tailLines=lines, limitBytes=4 << 20, **params
+            kube.namespace, pod, deadline_s=20.0, container=container, tailLines=lines, limitBytes=4 << 20
         ) as chunks:
             return b"".join(chunks).decode("utf-8", "replace").splitlines()
     except ClusterError:
@@ -89,7 +88,7 @@ def tail(kube: Kube, pod: str, container: str, lines: int = 400) -> list[str]:
 
 
 # -- pods and nodes ----------------------------------------------------------------------------------------------------
-def _pods(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, more: bool) -> Iterator[Pod]:
+def _pods(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, more: bool) -> Iterator[Pod]:
     """Yield the job's pods; with ``more`` their events and nodes are asked for."""
     events = _events(kube, evidence) if more else []
     nodes = _nodes(kube, pods, evidence) if more else {}
@@ -112,8 +111,8 @@ def _events(kube: Kube, evidence: Evidence) -> list[Event]:
     return read_events(items)
 
 
-def _nodes(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence) -> dict[str, Mapping[str, Any]]:
-    nodes: dict[str, Mapping[str, Any]] = {}
+def _nodes(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence) -> dict[str, Unstructured]:
+    nodes: dict[str, Unstructured] = {}
     names = sorted({node_of(pod) for pod in pods} - {""})
     for node in names[:MOST_NODES]:
         try:
@@ -128,7 +127,7 @@ def _nodes(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence) ->
     return nodes
 
 
-def _node_trouble(node: Mapping[str, Any] | None) -> str:
+def _node_trouble(node: Unstructured | None) -> str:
     """Say which conditions of a node are not as they should be: Ready is not True, or any other one is."""
     if node is None:
         return ""
@@ -145,7 +144,7 @@ def _node_trouble(node: Mapping[str, Any] | None) -> str:
     return safe(", ".join(said), 200)
 
 
-def _ended(status: Mapping[str, Any]) -> str:
+def _ended(status: Unstructured) -> str:
     """Say what a container's state or its last end tells, where nothing else is wrong with the pod."""
     for entry in as_list(status.get("containerStatuses")):
         for state, when in ((as_map(entry.get("state")), ""), (as_map(entry.get("lastState")), "before its restart ")):
@@ -157,7 +156,7 @@ def _ended(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def _addresses(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
+def _addresses(meta: Unstructured, spec: Unstructured, status: Unstructured) -> Iterator[str]:
     """Yield a pod's name and addresses; RAS has that of NCCL's bootstrap interface, which may be a second network's."""
     yield str(spec.get("hostname") or name_of({"metadata": meta}))
     yield from (str(entry.get("ip")) for entry in as_list(status.get("podIPs")))
@@ -171,11 +170,11 @@ def _addresses(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping
 
 
 # -- exec --------------------------------------------------------------------------------------------------------------
-def _running(pod: Mapping[str, Any]) -> bool:
+def _running(pod: Unstructured) -> bool:
     return phase_of(pod) == "Running" and bool(_container(pod))
 
 
-def _container(pod: Mapping[str, Any]) -> str:
+def _container(pod: Unstructured) -> str:
     """Return the running container that holds the job: the one that asks for GPUs, else the first."""
     running = {
         str(entry.get("name"))
@@ -187,17 +186,17 @@ def _container(pod: Mapping[str, Any]) -> str:
     return str(containers[0].get("name")) if containers else ""
 
 
-def _asks_gpus(container: Mapping[str, Any]) -> bool:
+def _asks_gpus(container: Unstructured) -> bool:
     asked = as_map(container.get("resources"))
     amounts = as_map(asked.get("limits")) | as_map(asked.get("requests"))
     return any("gpu" in key for key in amounts) or bool(asked.get("claims"))
 
 
-def _gpus(pod: Mapping[str, Any]) -> bool:
+def _gpus(pod: Unstructured) -> bool:
     return any(_asks_gpus(container) for container in as_list(as_map(pod.get("spec")).get("containers")))
 
 
-def _dumps_set(pod: Mapping[str, Any]) -> bool:
+def _dumps_set(pod: Unstructured) -> bool:
     return any(
         entry.get("name") in _DUMP_SETTINGS
         for container in as_list(as_map(pod.get("spec")).get("containers"))
@@ -213,7 +212,7 @@ def _script(samples: int, dumps: str) -> tuple[list[str], bytes]:
     return ["sh", "-c", _SHELL % (len(text), samples, PAUSE_S, PAUSE_S)], text
 
 
-def _ask(kube: Kube, pod: Mapping[str, Any], evidence: Evidence, *, samples: int, dumps: str) -> bool:
+def _ask(kube: Kube, pod: Unstructured, evidence: Evidence, *, samples: int, dumps: str) -> bool:
     """Run the client in a pod and take what it prints; say whether it found dumps. Raises Forbidden and the like."""
     command, text = _script(samples, dumps)
     done = execute(
@@ -222,14 +221,14 @@ def _ask(kube: Kube, pod: Mapping[str, Any], evidence: Evidence, *, samples: int
     return _take(name_of(pod), done, evidence)
 
 
-def _all_dumps(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, dumps: str) -> None:
+def _all_dumps(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, dumps: str) -> None:
     if len(pods) > MOST_PODS:
         evidence.not_seen.append(
             f"dumps of {len(pods) - MOST_PODS} more pods: copy them into a folder, and explain that"
         )
     command, text = _script(0, dumps)
 
-    def one(pod: Mapping[str, Any]) -> Executed:
+    def one(pod: Unstructured) -> Executed:
         return execute(kube, name_of(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -6,12 +6,12 @@ A selector of a workload asks for the label; node-problem-detector's users watch
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .client.errors import Conflict
 from .client.kube import path
 from .redact import safe
-from .unstructured import as_list, as_map
+from .unstructured import Unstructured, as_list, as_map
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] 
     """Set our condition of a node, and no other one; ``turned`` says that it was another one. Raises ClusterError."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     status, reason = _STATUS[bad]
-    entry: dict[str, Any] = {
+    entry: Unstructured = {
         "type": CONDITION,
         "status": status,
         "reason": reason,
@@ -45,7 +45,7 @@ def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] 
     kube.patch(path("nodes", node) + "/status", {"status": {"conditions": [entry]}}, strategic=True)
 
 
-def read(kube: Kube, node: str) -> dict[str, Any]:
+def read(kube: Kube, node: str) -> Unstructured:
     """Return a node as the API server has it, {} where there is none. Raises ClusterError.
 
     It is listed: that right every run has, and to get one node none.

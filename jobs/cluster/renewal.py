@@ -15,11 +15,11 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .client.errors import ClusterError, Conflict, NotFound
 from .redact import safe
-from .unstructured import as_map
+from .unstructured import Unstructured, as_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -57,12 +57,12 @@ def record(seconds: float, *, released: bool = False) -> dict[str, str]:
     return {ANNOTATION: json.dumps(spec)}
 
 
-def held(item: Mapping[str, Any]) -> Held | None:
+def held(item: Unstructured) -> Held | None:
     """Read the lease of a launched object; None where it has none, as what was applied by hand."""
     text = as_map(as_map(item.get("metadata")).get("annotations")).get(ANNOTATION)
     if not isinstance(text, str):
         return None
-    lease: dict[str, Any] = {}
+    lease: Unstructured = {}
     with contextlib.suppress(ValueError, RecursionError):
         lease = as_map(json.loads(text))
     lasts = lease.get("leaseDurationSeconds")
@@ -133,7 +133,7 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
             renewal.release()
 
 
-def _take(kube: Kube, url_path: str, item: Mapping[str, Any], seconds: float) -> None:
+def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None:
     """Write our name into a lease as it was read: of two who do, one is told that the object has changed."""
     known = held(item)
     mine = record(seconds)

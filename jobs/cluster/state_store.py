@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .client.errors import Conflict, NotFound
 from .client.kube import path
 from .redact import redact, safe
-from .unstructured import as_map
+from .unstructured import Unstructured, as_map
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ def save(
     size = sum(len(key) + len(value.encode()) for key, value in data.items())
     if size > LARGEST:
         raise StateStoreError(f"configmap {name}: {size} bytes are more than it holds ({LARGEST})")
-    body: dict[str, Any] = {"metadata": {"labels": LABELS}, "data": dict(data)}
+    body: Unstructured = {"metadata": {"labels": LABELS}, "data": dict(data)}
     if version:
         place = path("configmaps", name, namespace=kube.namespace)
         try:

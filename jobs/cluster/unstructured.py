@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-Unstructured: TypeAlias = Mapping[str, Any]
+Unstructured: TypeAlias = dict[str, Any]
 """An object of the API, or a part of one, as its JSON has it: a field may be missing, or have another shape."""
 
 
-def as_map(value: object) -> dict[str, Any]:
+def as_map(value: object) -> Unstructured:
     """The value if it is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def as_list(value: object) -> list[dict[str, Any]]:
+def as_list(value: object) -> list[Unstructured]:
     """The mappings of a list, else nothing."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
@@ -24,26 +23,26 @@ def as_texts(value: object) -> list[str]:
     return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
 
 
-def name_of(item: Mapping[str, Any]) -> str:
+def name_of(item: Unstructured) -> str:
     """Return an object's name, '' where it has none."""
     return str(as_map(item.get("metadata")).get("name") or "")
 
 
-def labels_of(item: Mapping[str, Any]) -> dict[str, Any]:
+def labels_of(item: Unstructured) -> Unstructured:
     """Return an object's labels."""
     return as_map(as_map(item.get("metadata")).get("labels"))
 
 
-def node_of(pod: Mapping[str, Any]) -> str:
+def node_of(pod: Unstructured) -> str:
     """Return the node to which a pod is bound, '' before."""
     return str(as_map(pod.get("spec")).get("nodeName") or "")
 
 
-def phase_of(pod: Mapping[str, Any]) -> str:
+def phase_of(pod: Unstructured) -> str:
     """Return a pod's phase, '' where none is told."""
     return str(as_map(pod.get("status")).get("phase") or "")
 
 
-def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def by_type(status: Unstructured) -> dict[str, Unstructured]:
     """The conditions of a status by their type."""
     return {str(entry.get("type")): entry for entry in as_list(status.get("conditions"))}

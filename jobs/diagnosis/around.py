@@ -10,10 +10,10 @@ from __future__ import annotations
 import datetime
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, by_type, name_of, node_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,7 +106,7 @@ def _said(event: Event) -> str:
     return safe(f"{event.reason}: {event.message}" + (f" (x{event.count})" if event.count > 1 else ""), 300)
 
 
-def from_node(node: Mapping[str, Any]) -> Iterator[Moment]:
+def from_node(node: Unstructured) -> Iterator[Moment]:
     """Yield the changes of a node's conditions: what is wrong since when, and what was until then."""
     name = safe(name_of(node), 253)
     for kind, condition in by_type(as_map(node.get("status"))).items():
@@ -122,7 +122,7 @@ def from_node(node: Mapping[str, Any]) -> Iterator[Moment]:
         )
 
 
-def from_pod(pod: Mapping[str, Any]) -> Iterator[Moment]:
+def from_pod(pod: Unstructured) -> Iterator[Moment]:
     """Yield how containers failed, and that the pod was to be disrupted."""
     name, node = _place(pod)
     status, untold = as_map(pod.get("status")), True
@@ -147,7 +147,7 @@ def from_pod(pod: Mapping[str, Any]) -> Iterator[Moment]:
         yield Moment(at=at, kind="eviction", pod=name, node=node, text=safe(text, 300))
 
 
-def from_lines(pod: Mapping[str, Any], lines: Iterable[str]) -> Iterator[Moment]:
+def from_lines(pod: Unstructured, lines: Iterable[str]) -> Iterator[Moment]:
     """Yield lines of a pod's log (each behind its RFC 3339 time) that tell of storage, a GPU or a link."""
     name, node = _place(pod)
     for line in lines:
@@ -157,7 +157,7 @@ def from_lines(pod: Mapping[str, Any], lines: Iterable[str]) -> Iterator[Moment]
             yield Moment(at=at, kind=kind, pod=name, node=node, text=safe(text.strip(), 200))
 
 
-def judged(moments: Iterable[Moment], pods: Sequence[Mapping[str, Any]]) -> list[Moment]:
+def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Moment]:
     """Return what happened in the job's time, in order, each with its part in the failure."""
     timed = {replace(moment, at=_utc(at)) for moment in moments if (at := time_of(moment.at)) is not None}
     moments_in_order = sorted(timed, key=lambda moment: (_seconds(moment), moment.text))
@@ -230,11 +230,11 @@ def _bounded(told: list[Moment]) -> list[Moment]:
     return [told[n] for n in sorted(kept)]
 
 
-def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
+def _place(pod: Unstructured) -> tuple[str, str]:
     return safe(name_of(pod), 253), safe(node_of(pod), 253)
 
 
-def _started(pod: Mapping[str, Any]) -> float | None:
+def _started(pod: Unstructured) -> float | None:
     for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
         for state in as_map(entry.get("state")).values():
             if (began := time_of(as_map(state).get("startedAt"))) is not None:

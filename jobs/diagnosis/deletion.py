@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import datetime
 import signal
-from typing import TYPE_CHECKING, Any
 
-from ..cluster.unstructured import as_list, as_map
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ..cluster.unstructured import Unstructured, as_list, as_map
 
 _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 
-def was_taken(pod: Mapping[str, Any], seen: bool | None) -> bool:
+def was_taken(pod: Unstructured, seen: bool | None) -> bool:
     """Tell whether the pod was asked to go before it had ended, and nothing in it failed but by that.
 
     The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `seen` is
@@ -42,7 +38,7 @@ def was_taken(pod: Mapping[str, Any], seen: bool | None) -> bool:
     return (last_end(status) or "9") >= asked
 
 
-def last_end(status: Mapping[str, Any]) -> str:
+def last_end(status: Unstructured) -> str:
     """When the last of the pod's containers ended; empty while one runs or where none ever did."""
     states = [as_map(entry.get("state")) for entry in as_list(status.get("containerStatuses"))]
     if any("terminated" not in state for state in states):
@@ -50,7 +46,7 @@ def last_end(status: Mapping[str, Any]) -> str:
     return max((str(as_map(state.get("terminated")).get("finishedAt") or "") for state in states), default="")
 
 
-def sidecar_names(spec: Mapping[str, Any]) -> set[str]:
+def sidecar_names(spec: Unstructured) -> set[str]:
     """The names of native sidecars: they are restarted, and killed when the trial has ended."""
     return {str(c.get("name")) for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 _MOST = 5000
 
@@ -28,13 +28,13 @@ class History:
     deleted_first: set[str] = field(default_factory=set)
     ended_first: set[str] = field(default_factory=set)
     followed: set[str] = field(default_factory=set)
-    departed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    departed: dict[str, Unstructured] = field(default_factory=dict)
     finished: frozenset[str] = frozenset()
     _order: dict[tuple[str, str], int] = field(default_factory=dict)
     _failed: bool = False
 
     def enter(
-        self, job: Mapping[str, Any] | None, pods: Iterable[dict[str, Any]], departed: Iterable[dict[str, Any]] = ()
+        self, job: Unstructured | None, pods: Iterable[Unstructured], departed: Iterable[Unstructured] = ()
     ) -> None:
         """Take in one look: the job in the words of a batch/v1 Job, its pods, and the last states of those gone."""
         if job is not None and as_map(job.get("spec")).get("suspend") is not True:
@@ -64,7 +64,7 @@ class History:
         return self._order.setdefault((pod, fault), len(self._order))
 
 
-def ended(pod: Mapping[str, Any]) -> bool:
+def ended(pod: Unstructured) -> bool:
     """Tell whether the pod has ended, or a container of it that is not restarted."""
     status = as_map(pod.get("status"))
     if status.get("phase") in ("Succeeded", "Failed"):
@@ -73,12 +73,12 @@ def ended(pod: Mapping[str, Any]) -> bool:
     return any("terminated" in state for state in states)
 
 
-def failed(pod: Mapping[str, Any]) -> bool:
+def failed(pod: Unstructured) -> bool:
     """Tell whether the pod has failed, or a container of it that is not restarted."""
     status = as_map(pod.get("status"))
     ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
     return status.get("phase") == "Failed" or any(end and end.get("exitCode") != 0 for end in ends)
 
 
-def _uid(pod: Mapping[str, Any]) -> str:
+def _uid(pod: Unstructured) -> str:
     return str(as_map(pod.get("metadata")).get("uid") or "")

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import Event, about, latest, read_events
-from ..cluster.unstructured import as_list, as_map, by_type, name_of, node_of, phase_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of, phase_of
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
 from .deletion import last_end, later, was_taken
@@ -18,7 +18,7 @@ from .history import History
 from .state import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..trial.launchers import Kind
 
@@ -38,7 +38,7 @@ class JobObjects:
 
     def __init__(
         self,
-        job: Mapping[str, Any] | None,
+        job: Unstructured | None,
         pods: Iterable[Any],
         events: Iterable[Any],
         nodes: Iterable[Any],
@@ -94,19 +94,19 @@ class JobObjects:
             return min(filter(None, (*ends[:1], since)), default="")
         return ""
 
-    def _own_end(self, pod: Mapping[str, Any]) -> str:
+    def _own_end(self, pod: Unstructured) -> str:
         """When a pod failed by itself; empty where it did not, or others had asked it to go before."""
         meta, status = as_map(pod.get("metadata")), as_map(pod.get("status"))
         if status.get("phase") != "Failed" or was_taken(pod, self.taken(pod)):
             return ""
         return last_end(status) or str(status.get("startTime") or meta.get("creationTimestamp") or "")
 
-    def taken(self, pod: Mapping[str, Any]) -> bool | None:
+    def taken(self, pod: Unstructured) -> bool | None:
         """Whether earlier looks saw the pod on its way out before it ended; None where they do not tell."""
         uid = str(as_map(pod.get("metadata")).get("uid") or "")
         return True if uid in self.history.deleted_first else False if uid in self.history.ended_first else None
 
-    def mine(self, pod: Mapping[str, Any]) -> bool:
+    def mine(self, pod: Unstructured) -> bool:
         """Tell whether a pod is this job's."""
         owners = as_list(as_map(pod.get("metadata")).get("ownerReferences"))
         if self.uid and any(owner.get("uid") == self.uid for owner in owners):
@@ -115,12 +115,12 @@ class JobObjects:
             return False
         return self.kind.belongs(pod, self.name)
 
-    def index(self, pod: Mapping[str, Any]) -> int:
+    def index(self, pod: Unstructured) -> int:
         """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
         index_of_pod = self.kind.index(pod)
         return self.pods_wanted() - 1 if index_of_pod >= MOST_REPLICAS and self.kind.multiplexed else index_of_pod
 
-    def tried_again(self, pod: Mapping[str, Any]) -> bool:
+    def tried_again(self, pod: Unstructured) -> bool:
         """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
         if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
             return False
@@ -163,7 +163,7 @@ class JobObjects:
         """True once the job has succeeded or is failing."""
         return bool({"Complete", "Failed", "FailureTarget"} & self.conditions.keys())
 
-    def living(self) -> list[Mapping[str, Any]]:
+    def living(self) -> list[Unstructured]:
         """Pods that are not on their way out."""
         return [pod for pod in self.pods if not as_map(pod.get("metadata")).get("deletionTimestamp")]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import Event, about, latest
-from ..cluster.unstructured import as_map, name_of
+from ..cluster.unstructured import Unstructured, as_map, name_of
 from .deletion import later
 from .job import CREATED, JobObjects
 from .patience import REFUSED_S, RIGHTS_S
@@ -18,7 +18,7 @@ from .surroundings import Surroundings
 from .symptoms import REFUSED, PodSymptom, disruption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 class JobSymptoms(JobObjects):
@@ -54,11 +54,11 @@ class JobSymptoms(JobObjects):
                     by_pod[name] = self._placed(symptom)
         return by_pod
 
-    def _served(self, pod: Mapping[str, Any]) -> bool:
+    def _served(self, pod: Unstructured) -> bool:
         """Tell whether a pod only served those that tell, and they have come to a good end: its operator removes it."""
         return "Complete" in self.conditions and not self.kind.tells(pod)
 
-    def _around(self, pod: Mapping[str, Any]) -> Surroundings:
+    def _around(self, pod: Unstructured) -> Surroundings:
         meta, spec = as_map(pod.get("metadata")), as_map(pod.get("spec"))
         name, node = str(meta.get("name") or ""), str(spec.get("nodeName") or "")
         own = about(self.all_events, "Pod", name, str(meta.get("uid") or ""))

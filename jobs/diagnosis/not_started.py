@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import Event, latest
 from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, by_type
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type
 from .patience import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import Issue
 from .symptoms import NOT_STARTED, PodSymptom, pull, start_error, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from .surroundings import Surroundings
 
@@ -24,9 +24,7 @@ _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode")
 
 
-def pending(
-    pod: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings
-) -> PodSymptom | None:
+def pending(pod: Unstructured, spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Return what keeps a Pending pod from starting: the scheduler, an init container, a volume; None where nothing."""
     scheduled = by_type(status).get("PodScheduled") or {}
     failed = latest(around.events, "FailedScheduling")
@@ -41,7 +39,7 @@ def pending(
     return waiting_container(spec, status, around) or preparing(around.events)
 
 
-def is_young(pod: Mapping[str, Any]) -> bool:
+def is_young(pod: Unstructured) -> bool:
     """Tell whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
     try:
         made = datetime.datetime.fromisoformat(str(as_map(pod.get("metadata")).get("creationTimestamp")))
@@ -50,7 +48,7 @@ def is_young(pod: Mapping[str, Any]) -> bool:
     return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < YOUNG_S
 
 
-def _unattended(spec: Mapping[str, Any]) -> PodSymptom:
+def _unattended(spec: Unstructured) -> PodSymptom:
     """A scheduler says of every pod where it goes, or why it goes nowhere: nobody has looked at this one."""
     name = safe(spec.get("schedulerName") or "default-scheduler", 100)
     return PodSymptom(
@@ -64,7 +62,7 @@ def _unattended(spec: Mapping[str, Any]) -> PodSymptom:
     )
 
 
-def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> PodSymptom:
+def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodSymptom:
     """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
     read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
     scaling = latest(around.events, *SCALING) is not None
@@ -85,7 +83,7 @@ def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) ->
     )
 
 
-def waiting_container(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def waiting_container(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Return the symptom of the first container that waits for more than its turn, init containers first."""
     declared = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
     images = {str(entry.get("name")): str(entry.get("image") or "") for entry in declared}

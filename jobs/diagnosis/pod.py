@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import Event, latest
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, by_type
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type
 from .deletion import asked_at, sidecar_names, was_taken
 from .not_started import never_started, pending, preparing, unschedulable, waiting_container
 from .patience import DELETED_S, NODE_LOST_S
@@ -21,7 +21,7 @@ from .surroundings import Surroundings
 from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, disruption, overdue, start_error, terminated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 # status.reason of a pod that the kubelet refused to admit (kubernetes pkg/kubelet/lifecycle, cm/topologymanager).
 _ADMISSION = re.compile(
@@ -32,7 +32,7 @@ _DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated",
 _OWN_LIMIT = re.compile(r"(?i)exceed(?:s|ed) (?:the |its )?(?:total |local )?(?:ephemeral|limit)|storage usage exceeds")
 
 
-def examine(pod: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def examine(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Find the pod's symptom; None where nothing is wrong or it only follows its Job's end."""
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     phase = status.get("phase")
@@ -70,12 +70,12 @@ def _evicted(events: Sequence[Event]) -> PodSymptom | None:
     return disruption(Issue(event.reason, event.message), event.when)
 
 
-def _cut_short(pod: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def _cut_short(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Judge a pod that succeeded after it was asked to go."""
     return _deleted(as_map(pod.get("metadata")), around) if was_taken(pod, around.taken) else None
 
 
-def unready(pod: Mapping[str, Any], events: Sequence[Event]) -> Issue | None:
+def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
     """Say why a pod that runs is not ready (a probe that fails), or what a suspended scheduling waits for."""
     status = as_map(pod.get("status"))
     conditions = by_type(status)
@@ -90,7 +90,7 @@ def unready(pod: Mapping[str, Any], events: Sequence[Event]) -> Issue | None:
     return Issue(safe(ready.get("reason") or "NotReady", 100), "; ".join(word for word in texts if word))
 
 
-def lost(node: Mapping[str, Any] | None, status: Mapping[str, Any], events: Sequence[Event]) -> bool:
+def lost(node: Unstructured | None, status: Unstructured, events: Sequence[Event]) -> bool:
     """Tell whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
 
     Neither a node's taints nor events tell it: both outlive the trouble (the taints by seconds, the events by an hour).
@@ -103,7 +103,7 @@ def lost(node: Mapping[str, Any] | None, status: Mapping[str, Any], events: Sequ
     return latest(events, "NodeNotReady") is not None
 
 
-def _interrupted(status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def _interrupted(status: Unstructured, around: Surroundings) -> PodSymptom | None:
     target = by_type(status).get("DisruptionTarget") or {}
     if target.get("status") != "True":
         return None
@@ -119,7 +119,7 @@ def _interrupted(status: Mapping[str, Any], around: Surroundings) -> PodSymptom 
     return disruption(issue, when)
 
 
-def _rejected(status: Mapping[str, Any]) -> PodSymptom | None:
+def _rejected(status: Unstructured) -> PodSymptom | None:
     reason, message = safe(status.get("reason") or "", 100), safe(status.get("message") or "")
     issue = Issue(reason, message)
     if reason == "NodeLost":
@@ -148,7 +148,7 @@ def _not_admitted(issue: Issue) -> PodSymptom | None:
     return None
 
 
-def _own_limit(status: Mapping[str, Any]) -> PodSymptom:
+def _own_limit(status: Unstructured) -> PodSymptom:
     return PodSymptom(
         fault="job.failed",
         issue=Issue("Evicted", safe(status.get("message") or "")),
@@ -159,7 +159,7 @@ def _own_limit(status: Mapping[str, Any]) -> PodSymptom:
     )
 
 
-def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def _ending(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Judge a pod one of whose containers has failed for good; the pod itself says so a second later."""
     if spec.get("restartPolicy") != "Never" or status.get("phase") not in ("Pending", "Running"):
         return None
@@ -174,7 +174,7 @@ def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surround
     return replace(symptom, hopeless=False) if symptom else None
 
 
-def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
     sidecars = sidecar_names(spec)
     endings = []
@@ -191,7 +191,7 @@ def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundi
     return replace(start_error(issue), fault="job.failed", err_class=None, grace_s=DELETED_S)
 
 
-def _node_oom(symptom: PodSymptom, entry: Mapping[str, Any], around: Surroundings) -> PodSymptom:
+def _node_oom(symptom: PodSymptom, entry: Unstructured, around: Surroundings) -> PodSymptom:
     """SIGKILL while the node reports that it ran out of memory is that (SystemOOM is the kubelet's event)."""
     code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
     killing = latest(around.events, "SystemOOM", "OOMKilling")
@@ -205,7 +205,7 @@ def _node_oom(symptom: PodSymptom, entry: Mapping[str, Any], around: Surrounding
     )
 
 
-def _restarted(symptom: PodSymptom, status: Mapping[str, Any], around: Surroundings) -> PodSymptom:
+def _restarted(symptom: PodSymptom, status: Unstructured, around: Surroundings) -> PodSymptom:
     """A container that its kubelet found gone, on a node that was not Ready since the pod began, went with the node.
 
     A runtime that was restarted alone loses containers, too (255, Unknown); then the node was Ready all the time.
@@ -220,7 +220,7 @@ def _restarted(symptom: PodSymptom, status: Mapping[str, Any], around: Surroundi
     return _node(Issue(symptom.issue.reason, safe(text)), symptom.when)
 
 
-def _deleted(meta: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def _deleted(meta: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Judge a pod on its way out: unless its Job's end explains it, somebody deleted it."""
     deletion = str(meta.get("deletionTimestamp") or "")
     if not deletion or around.job_ending or around.deleted_by_controller:
@@ -233,7 +233,7 @@ def _deleted(meta: Mapping[str, Any], around: Surroundings) -> PodSymptom | None
     return replace(disruption(issue, asked), grace_s=DELETED_S)
 
 
-def _node_lost(status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+def _node_lost(status: Unstructured, around: Surroundings) -> PodSymptom | None:
     if status.get("phase") not in ("Running", "Unknown") or not lost(around.node, status, around.events):
         return None
     ready = by_type(as_map(around.node.get("status"))).get("Ready") or {} if around.node else {}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import about, read_events
 from ..cluster.redact import redact
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map
 from .state import PodFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 # kubernetes pkg/kubelet/images/image_manager.go, since 1.27: 'Successfully pulled image "X" in 12.3s (14s including
 # waiting). Image size: N bytes.'
@@ -27,7 +27,7 @@ _LONGEST = 16_384  # of an annotation: Multus writes a few hundred bytes for eac
 
 
 def pod_facts(
-    pods: Iterable[Mapping[str, Any]], events: Iterable[Any], index: Callable[[Mapping[str, Any]], int]
+    pods: Iterable[Unstructured], events: Iterable[Any], index: Callable[[Unstructured], int]
 ) -> tuple[PodFacts, ...]:
     """Describe every pod, in the order of ranks."""
     read = read_events(events)
@@ -54,7 +54,7 @@ def pod_facts(
     return tuple(sorted(pods_seen, key=lambda facts: (facts.index, facts.name)))
 
 
-def _images(spec: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+def _images(spec: Unstructured, entries: Iterable[Unstructured]) -> dict[str, tuple[str, str]]:
     """Name each container's image as the pod does, with whatever was injected; the status has its digest.
 
     The status names it in the runtime's words, which may be another tag of the same image, or the image's own id where
@@ -67,12 +67,12 @@ def _images(spec: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> di
     }
 
 
-def _asked(spec: Mapping[str, Any]) -> dict[str, str]:
+def _asked(spec: Unstructured) -> dict[str, str]:
     declared = [each for part in _PARTS for each in as_list(spec.get(part))]
     return {str(each.get("name")): str(each.get("image") or "") for each in declared}
 
 
-def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]:
+def _pulls(messages: Iterable[str], spec: Unstructured) -> dict[str, float]:
     """Seconds by image, as the pod names it: kubelets may add the tag that is understood (image_manager.go)."""
     names = {f"{image}:latest": image for image in _asked(spec).values()}
     seconds: dict[str, float] = {}
@@ -85,14 +85,14 @@ def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]
     return seconds
 
 
-def _scheduled(status: Mapping[str, Any]) -> str:
+def _scheduled(status: Unstructured) -> str:
     """When the pod was bound to a node; empty before."""
     conditions = [as_map(each) for each in as_list(status.get("conditions"))]
     bound = (each for each in conditions if each.get("type") == "PodScheduled" and each.get("status") == "True")
     return str(next((each.get("lastTransitionTime") or "" for each in bound), ""))
 
 
-def _started(status: Mapping[str, Any]) -> str:
+def _started(status: Unstructured) -> str:
     """When the first container began; empty while none has."""
     times = []
     for entry in as_list(status.get("containerStatuses")):
@@ -101,7 +101,7 @@ def _started(status: Mapping[str, Any]) -> str:
     return min(filter(None, times), default="")
 
 
-def _ended(status: Mapping[str, Any]) -> str:
+def _ended(status: Unstructured) -> str:
     """When the last container ended; empty while one has not."""
     ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
     times = [str(end.get("finishedAt") or "") for end in ends]

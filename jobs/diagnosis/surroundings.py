@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ..cluster.facts.events import Event
+    from ..cluster.unstructured import Unstructured
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,8 @@ class Surroundings:
     """
 
     events: Sequence[Event] = ()
-    node: Mapping[str, Any] | None = None
-    nodes: Sequence[Mapping[str, Any]] = ()
+    node: Unstructured | None = None
+    nodes: Sequence[Unstructured] = ()
     own_nodes: frozenset[str] = frozenset()
     job_ending: bool = False
     ending_since: str = ""

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_map
+from ..cluster.unstructured import Unstructured, as_map
 from .patience import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
 from .state import ERR_INFRA, ERR_PROGRAM, INTERRUPTED, UNDISTURBED, Issue
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Which of several symptoms of one job is the cause: a dead node explains dead containers, an interruption explains
 # missing pods, a container killed for memory explains peers that lost their connection.
@@ -152,7 +148,7 @@ _EXITS = {
 NOT_FOUND = frozenset({"ContainerStatusUnknown", "Unknown"})
 
 
-def waiting(status: Mapping[str, Any], image: str) -> PodSymptom | None:
+def waiting(status: Unstructured, image: str) -> PodSymptom | None:
     """Judge a container that waits; None while it waits for nothing but its turn."""
     state = as_map(as_map(status.get("state")).get("waiting"))
     reason, message = safe(state.get("reason") or "", 100), safe(state.get("message") or "")
@@ -210,7 +206,7 @@ def start_error(issue: Issue) -> PodSymptom:
     )
 
 
-def terminated(status: Mapping[str, Any]) -> PodSymptom | None:
+def terminated(status: Unstructured) -> PodSymptom | None:
     """Judge a container that ended; None if it ended well."""
     state = as_map(as_map(status.get("state")).get("terminated"))
     if not state:

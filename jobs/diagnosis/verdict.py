@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.facts.events import about, latest, warnings
 from ..cluster.facts.scheduling import lacking, possible_nodes
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, name_of, node_of, phase_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
 from .history import History, ended
@@ -51,7 +51,7 @@ _NODE_EVENTS = frozenset(
 
 
 def diagnose(
-    job: Mapping[str, Any] | None,
+    job: Unstructured | None,
     pods: Iterable[Any],
     events: Iterable[Any],
     nodes: Iterable[Any] = (),
@@ -85,7 +85,7 @@ class _Judgement(JobSymptoms):
 
     def replicas(self, symptoms: Mapping[str, PodSymptom]) -> tuple[Replica, ...]:
         """One entry per rank, also for ranks whose pod could not be created."""
-        chosen: dict[int, Mapping[str, Any]] = {}
+        chosen: dict[int, Unstructured] = {}
         for position, pod in enumerate(self.pods):
             index = self.index(pod)
             index = index if index < MOST_REPLICAS else position
@@ -97,7 +97,7 @@ class _Judgement(JobSymptoms):
             made += [self._missing(index) for index in range(self.pods_wanted()) if index not in chosen]
         return tuple(sorted(made, key=lambda replica: replica.index))
 
-    def _replica(self, index: int, pod: Mapping[str, Any], symptoms: Mapping[str, PodSymptom]) -> Replica:
+    def _replica(self, index: int, pod: Unstructured, symptoms: Mapping[str, PodSymptom]) -> Replica:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         name = str(meta.get("name") or "")
         symptom = symptoms.get(name)
@@ -295,7 +295,7 @@ class _Judgement(JobSymptoms):
         return tuple(events[:50])
 
 
-def _exit_code(status: Mapping[str, Any], container: str) -> int | None:
+def _exit_code(status: Unstructured, container: str) -> int | None:
     """The exit status of the trial's own container, or where that never ran of the first other one that failed.
 
     A sidecar's is its own affair: a native one is killed (137) when the trial has ended.

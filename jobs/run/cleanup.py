@@ -10,20 +10,20 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
 from ..cluster.renewal import held, run_out
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map
 from ..trial.api_discovery import serving
 from ..trial.launchers import KINDS as LAUNCHED
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from ..trial.spec import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ..cluster.client.kube import Kube
     from ..cluster.renewal import Held
@@ -246,11 +246,11 @@ def _unseen(
     return unseen
 
 
-def _owners(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _owners(item: Unstructured) -> list[Unstructured]:
     return as_list(as_map(item.get("metadata")).get("ownerReferences"))
 
 
-def _may_exist(kube: Kube, namespace: str, owner: Mapping[str, Any], answered: Collection[str]) -> bool:
+def _may_exist(kube: Kube, namespace: str, owner: Unstructured, answered: Collection[str]) -> bool:
     """Tell whether an owner is there, or whether that cannot be known; of kinds that were listed it can."""
     kind = next((kind for kind in LAUNCHED.values() if kind.kind == owner.get("kind")), None)
     if kind is None or kind.resource not in answered:
@@ -267,7 +267,7 @@ def _may_exist(kube: Kube, namespace: str, owner: Mapping[str, Any], answered: C
     return meta.get("uid") == owner.get("uid")
 
 
-_Leftovers = list[tuple[tuple[str, str, str], dict[str, Any], str]]
+_Leftovers = list[tuple[tuple[str, str, str], Unstructured, str]]
 
 
 def _leftovers(
@@ -324,7 +324,7 @@ def _only_where_granted(kube: Kube, namespace: str, resource: str, group: str) -
         raise Forbidden(kube.where("LIST", f"{resource}.{group}"), status=403, message=message)
 
 
-def _runs(resource: str, item: Mapping[str, Any]) -> bool:
+def _runs(resource: str, item: Unstructured) -> bool:
     """Tell whether a launched object of ours has not come to its end."""
     kind = next(kind for kind in LAUNCHED.values() if kind.resource == resource)
     conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))

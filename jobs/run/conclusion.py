@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import read_events
-from ..cluster.unstructured import name_of
+from ..cluster.unstructured import Unstructured, name_of
 from ..diagnosis.podfacts import pod_facts
 from ..diagnosis.state import JobState
 from .containers import termination_message
@@ -86,7 +86,7 @@ def _of_all(streams_reader: MultiplexedReader, outcome: WatchOutcome, kind: Kind
 
 
 def _of_one(
-    run: str, replica: Replica, follower: Follower | None, pods: list[dict[str, Any]], container: str
+    run: str, replica: Replica, follower: Follower | None, pods: list[Unstructured], container: str
 ) -> RankEvidence:
     """What the rank's log told, completed by its termination message (which survives a lost log)."""
     reader = (

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from ..cluster.unstructured import as_list, as_map, by_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type
 
 
-def has_started(pod: Mapping[str, Any], container: str) -> bool:
+def has_started(pod: Unstructured, container: str) -> bool:
     """Tell whether a container runs or has run: then there is a log."""
     for entry in _statuses(pod):
         if entry.get("name") == container:
@@ -19,13 +14,13 @@ def has_started(pod: Mapping[str, Any], container: str) -> bool:
     return False
 
 
-def has_ended(pod: Mapping[str, Any], container: str) -> bool:
+def has_ended(pod: Unstructured, container: str) -> bool:
     """Tell whether a container has run to its end."""
     states = [as_map(each.get("state")) for each in _statuses(pod) if each.get("name") == container]
     return any("terminated" in state for state in states)
 
 
-def others_running(pod: Mapping[str, Any], container: str) -> list[str]:
+def others_running(pod: Unstructured, container: str) -> list[str]:
     """Return the names of the pod's other containers that run."""
     return [
         str(entry.get("name"))
@@ -34,7 +29,7 @@ def others_running(pod: Mapping[str, Any], container: str) -> list[str]:
     ]
 
 
-def is_shaken(pod: Mapping[str, Any], container: str) -> bool:
+def is_shaken(pod: Unstructured, container: str) -> bool:
     """Tell whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
 
     The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
@@ -46,7 +41,7 @@ def is_shaken(pod: Mapping[str, Any], container: str) -> bool:
     )
 
 
-def termination_message(pod: Mapping[str, Any], container: str) -> str:
+def termination_message(pod: Unstructured, container: str) -> str:
     """Return the termination message of a container that has ended; '' where there is none."""
     for entry in _statuses(pod):
         if entry.get("name") == container:
@@ -54,5 +49,5 @@ def termination_message(pod: Mapping[str, Any], container: str) -> str:
     return ""
 
 
-def _statuses(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _statuses(pod: Unstructured) -> list[Unstructured]:
     return as_list(as_map(pod.get("status")).get("containerStatuses"))

@@ -11,14 +11,14 @@ import contextlib
 import itertools
 import re
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, Invalid, NotFound
 from ..cluster.client.http_client import Response
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
-from ..cluster.unstructured import as_map, labels_of
+from ..cluster.unstructured import Unstructured, as_map, labels_of
 from ..diagnosis.patience import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Owned, older
@@ -96,7 +96,7 @@ class Creation:
             self._dry_run_in_some_version(item)
         return launched
 
-    def _held(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _held(self, job: Unstructured) -> Unstructured:
         """The same with the lease of this run: whoever finds it can tell whether its runner lives."""
         meta = job["metadata"]
         return job | {"metadata": meta | {"annotations": meta.get("annotations", {}) | record(self._lease_s)}}
@@ -123,7 +123,7 @@ class Creation:
             if error.status < 500 and not _NO_DRY_RUN.search(error.message):
                 raise
 
-    def _post(self, item: Owned, *, held: bool = False) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _post(self, item: Owned, *, held: bool = False) -> tuple[Unstructured, tuple[str, ...]]:
         known: dict[str, str] = {}
         name, namespace = item.body["metadata"]["name"], item.body["metadata"]["namespace"]
 
@@ -186,10 +186,10 @@ class Creation:
             time.sleep(0.2)
         return uid
 
-    def _own(self, item: Owned) -> dict[str, Any] | None:
+    def _own(self, item: Owned) -> Unstructured | None:
         """The object of this name if it carries our run's label."""
         try:
-            raw: dict[str, Any] = self._kube.get(_place(item, item.body["metadata"]["name"]))
+            raw: Unstructured = self._kube.get(_place(item, item.body["metadata"]["name"]))
         except NotFound:
             return None
         tags = labels_of(raw)
@@ -256,5 +256,5 @@ def _taken(item: Owned) -> JobError:
     return JobError(f"{what} exists already in {meta['namespace']}: another run has this id")
 
 
-def _uid(item: dict[str, Any] | None) -> str:
+def _uid(item: Unstructured | None) -> str:
     return str(as_map((item or {}).get("metadata")).get("uid") or "")

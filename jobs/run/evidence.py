@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..cluster.json_types import is_number
 from ..cluster.redact import redact_value
@@ -19,6 +19,10 @@ from .evidence_shape import misfit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from .stages.pod import EndStage
+
+StageData: TypeAlias = dict[str, Any]
+"""What a stage printed, as its type in jobs/run/stages says it."""
 MARK = '{"seatrial"'
 LONGEST_LINE = 16_384
 # A collective's analysis is bounded to 200 KiB by the probe; a rank's whole evidence stays far below this.
@@ -36,7 +40,7 @@ class RankEvidence:
     """All that one rank told: `stages` maps a stage to its data, `missing` the line numbers that never arrived."""
 
     rank: int | None = None
-    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stages: dict[str, StageData] = field(default_factory=dict)  # by name; their fields stand below
     seconds: dict[str, float] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
     complete: bool = False
@@ -62,7 +66,7 @@ class EvidenceReader:
         self._seen: dict[int, int] = {}  # line number -> hash of what it said
         self._parts: dict[str, dict[int, str]] = {}
         self._wanted: dict[str, int] = {}
-        self._stages: dict[str, dict[str, Any]] = {}
+        self._stages: dict[str, StageData] = {}
         self._seconds: dict[str, float] = {}
         self._bytes = 0
         self._announced = 0
@@ -76,9 +80,9 @@ class EvidenceReader:
         return "end" in self._stages
 
     @property
-    def end(self) -> Mapping[str, Any] | None:
+    def end(self) -> EndStage | None:
         """The probe's last stage; `stopped` says what ended it before its time."""
-        return self._stages.get("end")
+        return cast("EndStage | None", self._stages.get("end"))
 
     def feed(self, line: bytes | str) -> bool:
         """Take one line; True if it was evidence of this run."""
@@ -98,7 +102,7 @@ class EvidenceReader:
             return True
         return self._take_line(message, len(text))
 
-    def _take_line(self, message: dict[str, Any], size: int) -> bool:
+    def _take_line(self, message: Mapping[str, object], size: int) -> bool:
         number, stage = message.get("n"), message.get("stage")
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= _MOST_LINES:
             return False
@@ -111,12 +115,12 @@ class EvidenceReader:
             return True
         self._seen[number] = hash(said)
         self._bytes += size
-        if is_number(message.get("seconds")):
-            self._seconds[stage] = float(message["seconds"])
+        if is_number(seconds := message.get("seconds")):
+            self._seconds[stage] = float(seconds)
         if "part" in message:
             self._take_part(stage, message)
-        elif isinstance(message.get("data"), dict):
-            self._keep(stage, message["data"])
+        elif isinstance(data := message.get("data"), dict):
+            self._keep(stage, data)
         return True
 
     def summarize(self, termination_message: str) -> None:
@@ -141,7 +145,7 @@ class EvidenceReader:
             problem=self._problem,
         )
 
-    def _same_rank(self, message: dict[str, Any]) -> bool:
+    def _same_rank(self, message: Mapping[str, object]) -> bool:
         rank = message.get("rank")
         if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
             return rank is None
@@ -149,14 +153,14 @@ class EvidenceReader:
             self._rank = rank
         return rank == self._rank
 
-    def _take_summary(self, message: dict[str, Any]) -> None:
+    def _take_summary(self, message: Mapping[str, object]) -> None:
         lines, stages = message.get("lines"), message.get("stages")
         if isinstance(lines, int) and 0 <= lines <= _MOST_LINES:
             self._announced = max(self._announced, lines)
         if isinstance(stages, dict):
             self._summary = {str(k)[:100]: str(v)[:40] for k, v in list(stages.items())[:100]}
 
-    def _take_part(self, stage: str, message: dict[str, Any]) -> None:
+    def _take_part(self, stage: str, message: Mapping[str, object]) -> None:
         part, parts, chunk = message.get("part"), message.get("parts"), message.get("chunk")
         if not (isinstance(part, int) and isinstance(parts, int) and isinstance(chunk, str)):
             return
@@ -176,7 +180,7 @@ class EvidenceReader:
         else:
             self._keep(stage, data)
 
-    def _keep(self, stage: str, data: dict[str, Any]) -> None:
+    def _keep(self, stage: str, data: StageData) -> None:
         if stage in self._stages:
             self._problem = self._problem or f"stage {stage} was reported twice"
             return
@@ -238,7 +242,7 @@ class MultiplexedReader:
         return any_taken
 
     @property
-    def end(self) -> Mapping[str, Any] | None:
+    def end(self) -> EndStage | None:
         """The last stage of a rank that was ended before its time, else of any."""
         ends = [reader.end for reader in self._readers.values() if reader.end is not None]
         return next((end for end in ends if end.get("stopped")), ends[0] if ends else None)
@@ -257,7 +261,7 @@ class MultiplexedReader:
         return {rank: reader.result() for rank, reader in sorted(self._readers.items())}
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _object(text: str) -> StageData | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

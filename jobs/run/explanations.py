@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import ClusterError, Forbidden
 from ..cluster.client.kube import path
 from ..cluster.facts.events import Event, read_event
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,13 +74,13 @@ class Explanations:
         return True
 
 
-def uid_of(item: dict[str, Any]) -> str:
+def uid_of(item: Unstructured) -> str:
     """Return an object's uid, or its name where it has none."""
     meta = as_map(item.get("metadata"))
     return str(meta.get("uid") or meta.get("name"))
 
 
-def _small(node: dict[str, Any]) -> dict[str, Any]:
+def _small(node: Unstructured) -> Unstructured:
     """What the diagnosis reads of a node."""
     meta, spec, status = (as_map(node.get(key)) for key in ("metadata", "spec", "status"))
     return {

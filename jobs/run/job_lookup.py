@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import ApiError, Forbidden, NotFound
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, labels_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
@@ -33,12 +33,12 @@ class JobLookup:
         """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
         self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
 
-    def find(self, name: str) -> tuple[Kind, dict[str, Any] | None]:
+    def find(self, name: str) -> tuple[Kind, Unstructured | None]:
         """The object of this name, of whatever kind launches trials; an Indexed Job where there is none."""
         for kind in KINDS.values():
             try:
                 url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
-                raw: dict[str, Any] = self._kube.get(url_path)
+                raw: Unstructured = self._kube.get(url_path)
             except NotFound:
                 continue
             except Forbidden:
@@ -48,7 +48,7 @@ class JobLookup:
             return kind, raw
         return KINDS["indexed"], None
 
-    def own(self, name: str) -> tuple[Kind, dict[str, Any]]:
+    def own(self, name: str) -> tuple[Kind, Unstructured]:
         """The job of this name, if it is one of ours; raises JobError where there is none, NotOurs for another's."""
         kind, job = self.find(name)
         if job is None:

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
 from ..cluster.client.reading import CancelToken
@@ -168,14 +168,19 @@ class Follower:
 
     def _read(self, *, follow: bool) -> None:
         """Read one connection to its end; `_moved` tells whether anything new came."""
-        params: dict[str, Any] = {"container": self._container, "timestamps": True, "follow": follow}
-        if self._resume.second:
-            params["sinceTime"] = self._resume.second + "Z"
+        since = f"{self._resume.second}Z" if self._resume.second else None
         self._resume.again()
         self._moved = False
         self._rest = rest = b""
         with self._kube.log_stream(
-            self._namespace, self.pod, deadline_s=_RECONNECT_S, cancel_token=self._cancel_token, **params
+            self._namespace,
+            self.pod,
+            deadline_s=_RECONNECT_S,
+            cancel_token=self._cancel_token,
+            container=self._container,
+            timestamps=True,
+            follow=follow,
+            sinceTime=since,
         ) as chunks:
             for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")

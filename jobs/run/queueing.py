@@ -11,19 +11,17 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.client.errors import ApiError, ClusterError, NotFound
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, by_type, name_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of
 from ..diagnosis.state import Issue
 from ..diagnosis.symptoms import NOT_STARTED, PodSymptom, disruption
 from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..cluster.client.kube import Kube
     from ..trial.parts import Queue
 
@@ -47,7 +45,7 @@ class QueueFacts:
     subject: str = ""  # the Workload or PodGroup
     cluster_queue: str = ""
     phase: str = ""
-    conditions: tuple[Mapping[str, Any], ...] = ()
+    conditions: tuple[Unstructured, ...] = ()
     admitted_s: float | None = None
     not_seen: str = ""
 
@@ -60,7 +58,7 @@ class Queueing:
     queue: Queue
     namespace: str
     job: str
-    raw: Mapping[str, Any] | None = None
+    raw: Unstructured | None = None
     not_seen: str = ""
     admitted_s: float | None = None
     _uid: str = ""
@@ -73,7 +71,7 @@ class Queueing:
         """True until the queue has let the trial in."""
         return self.admitted_s is None
 
-    def look(self, job: Mapping[str, Any] | None, *, started: bool) -> None:
+    def look(self, job: Unstructured | None, *, started: bool) -> None:
         """Look, if it is time. `started`: pods run, so that whatever held them has let go."""
         self._uid = str(as_map((job or {}).get("metadata")).get("uid") or self._uid)
         if time.monotonic() - self._asked < _POLL_S or not self._uid:
@@ -92,7 +90,7 @@ class Queueing:
         if self.admitted_s is None and (self._in() or (started and self.raw is None)):
             self.admitted_s = time.monotonic() - self._began
 
-    def _workload(self) -> Mapping[str, Any] | None:
+    def _workload(self) -> Unstructured | None:
         for version in (self._version,) if self._version else KUEUE_VERSIONS:
             url_path = path("workloads", namespace=self.namespace, group=KUEUE_GROUP, version=version)
             try:
@@ -104,18 +102,18 @@ class Queueing:
             return mine[0] if mine else None
         return None
 
-    def _is_mine(self, item: Mapping[str, Any]) -> bool:
+    def _is_mine(self, item: Unstructured) -> bool:
         """Kueue makes the job the Workload's owner, and for a TrainJob or a Job sets its uid as a label."""
         meta = as_map(item.get("metadata"))
         if as_map(meta.get("labels")).get("kueue.x-k8s.io/job-uid") == self._uid:
             return True
         return any(owner.get("uid") == self._uid for owner in as_list(meta.get("ownerReferences")))
 
-    def _group(self) -> Mapping[str, Any]:
+    def _group(self) -> Unstructured:
         url_path = path(
             "podgroups", self.job, namespace=self.namespace, group="scheduling.volcano.sh", version="v1beta1"
         )
-        raw_group: Mapping[str, Any] = self.kube.get(url_path, deadline_s=10.0)
+        raw_group: Unstructured = self.kube.get(url_path, deadline_s=10.0)
         return raw_group
 
     def _in(self) -> bool:
@@ -165,11 +163,11 @@ class Queueing:
         )
 
 
-def _holds(status: Mapping[str, Any], kind: str) -> bool:
+def _holds(status: Unstructured, kind: str) -> bool:
     return (by_type(status).get(kind) or {}).get("status") == "True"
 
 
-def _of_workload(raw: Mapping[str, Any], queue: str, *, waiting: bool) -> PodSymptom | None:
+def _of_workload(raw: Unstructured, queue: str, *, waiting: bool) -> PodSymptom | None:
     status = as_map(raw.get("status"))
     conditions = by_type(status)
     evicted = conditions.get("Evicted") or {}
@@ -240,7 +238,7 @@ def _symptom(fault: str, issue: Issue, subject: str, suggestion: str) -> PodSymp
     )
 
 
-def _of_group(raw: Mapping[str, Any], name: str) -> PodSymptom | None:
+def _of_group(raw: Unstructured, name: str) -> PodSymptom | None:
     """Volcano: the group is not ready. Whether that can change is the pods' own symptom to say (their nodes)."""
     condition = by_type(as_map(raw.get("status"))).get("Unschedulable") or {}
     if condition.get("status") != "True":

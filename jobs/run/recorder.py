@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import ApiError, ClusterError
 from ..cluster.client.kube import Kube
 from ..cluster.redact import MASK, redact_value, safe, secret_name
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map
 from ..diagnosis.state import JobState
 from ..trial.launchers import KINDS
 from .recording import MARK, RESOURCES, SUFFIX, WATCH_ENDED, Line, RecordingWriter, small
@@ -186,7 +186,7 @@ class RecordedKube(Kube):
 
     def watch(
         self, url_path: str, *, cancel_token: CancelToken | None = None, **options: Any
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
+    ) -> Iterator[tuple[str, Unstructured]]:
         """Yield the events of a watch; see Kube.watch."""
         try:
             for kind, item in super().watch(url_path, cancel_token=cancel_token, **options):
@@ -222,7 +222,7 @@ def _kind_of(recorder: Recorder) -> str:
     return launched[0] if launched else ""
 
 
-def _identity(kind: str, item: dict[str, Any]) -> tuple[tuple[str, str], str]:
+def _identity(kind: str, item: Unstructured) -> tuple[tuple[str, str], str]:
     meta = as_map(item.get("metadata"))
     return (kind, str(meta.get("uid") or meta.get("name") or "")), str(meta.get("resourceVersion") or "")
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from ..cluster.unstructured import Unstructured
+
 SUFFIX = ".jsonl.gz"
 WATCH_ENDED = "WATCH-ENDED"
 MARK = "Mark"
@@ -67,11 +69,11 @@ class RecordingWriter:
         shown = small(line.kind, line.object) if isinstance(line.object, dict) else line.object
         self._put({"t": round(line.t, 4), "kind": line.kind, "type": line.type, "object": shown})
 
-    def _put(self, item: dict[str, Any]) -> None:
+    def _put(self, item: Unstructured) -> None:
         self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
 
 
-def small(kind: str, item: dict[str, Any]) -> dict[str, Any]:
+def small(kind: str, item: Unstructured) -> Unstructured:
     """Return the object as a recording holds it: no managedFields, no data of ConfigMaps, of Nodes what decides."""
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key != "managedFields"}
     shown = item | {"metadata": meta}

@@ -8,10 +8,10 @@ container runtime has given its containers an id, which the kubelet always repor
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, name_of, node_of, phase_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..diagnosis.state import FailureAnalysis
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _NOT_REACHED = re.compile(r"containerLogs|dial tcp|dialing backend|No agent avai
 _SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a moment late
 
 
-def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
+def simulated(pods: Iterable[Unstructured], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
     """Name the pods whose container `name` runs, or ended well, though no runtime made it and nothing was heard."""
     mute = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
     mute = [pod for pod in mute if followers[name_of(pod)].problem or _phase(pod) == "Succeeded"]
@@ -44,7 +44,7 @@ def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower],
     )
 
 
-def unreachable(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower]) -> FailureAnalysis | None:
+def unreachable(pods: Iterable[Unstructured], followers: Mapping[str, Follower]) -> FailureAnalysis | None:
     """Name the pods whose log the API server cannot fetch from the node."""
     mute = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[name_of(pod)].problem)]
     if not mute:
@@ -59,12 +59,12 @@ def unreachable(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower
     )
 
 
-def _unheard(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower]) -> list[dict[str, Any]]:
+def _unheard(pods: Iterable[Unstructured], followers: Mapping[str, Follower]) -> list[Unstructured]:
     followed = [(pod, followers.get(name_of(pod))) for pod in pods]
     return [pod for pod, follower in followed if follower is not None and not follower.heard]
 
 
-def _nothing_ran(pod: Mapping[str, Any], name: str) -> bool:
+def _nothing_ran(pod: Unstructured, name: str) -> bool:
     for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
         if entry.get("name") != name or entry.get("containerID"):
             continue
@@ -73,13 +73,13 @@ def _nothing_ran(pod: Mapping[str, Any], name: str) -> bool:
     return False
 
 
-def _phase(pod: Mapping[str, Any]) -> str:
+def _phase(pod: Unstructured) -> str:
     return safe(phase_of(pod), 40)
 
 
-def _node(pod: Mapping[str, Any]) -> str:
+def _node(pod: Unstructured) -> str:
     return node_of(pod) or name_of(pod)
 
 
-def _more(causes: list[dict[str, Any]]) -> str:
+def _more(causes: list[Unstructured]) -> str:
     return f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import about, read_events
-from ..cluster.unstructured import as_list, as_map, name_of, node_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of
 from ..diagnosis.patience import NODE_LOST_S
 from ..diagnosis.pod import lost
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
@@ -65,7 +65,7 @@ class SweepWatcher(Watcher):
         evidence = follower.reader.result()
         return evidence if evidence.stages else replace(evidence, problem=evidence.problem or follower.problem)
 
-    def _follow(self, pods: list[dict[str, Any]]) -> None:
+    def _follow(self, pods: list[Unstructured]) -> None:
         """Follow the first pod of rank 0 that starts: one that comes after it knows nothing of its rounds."""
         for pod in pods:
             name = str(pod["metadata"]["name"])
@@ -73,7 +73,7 @@ class SweepWatcher(Watcher):
                 super()._follow([pod])
                 self._leader = name if name in self.followers else ""
 
-    def _owns(self, pod: dict[str, Any]) -> bool:
+    def _owns(self, pod: Unstructured) -> bool:
         """Say whether a pod is the job's own: labels anybody can write."""
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
         return bool(uid) and any(
@@ -115,12 +115,12 @@ class SweepWatcher(Watcher):
         outcome.aborted = True
         return True
 
-    def _own_pod(self, outcome: WatchOutcome) -> dict[str, Any]:
+    def _own_pod(self, outcome: WatchOutcome) -> Unstructured:
         """Return the leader's pod as it was seen last, also where it is gone."""
         pods = [*outcome.pods, *self._pods.departed()]
         return next((pod for pod in pods if pod["metadata"]["name"] == self._leader), {})
 
-    def _is_lost(self, pod: dict[str, Any]) -> bool:
+    def _is_lost(self, pod: Unstructured) -> bool:
         """Say whether a pod's node has stopped reporting."""
         name = node_of(pod)
         node = next((each for each in self._seen.nodes if name_of(each) == name), None)

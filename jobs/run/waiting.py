@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..cluster.client.errors import ClusterError
+    from ..cluster.unstructured import Unstructured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class WatchOutcome:
     state: JobState = JobState.PENDING
     replicas: tuple[Replica, ...] = ()
     analysis: FailureAnalysis | None = None
-    pods: list[dict[str, Any]] = field(default_factory=list)
+    pods: list[Unstructured] = field(default_factory=list)
     aborted: bool = False
     lingering: str = ""
 

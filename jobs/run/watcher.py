@@ -11,12 +11,12 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
 from ..cluster.client.kube import path
-from ..cluster.unstructured import as_map, phase_of
+from ..cluster.unstructured import Unstructured, as_map, phase_of
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
 from ..diagnosis.not_started import is_young
@@ -91,7 +91,7 @@ class Watcher:
         self._history = History()
         self._diagnosed: tuple[object, ...] = ()  # what the last diagnosis knew
         self._diagnosis: Diagnosis | None = None
-        self._last_job: dict[str, Any] | None = None
+        self._last_job: Unstructured | None = None
         self._told = ""
 
     @property
@@ -143,7 +143,7 @@ class Watcher:
             telling and all(has_ended(pod, self._kind.container) for pod in telling)
         )
 
-    def _taken_away(self, pods: list[dict[str, Any]]) -> FailureAnalysis | None:
+    def _taken_away(self, pods: list[Unstructured]) -> FailureAnalysis | None:
         """A pod that somebody deleted may end well, since the probe ends when it is asked to: its Job then succeeds."""
         here = {str(pod["metadata"]["name"]) for pod in pods}
         gone = sorted(set(self.followers) - here)
@@ -191,7 +191,7 @@ class Watcher:
         outcome.state, outcome.replicas, outcome.analysis = state, replicas, analysis
         self._say(outcome)
 
-    def _diagnose(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> Diagnosis:
+    def _diagnose(self, job: Unstructured | None, pods: list[Unstructured]) -> Diagnosis:
         """Conclude from what is known now; most looks come upon nothing new, and conclude what the last one did."""
         events, nodes = self.events, self._seen.nodes
         queue = self.queueing.symptom() if self.queueing else None
@@ -215,18 +215,18 @@ class Watcher:
             )
         return self._diagnosis
 
-    def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
+    def _all_running(self, job: Unstructured | None, pods: list[Unstructured]) -> bool:
         running = [pod for pod in pods if phase_of(pod) in ("Running", "Succeeded")]
         return job is not None and len(running) >= self._kind.pods_wanted(job)
 
-    def _departed(self) -> dict[str, Any] | None:
+    def _departed(self) -> Unstructured | None:
         """The job as last seen, if it was seen: somebody has deleted it, also where no event says so."""
         if self._last_job is None:
             return None
         meta = as_map(self._last_job.get("metadata"))
         return self._last_job | {"metadata": meta | {"deletionTimestamp": meta.get("deletionTimestamp") or GONE}}
 
-    def _follow(self, pods: list[dict[str, Any]]) -> None:
+    def _follow(self, pods: list[Unstructured]) -> None:
         for pod in pods:
             name = str(pod["metadata"]["name"])
             if not self._kind.tells(pod) or not has_started(pod, self._kind.container):

@@ -7,11 +7,12 @@ and later); it says what is missing and why. Smaller pods are none of its busine
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..cluster.unstructured import Unstructured
     from .spec import TrialSpec
 
 NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
@@ -27,7 +28,7 @@ JOBS = (
 """What a queue admits whole: group, version, resource, and where its pods' spec stands if its type is known to CEL."""
 
 
-def policies(spec: TrialSpec, *, enforce: bool = True) -> list[dict[str, Any]]:
+def policies(spec: TrialSpec, *, enforce: bool = True) -> list[Unstructured]:
     """Return policies and bindings for the spec's namespace; without ``enforce`` they warn and are audited only.
 
     None where the GPUs are claimed and not counted: a pod names its claim, and not how many devices that asks for.
@@ -124,7 +125,7 @@ def _of_pod(spec: TrialSpec) -> Iterator[dict[str, str]]:
 
 def _policy(
     name: str, kind: tuple[str, str, str], condition: str, rules: list[dict[str, str]], spec: TrialSpec, enforce: bool
-) -> list[dict[str, Any]]:
+) -> list[Unstructured]:
     if not rules:
         return []
     group, version, resource = kind

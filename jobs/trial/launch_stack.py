@@ -12,7 +12,7 @@ from ..cluster.client.errors import ApiError, NotFound
 from ..cluster.client.kube import path
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
-from ..cluster.unstructured import as_list, as_map, as_texts
+from ..cluster.unstructured import Unstructured, as_list, as_map, as_texts
 from .api_discovery import Serving, serving
 from .launchers import kind_of
 from .launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
@@ -33,10 +33,10 @@ class LaunchStack:
 
     served: Serving = field(default_factory=Serving)
     queue_served: Serving = field(default_factory=Serving)
-    runtime: Mapping[str, Any] | None = None
-    local: Mapping[str, Any] | None = None
-    cluster: Mapping[str, Any] | None = None
-    volcano: Mapping[str, Any] | None = None
+    runtime: Unstructured | None = None
+    local: Unstructured | None = None
+    cluster: Unstructured | None = None
+    volcano: Unstructured | None = None
     not_seen: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -50,7 +50,7 @@ def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
     kind = kind_of(spec.launcher)
     hidden: dict[str, str] = {}
 
-    def get(word: str, url_path: str) -> Mapping[str, Any] | None:
+    def get(word: str, url_path: str) -> Unstructured | None:
         try:
             return as_map(kube.get(url_path)) or None
         except NotFound:
@@ -92,7 +92,7 @@ class Share:
     most: Decimal | None
 
 
-def shares(cluster: Mapping[str, Any]) -> dict[str, list[Share]]:
+def shares(cluster: Unstructured) -> dict[str, list[Share]]:
     """Read a ClusterQueue's quotas by resource: what is its own, and what it may borrow where it has a cohort."""
     spec = as_map(cluster.get("spec"))
     lends = bool(spec.get("cohort") or spec.get("cohortName"))

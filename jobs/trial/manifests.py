@@ -21,6 +21,7 @@ from .pod import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY, MOUNT, labels
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..cluster.unstructured import Unstructured
     from .launchers import Kind
     from .parts import Collective
     from .spec import TrialSpec
@@ -63,7 +64,7 @@ class Owned:
     resource: str
     group: str
     version: str
-    body: dict[str, Any]
+    body: Unstructured
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,9 @@ class Manifests:
     """The objects of a trial, without owner references (the owner's uid is known only once it exists)."""
 
     kind: Kind
-    job: dict[str, Any]
-    configmap: dict[str, Any]
-    service: dict[str, Any] | None = None
+    job: Unstructured
+    configmap: Unstructured
+    service: Unstructured | None = None
     further: tuple[Owned, ...] = ()
 
     def all_owned(self) -> Iterator[Owned]:
@@ -115,7 +116,7 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
     meta = {"name": spec.job_name, "namespace": spec.namespace, "labels": labels(spec)}
-    configmap: dict[str, Any] = {
+    configmap: Unstructured = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": meta,
@@ -138,7 +139,7 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
     )
 
 
-def _service(spec: TrialSpec, meta: dict[str, Any], selector: dict[str, str]) -> dict[str, Any]:
+def _service(spec: TrialSpec, meta: Unstructured, selector: dict[str, str]) -> Unstructured:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -153,7 +154,7 @@ def _service(spec: TrialSpec, meta: dict[str, Any], selector: dict[str, str]) ->
     }
 
 
-def _claim_templates(spec: TrialSpec, meta: dict[str, Any]) -> Iterator[Owned]:
+def _claim_templates(spec: TrialSpec, meta: Unstructured) -> Iterator[Owned]:
     """Devices by dynamic resource allocation (resource.k8s.io/v1, Kubernetes 1.34): one template for each request."""
     for item in spec.claims:
         exactly = {"deviceClassName": item.device_class, "allocationMode": "ExactCount", "count": item.count}
@@ -238,7 +239,7 @@ def _storage(spec: TrialSpec) -> dict[str, Any] | None:
     return {"paths": paths, "s3": s3, "credentials": keys_wanted, "burst_bytes": spec.burst_bytes}
 
 
-def dry_pod(spec: TrialSpec) -> dict[str, Any]:
+def dry_pod(spec: TrialSpec) -> Unstructured:
     """One pod of the trial as a Pod of its own, for a server-side dry run: a Job is accepted where its pods are not."""
     template = pod.template(spec, {"probe.py": "probe.py"})
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}

@@ -6,12 +6,14 @@ Refused here in one line for whoever typed it, before anything is created; Kuber
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.redact import safe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..cluster.unstructured import Unstructured
 
 # RFC 1123 label; a pod's host name is <job>-<index> and must fit 63 characters
 # (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names).
@@ -58,7 +60,7 @@ def pairs(what: str, pairs: Mapping[str, str], values: re.Pattern[str] | None) -
             )
 
 
-def toleration(item: Mapping[str, Any]) -> None:
+def toleration(item: Unstructured) -> None:
     """Refuse a toleration with unknown fields or impossible combinations."""
     unknown = set(item) - {"key", "operator", "value", "effect", "tolerationSeconds"}
     if unknown:

@@ -7,13 +7,14 @@ where its rank comes from, and its command.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..pod.stages.presence import OWN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..cluster.unstructured import Unstructured
     from .spec import TrialSpec
 
 CONTAINER = "trial"
@@ -78,7 +79,7 @@ def fixed_environment(spec: TrialSpec) -> dict[str, str]:
     return fixed | dict(sorted((_NCCL_EVIDENCE | dict(spec.env)).items()))
 
 
-def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
+def environment(spec: TrialSpec, rank: str = INDEX) -> list[Unstructured]:
     """The container's environment: what is the same in all pods, and what each knows of itself."""
     everywhere = fixed_environment(spec)
     user = {key: everywhere.pop(key) for key in [key for key in everywhere if key in _NCCL_EVIDENCE | dict(spec.env)]}
@@ -87,7 +88,7 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
         "SEATRIAL_POD_NAME": "metadata.name",
         "SEATRIAL_POD_IP": "status.podIP",
     }
-    entries: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in everywhere.items()]
+    entries: list[Unstructured] = [{"name": key, "value": value} for key, value in everywhere.items()]
     if rank.isdigit():
         entries.append({"name": "NODE_RANK", "value": rank})
     elif rank:
@@ -101,10 +102,10 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
     return entries + [{"name": key, "value": value} for key, value in user.items()]
 
 
-def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = None) -> dict[str, Any]:
+def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = None) -> Unstructured:
     """The pod as training would have it, with the probe as its program."""
     shape = shape or PodShape()
-    pod: dict[str, Any] = {"restartPolicy": "Never"}
+    pod: Unstructured = {"restartPolicy": "Never"}
     if shape.subdomain:
         pod["subdomain"] = spec.job_name
     if shape.hostname:
@@ -138,7 +139,7 @@ def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = 
         ],
     }
     pod |= {key: value for key, value in optional.items() if value}
-    meta: dict[str, Any] = {"labels": labels(spec)}
+    meta: Unstructured = {"labels": labels(spec)}
     if own := dict(spec.annotations) | dict(shape.annotations):
         meta["annotations"] = own
     return {"metadata": meta, "spec": pod}
@@ -149,7 +150,7 @@ def claim_template(spec: TrialSpec, name: str) -> str:
     return f"{spec.job_name}-{name}"
 
 
-def _only_on(spec: TrialSpec) -> dict[str, Any]:
+def _only_on(spec: TrialSpec) -> Unstructured:
     """Keep the pods to the nodes that were named, else off those to avoid; the scheduler still decides.
 
     A field term takes one name: terms are alternatives, the fields of one term all hold.
@@ -161,11 +162,11 @@ def _only_on(spec: TrialSpec) -> dict[str, Any]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
-def _name(operator: str, name: str) -> dict[str, Any]:
+def _name(operator: str, name: str) -> Unstructured:
     return {"key": "metadata.name", "operator": operator, "values": [name]}
 
 
-def anti_affinity(spec: TrialSpec) -> dict[str, Any]:
+def anti_affinity(spec: TrialSpec) -> Unstructured:
     """Keep the ranks of this run on different nodes; another run beside it is no reason to wait."""
     # Not what only starts the ranks (an MPIJob's launcher): it may stand beside one.
     selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: "trial"}}
@@ -173,9 +174,9 @@ def anti_affinity(spec: TrialSpec) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def container(spec: TrialSpec, shape: PodShape) -> dict[str, Any]:
+def container(spec: TrialSpec, shape: PodShape) -> Unstructured:
     """The trial's container."""
-    made: dict[str, Any] = {
+    made: Unstructured = {
         "name": shape.container,
         "image": spec.image,
         "command": list(shape.command),
@@ -192,9 +193,9 @@ def container(spec: TrialSpec, shape: PodShape) -> dict[str, Any]:
     return made
 
 
-def mounts(spec: TrialSpec) -> list[dict[str, Any]]:
+def mounts(spec: TrialSpec) -> list[Unstructured]:
     """What is mounted where in the trial's container."""
-    made: list[dict[str, Any]] = [{"name": "probe", "mountPath": MOUNT, "readOnly": True}]
+    made: list[Unstructured] = [{"name": "probe", "mountPath": MOUNT, "readOnly": True}]
     if spec.shm_bytes:
         made.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (a path in the pod)
     for size in sorted(spec.hugepages):
@@ -208,10 +209,10 @@ def mounts(spec: TrialSpec) -> list[dict[str, Any]]:
     return made + [dict(item) for item in spec.mounts]
 
 
-def volumes(spec: TrialSpec, keys: Mapping[str, str]) -> list[dict[str, Any]]:
+def volumes(spec: TrialSpec, keys: Mapping[str, str]) -> list[Unstructured]:
     """The pod's volumes; `keys` maps the probe's paths to the ConfigMap's keys."""
     items = [{"key": key, "path": path} for path, key in sorted(keys.items())]
-    made: list[dict[str, Any]] = [{"name": "probe", "configMap": {"name": spec.job_name, "items": items}}]
+    made: list[Unstructured] = [{"name": "probe", "configMap": {"name": spec.job_name, "items": items}}]
     if spec.shm_bytes:
         made.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(int(spec.shm_bytes))}})
     for size in sorted(spec.hugepages):
@@ -233,31 +234,31 @@ def _asks_for_networks(spec: TrialSpec) -> bool:
     return any(key in spec.annotations for key in _NETWORKS)
 
 
-def resources(spec: TrialSpec) -> dict[str, Any]:
+def resources(spec: TrialSpec) -> Unstructured:
     """Requests and limits of one pod."""
     # Extended resources and hugepages cannot be overcommitted: request and limit must be equal.
     exact = {name: str(amount) for name, amount in sorted(spec.extended.items())}
     exact |= {f"hugepages-{size}": amount for size, amount in sorted(spec.hugepages.items())}
     requests = exact | {key: value for key, value in (("cpu", spec.cpu), ("memory", spec.memory)) if value}
     limits = exact | dict(spec.limits)
-    made: dict[str, Any] = {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
+    made: Unstructured = {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
     return made | ({"claims": [{"name": item.name} for item in spec.claims]} if spec.claims else {})
 
 
-def pod_security(spec: TrialSpec) -> dict[str, Any]:
+def pod_security(spec: TrialSpec) -> Unstructured:
     """As the restricted Pod Security Standard wants it, but for the user: stock training images run as root."""
-    security: dict[str, Any] = {"seccompProfile": {"type": spec.seccomp}} if spec.seccomp else {}
+    security: Unstructured = {"seccompProfile": {"type": spec.seccomp}} if spec.seccomp else {}
     if spec.run_as_user is not None:
         security |= {"runAsNonRoot": True, "runAsUser": spec.run_as_user}
     return security
 
 
-def _container_security(spec: TrialSpec, shape: PodShape) -> dict[str, Any]:
+def _container_security(spec: TrialSpec, shape: PodShape) -> Unstructured:
     """Nothing but what was asked for; a root sshd keeps the runtime's default capabilities, which it needs.
 
     It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).
     """
-    capabilities: dict[str, Any] = {} if shape.root_services and spec.run_as_user is None else {"drop": ["ALL"]}
+    capabilities: Unstructured = {} if shape.root_services and spec.run_as_user is None else {"drop": ["ALL"]}
     if spec.capabilities:
         capabilities["add"] = list(spec.capabilities)
     return {"allowPrivilegeEscalation": False} | ({"capabilities": capabilities} if capabilities else {})

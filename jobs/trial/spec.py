@@ -10,7 +10,7 @@ import difflib
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
@@ -33,6 +33,8 @@ from .parts import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..cluster.unstructured import Unstructured
 
 PREFIX = "seatrial-"
 LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
@@ -79,7 +81,7 @@ class TrialSpec:
     pull_secrets: tuple[str, ...] = ()
     pull_policy: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Mapping[str, Any], ...] = ()
+    tolerations: tuple[Unstructured, ...] = ()
     cpu: str | None = None
     memory: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)  # of cpu and memory: some quotas and topology policies ask
@@ -95,9 +97,9 @@ class TrialSpec:
     priority_class: str | None = None
     service_account: str | None = None
     host_network: bool = False
-    sidecars: tuple[Mapping[str, Any], ...] = ()
-    volumes: tuple[Mapping[str, Any], ...] = ()  # beside the probe's own, as in a pod: a fabric's libraries on the host
-    mounts: tuple[Mapping[str, Any], ...] = ()
+    sidecars: tuple[Unstructured, ...] = ()
+    volumes: tuple[Unstructured, ...] = ()  # beside the probe's own, as in a pod: a fabric's libraries on the host
+    mounts: tuple[Unstructured, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
     avoided: tuple[str, ...] = ()  # nodes that must not take one; what is named above goes before

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from jobs.cluster.unstructured import Unstructured  # noqa: TC001 -- the strict reader asks for it at run time
 from jobs.trial.parts import ClaimSpec  # noqa: TC001 -- the strict reader asks for it at run time
 
 from ..yaml_schema import Size
 
 SIXTEEN_GI = Size(2**34)
-GPU_TAINTS: tuple[dict[str, Any], ...] = (
+GPU_TAINTS: tuple[Unstructured, ...] = (
     {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
 )
@@ -33,7 +33,7 @@ class PodSection:
     resources: dict[str, int] = field(default_factory=dict)
     hugepages: dict[str, str] = field(default_factory=dict)  # by page size: {2Mi: 5120Mi}
     node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: tuple[dict[str, Any], ...] = GPU_TAINTS
+    tolerations: tuple[Unstructured, ...] = GPU_TAINTS
     annotations: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
@@ -43,9 +43,9 @@ class PodSection:
     service_account: str | None = None
     run_as_user: int | None = None
     host_network: bool = False
-    sidecars: tuple[dict[str, Any], ...] = ()
-    volumes: tuple[dict[str, Any], ...] = ()  # beside the probe's own: a fabric's libraries on the host, for one
-    mounts: tuple[dict[str, Any], ...] = ()
+    sidecars: tuple[Unstructured, ...] = ()
+    volumes: tuple[Unstructured, ...] = ()  # beside the probe's own: a fabric's libraries on the host, for one
+    mounts: tuple[Unstructured, ...] = ()
     limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota asks for them
     env: dict[str, str] = field(default_factory=dict)
     claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, beside or instead of resources

@@ -14,7 +14,7 @@ from .errors import Unreachable
 from .shapes import check, wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from ..unstructured import Unstructured
 
 # Kubernetes is tested up to 150,000 pods (kubernetes.io/docs/setup/best-practices/cluster-large/).
 MOST_OBJECTS = 300_000
@@ -92,7 +92,7 @@ def the_items(answer: Any, url_path: str, where: str) -> list[Any]:
     return [item for item in items if not wrong("Event", item)] if kind == "EventList" else items
 
 
-def watched(item: dict[str, Any], url_path: str, where: str) -> bool:
+def watched(item: Unstructured, url_path: str, where: str) -> bool:
     """Tell whether the object of a watch event is to be passed on; raises as the_object does."""
     resource, _ = resource_of(url_path)
     if not resource:
@@ -105,7 +105,7 @@ def watched(item: dict[str, Any], url_path: str, where: str) -> bool:
     return True
 
 
-def named(item: Mapping[str, Any]) -> bool:
+def named(item: Unstructured) -> bool:
     """Tell whether an object has a name, as everything that is stored does."""
     meta = item.get("metadata")
     return isinstance(meta, dict) and isinstance(meta.get("name"), str) and bool(meta["name"])
@@ -159,6 +159,6 @@ def _key(item: Any) -> str:
     return f"{meta.get('namespace') or ''}/{meta['name']}" if isinstance(meta, dict) and meta.get("name") else ""
 
 
-def _a(answer: Mapping[str, Any] | Any) -> str:
+def _a(answer: Unstructured | Any) -> str:
     kind = answer.get("kind") if isinstance(answer, dict) else None
     return f"a {safe(kind, 60)}" if isinstance(kind, str) and kind else "an object without a kind"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..redact import safe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from ..unstructured import Unstructured
 
 
 class ClusterError(Exception):
@@ -48,12 +48,12 @@ class ApiError(ClusterError):
     refused = ""
 
     def __init__(
-        self, where: str, *, status: int, reason: str = "", message: str = "", details: Mapping[str, Any] | None = None
+        self, where: str, *, status: int, reason: str = "", message: str = "", details: Unstructured | None = None
     ) -> None:
         self.status = status
         self.reason = safe(reason, 100) or f"HTTP {status}"
         self.message = safe(message, 1000)
-        self.details: Mapping[str, Any] = details or {}
+        self.details: Unstructured = details or {}
         super().__init__(f"{where}: {status} {self.reason}" + (f": {self.message}" if self.message else ""))
 
 
@@ -94,7 +94,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 def api_error(where: str, status: int, body: Any) -> ApiError:
     """Make the error for an HTTP `status` and the decoded `body` (a Status object, or whatever a proxy sent)."""
-    fields: dict[str, Any] = body if isinstance(body, dict) else {"message": str(body or "")}
+    fields: Unstructured = body if isinstance(body, dict) else {"message": str(body or "")}
     # An expired continue token comes with one for the rest of the list, in the metadata of the Status.
     parts = [fields.get("details"), fields.get("metadata")]
     details = {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}

@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from ..redact import safe
 from .errors import ApiError, ConfigError, Unreachable, api_error
-from .reading import CancelToken, pause, query, read_all, transport, warning
+from .reading import CancelToken, Params, pause, query, read_all, transport, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 CONNECT_S = 5.0
 SILENCE_S = 15.0
@@ -78,7 +78,7 @@ class HttpClient:
         verb: str,
         url_path: str,
         *,
-        params: Mapping[str, Any] | None = None,
+        params: Params | None = None,
         body: Any = None,
         content_type: str = "application/json",
         deadline_s: float = DEADLINE_S,
@@ -110,7 +110,7 @@ class HttpClient:
         raise Unreachable(f"{self.where(verb, url_path)}: no attempt was made")  # pragma: no cover
 
     def _once(
-        self, verb: str, url_path: str, params: Mapping[str, Any] | None, body: Any, content_type: str, end: float
+        self, verb: str, url_path: str, params: Params | None, body: Any, content_type: str, end: float
     ) -> Response:
         begin = time.monotonic()
         with self.open(verb, url_path, params, body=body, content_type=content_type, end=end, compress=True) as raw:
@@ -142,7 +142,7 @@ class HttpClient:
         self,
         verb: str,
         url_path: str,
-        params: Mapping[str, Any] | None,
+        params: Params | None,
         *,
         end: float,
         body: Any = None,

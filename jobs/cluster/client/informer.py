@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from .errors import ClusterError, Forbidden, Gone
 from .reading import CancelToken
@@ -20,6 +20,7 @@ from .reading import CancelToken
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from ..unstructured import Unstructured
     from .kube import Kube
 
 _WATCH_S = 120.0
@@ -36,8 +37,8 @@ class Informer:
         self._path = url_path
         self._selectors = selectors
         self._changed = changed
-        self._objects: dict[str, dict[str, Any]] = {}
-        self._departed: dict[str, dict[str, Any]] = {}
+        self._objects: dict[str, Unstructured] = {}
+        self._departed: dict[str, Unstructured] = {}
         self._gone: dict[str, str] = {}
         """By key: the version with which an object was deleted; what is older than that does not bring it back."""
         self._stop = threading.Event()
@@ -57,12 +58,12 @@ class Informer:
         self._stop.set()
         self._cancel_token.cut()
 
-    def objects(self) -> list[dict[str, Any]]:
+    def objects(self) -> list[Unstructured]:
         """The objects as last seen; not to be changed."""
         with self._changed:
             return list(self._objects.values())
 
-    def departed(self) -> list[dict[str, Any]]:
+    def departed(self) -> list[Unstructured]:
         """The last states of objects that are gone; not to be changed."""
         with self._changed:
             return list(self._departed.values())
@@ -126,7 +127,7 @@ class Informer:
             self._stop.wait(_POLL_S)
         return version
 
-    def _take(self, item: dict[str, Any]) -> None:
+    def _take(self, item: Unstructured) -> None:
         """Know an object as it is now, unless this is older than what is known of it."""
         key, version = _key(item), _version(item)
         gone = self._gone.get(key, "")
@@ -135,7 +136,7 @@ class Informer:
         if key not in self._objects or not _older(version, _version(self._objects[key])):
             self._objects[key] = item
 
-    def _remove(self, key: str, item: dict[str, Any], version: str) -> None:
+    def _remove(self, key: str, item: Unstructured, version: str) -> None:
         """Keep what it was; a namespace whose pods come and go by the thousand must not fill our memory."""
         known = self._objects.pop(key, None)
         if known is not None and _older(_version(item), _version(known)):
@@ -159,12 +160,12 @@ class Informer:
             self._changed.notify_all()
 
 
-def _key(item: dict[str, Any]) -> str:
+def _key(item: Unstructured) -> str:
     meta = item.get("metadata") or {}
     return str(meta.get("uid") or meta.get("name") or "")
 
 
-def _version(item: dict[str, Any]) -> str:
+def _version(item: Unstructured) -> str:
     return str((item.get("metadata") or {}).get("resourceVersion") or "")
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from ..redact import safe
-from ..unstructured import as_map
+from ..unstructured import Unstructured, as_map
 from .answers import Pages, same_kind, the_items, the_object, watched
 from .credentials import api_client, origin
 from .errors import ApiError, Gone, NotFound, Unreachable, api_error
@@ -112,7 +112,7 @@ class Kube(HttpClient):
 
     def delete(self, url_path: str, *, propagation: str = "Background", uid: str = "") -> Any:
         """DELETE one object, only if it still has this `uid` where one is given."""
-        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options: Unstructured = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
         return self.request("DELETE", url_path, body=options).body
@@ -161,7 +161,7 @@ class Kube(HttpClient):
         timeout_s: float = 60.0,
         cancel_token: CancelToken | None = None,
         **params: Any,
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
+    ) -> Iterator[tuple[str, Unstructured]]:
         """Yield (type, object) from one watch connection until the server ends it; Gone when it is too old.
 
         Bookmarks are yielded too: their resourceVersion is where to go on. Blank and torn lines are skipped.
@@ -203,9 +203,9 @@ class Kube(HttpClient):
         deadline_s: float,
         silence_s: float = 60.0,
         cancel_token: CancelToken | None = None,
-        **params: Any,
+        **params: str | int | bool | None,
     ) -> Iterator[Iterator[bytes]]:
-        """Open a pod's log as an iterator of byte chunks as they come."""
+        """Open a pod's log as an iterator of byte chunks as they come; ``params`` are fields of PodLogOptions."""
         url_path = path("pods", pod, namespace=namespace, sub="log")
         label = self.where("GET", url_path)
         end = time.monotonic() + deadline_s
@@ -219,7 +219,7 @@ class Kube(HttpClient):
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def version(self) -> dict[str, Any]:
+    def version(self) -> Unstructured:
         """Read /version: major, minor, gitVersion, platform. Asked once; the answer is kept."""
         answer = self._greet()[0].body
         return answer if isinstance(answer, dict) else {}

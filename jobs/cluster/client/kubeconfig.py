@@ -16,11 +16,14 @@ import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...listing import first_of
 from ..redact import safe
 from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..unstructured import Unstructured
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # A kubeconfig with many contexts and embedded certificates stays far below this; more is somebody's mistake.
@@ -86,7 +89,7 @@ def _service_account(context: str | None, namespace: str | None) -> ClusterSourc
     )
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> Unstructured:
     import yaml  # noqa: PLC0415  (not needed by --help)
 
     if path.is_dir():
@@ -109,9 +112,9 @@ def _load(path: Path) -> dict[str, Any]:
     return data
 
 
-def _merge(loaded: list[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
+def _merge(loaded: list[tuple[Path, Unstructured]]) -> Unstructured:
     """Join several files as kubectl does; every entry remembers its folder, which relative file names refer to."""
-    merged: dict[str, Any] = {"contexts": {}, "clusters": {}, "users": {}, "current-context": ""}
+    merged: Unstructured = {"contexts": {}, "clusters": {}, "users": {}, "current-context": ""}
     for path, data in loaded:
         merged["current-context"] = merged["current-context"] or data.get("current-context") or ""
         for section, key in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
@@ -128,7 +131,7 @@ def _merge(loaded: list[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
     return merged
 
 
-def _select(paths: list[Path], merged: dict[str, Any], context: str | None, namespace: str | None) -> ClusterSource:
+def _select(paths: list[Path], merged: Unstructured, context: str | None, namespace: str | None) -> ClusterSource:
     files = os.pathsep.join(str(path) for path in paths)
     name = str(context or merged["current-context"] or "")
     known = sorted(merged["contexts"])
@@ -172,7 +175,7 @@ def _select(paths: list[Path], merged: dict[str, Any], context: str | None, name
     )
 
 
-def _fingerprint(folder: Path, cluster: dict[str, Any]) -> str:
+def _fingerprint(folder: Path, cluster: Unstructured) -> str:
     """Return the SHA-256 of the certificates that the server must be vouched for by, in any order; '' where none are.
 
     A cluster has an authority of its own, whatever the address it is reached by.
@@ -193,7 +196,7 @@ def _fingerprint(folder: Path, cluster: dict[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(b"".join(known)).hexdigest() if known else ""
 
 
-def _files_exist(files: str, owner: str, folder: Path, body: dict[str, Any], keys: tuple[str, ...]) -> None:
+def _files_exist(files: str, owner: str, folder: Path, body: Unstructured, keys: tuple[str, ...]) -> None:
     for key in keys:
         name = body.get(key)
         if not name or body.get(f"{key}-data"):

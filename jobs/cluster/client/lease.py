@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ..redact import safe
-from ..unstructured import as_map
+from ..unstructured import Unstructured, as_map
 from .errors import ClusterError, Conflict, NotFound
 from .kube import path
 
@@ -89,7 +89,7 @@ class Lease:
         if not self._written(spec | {"leaseTransitions": self._transitions}):
             raise HeldError(f"another run took the lease {self._name} at this moment")
 
-    def _create(self, spec: dict[str, Any]) -> None:
+    def _create(self, spec: Unstructured) -> None:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -121,7 +121,7 @@ class Lease:
             if not self._ended.is_set():
                 self.lost.set()
 
-    def _written(self, spec: dict[str, Any]) -> bool:
+    def _written(self, spec: Unstructured) -> bool:
         """Write, unless somebody else did since we read; say whether the Lease is ours.
 
         A connection that breaks after the server has done its work makes the client send the change again, and the
@@ -143,11 +143,11 @@ class Lease:
         self._version = _version(lease)
         return True
 
-    def _write(self, spec: dict[str, Any]) -> None:
+    def _write(self, spec: Unstructured) -> None:
         answer = self._kube.patch(self._path, {"metadata": {"resourceVersion": self._version}, "spec": spec})
         self._version = _version(answer)
 
-    def _left(self, held: dict[str, Any]) -> float:
+    def _left(self, held: Unstructured) -> float:
         """How many seconds the holder has left, by the server's clock; what cannot be has run out."""
         duration = held.get("leaseDurationSeconds")
         try:
@@ -159,7 +159,7 @@ class Lease:
         lasts = min(duration, LONGEST) if type(duration) is int else 0
         return lasts - age if age > -LONGEST else 0.0
 
-    def _held_by(self, holder: str, held: dict[str, Any], left: float) -> str:
+    def _held_by(self, holder: str, held: Unstructured, left: float) -> str:
         since = safe(held.get("acquireTime") or "an unknown time", 40)
         return (
             f"the lease {self._name} is held by {safe(holder, 100)} since {since}: another scheduled run is going "

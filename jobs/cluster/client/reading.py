@@ -12,7 +12,7 @@ import random
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 from ..redact import safe
@@ -98,7 +98,10 @@ def lines(raw: Any, end: float, where: str) -> Iterator[bytes]:
         yield rest
 
 
-def query(params: Mapping[str, Any] | None) -> str:
+Params: TypeAlias = "Mapping[str, str | int | bool | None]"
+
+
+def query(params: Params | None) -> str:
     """Encode parameters; booleans as Kubernetes spells them, None and empty text left out."""
     if not params:
         return ""

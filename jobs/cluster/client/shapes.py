@@ -16,7 +16,7 @@ from ..redact import safe
 from .errors import Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from ..unstructured import Unstructured
 
 
 class Unreadable(Unreachable):
@@ -42,7 +42,7 @@ Amount = Annotated[str, Kind("a quantity", _amount)]
 Moment = Annotated[str, Kind("a time", _moment)]
 
 _CONDITIONS: Any = [{"type": str, "status": str, "reason": str, "message": str, "lastTransitionTime": Moment}]
-_META: dict[str, Any] = {
+_META: Unstructured = {
     "name": str,
     "namespace": str,
     "uid": str,
@@ -64,7 +64,7 @@ _CONTAINER: Any = {
     "securityContext": {"privileged": bool, "capabilities": {"add": [str]}},
     "volumeMounts": [{"mountPath": str}],
 }
-_POD_SPEC: dict[str, Any] = {
+_POD_SPEC: Unstructured = {
     "nodeName": str,
     "schedulerName": str,
     "priorityClassName": str,
@@ -100,7 +100,7 @@ _STATUSES: Any = [
         "lastState": _STATE,
     }
 ]
-_JOB_SPEC: dict[str, Any] = {
+_JOB_SPEC: Unstructured = {
     "parallelism": Count,
     "completions": Count,
     "backoffLimit": Count,
@@ -110,7 +110,7 @@ _JOB_SPEC: dict[str, Any] = {
     "template": {"spec": _POD_SPEC},
 }
 _TARGET: Any = dict.fromkeys(("kind", "name", "uid", "fieldPath"), str)
-_KINDS: dict[str, Any] = {
+_KINDS: Unstructured = {
     "Node": {
         "spec": {"unschedulable": bool, "taints": [{"key": str, "value": str, "effect": str}]},
         "status": {
@@ -179,16 +179,16 @@ _KINDS: dict[str, Any] = {
         "spec": {"driver": str, "nodeName": str, "pool": {"name": str, "generation": Count}, "devices": [{"name": str}]}
     },
 }
-_ANY_KIND: dict[str, Any] = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
+_ANY_KIND: Unstructured = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
 """Of any other kind, custom resources among them: what all have; their own fields are read leniently."""
 
 
-def wrong(kind: str, item: Mapping[str, Any]) -> str:
+def wrong(kind: str, item: Unstructured) -> str:
     """Say which declared field of the object has which other type, as 'status.allocatable is text, ...'; '' if none."""
     return _COMPILED.get(kind, _OTHER)(item)
 
 
-def check(kind: str, item: Mapping[str, Any], where: str) -> None:
+def check(kind: str, item: Unstructured, where: str) -> None:
     """Raise Unreadable, naming the object and the path in it, where a declared field has another type."""
     if mistake := wrong(kind, item):
         meta = item.get("metadata")

@@ -6,15 +6,15 @@ A tenant may read the claims of its own namespace; StorageClasses belong to the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..client.errors import ClusterError, Forbidden, NotFound, Unauthorized
 from ..client.kube import path
 from ..redact import safe
-from ..unstructured import as_map, as_texts
+from ..unstructured import Unstructured, as_map, as_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ..client.kube import Kube
 
@@ -100,6 +100,6 @@ def _last_event(kube: Kube, name: str) -> str:
     return safe(f"{latest.get('reason')}: {latest.get('message')}", 300) if latest else ""
 
 
-def _moment(event: Mapping[str, Any]) -> str:
+def _moment(event: Unstructured) -> str:
     made = as_map(event.get("metadata")).get("creationTimestamp")
     return str(event.get("lastTimestamp") or event.get("eventTime") or made or "")

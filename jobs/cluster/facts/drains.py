@@ -7,15 +7,15 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..client.errors import Forbidden, Unauthorized
 from ..client.kube import path
 from ..redact import safe
-from ..unstructured import as_list, as_map, name_of
+from ..unstructured import Unstructured, as_list, as_map, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from ..client.kube import Kube
 
@@ -82,7 +82,7 @@ def read_drains(kube: Kube, namespaces: Collection[str]) -> Drains:
     return Drains(tuple(_budget(kube, item) for item in here), tuple(rebooters))
 
 
-def _budget(kube: Kube, item: Mapping[str, Any]) -> Budget:
+def _budget(kube: Kube, item: Unstructured) -> Budget:
     meta, spec, status = (as_map(item.get(key)) for key in ("metadata", "spec", "status"))
     namespace, name = str(meta.get("namespace") or ""), safe(meta.get("name") or "", 253)
     key = "maxUnavailable" if spec.get("maxUnavailable") is not None else "minAvailable"
@@ -113,7 +113,7 @@ def _pods(kube: Kube, namespace: str, selector: object) -> frozenset[str]:
     return frozenset(name_of(item) for item in items)
 
 
-def _terms(selector: Mapping[str, Any]) -> Iterator[str]:
+def _terms(selector: Unstructured) -> Iterator[str]:
     """Write a selector as a request's parameter takes it."""
     for label, value in as_map(selector.get("matchLabels")).items():
         yield f"{label}={value}"
@@ -130,7 +130,7 @@ def as_list_of_text(values: object) -> list[str]:
     return [str(value) for value in values] if isinstance(values, list) else []
 
 
-def _rebooter(kube: Kube, item: Mapping[str, Any]) -> Rebooter | None:
+def _rebooter(kube: Kube, item: Unstructured) -> Rebooter | None:
     """Read a DaemonSet of kured, by the image's name as its manifest and chart have it; None of any other."""
     meta = as_map(item.get("metadata"))
     pod = as_map(as_map(as_map(item.get("spec")).get("template")).get("spec"))
@@ -157,7 +157,7 @@ def _chosen(kube: Kube, selector: str) -> Iterator[tuple[str, str]]:
         yield str(as_map(item.get("metadata")).get("namespace")), name_of(item)
 
 
-def _options(container: Mapping[str, Any]) -> dict[str, str]:
+def _options(container: Unstructured) -> dict[str, str]:
     """Options of the command line, `--name=value` or in two words, and their variables KURED_NAME."""
     options = {
         str(each.get("name"))[6:].lower().replace("_", "-"): str(each.get("value") or "")
@@ -167,7 +167,7 @@ def _options(container: Mapping[str, Any]) -> dict[str, str]:
     return options | dict(_words(container))
 
 
-def _words(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _words(container: Unstructured) -> Iterator[tuple[str, str]]:
     command = [*as_list_of_text(container.get("command")), *as_list_of_text(container.get("args"))]
     for word, after in itertools.pairwise([*command, ""]):
         name, equals, value = word.removeprefix("--").partition("=")
@@ -175,7 +175,7 @@ def _words(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, value if equals else after if not after.startswith("--") else "true"
 
 
-def _selectors(container: Mapping[str, Any]) -> list[str]:
+def _selectors(container: Unstructured) -> list[str]:
     """Selectors of pods for which it waits, each of which may be given; a pod of one of them is enough."""
     given = [value for name, value in _words(container) if name == _BLOCKING]
     return given or list(filter(None, [_options(container).get(_BLOCKING)]))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..redact import safe
-from ..unstructured import as_map
+from ..unstructured import Unstructured, as_map
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 _MESSAGE = 1000
 
@@ -71,7 +71,7 @@ def warnings(events: Iterable[Event], most: int = 10) -> tuple[str, ...]:
     return tuple(str(event) for event in [e for e in events if e.warning][-most:])
 
 
-def read_event(item: Mapping[str, Any]) -> Event | None:
+def read_event(item: Unstructured) -> Event | None:
     """Project a raw event; None where it is about nothing."""
     target = item.get("involvedObject") or item.get("regarding")
     if not isinstance(target, dict):

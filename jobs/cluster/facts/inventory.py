@@ -11,14 +11,14 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..client.errors import ApiError
 from ..client.http_client import gc_paused
 from ..client.kube import path
 from ..quantity import whole
 from ..redact import safe
-from ..unstructured import as_list, as_map, by_type
+from ..unstructured import Unstructured, as_list, as_map, by_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -196,7 +196,7 @@ def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
     return any(node.labels.get(mark, "").lower() not in _OFF for mark in marks)
 
 
-def read_node(item: Mapping[str, Any]) -> Node:
+def read_node(item: Unstructured) -> Node:
     """Project one raw node."""
     meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
     conditions = by_type(status)
@@ -228,7 +228,7 @@ def read_node(item: Mapping[str, Any]) -> Node:
     )
 
 
-def _has_just_begun(ready: Mapping[str, Any]) -> bool:
+def _has_just_begun(ready: Unstructured) -> bool:
     """Whether a kubelet wrote its node's Ready condition when, or just after, it had become so: by its own clock."""
     try:
         since, said = (datetime.datetime.fromisoformat(str(ready.get(f"last{key}Time"))) for key in _MOMENTS)
@@ -237,12 +237,12 @@ def _has_just_begun(ready: Mapping[str, Any]) -> bool:
         return False
 
 
-def _lacks_devices(capacity: Mapping[str, Any]) -> bool:
+def _lacks_devices(capacity: Unstructured) -> bool:
     """Whether a kind of device that the node once had is counted as none."""
     return any("/" in name and whole(str(count)) == 0 for name, count in capacity.items())
 
 
-def read_pod(item: Mapping[str, Any]) -> PodUse:
+def read_pod(item: Unstructured) -> PodUse:
     """Project one raw pod to what it holds."""
     meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
     owner = next((ref for ref in as_list(meta.get("ownerReferences")) if ref.get("controller") is True), None)
@@ -261,7 +261,7 @@ def read_pod(item: Mapping[str, Any]) -> PodUse:
     )
 
 
-def _trouble(status: Mapping[str, Any]) -> str:
+def _trouble(status: Unstructured) -> str:
     """Say why a pod is not ready: what its first container waits for or ended with, else its conditions."""
     for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
         state = as_map(entry.get("state"))
@@ -277,7 +277,7 @@ def _trouble(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
+def pod_requests(spec: Unstructured) -> dict[str, int]:
     """Extended resources that a pod holds: containers and sidecars together, or its hungriest init container.
 
     Source: kubernetes.io, "Sidecar containers", resource sharing within containers.
@@ -315,13 +315,13 @@ def _only_hidden(error: ApiError) -> None:
         raise error
 
 
-def _extended(container: Mapping[str, Any]) -> dict[str, int]:
+def _extended(container: Unstructured) -> dict[str, int]:
     resources = as_map(container.get("resources"))
     both = as_map(resources.get("limits")) | as_map(resources.get("requests"))
     return {str(name): whole(amount) for name, amount in both.items() if "/" in str(name)}
 
 
-def _amounts(amounts: Mapping[str, Any]) -> dict[str, int]:
+def _amounts(amounts: Unstructured) -> dict[str, int]:
     return {str(name): whole(amount, milli=name == "cpu") for name, amount in amounts.items()}
 
 

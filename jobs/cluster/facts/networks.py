@@ -6,11 +6,12 @@ a namespace is a Network of Google's clusters.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..client.errors import Forbidden, NotFound, Unauthorized
 from ..client.kube import path
 from ..redact import safe
+from ..unstructured import Unstructured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +22,7 @@ GROUP, VERSION, RESOURCE = "k8s.cni.cncf.io", "v1", "network-attachment-definiti
 GKE_GROUP, GKE_RESOURCE = "networking.gke.io", "networks"
 """cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods"""
 
-Definitions = dict[tuple[str, str], dict[str, Any] | None]
+Definitions = dict[tuple[str, str], Unstructured | None]
 
 
 def definitions(kube: Kube, names: Iterable[tuple[str, str]], *, tenant: bool = False) -> tuple[Definitions, str]:

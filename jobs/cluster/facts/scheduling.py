@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..quantity import quantity, whole
-from ..unstructured import as_list, as_map, name_of
+from ..unstructured import Unstructured, as_list, as_map, name_of
 from .inventory import pod_requests
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Unschedulable:
 
 
 def read_unschedulable(
-    message: str, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]] = (), own: Container[str] = ()
+    message: str, pod: Unstructured, nodes: Sequence[Unstructured] = (), own: Container[str] = ()
 ) -> Unschedulable:
     """Read the scheduler's message for `pod`.
 
@@ -85,13 +85,13 @@ def read_unschedulable(
     return Unschedulable(total, reasons, total == 0 or stuck >= total or nowhere, volume, hint)
 
 
-def possible_nodes(pod: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> int:
+def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
     """Count the nodes that could take such a pod once others have left them."""
     asked = pod_requests(as_map(pod.get("spec")))
     return sum(1 for node in nodes if _possible(node, pod, asked, ()))
 
 
-def lacking(pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
+def lacking(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
     """Say which of the visible nodes offer less than one such pod asks for."""
     texts = []
     for name, amount in pod_requests(as_map(pod.get("spec"))).items():
@@ -102,11 +102,11 @@ def lacking(pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(texts[:4])
 
 
-def _offers(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def _offers(node: Unstructured) -> Unstructured:
     return as_map(as_map(node.get("status")).get("allocatable"))
 
 
-def _possible(node: Mapping[str, Any], pod: Mapping[str, Any], asked: Mapping[str, int], own: Container[str]) -> bool:
+def _possible(node: Unstructured, pod: Unstructured, asked: Mapping[str, int], own: Container[str]) -> bool:
     """Tell whether the node could take the pod once others have left it."""
     offers = _offers(node)
     if name_of(node) in own:
@@ -118,13 +118,13 @@ def _possible(node: Mapping[str, Any], pod: Mapping[str, Any], asked: Mapping[st
     return _passes_all(node, pod)
 
 
-def _passes_all(node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+def _passes_all(node: Unstructured, pod: Unstructured) -> bool:
     """Tell whether the pod tolerates every taint of the node that stays."""
     tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
     return all(_passes(taint, tolerations) for taint in as_list(as_map(node.get("spec")).get("taints")))
 
 
-def _plain(pod: Mapping[str, Any]) -> dict[str, Decimal]:
+def _plain(pod: Unstructured) -> dict[str, Decimal]:
     """What the pod's containers ask for together of cpu and memory; a limit without a request is the request."""
     amounts: dict[str, Decimal] = {}
     for container in as_list(as_map(pod.get("spec")).get("containers")):
@@ -135,7 +135,7 @@ def _plain(pod: Mapping[str, Any]) -> dict[str, Decimal]:
     return amounts
 
 
-def _passes(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+def _passes(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
     """Tell whether a taint is tolerated, or may go away by itself."""
     key, value, effect = (str(taint.get(name) or "") for name in ("key", "value", "effect"))
     if effect == "PreferNoSchedule" or _PASSING_TAINT.search(key):
@@ -151,9 +151,7 @@ def _passes(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) 
     return False
 
 
-def _hint(
-    reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], nodes: Sequence[Mapping[str, Any]]
-) -> str:
+def _hint(reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], nodes: Sequence[Unstructured]) -> str:
     """Say what the visible nodes add to the scheduler's words."""
     if (plain := re.match(r"Insufficient (cpu|memory)$", reason)) and nodes:
         kind = plain[1]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..client.errors import Forbidden, NotFound, Unauthorized
 from ..client.kube import path
 from ..redact import safe
-from ..unstructured import as_list, as_map, by_type, name_of
+from ..unstructured import Unstructured, as_list, as_map, by_type, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,7 +70,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 class Listing:
     """The objects of one kind; or why there are none to see."""
 
-    items: tuple[dict[str, Any], ...] = ()
+    items: tuple[Unstructured, ...] = ()
     served: bool = True  # False: this cluster does not know the kind
     hidden: str = ""  # we may not list them
 
@@ -115,7 +115,7 @@ def policies(listing: Listing) -> tuple[Policy, ...]:
     return tuple(_policy(item) for item in listing.items)
 
 
-def _policy(item: Mapping[str, Any]) -> Policy:
+def _policy(item: Unstructured) -> Policy:
     spec, status = as_map(item.get("spec")), as_map(item.get("status"))
     conditions = by_type(status)
     wrong = conditions.get("Error") or {}
@@ -130,7 +130,7 @@ def _policy(item: Mapping[str, Any]) -> Policy:
     )
 
 
-def _version(part: Mapping[str, Any]) -> str:
+def _version(part: Unstructured) -> str:
     return safe(part.get("version") or "", 100) if part.get("enabled") is not False else ""
 
 
@@ -172,7 +172,7 @@ def devices_by_node(listing: Listing, driver: str = "", kind: str = "") -> dict[
     https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#resourceslice
     """
     newest: dict[tuple[str, str], int] = {}
-    slices: list[tuple[tuple[str, str], int, dict[str, Any]]] = []
+    slices: list[tuple[tuple[str, str], int, Unstructured]] = []
     for item in listing.items:
         spec = as_map(item.get("spec"))
         pool = as_map(spec.get("pool"))
@@ -190,7 +190,7 @@ def devices_by_node(listing: Listing, driver: str = "", kind: str = "") -> dict[
     return counts
 
 
-def _type(device: Mapping[str, Any]) -> str:
+def _type(device: Unstructured) -> str:
     attributes = as_map(device.get("attributes")) or as_map(as_map(device.get("basic")).get("attributes"))
     return str(as_map(attributes.get("type")).get("string") or "")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...cluster.unstructured import labels_of
+from ...cluster.unstructured import Unstructured, labels_of
 from .. import pod
 from .kind import Kind
 from .queues import pod_annotations, queue_allowance, scheduler
@@ -21,7 +21,7 @@ class IndexedJob(Kind):
     name = "indexed"
     group, version, resource, kind = "batch", "v1", "jobs", "Job"
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         """One pod per node, no retry, a deadline, a TTL."""
         shape = pod.PodShape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
         # Of a trial one lost pod ends all. A sweep goes on with the rest: what others take away does not count, and a
@@ -55,11 +55,11 @@ class IndexedJob(Kind):
         """The label that the Job controller sets."""
         return f"batch.kubernetes.io/job-name={name}"
 
-    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def as_job(self, raw: Unstructured) -> Unstructured:
         """It is one."""
         return dict(raw)
 
-    def belongs(self, pod: Mapping[str, Any], name: str) -> bool:
+    def belongs(self, pod: Unstructured, name: str) -> bool:
         """By the label, also in its form without a prefix."""
         pod_labels = labels_of(pod)
         return bool(name) and name in (pod_labels.get("batch.kubernetes.io/job-name"), pod_labels.get("job-name"))

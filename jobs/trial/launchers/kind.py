@@ -6,9 +6,9 @@ tells its state in the words of a batch/v1 Job: so that one diagnosis, and one w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...cluster.unstructured import as_list, as_map, labels_of
+from ...cluster.unstructured import Unstructured, as_list, as_map, labels_of
 from ..pod import CONTAINER, LABEL_RUN, labels
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ class Kind:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         """Write the object, suspended; `keys` maps the probe's paths to keys of the ConfigMap."""
         raise NotImplementedError
 
-    def other_words(self, job: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+    def other_words(self, job: Unstructured, refusal: str) -> Unstructured | None:
         """The same for an older or newer operator that does not know a field, by the API server's refusal."""
         del job, refusal
         return None
 
-    def resume(self) -> dict[str, Any]:
+    def resume(self) -> Unstructured:
         """The merge patch that lets it go."""
         return {"spec": {"suspend": False}}
 
@@ -55,7 +55,7 @@ class Kind:
         del spec
         return ()
 
-    def meta(self, spec: TrialSpec) -> dict[str, Any]:
+    def meta(self, spec: TrialSpec) -> Unstructured:
         """Name and labels, the queue's among them."""
         own_labels = labels(spec)
         if spec.queue is not None and spec.queue.kind == "kueue":
@@ -70,20 +70,20 @@ class Kind:
         """The label selector of all its pods."""
         raise NotImplementedError
 
-    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def as_job(self, raw: Unstructured) -> Unstructured:
         """Tell the object in the words of a batch/v1 Job."""
         raise NotImplementedError
 
-    def index(self, pod: Mapping[str, Any]) -> int:
+    def index(self, pod: Unstructured) -> int:
         """Which replica a pod is; MOST_REPLICAS where nothing tells."""
         return number(pod, INDEX)
 
-    def tells(self, pod: Mapping[str, Any]) -> bool:
+    def tells(self, pod: Unstructured) -> bool:
         """Tell whether this pod's log carries evidence."""
         del pod
         return True
 
-    def pods_wanted(self, raw: Mapping[str, Any]) -> int:
+    def pods_wanted(self, raw: Unstructured) -> int:
         """How many pods it wants."""
         return whole(as_map(self.as_job(raw).get("spec")).get("parallelism"), 1)
 
@@ -98,17 +98,17 @@ class Kind:
             return event.message.removeprefix("Error creating: ")
         return ""
 
-    def not_known_yet(self, raw: Mapping[str, Any]) -> bool:
+    def not_known_yet(self, raw: Unstructured) -> bool:
         """Tell whether no controller has ever touched the object."""
         return bool(self.operator) and not as_list(as_map(raw.get("status")).get("conditions"))
 
-    def belongs(self, pod: Mapping[str, Any], name: str) -> bool:
+    def belongs(self, pod: Unstructured, name: str) -> bool:
         """Tell by its labels whether a pod is this object's."""
         key, _, value = self.selector(name).partition("=")
         return labels_of(pod).get(key) == value
 
 
-def number(pod: Mapping[str, Any], key: str) -> int:
+def number(pod: Unstructured, key: str) -> int:
     """Read a small number from an annotation or a label of a pod."""
     meta = as_map(pod.get("metadata"))
     for place in ("annotations", "labels"):
@@ -124,8 +124,8 @@ def whole(value: object, default: int) -> int:
 
 
 def retold(
-    raw: Mapping[str, Any], condition_types: Mapping[str, str], *, pods: int, suspended: object, backoff: int = 0
-) -> dict[str, Any]:
+    raw: Unstructured, condition_types: Mapping[str, str], *, pods: int, suspended: object, backoff: int = 0
+) -> Unstructured:
     """Write an object with conditions as a batch/v1 Job: `condition_types` maps its types to the Job's."""
     meta, status = as_map(raw.get("metadata")), as_map(raw.get("status"))
     conditions = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import pod
 from .kind import Kind
@@ -11,6 +11,7 @@ from .queues import queue_allowance
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ...cluster.unstructured import Unstructured
     from ..spec import TrialSpec
 
 REPLICA = "training.kubeflow.org/replica-index"
@@ -23,7 +24,7 @@ class KubeflowJob(Kind):
 
     group = "kubeflow.org"
 
-    def resume(self) -> dict[str, Any]:
+    def resume(self) -> Unstructured:
         """Its suspend stands in the run policy."""
         return {"spec": {"runPolicy": {"suspend": False}}}
 
@@ -32,7 +33,7 @@ class KubeflowJob(Kind):
         return f"{JOB}={name}"
 
 
-def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> dict[str, Any]:
+def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> Unstructured:
     """The run policy; ``clean``: which pods the operator deletes at the end (cleanPodPolicy)."""
     return {
         "cleanPodPolicy": clean,
@@ -43,7 +44,7 @@ def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> dict[str, Any]:
     }
 
 
-def template(spec: TrialSpec, keys: Mapping[str, str], shape: pod.PodShape) -> dict[str, Any]:
+def template(spec: TrialSpec, keys: Mapping[str, str], shape: pod.PodShape) -> Unstructured:
     """A replica's pod template; the operator warns of a restart policy beside the replica's own."""
     made = pod.template(spec, keys, shape)
     del made["spec"]["restartPolicy"]

@@ -7,9 +7,9 @@ pkg/controller/mpi_job_controller.go (names, labels, Service, keys), pkg/apis/ku
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...cluster.unstructured import as_map, labels_of
+from ...cluster.unstructured import Unstructured, as_map, labels_of
 from .. import pod
 from ..parts import MPI_LAUNCHER
 from .kind import MOST_REPLICAS, number, retold, whole
@@ -36,7 +36,7 @@ class MpiJob(KubeflowJob):
     uses_service = False  # the operator makes a Service of the job's name, and refuses one that is not its own
     multiplexed = True
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         """One worker per node with one slot, and a launcher without devices."""
         return {
             "apiVersion": "kubeflow.org/v2beta1",
@@ -56,14 +56,14 @@ class MpiJob(KubeflowJob):
             },
         }
 
-    def other_words(self, job: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+    def other_words(self, job: Unstructured, refusal: str) -> Unstructured | None:
         """Leave out what releases before v0.5 do not know; they start the launcher at once, without itself a rank."""
         unknown = [key for key in ("launcherCreationPolicy", "runLauncherAsWorker") if f'"spec.{key}"' in refusal]
         if not unknown:
             return None
         return dict(job) | {"spec": {key: value for key, value in job["spec"].items() if key not in unknown}}
 
-    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def as_job(self, raw: Unstructured) -> Unstructured:
         """Succeeded is Complete; the launcher counts as one more pod, behind the workers."""
         spec = as_map(raw.get("spec"))
         suspended = as_map(spec.get("runPolicy")).get("suspend")
@@ -75,11 +75,11 @@ class MpiJob(KubeflowJob):
             backoff=whole(as_map(spec.get("runPolicy")).get("backoffLimit"), 0),
         )
 
-    def index(self, pod: Mapping[str, Any]) -> int:
+    def index(self, pod: Unstructured) -> int:
         """A worker's index is its rank; the launcher comes behind all workers."""
         return number(pod, REPLICA) if _role(pod) == "worker" else MOST_REPLICAS
 
-    def tells(self, pod: Mapping[str, Any]) -> bool:
+    def tells(self, pod: Unstructured) -> bool:
         """Only the launcher's output carries evidence."""
         return _role(pod) == "launcher"
 
@@ -113,7 +113,7 @@ def mpirun(spec: TrialSpec) -> list[str]:
     return [*spec.mpi.mpirun, *placed, *spec.mpi.args, *exported, *pod.PROBE]
 
 
-def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
     shape = pod.PodShape(
         command=spec.mpi.sshd,
         rank="",
@@ -125,9 +125,9 @@ def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
     return template(spec, keys, shape)
 
 
-def _launcher(spec: TrialSpec) -> dict[str, Any]:
+def _launcher(spec: TrialSpec) -> Unstructured:
     """A small pod without devices, anywhere: it only runs mpirun."""
-    container: dict[str, Any] = {
+    container: Unstructured = {
         "name": pod.CONTAINER,
         "image": spec.image,
         "command": mpirun(spec),
@@ -139,7 +139,7 @@ def _launcher(spec: TrialSpec) -> dict[str, Any]:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in spec.env_secrets]
     if spec.pull_policy:
         container["imagePullPolicy"] = spec.pull_policy
-    launcher: dict[str, Any] = {
+    launcher: Unstructured = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": pod.GRACE_S,
@@ -157,10 +157,10 @@ def _launcher(spec: TrialSpec) -> dict[str, Any]:
     return {"metadata": {"labels": pod.labels(spec) | {pod.COMPONENT: "launcher"}}, "spec": launcher}
 
 
-def _workers(raw: Mapping[str, Any]) -> int:
+def _workers(raw: Unstructured) -> int:
     replicas = as_map(as_map(raw.get("spec")).get("mpiReplicaSpecs"))
     return whole(as_map(replicas.get("Worker")).get("replicas"), 1)
 
 
-def _role(pod: Mapping[str, Any]) -> str:
+def _role(pod: Unstructured) -> str:
     return str(labels_of(pod).get(ROLE) or "")

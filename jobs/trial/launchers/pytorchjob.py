@@ -6,9 +6,9 @@ a trial can span here. Source: kubeflow/training-operator v1, pkg/controller.v1/
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...cluster.unstructured import as_map, labels_of
+from ...cluster.unstructured import Unstructured, as_map, labels_of
 from .. import pod
 from .kind import MOST_REPLICAS, number, retold, whole
 from .kubeflow import CONDITIONS, REPLICA, KubeflowJob, run_policy, template
@@ -30,7 +30,7 @@ class PyTorchJob(KubeflowJob):
     operator = "training-operator"
     container = "pytorch"  # by this name the operator finds the container whose environment it sets
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         """Rank 0 is the master, rank 1 the worker."""
         # The master may end a moment before the worker has told all: no pod is deleted at the end.
         policy = run_policy(spec, clean="None", backoff=0)
@@ -48,14 +48,14 @@ class PyTorchJob(KubeflowJob):
             },
         }
 
-    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def as_job(self, raw: Unstructured) -> Unstructured:
         """Succeeded is Complete."""
         spec = as_map(raw.get("spec"))
         kinds = as_map(spec.get("pytorchReplicaSpecs")).values()
         pods = sum(whole(as_map(each).get("replicas"), 1) for each in kinds) or 1
         return retold(raw, CONDITIONS, pods=pods, suspended=as_map(spec.get("runPolicy")).get("suspend"))
 
-    def index(self, pod: Mapping[str, Any]) -> int:
+    def index(self, pod: Unstructured) -> int:
         """The master is rank 0, workers count from 1."""
         kind = labels_of(pod).get(TYPE)
         if kind == "master":
@@ -64,7 +64,7 @@ class PyTorchJob(KubeflowJob):
         return replica + 1 if replica < MOST_REPLICAS else replica
 
 
-def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> dict[str, Any]:
+def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> Unstructured:
     shape = pod.PodShape(
         container=PyTorchJob.container,
         rank=str(rank),

@@ -6,12 +6,13 @@ Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...cluster.quantity import quantity
 from ..pod import resources
 
 if TYPE_CHECKING:
+    from ...cluster.unstructured import Unstructured
     from ..spec import TrialSpec
 
 VOLCANO = "volcano"
@@ -36,10 +37,10 @@ def queue_allowance(spec: TrialSpec) -> float:
     return spec.deadlines.queue_s if scheduler(spec) else 0.0
 
 
-def pod_group(spec: TrialSpec, meta: dict[str, Any]) -> dict[str, Any]:
+def pod_group(spec: TrialSpec, meta: Unstructured) -> Unstructured:
     """All ranks or none (scheduling.volcano.sh/v1beta1); an MPIJob's launcher needs no device and stays outside."""
     queue = spec.queue
-    group_spec: dict[str, Any] = {"minMember": spec.nodes}
+    group_spec: Unstructured = {"minMember": spec.nodes}
     if queue is not None and queue.name:
         group_spec["queue"] = queue.name
     if queue is not None and queue.priority_class:

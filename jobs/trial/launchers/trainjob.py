@@ -7,9 +7,9 @@ v2.0 and v2.1; runtimePatches took their place later), manifests/base/runtimes/t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...cluster.unstructured import as_map
+from ...cluster.unstructured import Unstructured, as_map
 from .. import pod
 from .kind import Kind, retold, whole
 
@@ -32,11 +32,11 @@ class TrainJob(Kind):
     container = NODE
     uses_service = False  # the JobSet makes one of the job's name
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         """The runtime's pods with our image, command, environment, volumes and placement."""
         return self._written(spec, {"podTemplateOverrides": [_override(spec, keys)]})
 
-    def other_words(self, job: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+    def other_words(self, job: Unstructured, refusal: str) -> Unstructured | None:
         """The same with runtimePatches, for a Trainer that no longer knows podTemplateOverrides."""
         if '"spec.podTemplateOverrides"' not in refusal or "podTemplateOverrides" not in job["spec"]:
             return None
@@ -48,7 +48,7 @@ class TrainJob(Kind):
         kept = {key: value for key, value in job_spec.items() if key != "podTemplateOverrides"}
         return dict(job) | {"spec": kept | {"runtimePatches": [patch]}}
 
-    def _written(self, spec: TrialSpec, changes: dict[str, Any]) -> dict[str, Any]:
+    def _written(self, spec: TrialSpec, changes: Unstructured) -> Unstructured:
         trainer = {
             "image": spec.image,
             "command": list(pod.PROBE),
@@ -91,7 +91,7 @@ class TrainJob(Kind):
         """The label that the JobSet sets."""
         return f"jobset.sigs.k8s.io/jobset-name={name}"
 
-    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def as_job(self, raw: Unstructured) -> Unstructured:
         """Its conditions have the Job's own names."""
         spec = as_map(raw.get("spec"))
         pods = whole(as_map(spec.get("trainer")).get("numNodes"), 1)
@@ -102,8 +102,8 @@ class TrainJob(Kind):
         return (("JobSet", name), ("Job", f"{name}-{NODE}-0"))
 
 
-def _override(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
-    override: dict[str, Any] = {
+def _override(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+    override: Unstructured = {
         "volumes": pod.volumes(spec, keys),
         "containers": [{"name": NODE, "volumeMounts": pod.mounts(spec)}],
     }
@@ -115,7 +115,7 @@ def _override(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
         "affinity": pod.anti_affinity(spec) if spec.anti_affinity and spec.nodes > 1 else None,
     }
     override |= {key: value for key, value in optional.items() if value}
-    meta: dict[str, Any] = {"labels": pod.labels(spec)}
+    meta: Unstructured = {"labels": pod.labels(spec)}
     if spec.annotations:
         meta["annotations"] = dict(spec.annotations)
     return {"targetJobs": [{"name": NODE}], "metadata": meta, "spec": override}
