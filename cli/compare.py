@@ -44,8 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         comparison = compare(before, after, all_nodes=bool(options.nodes))
     except RecordError as error:
         return refuse("compare", error)
-    document = comparison.to_dict()
-    print(page(document, before, after) if options.format == "html" else render(document, options.format), end="")
+    print(page(comparison, before, after) if options.format == "html" else render(comparison, options.format), end="")
     return comparison.exit_code
 
 

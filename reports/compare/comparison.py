@@ -7,14 +7,14 @@ the bill of materials stands beside what changed in behaviour, so that the likel
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..record import EXIT_CODES
 from ..schema import Outcome, RecordedFinding, Verdict
-from . import checkpoints, steps
 from .fabric_use import Use, fabric_use
 from .installed import installed
 from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
+from .rates import RATES, changed
 from .regression import LEAST_SIZE_MEDIUM, BandwidthRow, bandwidth_rows, judge
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
 from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
@@ -64,7 +64,7 @@ class Comparison:
             return UNCLEAR
         return BETTER if BETTER in kinds else "same"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON types: verdict, what changed, what is installed otherwise, every row of bandwidth."""
         return {
             "verdict": self.verdict,
@@ -99,7 +99,7 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     comparison.changes += _faults(before, after)
     comparison.changes += _uses(before, after)
     comparison.changes += _elements(before, after)
-    comparison.changes += _steps(before, after)
+    comparison.changes += _rates(before, after)
     sides = ((before, after), (after, before))
     comparison.rows = list(
         judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides))
@@ -212,17 +212,14 @@ def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
             yield Change(kind=kind, area="sweep", subject=short(name), before=was, after=now, note=short(why))
 
 
-def _steps(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """Training steps and checkpoints: rates of the job as a whole."""
-    for area, unit, changed in (
-        ("training", "TFLOP/s a GPU", steps.changed),
-        ("checkpoint", "MB/s of all ranks", checkpoints.changed),
-    ):
-        for nodes, was, now, worse in changed(before, after):
+def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    """Training steps and checkpoints."""
+    for rate in RATES:
+        for nodes, was, now, worse in changed(rate, before, after):
             kind = UNCLEAR if worse is None else WORSE if worse else BETTER
-            told = f"{was:.0f} {unit}", f"{now:.0f}, {now / was - 1:+.1%}"
+            told = f"{was:.0f} {rate.unit}", f"{now:.0f}, {now / was - 1:+.1%}"
             note = "repeat it: these runs cannot tell this from noise" if worse is None else ""
-            yield Change(kind=kind, area=area, subject=listed(nodes), before=told[0], after=told[1], note=note)
+            yield Change(kind=kind, area=rate.area, subject=listed(nodes), before=told[0], after=told[1], note=note)
 
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports import plot
 from reports.html import style
@@ -12,11 +12,12 @@ from .text import render
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from reports.compare.comparison import Comparison
     from reports.schema import Record, RecordedFloor, RecordedTable
 
 
-def page(comparison: Mapping[str, Any], before: Sequence[Record], after: Sequence[Record]) -> str:
-    """Return the page of what ``Comparison.to_dict`` gives of these records; dashed curves are those from before."""
+def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Record]) -> str:
+    """Return the page of the comparison of these records; dashed curves are those from before."""
     floors: Mapping[str, Sequence[RecordedFloor]] = next(
         (record["floors"] for record in reversed(after) if record["floors"]), {}
     )

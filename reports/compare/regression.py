@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..record import ALONE, measured, samples_of
 from ..sizes import format_size
@@ -90,7 +90,7 @@ class BandwidthRow:
         """Who it is about."""
         return f"{self.group}, {self.sizes}" if self.sizes else str(self.group)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON types; ``change`` and ``error`` are shares."""
         return {
             "nodes": self.group.where,

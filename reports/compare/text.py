@@ -6,14 +6,14 @@ import json
 import re
 import textwrap
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    Comparison = Mapping[str, Any]
+    from .comparison import Comparison
 
 HEADLINE = {
     "worse": "WORSE: something does not work as well as before",
@@ -29,17 +29,17 @@ RUNS_SHOWN = 3
 
 
 def render(comparison: Comparison, style: str) -> str:
-    """Render what ``Comparison.to_dict`` gives; ``style`` is text, markdown, json, or html: what a page shows of it."""
+    """Render a comparison; ``style`` is text, markdown, json, or html: what a page shows of it."""
     if style == "json":
-        return _printable(json.dumps(comparison, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+        return _printable(json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     parts = [_head(comparison, style)]
     for part in (_sides, _no_longer_proven, _changes, _versions, _bandwidth):
         parts += part(comparison, style)
-    if comparison["unclear"]:
-        lines = [f"- {_clean(t, style)}" for t in comparison["unclear"]]
+    if comparison.unclear:
+        lines = [f"- {_clean(t, style)}" for t in comparison.unclear]
         parts.append(_title("Not compared", style) + "\n" + _lines(lines, style))
-    if comparison["notes"]:
-        parts.append(_lines([f"note: {_clean(t, style)}" for t in comparison["notes"]], style))
+    if comparison.notes:
+        parts.append(_lines([f"note: {_clean(t, style)}" for t in comparison.notes], style))
     return _printable("\n\n".join(parts)) + "\n"
 
 
@@ -49,11 +49,11 @@ def _printable(text: str) -> str:
 
 
 def _head(comparison: Comparison, style: str) -> str:
-    text = f"{HEADLINE[comparison['verdict']]} (before: {comparison['before']}, after: {comparison['after']})"
+    text = f"{HEADLINE[comparison.verdict]} (before: {comparison.verdicts[0]}, after: {comparison.verdicts[1]})"
     if style == "html":
-        kind = {"worse": "no-go", "unclear": "inconclusive"}.get(comparison["verdict"], "go")
-        word, _, rest = HEADLINE[comparison["verdict"]].partition(": ")
-        sides = f"before: {escape(comparison['before'])}, after: {escape(comparison['after'])}"
+        kind = {"worse": "no-go", "unclear": "inconclusive"}.get(comparison.verdict, "go")
+        word, _, rest = HEADLINE[comparison.verdict].partition(": ")
+        sides = f"before: {escape(comparison.verdicts[0])}, after: {escape(comparison.verdicts[1])}"
         hero = f'<div class="hero {kind}" role="status"><div class="word">{word}</div>'
         return f'{hero}<div class="culprit">{rest}</div><div>{sides}</div></div>'
     return f"## seatrial compare: {text}" if style == "markdown" else text
@@ -63,7 +63,7 @@ def _sides(comparison: Comparison, style: str) -> list[str]:
     """Which cluster, server and time each side is of; of many runs the first ones."""
     mark = "- " if style == "markdown" else "  "
     lines = []
-    for name, runs in comparison["sides"].items():
+    for name, runs in zip(("before", "after"), comparison.sides, strict=True):
         named = [_run(run) for run in runs[:RUNS_SHOWN]]
         more = [f"and {len(runs) - RUNS_SHOWN} more runs"] if len(runs) > RUNS_SHOWN else []
         lines += [f"{mark}{name + ':':<7} {_clean(text, style)}" for text in (*named, *more)]
@@ -79,7 +79,7 @@ def _run(run: Mapping[str, str]) -> str:
 
 
 def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
-    names = comparison["no_longer_proven"]
+    names = comparison.no_longer_proven
     if not names:
         return []
     count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
@@ -88,12 +88,12 @@ def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
 
 
 def _changes(comparison: Comparison, style: str) -> list[str]:
-    changes = sorted(comparison["changes"], key=lambda c: ORDER.index(c["kind"]) if c["kind"] in ORDER else len(ORDER))
-    blocked = [c["subject"] for c in changes if c["area"] == "check" and c["after"] == "blocked"]
+    changes = sorted(comparison.changes, key=lambda c: ORDER.index(c.kind) if c.kind in ORDER else len(ORDER))
+    blocked = [c.subject for c in changes if c.area == "check" and c.after == "blocked"]
     rows = [
-        [c["kind"], c["area"], c["subject"], c["before"], c["after"], c["note"]]
+        [c.kind, c.area, c.subject, c.before, c.after, c.note]
         for c in changes
-        if c["area"] != "check" or c["after"] != "blocked"
+        if c.area != "check" or c.after != "blocked"
     ]
     title = "What changed in behaviour"
     parts = _table(title, ["", "what", "subject", "before", "after", "note"], rows, style) if rows else []
@@ -104,9 +104,9 @@ def _changes(comparison: Comparison, style: str) -> list[str]:
 
 
 def _versions(comparison: Comparison, style: str) -> list[str]:
-    rows = [[c["subject"], c["before"], c["after"]] for c in comparison["versions"]]
+    rows = [[c.subject, c.before, c.after] for c in comparison.versions]
     title = "What is installed otherwise (the likely causes)"
-    if not rows and comparison["verdict"] == "worse":
+    if not rows and comparison.verdict == "worse":
         return [_lines(["Nothing is installed otherwise, as far as both records know: look at the hardware."], style)]
     return _table(title, ["", "before", "after"], rows, style) if rows else []
 
@@ -114,15 +114,15 @@ def _versions(comparison: Comparison, style: str) -> list[str]:
 def _bandwidth(comparison: Comparison, style: str) -> list[str]:
     rows = [
         [
-            r["nodes"],
-            f"{r['collective']} {r['run']} {r['sizes']}".strip(),
-            r["before"],
-            r["after"],
-            f"{100 * r['change']:+.1f} %",
-            f"{100 * r['error']:.1f} %",
-            r["kind"],
+            r.group.where,
+            f"{r.group.collective} {r.group.run} {r.sizes}".strip(),
+            r.told_before,
+            r.told_after,
+            f"{100 * r.change:+.1f} %",
+            f"{100 * r.error:.1f} %",
+            r.kind,
         ]
-        for r in comparison["bandwidth"]
+        for r in comparison.rows
     ]
     heads = ["nodes", "collective", "before", "after", "change", "std. error", ""]
     title = "Bus bandwidth (GB/s) over the rows of 1 GiB and more, where no other sizes are named"
