@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from reports.record import read_json
 from reports.schema import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -140,87 +140,67 @@ def read_options(config: pytest.Config) -> Options:
     get = config.getoption
     if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report in vain
         raise pytest.UsageError("--out needs the name of a folder")
-    out = (config.invocation_params.dir / get("--out")).absolute() if get("--out") else None
-    tried = _tried(get("--on"), config.invocation_params.dir)
-    found = Options(
-        cluster=get("--cluster"),
-        kubeconfig=get("--kubeconfig"),
-        context=get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
-        namespace=get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
-        profile=get("--profile"),
-        nodes="" if get("--nodes") == ALL else get("--nodes"),
-        all_nodes=get("--nodes") == ALL,
-        on=() if tried else _names(get("--on")),
-        trial_on=tried or _names(get("--trial-on")),
-        registry=get("--registry"),
-        image=get("--image"),
-        launcher=get("--launcher"),
-        queue=get("--queue"),
-        gang=get("--gang"),
-        checkpoint=get("--checkpoint"),
-        model_size=_size(get("--model-size")),
-        print_manifests=get("--print-manifests"),
-        with_files=get("--with-files"),
-        out=out,
-        tenant=get("--tenant"),
-        check_secrets=get("--check-secrets"),
-        record=get("--record"),
-        sweep=get("--sweep"),
-        budget_s=_seconds("--budget", get("--budget")),
-        at_once=get("--at-once"),
-        training=get("--training"),
-        soak_s=int(_seconds("--soak", get("--soak")) or 0),
-        detach=get("--detach"),
-        attach=get("--attach"),
-        scale=not get("--no-scale"),
-        take_in=get("--take-in"),
-        resume=(config.invocation_params.dir / get("--resume")).absolute() if get("--resume") else None,
-    )
-    for name in OF_ACCEPT if found.sweep else OF_SWEEP:
-        if get(name):
-            raise pytest.UsageError(f"{name} is an option of seatrial {'accept' if found.sweep else 'sweep'}")
-    if config.getoption("markexpr").strip("()").partition(")")[0] == "preflight" and (idle := _given(get, OF_TRIAL)):
-        raise pytest.UsageError(f"{idle[0]} is an option of seatrial accept: preflight starts no trial")
-    if found.soak_s and not found.training:
-        raise pytest.UsageError("--soak is how long the steps of --training go on: give both")
-    if found.soak_s > LONGEST_SOAK_S:
-        raise pytest.UsageError(f"--soak is at most {LONGEST_SOAK_S // 3600}h")
-    _check_model(found)
-    _check_detached(found)
-    if found.resume and found.resume == out:
-        raise pytest.UsageError(f"--out {out} is the folder to go on from: name another one")
-    if found.sweep and found.print_manifests and not found.on:
-        raise pytest.UsageError("which nodes are free only the cluster tells: --print-manifests needs --on NODE,NODE")
-    if found.at_once < 0:
-        raise pytest.UsageError("--at-once is at least 1")
-    if found.record and out is None:
-        raise pytest.UsageError("--record leaves its recording in --out DIR: name one")
-    for option in ("--kubeconfig", "--context"):
-        if found.simulated and get(option):
-            raise pytest.UsageError(f"{option} contradicts --cluster {found.cluster}: leave one of them out")
-    return found
+    derived = _derived(get, config.invocation_params.dir)
+    typed = [field.name for field in fields(Options) if field.name not in derived]
+    options = Options(**{name: get(f"--{name.replace('_', '-')}") for name in typed}, **derived)
+    is_preflight = get("markexpr").strip("()").partition(")")[0] == "preflight"
+    if problem := next(_contradictions(options, get, is_preflight=is_preflight), None):
+        raise pytest.UsageError(problem)
+    return options
 
 
-def _given(get: Callable[[str], object], names: Sequence[str]) -> list[str]:
-    return [name for name in names if get(name)]
+def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
+    """Return the fields of Options that are not what was typed."""
+    tried = _tried(get("--on"), cwd)
+    return {
+        "context": get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
+        "namespace": get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
+        "nodes": "" if get("--nodes") == ALL else get("--nodes"),
+        "all_nodes": get("--nodes") == ALL,
+        "on": () if tried else _names(get("--on")),
+        "trial_on": tried or _names(get("--trial-on")),
+        "model_size": _size(get("--model-size")),
+        "out": (cwd / get("--out")).absolute() if get("--out") else None,
+        "budget_s": _seconds("--budget", get("--budget")),
+        "soak_s": int(_seconds("--soak", get("--soak")) or 0),
+        "scale": not get("--no-scale"),
+        "resume": (cwd / get("--resume")).absolute() if get("--resume") else None,
+    }
+
+
+def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight: bool) -> Iterator[str]:
+    """Say what does not go together."""
+    for name in filter(get, OF_ACCEPT if options.sweep else OF_SWEEP):
+        yield f"{name} is an option of seatrial {'accept' if options.sweep else 'sweep'}"
+    for name in filter(get, OF_TRIAL if is_preflight else ()):
+        yield f"{name} is an option of seatrial accept: preflight starts no trial"
+    if options.soak_s and not options.training:
+        yield "--soak is how long the steps of --training go on: give both"
+    if options.soak_s > LONGEST_SOAK_S:
+        yield f"--soak is at most {LONGEST_SOAK_S // 3600}h"
+    if options.model_size and not options.checkpoint:
+        yield "--model-size is what --checkpoint predicts for: give both"
+    if options.detach and options.simulated:
+        yield "--detach: the embedded cluster ends with this command: start one with seatrial sim"
+    if options.detach and (options.sweep or options.record or options.attach):
+        other = "a sweep" if options.sweep else "--record" if options.record else "seatrial job attach"
+        yield f"--detach does not go with {other}"
+    if options.resume and options.resume == options.out:
+        yield f"--out {options.out} is the folder to go on from: name another one"
+    if options.sweep and options.print_manifests and not options.on:
+        yield "which nodes are free only the cluster tells: --print-manifests needs --on NODE,NODE"
+    if options.at_once < 0:
+        yield "--at-once is at least 1"
+    if options.record and options.out is None:
+        yield "--record leaves its recording in --out DIR: name one"
+    for name in filter(get, ("--kubeconfig", "--context") if options.simulated else ()):
+        yield f"{name} contradicts --cluster {options.cluster}: leave one of them out"
 
 
 def _size(text: str | None) -> str:
     if text is not None and not parameters(text):
         raise pytest.UsageError(f"--model-size {text!r}: a number of parameters, such as 70B")
     return text or ""
-
-
-def _check_model(options: Options) -> None:
-    if options.model_size and not options.checkpoint:
-        raise pytest.UsageError("--model-size is what --checkpoint predicts for: give both")
-
-
-def _check_detached(options: Options) -> None:
-    if options.detach and (options.sweep or options.simulated or options.record or options.attach):
-        other = "a sweep" if options.sweep else "--record" if options.record else "seatrial job attach"
-        ends = "the embedded cluster ends with this command: start one with seatrial sim"
-        raise pytest.UsageError(f"--detach: {ends}" if options.simulated else f"--detach does not go with {other}")
 
 
 def _seconds(option: str, text: str | None) -> float | None:
