@@ -88,6 +88,54 @@ def sweep_spec(
 
     A pod waits for each node that is `busy`: it is tested if it becomes free meanwhile, and not waited for.
     """
+    floors, crowd_s = floors_of(profile), SIMULATED_POD_S * len(names) if options.simulated else 0.0
+    rules = _rules(spec, names, profile, options)
+    pace = {"test_s": min(120.0, spec.deadlines.collective_s)}
+    if options.simulated:
+        pace = {name: value + crowd_s for name, value in SIMULATED.items()}
+    train_s = spec.training.extra_s if spec.training else 0.0
+    rounds = rules["matchings"] + 2 + SPARE_ROUNDS
+    budget_s = options.budget_s or rounds * pace["test_s"] + 2 * train_s
+    probe_s = budget_s + 4 * pace["test_s"] + train_s + 60
+    start_s = spec.deadlines.start_s + crowd_s
+    return replace(
+        spec,
+        nodes=max(1, len(names) + len(busy)),
+        node_names=(*names, *busy),
+        avoided=(),
+        collectives=(),
+        storage=(),
+        s3=(),
+        scratch="",
+        network=None,
+        deadlines=Deadlines(
+            start_s=start_s,
+            queue_s=spec.deadlines.queue_s,
+            collective_s=pace["test_s"],
+            probe_s=probe_s,
+            job_s=start_s + probe_s + 120,
+            ttl_s=spec.deadlines.ttl_s,
+            lease_s=spec.deadlines.lease_s,
+        ),
+        sweep=Sweep(
+            token=secrets.token_hex(24),
+            nodes=names,
+            leaves=dict(leaves),
+            rules=rules,
+            pair=_bench(spec.bench, floors.pair[0] if floors.pair else PAIR_BYTES),
+            alone=_bench(spec.bench, floors.alone[0] if floors.alone else ALONE_BYTES),
+            fabric=profile.fabric.kind or "",
+            gdr=profile.fabric.gdr is True,
+            end=options.scale,
+            history=packed(history),
+            budget_s=budget_s,
+            **pace,
+        ),
+    )
+
+
+def _rules(spec: TrialSpec, names: tuple[str, ...], profile: Profile, options: Options) -> dict[str, Any]:
+    """Return what the coordinator makes its Rules of (jobs/pod/sweep/model.py)."""
     floors = floors_of(profile)
     rules: dict[str, Any] = {
         "at_once": options.at_once,
@@ -99,52 +147,7 @@ def sweep_spec(
     }
     if options.trial_on:  # a part of the fleet, again and again: with new partners in each run
         rules["seed"] = int.from_bytes(spec.run_id.encode()[-6:], "big")
-    crowd_s = SIMULATED_POD_S * len(names) if options.simulated else 0.0
-    pace = (
-        {name: value + crowd_s for name, value in SIMULATED.items()}
-        if options.simulated
-        else {"test_s": min(120.0, spec.deadlines.collective_s)}
-    )
-    rounds = rules["matchings"] + 2 + SPARE_ROUNDS
-    train_s = spec.training.extra_s if spec.training else 0.0
-    budget_s = options.budget_s or rounds * pace["test_s"] + 2 * train_s
-    made = Sweep(
-        token=secrets.token_hex(24),
-        nodes=names,
-        leaves=dict(leaves),
-        rules=rules,
-        pair=_bench(spec.bench, floors.pair[0] if floors.pair else PAIR_BYTES),
-        alone=_bench(spec.bench, floors.alone[0] if floors.alone else ALONE_BYTES),
-        fabric=profile.fabric.kind or "",
-        gdr=profile.fabric.gdr is True,
-        end=options.scale,
-        history=packed(history),
-        budget_s=budget_s,
-        **pace,
-    )
-    probe_s = budget_s + 4 * pace["test_s"] + train_s + 60
-    deadlines = Deadlines(
-        start_s=spec.deadlines.start_s + crowd_s,
-        queue_s=spec.deadlines.queue_s,
-        collective_s=pace["test_s"],
-        probe_s=probe_s,
-        job_s=spec.deadlines.start_s + crowd_s + probe_s + 120,
-        ttl_s=spec.deadlines.ttl_s,
-        lease_s=spec.deadlines.lease_s,
-    )
-    return replace(
-        spec,
-        nodes=max(1, len(names) + len(busy)),
-        node_names=(*names, *busy),
-        avoided=(),
-        collectives=(),
-        storage=(),
-        s3=(),
-        scratch="",
-        network=None,
-        deadlines=deadlines,
-        sweep=made,
-    )
+    return rules
 
 
 def _bench(bench: BenchSizes, largest: int) -> BenchSizes:

@@ -25,8 +25,10 @@ from .job_document import NOTHING
 from .rows import sides
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..pod.nccl_reader.state.partial import Partial
-    from .job_document import Bootstrap, Expected, JobDocument, Pair, ReadTable, Table
+    from .job_document import Bootstrap, Expected, Init, IntraNode, JobDocument, Pair, ReadTable, Table
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
     ("trouble", judge_ending),
@@ -60,25 +62,15 @@ def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False
 
 
 def _document(judgement: Judgement) -> JobDocument:
-    judgement.apply(_RULES)
-    if judgement.job.limited and not judgement.has("nccl.log-truncated"):
-        judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
-    if judgement.shows["strange lines"] and judgement.verdict() == "go" and (odd := judgement.unexplained()):
-        judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
-    order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
-    judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
+    _judge(judgement)
     view, job = judgement.view, judgement.job
     version, versions = _version(judgement)
     verdict = judgement.verdict()
     diagnosis = diagnosis_of(judgement, verdict)
     # One host is the whole job only where something tells its size.
     shown = bool(view.carriers) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
-    world = [(rank, comm) for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world]
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
-    averages: dict[str, float] = {}
-    for table in judgement.tables:
-        if table["avg_busbw"] is not None:
-            averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
+    averages = _averages(judgement.tables)
     document: JobDocument = {
         "files": [source.name for source in job.sources.values()],
         "nccl_lines": sum(source.nccl_lines for source in job.sources.values()),
@@ -98,7 +90,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "platforms": sorted(job.facts["platform"]),
         "nccl_version": version,
         "nccl_versions": versions,
-        "avg_busbw": next((table["avg_busbw"] for table in judgement.tables if table["avg_busbw"] is not None), None),
+        "avg_busbw": next(iter(averages.values()), None),
         "avg_busbw_all": averages,
         "hang": judgement.hang,
         "crash": judgement.crash or diagnosis == "crash",
@@ -116,22 +108,11 @@ def _document(judgement: Judgement) -> JobDocument:
                 if job.procs
             }
         },
-        "intra_node": {
-            "p2p": view.local["p2p"],
-            "shm": view.local["shm"],
-            "mnnvl": view.local["mnnvl"],
-            "net": sum(channels_in(item.mask) for item in view.local_net),
-            "nvls": True if "nvls" in job.flags else False if "no-nvls-channels" in job.flags else None,
-        },
+        "intra_node": _intra_node(judgement),
         "sharp": True if view.switched or "collnet" in job.flags else None,
         "wires_gbps": _wires(judgement) if job.facts["wire"] else None,
         "bootstrap": _bootstrap(judgement),
-        "init": {
-            "nranks": view.ranks,
-            "started": len({rank for rank, comm in world if comm.started}),
-            "completed": len({rank for rank, comm in world if comm.completed}),
-            "communicators": len(job.comms),
-        },
+        "init": _init(judgement),
         "truncated": judgement.has("nccl.log-truncated"),
         "evidence_shown": shown,
         "advice": None if shown else ADVICE,
@@ -144,6 +125,16 @@ def _document(judgement: Judgement) -> JobDocument:
     }
     document["sentence"] = sentence_of(document, judgement)
     return document
+
+
+def _judge(judgement: Judgement) -> None:
+    judgement.apply(_RULES)
+    if judgement.job.limited and not judgement.has("nccl.log-truncated"):
+        judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
+    if judgement.shows["strange lines"] and judgement.verdict() == "go" and (odd := judgement.unexplained()):
+        judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
+    order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
+    judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[str]:
@@ -171,6 +162,37 @@ def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
         return None, []
     best = sorted(counts, key=lambda text: (-counts[text], text))
     return best[0], sorted(counts)
+
+
+def _averages(tables: Iterable[ReadTable]) -> dict[str, float]:
+    """Return the average that each table states, by its collective; of several of one collective the first."""
+    averages: dict[str, float] = {}
+    for table in tables:
+        if table["avg_busbw"] is not None:
+            averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
+    return averages
+
+
+def _intra_node(judgement: Judgement) -> IntraNode:
+    view, flags = judgement.view, judgement.job.flags
+    return {
+        "p2p": view.local["p2p"],
+        "shm": view.local["shm"],
+        "mnnvl": view.local["mnnvl"],
+        "net": sum(channels_in(item.mask) for item in view.local_net),
+        "nvls": True if "nvls" in flags else False if "no-nvls-channels" in flags else None,
+    }
+
+
+def _init(judgement: Judgement) -> Init:
+    job = judgement.job
+    world = [(rank, comm) for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world]
+    return {
+        "nranks": judgement.view.ranks,
+        "started": len({rank for rank, comm in world if comm.started}),
+        "completed": len({rank for rank, comm in world if comm.completed}),
+        "communicators": len(job.comms),
+    }
 
 
 def _tables(judgement: Judgement) -> list[Table]:
