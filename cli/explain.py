@@ -60,32 +60,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str]) -> int:
     """Print what the logs say; the exit code is that of the worst job."""
     options = parser().parse_args(list(arguments))
-    trials = TrialLogs()
     try:
-        profile = load_profile(options.profile) if options.profile else None
-        expect = expectation(profile) if profile is not None else NOTHING
-        hangs, options.logs = nccl.collect_hang(options.logs)
-        evidence = hangs[0]
-        # what is to be read from the cluster, by kind and name; a file of that name comes first
-        named = {log: which for log in options.logs if not os.path.exists(log) and (which := cluster_name(log))}  # noqa: PTH110
-        workload = _Workload(options, evidence, named)
-        alone = len(named) == 1 == len(options.logs)
-        partial = nccl.read(trials.others(_sources(options.logs, workload)))
-        if named:
-            workload.look()
-        # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
-        logs = nccl.conclude(partial, expect, one_job=alone and bool(evidence.samples or evidence.ranks))
-        reported = trials.jobs(expect) if trials.names else []
-        if named:
-            logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
-        jobs = nccl.conclude_hang(hangs, logs + reported, partial, workload.tail)
-        if profile is not None or any(job["tables"] for job in jobs):
-            compare(jobs, profile)
-            withhold_go(jobs, profile)
-        if alone and jobs:
-            workload.tell_around(jobs[0])
-        for job in jobs:
-            job["failure_class"] = _failure_class(job)
+        jobs = _judged(options)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
         return refuse("explain", error)
     except ClusterError as error:
@@ -100,6 +76,36 @@ def main(arguments: Sequence[str]) -> int:
     if options.github:
         _tell_github(jobs)
     return EXIT_CODES[worst(job["verdict"] for job in jobs)]
+
+
+def _judged(options: argparse.Namespace) -> list[JobDocument]:
+    """Return what the logs say, job by job. Raises what main names."""
+    trials = TrialLogs()
+    profile = load_profile(options.profile) if options.profile else None
+    expect = expectation(profile) if profile is not None else NOTHING
+    hangs, options.logs = nccl.collect_hang(options.logs)
+    evidence = hangs[0]
+    # what is to be read from the cluster, by kind and name; a file of that name comes first
+    named = {log: which for log in options.logs if not os.path.exists(log) and (which := cluster_name(log))}  # noqa: PTH110
+    workload = _Workload(options, evidence, named)
+    alone = len(named) == 1 == len(options.logs)
+    partial = nccl.read(trials.others(_sources(options.logs, workload)))
+    if named:
+        workload.look()
+    # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
+    logs = nccl.conclude(partial, expect, one_job=alone and bool(evidence.samples or evidence.ranks))
+    reported = trials.jobs(expect) if trials.names else []
+    if named:
+        logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
+    jobs = nccl.conclude_hang(hangs, logs + reported, partial, workload.tail)
+    if profile is not None or any(job["tables"] for job in jobs):
+        compare(jobs, profile)
+        withhold_go(jobs, profile)
+    if alone and jobs:
+        workload.tell_around(jobs[0])
+    for job in jobs:
+        job["failure_class"] = _failure_class(job)
+    return jobs
 
 
 def _failure_class(job: JobDocument) -> str | None:

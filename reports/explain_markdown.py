@@ -27,8 +27,8 @@ from .markdown import unlinked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jobs.nccl.job_document import FoundFault, Table
     from jobs.nccl.job_document import JobDocument as Job
-    from jobs.nccl.job_document import Table
 
 
 def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown
@@ -76,19 +76,7 @@ def _job_markdown(job: Job) -> str:
         if (more := len(job["pairs"]) - MAX_PAIRS) > 0:
             lines += ["", f"… and {more} more pairs"]
     for fault in job["faults"]:
-        lines += ["", f"### {_md(fault['severity'])}: {_md(fault.get('title', fault['fault']))}", ""]
-        lines.append(
-            f"- fault {_code(fault['fault'])}"
-            + (f", because of {_code(fault['why'])}" if fault["why"] else "")
-            + f": {_md(fault['subject'])}"
-        )
-        lines += [
-            f"- evidence {_code(where(item, str(item['file'] or '')), 200)} {_code(item['text'])}"
-            for item in fault["evidence"]
-        ]
-        lines += [f"- cause: {_md(fault['cause'])}"]
-        if fault is not main(job):
-            lines += [f"- confirm: {_code(fault['confirm'])}", f"- remedy: {_md(fault['remedy'])}"]
+        lines += ["", *_fault(fault, helped=fault is main(job))]
     if happened := around(job):
         lines += ["", AROUND + ":", ""]
         lines += [
@@ -101,6 +89,24 @@ def _job_markdown(job: Job) -> str:
     if job.get("not_seen"):
         lines += ["", "Not seen:", "", *(f"- {_md(text, 600)}" for text in job["not_seen"][:MAX_NOT_SEEN])]
     return "\n".join(lines)
+
+
+def _fault(fault: FoundFault, *, helped: bool) -> list[str]:
+    """Return what is said of a fault; where it was ``helped`` already, without how to confirm and mend it."""
+    lines = [f"### {_md(fault['severity'])}: {_md(fault.get('title', fault['fault']))}", ""]
+    lines.append(
+        f"- fault {_code(fault['fault'])}"
+        + (f", because of {_code(fault['why'])}" if fault["why"] else "")
+        + f": {_md(fault['subject'])}"
+    )
+    lines += [
+        f"- evidence {_code(where(item, str(item['file'] or '')), 200)} {_code(item['text'])}"
+        for item in fault["evidence"]
+    ]
+    lines += [f"- cause: {_md(fault['cause'])}"]
+    if not helped:
+        lines += [f"- confirm: {_code(fault['confirm'])}", f"- remedy: {_md(fault['remedy'])}"]
+    return lines
 
 
 def _todo(job: Job) -> list[str]:

@@ -117,6 +117,14 @@ class Session:
             self.trial_spec()
         except SpecError as error:
             raise pytest.UsageError(str(error)) from error
+        self._describe()
+        if self.earlier and self.options.resume:
+            from checks.framework.sweep_run import fits  # noqa: PLC0415
+
+            fits(self.earlier, self.run, self.options.resume)
+
+    def _describe(self) -> None:
+        """Say in the record what is run against what."""
         self.run.tenant = self.tenant
         # A sweep is of all nodes, unless some are named.
         named = self.options.on or self.options.trial_on
@@ -129,10 +137,6 @@ class Session:
             facts = self.simulation.facts
             sim_options = ("scenario", "platform", "network", "lost", "weather")
             self.run.cluster |= cast("Cluster", {key: facts[key] for key in sim_options if facts.get(key)})
-        if self.earlier and self.options.resume:
-            from checks.framework.sweep_run import fits  # noqa: PLC0415
-
-            fits(self.earlier, self.run, self.options.resume)
 
     def trial_spec(self, cluster: Inventory | None = None, listed: Listed | None = None) -> TrialSpec:
         """Build the trial from the profile and the options; ``cluster`` and ``listed`` tell what no profile does.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -64,47 +64,70 @@ def run_sweep(
         earlier = replace(earlier, history=[_in_pairs(done) for done in earlier.history])
     history = earlier.history if earlier else ()
     spec = confined(pool.without(unfit), spec)
-    left: dict[str, str] = {}
-    busy: tuple[str, ...] = ()
-    unlabelled: tuple[str, ...] = ()
-    if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
-        free, leaves = tuple(dict.fromkeys(options.on)), {}
-        if not free:
-            raise Blocked("the nodes are not ours to see: name those to sweep with --on NODE,NODE")
-    else:
-        rest = rooms(cluster, pool.nodes, spec, pool.parts)
-        left = {room.node: room.observed for room in rest if room.fault}
-        left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
-        known = {room.node for room in rest}
-        nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
-        if only := {name: place for place, name in enumerate(options.trial_on)}:  # in this order, and no others
-            absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
-            left = {name: why for name, why in {**absent, **left}.items() if name in only}
-            nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
-        free = tuple(node.name for node in nodes)
-        taken = {room.node for room in rest if room.fault in TAKEN and room.node in left}
-        busy = tuple(node.name for node in pool.nodes if node.name in taken and _may_wait(spec, options))
-        tested = [*nodes, *(node for node in pool.nodes if node.name in busy)]
-        label = profile.topology.leaf_label
-        leaves = leaves_of(tested, label)
-        unlabelled = tuple(node.name for node in tested if label and not node.labels.get(label))
-    if not free:
-        first = "; ".join(f"{node}: {why}" for node, why in list(left.items())[:4])
-        raise Blocked(f"no node is free for a sweep: {first or 'the pool has none'}")
+    chosen = _chosen(spec, cluster, pool, profile, options, unfit)
     try:
-        made = sweep_spec(spec, free, leaves, profile, options, history=history, busy=busy)
+        made = sweep_spec(spec, chosen.free, chosen.leaves, profile, options, history=history, busy=chosen.busy)
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None
     shape = {"gpus_per_node": spec.gpus_per_node, "image": spec.image, "training": options.training}
-    shape["boots"] = {node: boots[node] for node in sorted(boots.keys() & {*free, *left})}
+    shape["boots"] = {node: boots[node] for node in sorted(boots.keys() & {*chosen.free, *chosen.left})}
     begin({**shape, "rounds": rows_of(history)})
-    found = read_sweep(run(made), made.sweep, rules_of(made.sweep), left, earlier)
-    found = replace(found, unlabelled=unlabelled)
+    swept = read_sweep(run(made), made.sweep, rules_of(made.sweep), chosen.left, earlier)
+    swept = replace(swept, unlabelled=chosen.unlabelled)
     if options.training:
-        found = with_training(found, spec, profile.training)
+        swept = with_training(swept, spec, profile.training)
     sizes = {"alone": made.sweep.alone.max_bytes, "pair": made.sweep.pair.max_bytes}
-    return replace(found, section={**found.section, **shape, "sizes": sizes})
+    return replace(swept, section={**swept.section, **shape, "sizes": sizes})
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The nodes of a sweep."""
+
+    free: tuple[str, ...]
+    busy: tuple[str, ...] = ()  # tested if they become free meanwhile
+    left: Mapping[str, str] = field(default_factory=dict)  # nodes that are left alone, and why
+    leaves: Mapping[str, str] = field(default_factory=dict)
+    unlabelled: tuple[str, ...] = ()  # nodes without the label that names their leaf
+
+
+def _chosen(
+    spec: TrialSpec,
+    cluster: Inventory,
+    pool: Pool,
+    profile: Profile,
+    options: Options,
+    unfit: Mapping[str, tuple[str, ...]],
+) -> _Chosen:
+    """Choose the nodes. Raises Blocked where none is free."""
+    if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
+        if not options.on:
+            raise Blocked("the nodes are not ours to see: name those to sweep with --on NODE,NODE")
+        return _Chosen(tuple(dict.fromkeys(options.on)))
+    rest = rooms(cluster, pool.nodes, spec, pool.parts)
+    left = {room.node: room.observed for room in rest if room.fault}
+    left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
+    known = {room.node for room in rest}
+    nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
+    if only := {name: place for place, name in enumerate(options.trial_on)}:  # in this order, and no others
+        absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
+        left = {name: why for name, why in {**absent, **left}.items() if name in only}
+        nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
+    taken = {room.node for room in rest if room.fault in TAKEN and room.node in left}
+    busy = tuple(node.name for node in pool.nodes if node.name in taken and _may_wait(spec, options))
+    if not nodes:
+        first = "; ".join(f"{node}: {why}" for node, why in list(left.items())[:4])
+        raise Blocked(f"no node is free for a sweep: {first or 'the pool has none'}")
+    tested = [*nodes, *(node for node in pool.nodes if node.name in busy)]
+    label = profile.topology.leaf_label
+    return _Chosen(
+        free=tuple(node.name for node in nodes),
+        busy=busy,
+        left=left,
+        leaves=leaves_of(tested, label),
+        unlabelled=tuple(node.name for node in tested if label and not node.labels.get(label)),
+    )
 
 
 def _may_wait(spec: TrialSpec, options: Options) -> bool:

@@ -58,12 +58,32 @@ def execute(
     """
     import websocket  # noqa: PLC0415 -- comes with kubernetes; most commands never execute anything in a pod
 
-    url_path = path("pods", pod, namespace=kube.namespace, sub="exec")
+    end = time.monotonic() + deadline_s
     parameters = [("container", container)] * bool(container) + [("command", word) for word in command]
     parameters += [("stdin", "true")] * bool(stdin) + [("stdout", "true"), ("stderr", "true")]
-    end = time.monotonic() + deadline_s
+    socket = _connected(kube, pod, parameters, deadline_s)
+    done = Executed()
     try:
-        socket = websocket.create_connection(
+        for at in range(0, len(stdin), _PIECE):
+            socket.send_binary(bytes([_STDIN]) + stdin[at : at + _PIECE])
+        _converse(socket, done, end, most_bytes)
+    except (websocket.WebSocketTimeoutException, TimeoutError):
+        done.cut, done.message = True, "it did not end in time"
+    except (websocket.WebSocketException, OSError, ValueError) as error:
+        done.message = done.message or transport(error)
+    finally:
+        with contextlib.suppress(Exception):  # whatever the other side does to a connection that is given up
+            socket.close(timeout=1)
+    return done
+
+
+def _connected(kube: Kube, pod: str, parameters: list[tuple[str, str]], deadline_s: float) -> Any:
+    """Return a WebSocket to the pod's exec. Raises as execute does."""
+    import websocket  # noqa: PLC0415
+
+    url_path = path("pods", pod, namespace=kube.namespace, sub="exec")
+    try:
+        return websocket.create_connection(
             "ws" + kube.server.removeprefix("http") + url_path + "?" + urlencode(parameters),
             timeout=min(CONNECT_S * 3, deadline_s),
             subprotocols=list(PROTOCOLS),
@@ -78,19 +98,6 @@ def execute(
         ) from error
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise Unreachable(f"{kube.where('GET', url_path)}: {transport(error)}") from error
-    done = Executed()
-    try:
-        for at in range(0, len(stdin), _PIECE):
-            socket.send_binary(bytes([_STDIN]) + stdin[at : at + _PIECE])
-        _converse(socket, done, end, most_bytes)
-    except (websocket.WebSocketTimeoutException, TimeoutError):
-        done.cut, done.message = True, "it did not end in time"
-    except (websocket.WebSocketException, OSError, ValueError) as error:
-        done.message = done.message or transport(error)
-    finally:
-        with contextlib.suppress(Exception):  # whatever the other side does to a connection that is given up
-            socket.close(timeout=1)
-    return done
 
 
 def _converse(socket: Any, done: Executed, end: float, most_bytes: int) -> None:
