@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from .record import coverage_of, ended, measured, samples_of, succeeded
-from .schema import Verdict
+from .schema import Verdict, elements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -200,7 +200,7 @@ def _of_sweep(made: _Metrics, record: Record) -> None:
     sweep = record["sweep"]
     if not sweep:
         return
-    nodes = [str(node.get("state")) for node in sweep.get("elements", {}).get("nodes") or []]
+    nodes = [node["state"] for node in elements(sweep)["nodes"]]
     states = made.gauge("seatrial_sweep_nodes", "Nodes of the last sweep, by what it showed of them.", ("state",))
     made.fill(states, {(state,): float(nodes.count(state)) for state in SWEEP_STATES})
     rounds = sweep.get("rounds", [])

@@ -175,13 +175,20 @@ class RecordedCoverage(TypedDict):
     pool: list[str] | None
 
 
-class RecordedAccusation(TypedDict, total=False):
-    """An element at fault: node, rail, uplink or pair."""
-
+class _Accusation(TypedDict):
     kind: str
     names: list[str]
     rails: list[int]
     why: str
+
+
+class RecordedAccusation(_Accusation, total=False):
+    """An element at fault: node, rail, uplink or pair; ``rest``: the share of all others."""
+
+    devices: list[str]
+    cards: list[str]
+    rest: float | None
+    fault: str
 
 
 class RecordedRound(TypedDict, total=False):
@@ -191,26 +198,95 @@ class RecordedRound(TypedDict, total=False):
     tests: int
 
 
-class RecordedSweepTest(TypedDict, total=False):
-    """A test of a node alone or of a pair; GB/s, absent where nothing was measured."""
-
+class _SweepTest(TypedDict):
     round: int
     nodes: list[str]
+    outcome: str
+
+
+class RecordedSweepTest(_SweepTest, total=False):
+    """A test of a node alone or of a pair; GB/s and its share of the level, absent where nothing was measured."""
+
+    busbw_gbps: float
+    share: float
+
+
+class RecordedNode(TypedDict):
+    """A node of a sweep: how many partners it passed and failed with, and its best shares."""
+
+    name: str
+    leaf: str
+    state: str
+    passed: int
+    failed: int
+    share: float | None
+    rails: list[float]
+
+
+class RecordedUplink(TypedDict):
+    """A leaf's way to the others."""
+
+    leaf: str
+    state: str
+    share: float | None
+    rails: list[float]
+
+
+class RecordedPath(TypedDict):
+    """A pair that failed, and that no node or uplink explains."""
+
+    nodes: list[str]
+    state: str
+
+
+class RecordedElements(TypedDict):
+    """All that can be at fault."""
+
+    nodes: list[RecordedNode]
+    uplinks: list[RecordedUplink]
+    pairs: list[RecordedPath]
+
+
+class RecordedLevel(TypedDict):
+    """What tests of a kind were compared with, GB/s; ``rail`` null: all rails together."""
+
+    kind: str
+    rail: int | None
     busbw_gbps: float
 
 
+class RecordedRules(TypedDict, total=False):
+    """What a sweep was judged by: shares of a level, and floors in GB/s."""
+
+    clears: float
+    accuses: float
+    pair_floor: float
+    node_floor: float
+
+
 class RecordedSweep(TypedDict, total=False):
-    """What is checked of a sweep's section (jobs/pod/sweep/section.py), which is kept as it is."""
+    """What is read of a sweep's section (jobs/pod/sweep/section.py), which is kept as it is."""
 
     proven: list[str]
     findings: list[RecordedAccusation]
+    notes: list[str]
+    flaky: list[list[str]]
+    suspects: dict[str, str]
+    not_tested: dict[str, str]
+    rules: RecordedRules
+    levels: list[RecordedLevel]
     rounds: list[RecordedRound]
     tests: list[RecordedSweepTest]
     sizes: dict[str, int]
-    elements: dict[str, Any]
-    rules: dict[str, Any]
+    elements: RecordedElements
     gpus_per_node: object
     resumed: object
+
+
+def elements(sweep: RecordedSweep) -> RecordedElements:
+    """Return the nodes, uplinks and pairs of a sweep; nothing of one that has none."""
+    none: RecordedElements = {"nodes": [], "uplinks": [], "pairs": []}
+    return sweep.get("elements", none)
 
 
 class TrainedRank(TypedDict, total=False):

@@ -22,7 +22,7 @@ from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact
 from reports.record import RUN, CheckResult, Run
-from reports.schema import Outcome, Verdict
+from reports.schema import Outcome, RecordedSweep, Verdict, elements
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -321,9 +321,9 @@ def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:
     For a leaf's uplink they are two behind it and two that are not.
     """
     named = {finding.subject.partition(" ")[0] for finding in result.findings if finding.ok is not True}
-    swept = run.sweep or {}
+    swept: RecordedSweep = run.sweep or {}
     good = [node for node in swept.get("proven") or run.coverage.tried if node not in named]
-    rows = swept.get("elements", {}).get("nodes") or []
+    rows = elements(swept)["nodes"]
     leaf = subject.removeprefix("uplink of ").partition(" and ")[0] if subject.startswith("uplink of ") else ""
     inside = {row["name"] for row in rows if leaf and row["leaf"] == leaf}
     if not inside:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from reports.compare.regression import bandwidth_rows
 from reports.record import EXIT_CODES, succeeded
-from reports.schema import Verdict
+from reports.schema import Verdict, elements
 
 from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, Watched, number
 
@@ -101,10 +101,10 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
     """
     fresh, then = _rounds_of(sweep, now)
     found = [each for each in sweep.get("findings", []) if each["names"]]
-    why = {each["names"][0]: str(each.get("fault") or f"sweep.{each['kind']}") for each in reversed(found)}
+    why = {each["names"][0]: (each.get("fault") or f"sweep.{each['kind']}") for each in reversed(found)}
     watched: dict[str, Watched] = {}
-    for row in sweep.get("elements", {}).get("nodes") or []:
-        name, shown = str(row.get("name")), row.get("state")
+    for row in elements(sweep)["nodes"]:
+        name, shown = row["name"], row["state"]
         before = state.nodes.get(name, Watched())
         when = now if fresh is None or name in fresh else then
         if when < now and before.tested >= when:

@@ -7,13 +7,14 @@ samples are those of its pairs that nothing at fault explains but the node itsel
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..record import ALONE
+from ..schema import elements
 from .regression import RowGroup, Rows, Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..schema import Record, RecordedSweep
 
@@ -83,11 +84,7 @@ def _at_fault(sweep: RecordedSweep) -> set[object]:
 
 
 def _leaves(sweep: RecordedSweep) -> dict[str, str]:
-    return {row["name"]: row["leaf"] for row in _elements(sweep, "nodes")}
-
-
-def _elements(sweep: RecordedSweep, kind: str) -> Sequence[Mapping[str, Any]]:
-    return sweep.get("elements", {}).get(kind) or ()
+    return {row["name"]: row["leaf"] for row in elements(sweep)["nodes"]}
 
 
 def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
@@ -95,10 +92,10 @@ def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
     by_subject: dict[str, tuple[str, str]] = {}
     for sweep in sweeps(side):
         why = {" - ".join(each["names"]): str(each["why"]) for each in sweep.get("findings", [])}
-        here = {str(row["name"]): row["state"] for row in _elements(sweep, "nodes")}
-        here |= {f"uplink of {row['leaf']}": row["state"] for row in _elements(sweep, "uplinks")}
+        here = {row["name"]: row["state"] for row in elements(sweep)["nodes"]}
+        here |= {f"uplink of {row['leaf']}": row["state"] for row in elements(sweep)["uplinks"]}
         here |= {" - ".join(pair): PROVEN for pair, _ in _pairs(sweep)}
-        here |= {" - ".join(row["nodes"]): row["state"] for row in _elements(sweep, "pairs")}
+        here |= {" - ".join(row["nodes"]): row["state"] for row in elements(sweep)["pairs"]}
         for name, state in here.items():
             rank = RANK.index(state) if state in RANK else 0  # flaky: it passed
             if name not in by_subject or rank > RANK.index(by_subject[name][0]):

@@ -6,14 +6,15 @@ Up to a hundred nodes each has a row; beyond, leaves have, and what is not prove
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..schema import elements
 from .svg import CHARACTER, DARK, FAILED, grade, rect, short, svg, text, together, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    Sweep = Mapping[str, Any]
+    from ..schema import RecordedNode, RecordedSweep, RecordedSweepTest
 
 MOST_ROWS = 100
 """Nodes that get a row of their own; and groups of nodes in larger fleets."""
@@ -42,12 +43,12 @@ class Axis(NamedTuple):
     begins: Sequence[tuple[int, str]]
 
 
-def axis_of(nodes: Sequence[Mapping[str, Any]]) -> Axis:
+def axis_of(nodes: Sequence[RecordedNode]) -> Axis:
     """Order nodes by leaf; more than a hundred are put together by leaf, or by neighbours where no leaf is known."""
-    ordered = sorted(nodes, key=lambda node: str(node["leaf"]))
+    ordered = sorted(nodes, key=lambda node: node["leaf"])
     leaves: dict[str, list[str]] = {}
     for node in ordered:
-        leaves.setdefault(str(node["leaf"]), []).append(str(node["name"]))
+        leaves.setdefault(node["leaf"], []).append(node["name"])
     if len(nodes) <= MOST_ROWS:
         names = [name for mates in leaves.values() for name in mates]
         begins, at = [], 0
@@ -67,11 +68,11 @@ def axis_of(nodes: Sequence[Mapping[str, Any]]) -> Axis:
     return Axis([short(label, 30) or "no leaf known" for label in labels], row, ())
 
 
-def cells(sweep: Sweep, axis: Axis) -> dict[tuple[int, int], Cell]:
+def cells(sweep: RecordedSweep, axis: Axis) -> dict[tuple[int, int], Cell]:
     """Return what each pair of rows shows; on the diagonal nodes alone, and pairs inside of a group."""
-    rules = sweep.get("rules") or {}
-    of: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for test in sweep.get("tests") or []:
+    rules = sweep.get("rules", {})
+    of: dict[tuple[str, ...], list[RecordedSweepTest]] = {}
+    for test in sweep.get("tests", []):
         of.setdefault(tuple(test["nodes"]), []).append(test)
     by_place: dict[tuple[int, int], Cell] = {}
     for nodes, tests in of.items():
@@ -87,13 +88,11 @@ def cells(sweep: Sweep, axis: Axis) -> dict[tuple[int, int], Cell]:
     return by_place
 
 
-def opened(sweep: Sweep, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+def opened(sweep: RecordedSweep, nodes: Sequence[RecordedNode]) -> list[str]:
     """Return the nodes to open: at fault first, then halves of bad paths, suspects, those not tested."""
-    named = [
-        name for finding in sweep.get("findings") or [] if finding["kind"] != "uplink" for name in finding["names"]
-    ]
+    named = [name for finding in sweep.get("findings", []) if finding["kind"] != "uplink" for name in finding["names"]]
     open_ = sorted((n for n in nodes if n["state"] not in ("proven", "flaky")), key=lambda n: STATES.index(n["state"]))
-    return list(dict.fromkeys([*named, *(str(node["name"]) for node in open_)]))[:OPENED]
+    return list(dict.fromkeys([*named, *(node["name"] for node in open_)]))[:OPENED]
 
 
 def matrix(axis: Axis, found: Mapping[tuple[int, int], Cell], *, grouped: bool) -> str:
@@ -138,11 +137,11 @@ def _above(labels: Sequence[str], left: float, top: float, size: float) -> Itera
             yield text(x + 4, top - 5, label, turned=90) if size < 18 else text(x, top - 5, label, turned=60)
 
 
-def partners(sweep: Sweep, names: Sequence[str]) -> str:
+def partners(sweep: RecordedSweep, names: Sequence[str]) -> str:
     """Return a row for each opened node: its tests alone, then with each partner, in the order of the rounds."""
     of: dict[str, list[tuple[str, str, float | None]]] = {name: [] for name in names}
-    for test in sweep.get("tests") or []:
-        how = grade(test, sweep.get("rules") or {})
+    for test in sweep.get("tests", []):
+        how = grade(test, sweep.get("rules", {}))
         for name in test["nodes"]:
             if name in of and how and len(of[name]) < PARTNERS:
                 partner = next((other for other in test["nodes"] if other != name), "alone")
@@ -161,31 +160,31 @@ def partners(sweep: Sweep, names: Sequence[str]) -> str:
     return svg(left + PARTNERS * size, len(names) * row + 4, "each opened node with each partner", parts)
 
 
-def rails(sweep: Sweep, nodes: Sequence[Mapping[str, Any]], axis: Axis, *, grouped: bool) -> Iterator[str]:
+def rails(sweep: RecordedSweep, nodes: Sequence[RecordedNode], axis: Axis, *, grouped: bool) -> Iterator[str]:
     """A strip for nodes (or the worst of each group) and one for uplinks: a row for each rail."""
     worst: dict[int, list[float]] = {}
     for node in nodes:
-        row = axis.row[str(node["name"])]
+        row = axis.row[node["name"]]
         shares = [float(share) for share in node["rails"]]
         worst[row] = [min(pair) for pair in zip(worst[row], shares, strict=False)] if row in worst else shares
     if any(worst.values()):
         yield f"<h3>Rails of each {'leaf: its worst node' if grouped else 'node'}</h3>"
         yield _strip(sweep, [(axis.labels[row], shares) for row, shares in sorted(worst.items())])
         if grouped and (chosen := set(opened(sweep, nodes))):
-            named = [(str(n["name"]), [float(s) for s in n["rails"]]) for n in nodes if n["name"] in chosen]
+            named = [(n["name"], [float(s) for s in n["rails"]]) for n in nodes if n["name"] in chosen]
             yield "<h3>Rails of the opened nodes</h3>"
             yield _strip(sweep, named)
     uplinks = [
-        (str(each["leaf"]), [float(share) for share in each["rails"] or [each["share"]] if share is not None])
-        for each in (sweep.get("elements") or {}).get("uplinks") or []
+        (each["leaf"], each["rails"] or [share for share in (each["share"],) if share is not None])
+        for each in elements(sweep)["uplinks"]
     ][:MOST_ROWS]
     if any(shares for _, shares in uplinks):
         yield "<h3>Uplinks of leaves, by rail where rails were measured</h3>"
         yield _strip(sweep, uplinks)
 
 
-def _strip(sweep: Sweep, columns: Sequence[tuple[str, Sequence[float]]]) -> str:
-    rules = sweep.get("rules") or {}
+def _strip(sweep: RecordedSweep, columns: Sequence[tuple[str, Sequence[float]]]) -> str:
+    rules = sweep.get("rules", {})
     rows = max(len(shares) for _, shares in columns)
     size = max(7.0, min(26.0, 760 / len(columns)))
     labels = [short(name) for name, _ in columns]
@@ -198,7 +197,7 @@ def _strip(sweep: Sweep, columns: Sequence[tuple[str, Sequence[float]]]) -> str:
     parts += _above(labels, left, top, size)
     for at, (name, shares) in enumerate(columns):
         for rail, share in enumerate(shares):
-            how = grade({"outcome": "measured", "nodes": ("", ""), "share": share}, rules)
+            how = grade({"round": 0, "nodes": [name, name], "outcome": "measured", "share": share}, rules)
             said = f"{name}{f' rail {rail}' if rows > 1 else ''}: {share:.2f}"
             parts.append(rect(left + at * size, top + rail * high, size - 1, high - 1, how, said))
     return svg(left + size * len(columns) + 20 + top / 2, top + rows * high + 4, "the best share of each rail", parts)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..schema import elements
 from . import heatmap
 from .svg import legend, svg, text
 from .text import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    Sweep = Mapping[str, Any]
+    from ..schema import RecordedNode, RecordedSweep
 
 TABLE = 200
 """Rows of a table; the record has all of them."""
@@ -20,9 +21,9 @@ WIDTH = 900
 BINS = 48
 
 
-def page(sweep: Sweep) -> Iterator[str]:
+def page(sweep: RecordedSweep) -> Iterator[str]:
     """Yield HTML in which every text is escaped; nothing where no sweep was run."""
-    nodes = (sweep.get("elements") or {}).get("nodes") or []
+    nodes = elements(sweep)["nodes"]
     if not nodes:
         return
     yield "<h2>Every node, every link</h2><ul>"
@@ -46,17 +47,17 @@ def page(sweep: Sweep) -> Iterator[str]:
     yield from _tables(sweep, nodes)
 
 
-def _distribution(sweep: Sweep) -> Iterator[str]:
+def _distribution(sweep: RecordedSweep) -> Iterator[str]:
     """How many pairs ran how fast, with the floor and what tests were compared with."""
     values = [
         float(test["busbw_gbps"])
-        for test in sweep.get("tests") or []
+        for test in sweep.get("tests", [])
         if len(test["nodes"]) > 1 and test["outcome"] == "measured" and test.get("share") is not None
     ]
     if not values:
         return
-    floor = (sweep.get("rules") or {}).get("pair_floor")
-    levels = [lv for lv in sweep.get("levels") or [] if lv["rail"] is None and lv["kind"] != "alone"]
+    floor = sweep.get("rules", {}).get("pair_floor")
+    levels = [lv for lv in sweep.get("levels", []) if lv["rail"] is None and lv["kind"] != "alone"]
     marks = [(f"level {lv['kind']}", float(lv["busbw_gbps"]), "var(--curve-0)") for lv in levels]
     marks += [("floor", float(floor), "var(--no)")] if floor is not None else []
     top = 1.04 * max([*values, *(value for _, value, _ in marks)]) or 1.0
@@ -86,12 +87,12 @@ def _distribution(sweep: Sweep) -> Iterator[str]:
     yield svg(WIDTH, head + height + 24, "how many pairs ran how fast", parts)
 
 
-def _tables(sweep: Sweep, nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _tables(sweep: RecordedSweep, nodes: Sequence[RecordedNode]) -> Iterator[str]:
     """The same as text: leaves, then nodes, those that are not proven first."""
-    leaves: dict[str, list[Mapping[str, Any]]] = {}
+    leaves: dict[str, list[RecordedNode]] = {}
     for node in nodes:
-        leaves.setdefault(str(node["leaf"]), []).append(node)
-    uplinks = {each["leaf"]: each for each in (sweep.get("elements") or {}).get("uplinks") or []}
+        leaves.setdefault(node["leaf"], []).append(node)
+    uplinks = {each["leaf"]: each for each in elements(sweep)["uplinks"]}
     rows = []
     for leaf, mates in sorted(leaves.items())[:TABLE]:
         states = [node["state"] for node in mates]
@@ -102,12 +103,12 @@ def _tables(sweep: Sweep, nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "<details open><summary>By leaf</summary>"
     yield _table(("leaf", "nodes", "of which", "uplink, best share"), rows)
     yield "</details>"
-    ordered = sorted(nodes, key=lambda node: (heatmap.STATES.index(node["state"]), str(node["name"])))
+    ordered = sorted(nodes, key=lambda node: (heatmap.STATES.index(node["state"]), node["name"]))
     each = [
         (
-            str(node["name"]),
-            str(node["leaf"]),
-            str(node["state"]),
+            node["name"],
+            node["leaf"],
+            node["state"],
             f"{node['passed']} passed, {node['failed']} failed",
             _share(node["share"]),
             _worst(node["rails"]),

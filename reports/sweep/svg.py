@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    Sweep = Mapping[str, Any]
+    from ..schema import RecordedRules, RecordedSweepTest
 
 COLOURS = {
     "pass": "#aceebb",
@@ -37,20 +37,20 @@ CHARACTER = 6.3
 """Pixels of a letter of a label, at most."""
 
 
-def grade(test: Mapping[str, Any], rules: Mapping[str, Any]) -> str:
+def grade(test: RecordedSweepTest, rules: RecordedRules) -> str:
     """Say how a test ended, by what the sweep was judged by; '' for one that was repeated and does not count."""
     if test["outcome"] not in ("measured", "nothing"):
         return "dead"
     share, busbw = test.get("share"), test.get("busbw_gbps")
     if share is None:
         return "" if test["outcome"] == "measured" and busbw is not None else "nothing"
-    floor = rules.get("node_floor" if len(test["nodes"]) == 1 else "pair_floor")
+    floor = rules.get("node_floor") if len(test["nodes"]) == 1 else rules.get("pair_floor")
     if share < 0.7 or (floor is not None and busbw is not None and busbw < floor):
         return "very slow"
     return "pass" if share >= rules.get("clears", 0.93) else "unclear" if share >= rules.get("accuses", 0.9) else "slow"
 
 
-def together(tests: Iterable[Mapping[str, Any]], rules: Mapping[str, Any]) -> str:
+def together(tests: Iterable[RecordedSweepTest], rules: RecordedRules) -> str:
     """Say how the tests of one pair ended together: what failed and passed is flaky; a wrong sum stays wrong."""
     results = list(tests)
     grades = {grade(test, rules) for test in results} - {""}

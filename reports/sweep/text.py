@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..schema import elements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    Sweep = Mapping[str, Any]
+    from ..schema import RecordedAccusation, RecordedSweep
 
 FINDINGS, NAMES = 20, 8
 """Lines and names that a terminal shows; the record has all of them."""
 
 
-def lines(sweep: Sweep) -> Iterator[str]:
+def lines(sweep: RecordedSweep) -> Iterator[str]:
     """Yield what a person is told at the end of a sweep; plain text, to be escaped or wrapped by who shows it."""
-    findings = sweep.get("findings") or []
+    findings = sweep.get("findings", [])
     yield from (finding_line(finding) for finding in findings[:FINDINGS])
     if len(findings) > FINDINGS:
         yield f"… and {len(findings) - FINDINGS} more in the report"
-    proven, flaky = sweep.get("proven") or [], sweep.get("flaky") or []
-    suspects, not_tested = sweep.get("suspects") or {}, sweep.get("not_tested") or {}
-    total = len((sweep.get("elements") or {}).get("nodes") or [])
-    pairs = {tuple(test["nodes"]) for test in sweep.get("tests") or [] if len(test["nodes"]) > 1}
-    rounds = _count(len(sweep.get("rounds") or []), "round")
+    proven, flaky = sweep.get("proven", []), sweep.get("flaky", [])
+    suspects, not_tested = sweep.get("suspects", {}), sweep.get("not_tested", {})
+    total = len(elements(sweep)["nodes"])
+    pairs = {tuple(test["nodes"]) for test in sweep.get("tests", []) if len(test["nodes"]) > 1}
+    rounds = _count(len(sweep.get("rounds", [])), "round")
     yield f"{len(proven)} of {total} nodes proven, in {_count(len(pairs), 'pair')} and {rounds}"
     if flaky:
         yield f"Flaky, failed once and passed once: {_named([' - '.join(pair) for pair in flaky])}"
@@ -34,10 +36,10 @@ def lines(sweep: Sweep) -> Iterator[str]:
         yield f"Not proven: {_named([f'{name} ({why})' for name, why in not_tested.items()], 4)}"
     if bad := cordon(sweep):
         yield f"kubectl cordon {' '.join(map(shlex.quote, bad[:NAMES]))}{' …' if len(bad) > NAMES else ''}"
-    yield from (f"Note: {note}" for note in (sweep.get("notes") or [])[:NAMES])
+    yield from (f"Note: {note}" for note in sweep.get("notes", [])[:NAMES])
 
 
-def finding_line(found: Mapping[str, Any]) -> str:
+def finding_line(found: RecordedAccusation) -> str:
     """Say of one element what speaks against it."""
     rails = ", ".join(map(str, found.get("devices") or found["rails"]))
     where = f" {'rail' if len(found['rails']) == 1 else 'rails'} {rails}" if found["rails"] else ""
@@ -50,10 +52,10 @@ def finding_line(found: Mapping[str, Any]) -> str:
     return f"{what}{where}{details}: {found['why']}{rest}"
 
 
-def cordon(sweep: Sweep) -> Sequence[str]:
+def cordon(sweep: RecordedSweep) -> Sequence[str]:
     """Return the nodes to keep work off: those that are at fault themselves, as a whole or with a rail."""
     return tuple(
-        sorted({finding["names"][0] for finding in sweep.get("findings") or [] if finding["kind"] in ("node", "rail")})
+        sorted({finding["names"][0] for finding in sweep.get("findings", []) if finding["kind"] in ("node", "rail")})
     )
 
 
