@@ -25,12 +25,21 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
         ("Could not find real path of /sys/class/pci_bus/0000:7a/../../0000:7a:00.0", ("nccl.topology-unreadable", None)),
         ("Attribute class of node pci not found", ("nccl.topology-unreadable", None)),
         ("XML Parse error : expecting '<', got 'x'", ("nccl.topology-unreadable", None)),
-        ("Attribute busid of node nic not found", ("nccl.topology-unreadable", "nccl.topology-nic")),
+        ("Attribute busid of node nic not found", ("nccl.topology-nic", None)),
+        ("P2P is disabled between NVLINK connected GPUs 3 and 2. This should not be the case given their connectivity, and is "
+         "probably due to a hardware issue.", ("nccl.nvlink-broken", None)),
         ("Error : too many XML subnodes (max 128)", ("nccl.topology-too-large", None)),
         # net_ib, ibvwrap.cc
         ("NET/IB : mlx5_2:1 Got async fatal event: local catastrophic error", ("nccl.ib-card", None)),
         ("NET/IB : mlx5_2:1 Got async event : local access violation work queue error", ("nccl.ib-protection", None)),
         ("NET/IB : mlx5_2:1 Got async event : port error", ("nccl.ib-link-flap", None)),
+        ("Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_3:1, curr state INIT, next state RTR",
+         ("nccl.ib-netdev", None)),
+        ("Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_3:1", ("nccl.ib-unreachable", None)),
+        ("Call to ibv_create_qp failed with error Operation not permitted", ("nccl.ib-create", None)),
+        ("Call to ibv_create_qp failed with error Cannot allocate memory", ("nccl.ib-memlock", None)),
+        ("Call to ibv_create_qp failed", ("nccl.ib-memlock", None)),
+        ("Invalid config blocking attribute value -2147483648", ("nccl.library", None)),
         ("Call to ibv_query_gid failed with error Invalid argument errno 22", ("nccl.gid-empty", None)),
         ("NET/IB: Got completion from peer 10.0.0.2<4> with status=IBV_WC_LOC_LEN_ERR(1) opcode=128 len=0 vendor err 105",
          ("nccl.message-truncated", None)),
@@ -64,7 +73,9 @@ FAILED = "nccl.cuda-failure"
         ("1 'invalid argument'", "transport/shm.cc:590", (FAILED, "nccl.cumem-host")),
         ("1 'invalid argument'", "transport/p2p.cc:275", (FAILED, None)),
         ("900 'operation not permitted when stream is capturing'", "enqueue.cc:51", ("nccl.invalid-usage", None)),
-        ("999 'unknown error'", "enqueue.cc:51", (FAILED, None)),
+        ("999 'unknown error'", "enqueue.cc:51", (FAILED, "nccl.driver-state")),
+        ("801 'operation not supported'", "init.cc:402", (FAILED, "nccl.cuda-unsupported")),
+        ("800 'operation not permitted'", "init.cc:402", (FAILED, "nccl.cuda-unsupported")),
     ],
 )
 def test_what_cuda_says_of_a_call_and_what_the_call_was_for(said, place, expected):
@@ -82,7 +93,7 @@ def test_peers_memory_that_is_refused_in_shared_memory_is_another_matter():
 def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
     said = "torch.distributed.DistBackendError: NCCL error in: a.cpp:1, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n%s\n"
     assert whys(said % "Cuda failure 3 'initialization error'") == [("nccl.cuda-failure", "nccl.cuda-init")]
-    assert whys(said % "Cuda failure 999 'unknown error'") == [("nccl.cuda-failure", None)]
+    assert whys(said % "Cuda failure 1 'invalid argument'") == [("nccl.cuda-failure", None)]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +124,17 @@ def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
         ("RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed.", "nccl.oom-killed"),
         ("RuntimeError: DataLoader worker (pid 99) is killed by signal: Bus error.", "nccl.bus-error"),
         ("XlaRuntimeError: INTERNAL: CUDA_ERROR_OUT_OF_MEMORY", None),
+        ("Unable to determine the device handle for GPU0000:3b:00.0: Unknown Error", "nccl.gpu-lost"),
+        ("RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
+         "store_based_barrier_key:1 (world_size=8, worker_count=1, timeout=0:30:00)", "nccl.rendezvous"),
+        ("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, but not set",
+         "nccl.no-launcher"),
+        ("ValueError: Free memory on device (20.1/79.1 GiB) on startup is less than desired GPU memory utilization", "nccl.cuda-memory"),
+        ("Abort(1090575) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Init_thread: Other MPI error, error stack:", "nccl.mpi"),
+        ("Abort(1) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Wait: Other MPI error, error stack:", None),
+        ("Permission denied (publickey,password).", "nccl.launch-failed"),
+        ("ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU collectives will not work.", "nccl.library"),
+        ("mlx5: node7: got completion with error:", "nccl.ib-error"),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tasks have been OOM Killed.", "nccl.oom-killed"),
     ],
 )  # fmt: skip
@@ -131,7 +153,19 @@ GAI = "[W1008 23:40:22.7 socket.cpp:767] [c10d] The IPv6 network addresses of (h
 STORE = '[rank1]:[W1229 22:06:38.4 ProcessGroupNCCL.cpp:1662] [PG ID 0 PG GUID 0 Rank 1] Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n'
 
 
-@pytest.mark.parametrize(("line", "fault"), [(GAI, "nccl.name-resolution"), (STORE, "nccl.store-gone")])
+LOOPBACK = "[rank0]:[W427 03:10:15.6 ProcessGroupGloo.cpp:715] Warning: Unable to resolve hostname to a (local) address. Using the loopback address as fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME. (function operator())\n"
+STALLED = "[1,0]<stderr>:One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (GAI, "nccl.name-resolution"),
+        (STORE, "nccl.store-gone"),
+        (LOOPBACK, "nccl.loopback-name"),
+        (STALLED, "nccl.stalled-ranks"),
+    ],
+)
 def test_what_torch_warns_of_is_a_lead_where_nothing_else_shows_and_no_fault(line, fault):
     """nccl.name-resolution, nccl.store-gone: a healthy job prints them, too."""
     alone = judged(line)
@@ -147,6 +181,21 @@ def test_what_torch_warns_of_comes_behind_what_ended_the_job(line):
     assert failed["faults"][0]["why"] == "nccl.kernel-fault"
     waited = judged(GAI + HEALTHY + WATCHDOG)
     assert [fault["fault"] for fault in waited["faults"]] == ["nccl.hang"]
+
+
+def test_gloo_that_announced_its_loopback_is_told_from_a_bridge():
+    """nccl.loopback-name."""
+    mesh = "[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../third_party/gloo/pair.cc:144] no error\n"
+    assert whys(LOOPBACK + mesh)[0] == ("nccl.bootstrap-unroutable", "nccl.loopback-name")
+    assert whys(mesh)[0] == ("nccl.bootstrap-unroutable", None)
+
+
+def test_nvlink_errors_of_the_kernel_come_before_what_cuda_says_and_alone_are_no_fault():
+    """nccl.nvlink-error."""
+    said = "kernel: NVRM: Xid (PCI:0000:66:00): 145, pid=77, RLW_CTRL Nonfatal XC0 i0 Link -1 (0x4 0x8)\n"
+    assert whys(said + cuda("719 'unspecified launch failure'"))[0][0] == "nccl.nvlink-error"
+    alone = judged(said + HEALTHY)
+    assert (alone["verdict"], alone["diagnosis"]) == ("inconclusive", "unexplained")
 
 
 def test_a_size_that_was_never_received_is_no_lack_of_memory():

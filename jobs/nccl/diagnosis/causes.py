@@ -42,6 +42,8 @@ _CUDA_SAYS = (
     ("nccl.gpu-busy", re.compile(r"busy or unavailable|Cuda failure 46\b")),
     ("nccl.gpu-mapping", re.compile(r"mapping of buffer object failed|Cuda failure 205\b")),
     ("nccl.no-gpu", re.compile(r"invalid device ordinal|Cuda failure 101\b")),
+    ("nccl.cuda-unsupported", re.compile(r"operation not supported|operation not permitted'|Cuda failure 80[01]\b")),
+    ("nccl.driver-state", re.compile(r"unknown error|Cuda failure 999\b")),
     ("nccl.invalid-usage", re.compile(r"permitted when stream is capturing|Cuda failure 90[0-8]\b")),
 )
 # A peer's memory that a process cannot open: it does not see that GPU, or the container or system has no such call.
@@ -68,8 +70,8 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return _refused(fault, note)
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
-    if fault == "nccl.topology-unreadable" and "of node nic not found" in note.text:
-        return "nccl.topology-nic", None
+    if fault == "nccl.bootstrap-unroutable" and judgement.event("symptom nccl.loopback-name"):
+        return "nccl.loopback-name", None
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(note.text)):
         return None, "%s did not come to the barrier in time" % match[1].lower()
     return (_of_cuda(judgement, fault, note) if fault in _CUDA else None), None

@@ -111,7 +111,15 @@ def _subject(judgement: Judgement, name: str) -> str:
 # What a rank says of a peer that is gone, and what may be overcome: where another cause is seen, that one comes first.
 _SECOND = frozenset(("nccl.efa-peer-gone", "nccl.ended-outside", *WARNED))
 # What the kernel says of a GPU or a port, or a launcher of a process that had no last word, and what ranks say of it.
-_KERNEL = ("nccl.gpu-xid", "nccl.ib-link-flap", "nccl.ib-card", "nccl.oom-killed", "nccl.process-killed")
+_KERNEL = (
+    "nccl.gpu-xid",
+    "nccl.gpu-lost",
+    "nccl.nvlink-error",
+    "nccl.ib-link-flap",
+    "nccl.ib-card",
+    "nccl.oom-killed",
+    "nccl.process-killed",
+)
 _ABOVE = frozenset(
     ("nccl.cuda-failure", "nccl.ib-retry", "nccl.ib-error", "nccl.connect-refused", "nccl.connect-timeout")
 )

@@ -167,7 +167,7 @@ FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
 # What torch warns of and mostly overcomes: a name without an IPv6 address, a store whose process ended first.
-WARNED = ("nccl.name-resolution", "nccl.store-gone")
+WARNED = ("nccl.name-resolution", "nccl.store-gone", "nccl.loopback-name", "nccl.stalled-ranks")
 
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(
@@ -212,6 +212,9 @@ DEADLY = frozenset(
         "nccl.invalid-usage",
         "nccl.ofi-error",
         "nccl.ib-card",
+        "nccl.ib-netdev",
+        "nccl.ib-create",
+        "nccl.mpi",
         "nccl.no-transport",
         "nccl.no-algorithm",
         "nccl.gpu-busy",

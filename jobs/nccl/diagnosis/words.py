@@ -130,7 +130,7 @@ def sentence_of(document: JobDocument, judgement: Judgement) -> str:
 
 def _lowered(title: str) -> str:
     """Begin a title in the middle of a sentence: names keep their capitals."""
-    names = ("RDMA", "NVL", "NCCL", "GPU", "CUDA", "UCX", "InfiniBand", "NIC")
+    names = ("RDMA", "NVL", "NCCL", "GPU", "CUDA", "UCX", "InfiniBand", "NIC", "MPI")
     return title if title.startswith(names) else title[0].lower() + title[1:]
 
 

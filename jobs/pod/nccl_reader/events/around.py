@@ -11,7 +11,11 @@ from __future__ import annotations
 from typing import Tuple
 
 AROUND: Tuple[Tuple[str, str, bytes], ...] = (
-    # -- the machine: what /sys, a topology file and the verbs show
+    # -- the machine: what the kernel, /sys, a topology file and the verbs show
+    ("nccl.topology-nic", "cause", rb"Attribute \w{1,40} of node nic not found"),
+    ("nccl.nvlink-broken", "cause", rb"NVLINK connected GPUs.{1,120}hardware issue"),
+    ("nccl.nvlink-error", "cause", rb"NVRM: Xid \([^)]{4,40}\): 1(?:4[4-9]|50)\b"),
+    ("nccl.gpu-lost", "cause", rb"Unable to determine the device handle for GPU|RmInitAdapter failed"),
     (
         "nccl.topology-unreadable",
         "cause",
@@ -24,6 +28,14 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed"),
     ("nccl.ib-protection", "cause", rb"local access violation work queue error"),
     ("nccl.gid-empty", "cause", rb"ibv_query_gid failed"),
+    ("nccl.ib-netdev", "cause", rb"ibv_modify_qp failed.{1,20}(?:No such device|with 19 )"),
+    (
+        "nccl.ib-create",
+        "cause",
+        rb"ibv_(?:create_qp|create_cq|alloc_pd)\S* failed with (?!(?:error )?(?:Cannot alloc|12\b))",
+    ),
+    ("nccl.ib-error", "cause", rb"mlx5: \S{1,80} got completion with error"),
+    ("nccl.verbs-provider", "why", rb"libibverbs: Warning: couldn't open config directory"),
     ("nccl.message-truncated", "cause", rb"Got completion.*(?:status=(?:\w+\()?1\)?(?:[ ,]|$)|error 1, )"),
     ("nccl.no-transport", "cause", rb"No transport found for rank"),
     ("nccl.no-algorithm", "cause", rb"no algorithm/protocol available for function"),
@@ -43,6 +55,11 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.process-killed", "cause", rb"exitcode: -9\b|return code = -9\b|SIGKILL by OOM killer"),
     # -- CUDA
+    (
+        "nccl.cuda-memory",
+        "cause",
+        rb"less than desired GPU memory utilization|No available memory for the cache blocks",
+    ),
     ("nccl.gpu-busy", "cause", rb"devices?(?:\(s\) is/are| are) busy or unavailable"),
     (
         "nccl.cuda-arch",
@@ -55,9 +72,9 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.no-gpu",
         "cause",
-        rb"CUDA error: invalid device ordinal|No CUDA GPUs are available|no GPUs found!"
+        rb"number of required GPUs exceeds|CUDA error: invalid device ordinal|No CUDA GPUs are available|no GPUs found!"
         rb"|Found no NVIDIA driver|NVML Shared Library Not Found|Failed to open libnvidia-ml|Failed to load CUDA driver"
-        rb"|Failed to initialize NVML: Unknown Error",
+        rb"|Failed to initialize NVML: (?:Unknown Error|Insufficient Perm)",
     ),
     ("nccl.p2p-refused", "cause", rb"cudaIpc(?:Get|Open)MemHandle failed|failed to peer with device"),
     ("", "consequence", rb"Tried to allocate more than 1EB"),  # a size that was never received: the collective failed
@@ -65,7 +82,9 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.library",
         "cause",
-        rb"undefined symbol: p?nccl[A-Z]|error while loading shared libraries: lib(?:nccl|cudart|cuda)\b"
+        rb"Invalid config \w{1,40} attribute value -?\d|argument not initialized via NCCL_CONFIG_INIT"
+        rb"|Unable to load NCCL library|undefined symbol: p?nccl[A-Z]"
+        rb"|error while loading shared libraries: lib(?:nccl|cudart|cuda)\b"
         rb"|lib(?:nccl|cudart|cuda)\.so[.\d]*: cannot open shared object|package doesn't have NCCL built in",
     ),
     (
@@ -74,6 +93,13 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"DDP expects same model across all ranks|appears not to match (?:sizes|strides) of the same param",
     ),
     ("nccl.hang-late", "cause", rb"failed to pass monitoredBarrier"),
+    ("nccl.stalled-ranks", "cause", rb"by subset of ranks and are waiting for remainder"),
+    (
+        "nccl.no-launcher",
+        "cause",
+        rb"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
+    ),
+    ("nccl.loopback-name", "cause", rb"Using the loopback address as fallback"),
     (
         "nccl.invalid-usage",
         "cause",
@@ -97,9 +123,23 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.name-resolution",
         "cause",
-        rb"gai error: -\d|host not found: |error encountered when getting address info|socket\.gaierror: ",
+        rb"gai error: -\d|host not found: |ssh: Could not resolve hostname|error encountered when getting address info"
+        rb"|socket\.gaierror: ",
     ),
-    ("nccl.rendezvous", "cause", rb"socket has failed to (?:listen|bind).{1,200}Cannot assign requested address"),
+    (
+        "nccl.rendezvous",
+        "cause",
+        rb"socket has failed to (?:listen|bind).{1,200}Cannot assign requested address"
+        rb"|Timed out initializing process group in store|Rendezvous(?:Connection|Closed)Error"
+        rb"|wait timeout after \d{1,9}ms, keys: ",
+    ),
     ("nccl.socket-address", "cause", rb"Address family not supported"),
+    ("nccl.launch-failed", "cause", rb"ssh: connect to host|Permission denied \(publickey"),
+    (
+        "nccl.mpi",
+        "cause",
+        rb"Fatal error in P?MPI_Init|MPI_INIT failed|PMI_KVS_Get returned|mpi/pmix\w{0,4}: .{0,80}collective timeout"
+        rb"|(?:orte|ompi|opal|prte)_init failed|PML add procs failed",
+    ),
     ("nccl.ended-outside", "cause", rb"SignalException: Process \d{1,9} got signal: (?:1|2|15)\b|DUE TO PREEMPTION"),
 )

@@ -27,6 +27,7 @@ _WATCHDOG_ANY = re.compile(
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
     rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout"
     rb"|no heartbeat of its watchdog|Heartbeat monitor timed out"
+    rb"|Timed out waiting \d{1,9}ms for (?:send|recv) operation to complete"
 )
 # vLLM's pynccl names the library it loaded; torch.cuda.nccl.version() is a tuple.
 _APP_NCCL = re.compile(
@@ -156,7 +157,7 @@ _WORDS = (
     rb"|rrectable ECC|determine the device|KeyboardI|SystemExit|StopIter"
     rb"|Memory access f|version mism|FullMesh|MNNVL |Detected mix|Assertion `|stack smash|malloc()"
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
-    rb"|node was"
+    rb"|node was|subset of ranks|publickey"
 ).split(b"|")
 _MATTERS = any_of(dict.fromkeys((*_WORDS, *WORDS)))
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
@@ -177,7 +178,10 @@ _SPEAKS = re.compile(
     rb"|Detected mixed local|gai error|host not found: |gaierror|undefined symbol: p?nccl|lib(?:nccl|cudart|cuda)\b"
     rb"|forked subprocess|shut down too early|c10d\] (?:send|recv)|DataLoader worker|OOM killer|low on memory"
     rb"|oom[-_]kill|(?<![A-Z_])OUT_OF_MEMORY|exitcode: -[79]\b|return code = -[79]\b|SIGBUS|NVIDIA driver|NVML"
-    rb"|monitoredBarrier|DDP expects|appears not to match|no GPUs found!|got signal: |No backend type|DUE TO PREEMPT"
+    rb"|monitoredBarrier|DDP expects|appears not to match|no GPUs found!|got signal: |handle for GPU|RmInitAdapter"
+    rb"|NVRM: Xid|got completion with error|desired GPU mem|the cache blocks|number of required GPUs|subset of ranks"
+    rb"|environment variable |loopback address|initializing process group|Rendezvous\w{5,10}Error|wait timeout after"
+    rb"|MPI_I|ssh: |publickey|PMI_KVS|mpi/pmix|_init failed|PML add|No backend type|DUE TO PREEMPT"
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
