@@ -168,6 +168,20 @@ def test_where_it_lies_decides_whether_it_outlives_the_job(saved, spec, bad, cha
     assert bad(place_findings(saved, spec, asked)) == ([(path, fault) for path in PATHS] if fault else [])
 
 
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"mounted": False, "kind": "path", "fs": "overlay"}, "in the container's own file system"),
+        ({"kind": "path", "fs": "tmpfs"}, "in memory"),
+        ({"kind": "scratch"}, "in an emptyDir"),
+    ],
+)
+def test_what_is_gone_with_the_pod_says_where_it_lay(saved, spec, changes, where):
+    saved.evidence[0].stages["checkpoint"]["places"][0] |= changes
+    (first, _) = place_findings(saved, spec, ASKED)
+    assert f"it lies {where}, and is gone with the pod" in first.observed
+
+
 @pytest.mark.parametrize("lost", ["fs", "mounted", "mode"])
 def test_a_place_that_is_not_told_is_no_pass(saved, spec, lost):
     """Where /proc/mounts cannot be read nobody knows what holds the files; a mode matters to who wants it closed."""
@@ -244,6 +258,9 @@ def test_rank_0_that_would_gather_needs_room(saved, spec, bad):
     asked, found = CheckpointSection(gather=True), measured(saved, spec)
     assert bad(model_findings(saved, asked, found, "70B")) == [("gpu-node-0 rank 0", "checkpoint.gather-memory")]
     assert not bad(model_findings(saved, asked, found, "1B"))
+    for free, fits in ((14 * 10**9, True), (14 * 10**9 - 1, False)):
+        saved.evidence[0].stages["checkpoint"]["memory_free"] = free
+        assert [f.ok for f in model_findings(saved, asked, found, "1B")] == [True, fits]
     saved.evidence[0].stages["checkpoint"]["memory_free"] = None
     assert [f.ok for f in model_findings(saved, asked, found, "70B")] == [True, None]
 

@@ -180,6 +180,24 @@ def test_a_filter_that_leaves_good_cards_out_is_not_the_cards_fault(world, spec,
         assert faults(device_findings(world, told, h100)) == []
 
 
+def test_a_card_that_the_filter_leaves_out_is_not_judged(world, spec, h100):
+    """A ninth card of the storage network is down on one node: the job's eight are those that NCCL_IB_HCA names."""
+    for rank in (0, 1):
+        stage(world, rank, "rdma")["devices"].append(port(8))
+    stage(world, 0, "rdma")["devices"][8].update(state="DOWN")
+    assert faults(device_findings(world, spec, h100)) == [("gpu-node-0 mlx5_8", "rdma.port-down")]
+    assert faults(device_findings(world, replace(spec, env={"NCCL_IB_HCA": "^mlx5_8"}), h100)) == []
+
+
+def test_a_good_card_that_the_filter_leaves_out_excuses_no_sick_one(world, spec, h100):
+    """Eight good cards on each node, and the job uses seven of them: the sick one is among those that it names."""
+    for rank in (0, 1):
+        stage(world, rank, "rdma")["devices"].append(port(8))
+        stage(world, rank, "rdma")["devices"][3].update(state="DOWN")
+    found = faults(device_findings(world, replace(spec, env={"NCCL_IB_HCA": "^mlx5_8"}), h100))
+    assert found == [(f"gpu-node-{rank} mlx5_3", "rdma.port-down") for rank in (0, 1)]
+
+
 @pytest.mark.parametrize(
     ("spec_", "name", "through"),
     [

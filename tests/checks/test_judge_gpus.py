@@ -70,7 +70,7 @@ def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"ecc_uncorrected_volatile": 2}, "gpu.ecc"),
+        ({"ecc_uncorrected_volatile": 1}, "gpu.ecc"),
         ({"remap_pending": True}, "gpu.row-remap"),
         ({"remap_failure": True, "remap_pending": True}, "gpu.remap-failed"),
         ({"retired_pending": True}, "gpu.row-remap"),
@@ -112,7 +112,18 @@ def test_history_and_absence_are_no_ailments(trial, spec, bad, changes):
 def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
     """One without ECC among others that count errors: its own counter may be the one that is not 0."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(ecc_uncorrected_volatile=None)
-    assert set(bad(every_ailment(trial, spec))) == {("gpu-node-0 GPU 3", "")}
+    found = list(every_ailment(trial, spec))
+    assert set(bad(found)) == {("gpu-node-0 GPU 3", "")}
+    assert {f.subject for f in found if "not told, as most GPUs do: " in f.observed} == {"gpu-node-0 GPU 3"}
+
+
+def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):
+    """What most leave out is not asked of it, and counts where it is told."""
+    for rank, evidence in trial.evidence.items():
+        for gpu in evidence.stages["runtime"]["gpus"]:
+            gpu.update(dict.fromkeys(gpu_health.MEMORY, 0 if (rank, gpu["index"]) == (0, 3) else None))
+    found = gpu_health.each_gpu(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault")
+    assert [f.subject for f in found if f.ok] == ["gpu-node-0 GPU 3"]
 
 
 def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):

@@ -369,7 +369,9 @@ def test_other_faults_of_the_log_are_handed_on(trial, jobs, bad):
         WHOLE | {"fault": "nccl.note", "severity": "info", "subject": "x", "cause": "y"},
         dict(SOCKET),
     ]
-    assert bad(transport.other_findings(trial, jobs)) == [("gpu-node-1", "nccl.version-mismatch")]
+    found = list(transport.other_findings(trial, jobs))
+    assert bad(found) == [("gpu-node-1", "nccl.version-mismatch")]
+    assert [f.observed for f in found if f.fault] == ["2.27 and 2.28"]  # no line of the log stands behind it
 
 
 def test_hosts_are_replaced_whole(trial):

@@ -122,6 +122,7 @@ def test_taken_gpus_name_their_holder(inventory, node, spec):
 def test_a_slurm_nodeset_is_named_with_the_command_that_frees_its_nodes(inventory, node, spec):
     """Only as many nodes as are missing are taken from Slurm."""
     pods = [("slurm", f"w-{n}", name, 8, "NodeSet/worker") for n, name in enumerate("abc")]
+    pods += [("slurm", "login", "d", 0, "Deployment/login"), ("other", "w-0", "d", 0, "NodeSet/worker")]
     found = rooms(cluster := inventory([node(name) for name in "abcd"], pods), cluster.nodes, spec)
     assert [r.fault for r in found] == ["gpu.held-by-slurm"] * 3 + [""]
     (said,) = releases(cluster, found, spec)

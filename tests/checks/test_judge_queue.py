@@ -116,6 +116,8 @@ def test_a_controller_without_a_ready_pod_is_down():
     down = pod("kueue-controller-manager-x", "registry.k8s.io/kueue/kueue:v0.14.4", ready=False)
     up = pod("kueue-controller-manager-y", "registry.k8s.io/kueue/kueue:v0.14.4")
     assert ("kueue-system/kueue-controller-manager-x", "operator.down") in judged(launch_stack(), pods=[down])
+    (said,) = [f.observed for f in present_findings(launch_stack(), spec(), [down]) if f.fault == "operator.down"]
+    assert said == "0 of 1 pods ready (CrashLoopBackOff)"
     assert judged(launch_stack(), pods=[down, up]) == []
     assert judged(launch_stack(), pods=[pod("x", "registry.example/kueue-dashboard:1", ready=False)]) == []
 
@@ -153,6 +155,12 @@ def test_what_stands_beside_a_controller_is_not_taken_for_it(image, known):
 def test_a_launcher_must_be_served_in_its_operators_version(launcher, served, expected):
     """And a TrainJob's runtime must be there."""
     assert judged(LaunchStack(served=Serving(served)), spec(launcher=launcher, queue=None)) == expected
+
+
+def test_an_operator_that_may_not_be_asked_for_is_not_told():
+    """Without that right nothing is known of it: no pass, and no fault."""
+    hidden = LaunchStack(served=Serving(not_seen="forbidden"))
+    assert judged(hidden, spec(launcher="mpijob", queue=None)) == [("mpijobs.kubeflow.org", "")]
 
 
 def test_volcanos_queue_must_be_open_and_large_enough():
@@ -269,6 +277,8 @@ def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():
     """One pod more than there are nodes; of a large cluster, one more than the quota holds."""
     assert too_many(launch_stack(), spec(), [NODE] * 2) == 3
     assert too_many(launch_stack(), spec(), [NODE] * 100) == 3
+    scarce = launch_stack(cluster=cluster(dict.fromkeys(QUOTA, "9999Gi") | {"rdma/hca": "4"}))
+    assert too_many(scarce, spec(resources={"rdma/hca": 1}), [NODE] * 100) == 5  # one of these for each pod
 
 
 def test_a_pod_of_the_job_that_cannot_fit_is_a_fault():

@@ -3,7 +3,7 @@
 import pytest
 
 from checks.rules.admission import try_pods
-from checks.rules.quota import demand
+from checks.rules.quota import demand, in_scope
 from tests.checks.answers import JOB, POD, FakeKube, error, quota
 
 
@@ -73,6 +73,21 @@ def test_a_scoped_quota_counts_the_pods_of_its_scope(scope, counts):
     found = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)
     assert found.fault == ("quota.exceeded" if counts else "")
     assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("operator", "own", "counts"),
+    [
+        ("In", "high", True),
+        ("In", "low", False),
+        ("NotIn", "low", True),
+        ("Exists", "low", True),
+        ("Exists", "", False),
+    ],
+)
+def test_a_quota_of_a_priority_class_counts_the_pods_of_that_class(operator, own, counts):
+    term = {"scopeName": "PriorityClass", "operator": operator, "values": ["high"]}
+    assert in_scope({"scopeSelector": {"matchExpressions": [term]}}, {"priorityClassName": own}) is counts
 
 
 def test_quotas_that_are_not_seen_or_scoped_are_said_so():

@@ -12,6 +12,7 @@ from checks.rules.storage import (
     burst_findings,
     claim_findings,
     credential_findings,
+    format_gib,
     path_findings,
     rate_findings,
     shared_findings,
@@ -143,6 +144,11 @@ def test_what_only_looks_wrong_is_quiet(claims, bad):
     reading = claims | {"data": replace(claims["data"], access_modes=("ReadOnlyMany",))}
     assert not bad(claim_findings(ASKED, 2, reading, CLASSES))
     assert not bad(claim_findings(ASKED, 2, claims, {"nfs": Class(name="nfs")}))
+
+
+@pytest.mark.parametrize(("count", "text"), [(2**30 - 2**20, "1023.0 MiB"), (2**30, "1.0 GiB"), (3 * 2**29, "1.5 GiB")])
+def test_bytes_are_spelled_in_the_unit_that_fits(count, text):
+    assert format_gib(count) == text
 
 
 def test_what_is_hidden_is_not_told(claims):

@@ -102,6 +102,14 @@ def test_old_and_new_topology_objects_say_the_same(spec):
     assert unclear(policy_findings(["gpu-node-0"], read_zones([{"metadata": {"name": "gpu-node-0"}}]), spec))
 
 
+def test_what_is_no_numa_node_of_a_topology_object_is_not_read():
+    """Zones may be sockets and caches, too, and an object of another exporter may hold anything."""
+    item = topology_object("restricted", 4, 4)
+    known = read_zones([item])
+    item["zones"] += [{"name": "socket-0", "type": "Socket", "resources": item["zones"][0]["resources"]}, None, "x"]
+    assert read_zones([item]) == known
+
+
 def test_a_gpu_far_from_its_card_is_named(world, spec, h100):
     """Its nearest card is on the other socket; PXB is still near."""
     for path in stage(world, 1, "topology")["paths"]:

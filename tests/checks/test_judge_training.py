@@ -127,7 +127,11 @@ def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):
             for local in range(8)
         ]
     found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
-    assert "1110 MHz, others 1740" in found[0].observed
+    assert "1110 MHz, others 1740; 600 W, others 600" in found[0].observed
+    for sample in trained_trial.evidence[1].stages["training"]["samples"]:
+        sample["power_w"] = None  # [N/A] of this board alone
+    found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
+    assert found[0].observed.endswith("1110 MHz, others 1740")
 
 
 @pytest.mark.parametrize(("late", "named"), [(1.12, True), (1.02, False)])
@@ -167,11 +171,13 @@ def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_tr
         for local in range(8):
             mode = steps_of(trained_trial, node, local)["modes"][0]
             mode["step_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(mode["step_ms"])]
+    samples = [{"index": 0, "utilisation": 97.0}, {"index": 1, "utilisation": 62.0}, {"index": 2, "utilisation": None}]
+    trained_trial.evidence[0].stages["training"]["samples"] = samples
     found = rules.members(trained_trial, training_spec)
     finding = training_pace.waves(found, training_pace.pace(found), "job")
     assert finding.fault == "training.step-waves"
     assert "about every 8 steps" in finding.observed
-    assert "the network" in finding.observed
+    assert finding.observed.endswith("the network; GPUs 62 to 97 % used")
     own = steps_of(trained_trial)
     own["compute_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(own["compute_ms"])]
     found = rules.members(trained_trial, training_spec)

@@ -77,6 +77,12 @@ def test_a_gpu_that_nobody_looked_at_is_not_healthy(soaked, spec, samples, unsee
     assert [(each.subject, each.ok) for each in found if not each.ok] == [(f"gpu-node-1 GPU {n}", None) for n in unseen]
 
 
+def test_a_clock_without_a_count_of_looks_is_no_look():
+    """In a soak shorter than the time between two looks, one is enough: it must have been made."""
+    taken = {"counted": {"samples": 1, "sm_mhz": 1755.0}, "told": {"sm_mhz": 1755.0}}
+    assert [each.ok for each in training_soak.watched(taken, 10)] == [True, None]
+
+
 def test_the_end_of_the_longest_soak_is_seen(monkeypatch):
     """A day has more looks than are kept: then earlier ones go, and not the last."""
     seen = Meanwhile("none", {})

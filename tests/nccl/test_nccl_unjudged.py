@@ -111,6 +111,12 @@ def test_another_layout_or_fabric_than_any_published_is_compared_more_loosely(ma
     assert explained(capsys, tmp_path, logged(busbw, maker=maker))["verdict"] == verdict
 
 
+def test_fewer_gpus_a_host_are_expected_to_reach_less(tmp_path, capsys):
+    """What was published for eight a host is scaled to as many as the log has."""
+    assert explained(capsys, tmp_path, logged(10.0, maker=Maker(gpus=8, link="RoCE")))["verdict"] == "inconclusive"
+    assert explained(capsys, tmp_path, logged(10.0, maker=Maker(gpus=4)))["verdict"] == "go"
+
+
 @pytest.mark.parametrize("name", loader.profile_names())
 @pytest.mark.parametrize(
     ("busbw", "wrong"),
