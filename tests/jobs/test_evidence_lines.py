@@ -4,6 +4,8 @@ import itertools
 import json
 import random
 
+import pytest
+
 from jobs.run.evidence import EvidenceReader, parse
 
 RUN = "r1"
@@ -93,6 +95,18 @@ def test_the_termination_message_tells_of_lost_lines():
     reader.summarize(json.dumps({"seatrial": 1, "run": RUN, "rank": 0, "lines": 3, "stages": {"dns": "failed"}}))
     found = reader.result()
     assert found.missing == (2, 3) and found.summary == {"dns": "failed"} and not found.complete
+
+
+@pytest.mark.parametrize(
+    "message", [{"run": "other"}, {"rank": 1}, {"lines": "9"}, {"lines": -1}, {"lines": 50_001}, {"lines": None}]
+)
+def test_a_termination_message_of_another_pod_or_without_a_count_announces_nothing(message):
+    """More lines than any probe prints are no count: what is missing would be listed one by one."""
+    reader = EvidenceReader(RUN)
+    for item in WHOLE:
+        reader.feed(item)
+    reader.summarize(json.dumps({"seatrial": 1, "run": RUN, "rank": 0, "lines": 9} | message))
+    assert reader.result().complete
 
 
 def test_secrets_in_evidence_are_masked():

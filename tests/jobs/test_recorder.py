@@ -108,6 +108,14 @@ def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
     ]
 
 
+def test_a_version_is_told_once_and_its_end_once_more(tmp_path):
+    """A write's answer and the watch tell the same version; an object is deleted at the version that it last had."""
+    recorder = Recorder("seatrial-x", "team-a")
+    for type_, version in (("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("MODIFIED", "2"), ("DELETED", "2")):
+        recorder.change(PODS, type_, pod("a", version))
+    assert told(recorder, tmp_path) == [("Pod", type_, "a") for type_ in ("ADDED", "MODIFIED", "DELETED")]
+
+
 def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
     api.answer = lambda asked: (200, {}, {"metadata": {"name": "x", "uid": "x", "resourceVersion": "1"}, "items": []})
     recorder = Recorder("seatrial-x", "team-a")

@@ -60,6 +60,8 @@ class World:
             return self.refusals.pop(), {}, {"kind": "Status", "reason": "Forbidden", "message": "not now"}
         if asked.query.get("watch"):
             return 200, {}, self._silence()
+        if asked.path.endswith("/log") and isinstance(self.log, str):  # what keeps the kubelet from being asked
+            return 500, {}, {"kind": "Status", "message": f'Get "https://10.0.0.7:10250/containerLogs": {self.log}'}
         if asked.path.endswith("/log"):
             return 200, {}, iter([self.log])
         resource = asked.path.rpartition("/")[2]
@@ -129,6 +131,17 @@ def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
     world.refusals = [403] * 1000
     with pytest.raises(Exception, match="403 Forbidden"):
         watched(kube, api, world)
+
+
+def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_completed(kube, api, monkeypatch):
+    """The job is Complete and nothing of it can be read: no pass, and the dialer's own words."""
+    monkeypatch.setattr("jobs.run.watcher._DRAIN_S", 0.5)
+    ended = {"name": "trial", "containerID": "containerd://1", "state": {"terminated": {"exitCode": 0}}}
+    world = World(DONE, [pod("Succeeded", containerStatuses=[ended])])
+    world.log = "dial tcp 10.0.0.7:10250: connect: connection refused"
+    found = watched(kube, api, world)
+    assert (str(found.state), found.analysis.fault) == ("Complete", "job.log-unreachable")
+    assert world.log in found.analysis.observed
 
 
 def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
