@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, NotFound, Unauthorized, Unreachable
-from reports.record import Finding
 
-from .findings import compared, unknown
+from .findings import compared, proven, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.unstructured import Unstructured
+    from reports.record import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +90,12 @@ def clock(skew_s: float | None, server: str) -> Finding:
     if skew_s is None:
         return unknown(server, "no Date header in the answer", "a Date header")
     ok = abs(skew_s) <= MAX_SKEW_S
-    return Finding(
-        subject=server,
-        ok=True if ok else None,
-        observed=f"{skew_s:+.0f} s against this machine's clock",
-        expected=f"within {MAX_SKEW_S:.0f} s (what the check of a token's times lets pass)",
-        fault="" if ok else "api.clock-skew",
+    return proven(
+        server,
+        ok,
+        f"{skew_s:+.0f} s against this machine's clock",
+        f"within {MAX_SKEW_S:.0f} s (what the check of a token's times lets pass)",
+        fault="api.clock-skew",
     )
 
 

@@ -113,14 +113,11 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
     if result is None and any((stage(trial, rank, "checkpoint") or {}).get("verified") for rank in range(spec.nodes)):
         yield unknown("all ranks", "not every rank told what it saved", "MB/s of all")
     if result and asked.mb_s:
-        slow = result.mb_s < asked.mb_s
         observed = (
             f"{result.mb_s:.0f} MB/s: {result.ranks} ranks saved {format_gib(result.size)} in {result.pause_s:.2f} s"
         )
-        fault = "checkpoint.slow" if slow else ""
-        yield Finding(
-            subject="all ranks", ok=not slow, observed=observed, expected=f"at least {asked.mb_s:g} MB/s", fault=fault
-        )
+        expected = f"at least {asked.mb_s:g} MB/s"
+        yield compared("all ranks", result.mb_s >= asked.mb_s, observed, expected, "checkpoint.slow")
 
 
 def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) -> Finding:

@@ -24,3 +24,8 @@ def compared(subject: str, ok: bool | None, observed: str, expected: str, fault:
     """Return what a comparison gave; ``fault`` is that of False alone, None is a comparison that could not be made."""
     fault = fault if ok is False else ""
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault, unit=unit)
+
+
+def proven(subject: str, ok: bool, observed: str, expected: str, *, fault: str = "") -> Finding:
+    """Return a pass where it is proven, else what could not be told, with the ``fault`` that explains that."""
+    return passed(subject, observed, expected) if ok else unknown(subject, observed, expected, fault=fault)

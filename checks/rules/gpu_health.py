@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from jobs.run.stages.hardware import GpuFacts
-from reports.record import Finding
 
-from .findings import failed, unknown
+from .findings import failed, proven, unknown
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from jobs.run.stages.hardware import RuntimeStage
     from jobs.run.stages.training import TrainingRun
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     Ailments = Callable[[GpuFacts], Iterable[tuple[str, str, str]]]
     When = Literal["runtime", "training"]
@@ -145,7 +145,7 @@ def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[st
     observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(seen)}" if seen else "nothing is told"
     lost = [key for key in keys[1] if gpu.get(key) is None]
     observed += f"; not told, as most GPUs do: {', '.join(lost)}" if seen and lost else ""
-    return Finding(subject=subject, ok=None if lost or not seen else True, observed=observed, expected=expected)
+    return proven(subject, not (lost or not seen), observed, expected)
 
 
 def _all(trial: TrialResult, when: When = "runtime") -> list[GpuFacts]:

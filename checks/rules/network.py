@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reports.record import Finding
-
 from .alike import unlike
-from .findings import compared, failed, unknown
+from .findings import compared, failed, proven, unknown
 from .ranks import missing_stage, place, silent, stage
 from .rendezvous import arrow
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.network import Interface, NetworkPeer
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
     from ..profiles.loader import Profile
 
@@ -81,7 +80,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         carried = record.get("bytes") or 0
         observed = f"packet sizes are not known ({cause}); TCP carried {carried / 1e6:.0f} MB"
         enough = carried > 1e6 and not least
-        return Finding(subject=subject, ok=True if enough else None, observed=observed, expected=expected)
+        return proven(subject, enough, observed, expected)
     if first is None or record.get("df_ok") is None:
         observed = f"{fits} bytes get through; whether that is all that the interface allows is not told"
         return unknown(subject, observed, expected)

@@ -19,7 +19,7 @@ from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources
 from reports.record import Finding
 
-from .findings import compared, failed, unknown
+from .findings import compared, failed, proven, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -238,12 +238,7 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
     observed = f"let in after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
-    yield Finding(
-        subject=queue.subject or named,
-        ok=True if placed == spec.nodes else None,
-        observed=observed,
-        expected="let in whole: all pods or none",
-    )
+    yield proven(queue.subject or named, placed == spec.nodes, observed, "let in whole: all pods or none")
 
 
 def gang_refusal(
@@ -310,9 +305,4 @@ def gang_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         return
     kept = trial.analysis is not None and trial.analysis.fault in KEPT_OUT
     ended = trial.analysis.observed if trial.analysis else f"the job ended as {trial.state}"
-    yield Finding(
-        subject=subject,
-        ok=True if kept else None,
-        observed=f"no pod was placed; {ended}",
-        expected="no pod of a job that does not fit starts",
-    )
+    yield proven(subject, kept, f"no pod was placed; {ended}", "no pod of a job that does not fit starts")

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs.run.stages import COLLECTIVE
-from reports.record import Finding
 
-from .findings import failed
+from .findings import failed, proven
 from .ranks import place, ran, rdma_ports, stage
 from .rdma import considered
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import RdmaPort
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
 LIMITS: dict[str, tuple[int, str]] = {
     "link_downed": (0, "the link went down and came back"),
@@ -83,11 +83,8 @@ def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         busy = sum(1 for each in moved.values() if _carried(each) > MUCH)
         observed = f"{busy} ports carried data without an error" if busy else "no port carried data"
         lost = _uncounted(trial, rank, usable)
-        yield Finding(
-            subject=node,
-            ok=True if busy and not lost else None,
-            observed=f"{observed}; {lost}" if lost else observed,
-            expected="no errors while data flows",
+        yield proven(
+            node, bool(busy) and not lost, f"{observed}; {lost}" if lost else observed, "no errors while data flows"
         )
 
 

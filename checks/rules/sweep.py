@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs.pod.sweep.decode import NO_GO
@@ -10,7 +11,7 @@ from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR
 from jobs.pod.sweep.model import MEASURED, OUTCOMES
 from reports.record import Finding
 
-from .findings import failed, passed, unknown
+from .findings import compared, failed, passed, proven, unknown
 from .sweep_reading import NEVER_CAME, number_of
 from .sweep_told import EXPECTED, SHOWN, accused, names_of
 
@@ -99,8 +100,7 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
     for leaf in sorted(set(swept.leaves.values())):
         if not any(leaf in names for names in bad):
             row = next((r for r in swept.section["elements"]["uplinks"] if r["leaf"] == leaf), {"state": "proven"})
-            ok = True if row["state"] == "proven" else None
-            yield Finding(subject=f"uplink of {leaf}", ok=ok, observed=row["state"], expected=EXPECTED)
+            yield proven(f"uplink of {leaf}", row["state"] == "proven", row["state"], EXPECTED)
     if swept.paths:
         yield _paths(swept)
 
@@ -132,12 +132,7 @@ def _paths(swept: Swept) -> Finding:
         if counted[name]:
             parts.append(f"{counted[name]} {text}")
     open_ = counted["failed"] or counted["nothing"] or not (counted["passed"] or counted["explained"])
-    return Finding(
-        subject="paths",
-        ok=None if open_ else True,
-        observed="; ".join(parts),
-        expected="each passes, or what is named at fault explains it",
-    )
+    return proven("paths", not open_, "; ".join(parts), "each passes, or what is named at fault explains it")
 
 
 def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
@@ -149,9 +144,8 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
     if end.get("outcome") != MEASURED:
         known = end.get("outcome") in OUTCOMES and end.get("outcome") != "nothing"
         observed = f"{end.get('outcome')}" + (f" ({reasons})" if reasons else "")
-        yield Finding(
-            subject=subject, ok=False if known else None, observed=observed, expected=expected, fault="sweep.scale"
-        )
+        ended = failed(subject, observed, expected, "sweep.scale")
+        yield ended if known else replace(ended, ok=None)
         return
     if why := _not_whole(swept, end):
         yield unknown(subject, why, expected, fault="sweep.scale")
@@ -160,11 +154,8 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
     floors = [f for f in profile.floor("all_reduce", "ring", count) if int(f.size) in rows]
     for each in floors:
         value = rows[int(each.size)]
-        ok = value >= each.busbw_gbps
-        fault = "" if ok else "sweep.scale"
-        yield Finding(
-            subject=subject, ok=ok, observed=f"{value:g}", expected=f"{each.busbw_gbps:g}", fault=fault, unit="GB/s"
-        )
+        ok, expected = value >= each.busbw_gbps, f"{each.busbw_gbps:g}"
+        yield compared(subject, ok, f"{value:g}", expected, "sweep.scale", unit="GB/s")
     if not floors:
         yield _against_pairs(swept, subject, float(end["busbw"]))
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from jobs.pod.bench import stragglers
 from jobs.pod.bench.product import LEAST_PRODUCTS
 from jobs.trial.parts import TrainingSpec
-from reports.record import Finding
 
 from . import training_roster as roster
 from . import training_soak
-from .findings import failed, unknown
+from .findings import compared, failed, proven, unknown
 from .ranks import place, silent, stage
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from jobs.run.stages.sweep import SweepTraining
     from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
     from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
 
 Alike: TypeAlias = "tuple[object, ...]"
@@ -137,7 +137,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
         ok = ok and lasted >= asked.soak_s
     if odd := ok and roster.contradiction(ranks, own, pod * own, pods * own):
         ok, done = False, f"{done}; {odd}"
-    return Finding(subject=node, ok=ok or None, observed=done, expected=expected)
+    return proven(node, ok, done, expected)
 
 
 def products(members: Sequence[Member]) -> Iterator[Finding]:
@@ -174,9 +174,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         doubts = [doubt for each in made if (doubt := _doubt(member, each, digests, usual))]
         doubts += _lacking(member, members)
         ok = False if bad or other else None if doubts else True
-        fault = "training.product-differs" if ok is False else ""
-        observed = "; ".join([observed, *doubts])
-        yield Finding(subject=member.name, ok=ok, observed=observed, expected=expected, fault=fault)
+        yield compared(member.name, ok, "; ".join([observed, *doubts]), expected, "training.product-differs")
 
 
 def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], usual: Mapping[Alike, str]) -> str:
@@ -282,8 +280,7 @@ def _falling(member: Member) -> Finding:
     observed = "; ".join(f"{way} {_path(seen)}" for way, seen in ways.items())
     each = [falls(seen) for seen in ways.values()]
     ok = False if False in each else None if None in each else True
-    fault = "training.loss-not-falling" if ok is False else ""
-    return Finding(subject=member.name, ok=ok, observed=observed, expected=FALLING, fault=fault)
+    return compared(member.name, ok, observed, FALLING, "training.loss-not-falling")
 
 
 def _path(seen: Sequence[float]) -> str:
@@ -333,7 +330,7 @@ def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: 
         return failed(subject, observed, expected, fault)
     if not stands.conclusive:
         observed += f"; the times waver too much to exclude that it is slower by {stragglers.TELLS:.0%}"
-    return Finding(subject=subject, ok=True if stands.conclusive else None, observed=observed, expected=expected)
+    return proven(subject, stands.conclusive, observed, expected)
 
 
 def _clocks(member: Member, compared_with: Sequence[Member]) -> str:

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from reports.record import Finding
-
-from .findings import failed, passed, unknown
+from .findings import compared, failed, passed, unknown
 from .training_roster import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from jobs.run.stages.training import TrainingSample
+    from reports.record import Finding
     from reports.schema import RecordedTraining, TrainedRank
 
     from ..profiles.schema.training import TrainingSection
@@ -93,9 +92,7 @@ def rate(seen: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()
     if asked.batch and seen.batch != asked.batch:
         observed += f"; with {seen.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
         return unknown(job, observed, expected)
-    ok = seen.tflops >= (asked.tflops or 0)
-    fault = "" if ok else "training.low-tflops"
-    return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
+    return compared(job, seen.tflops >= (asked.tflops or 0), observed, expected, "training.low-tflops")
 
 
 def exposed(seen: Pace, asked: TrainingSection, job: str) -> Finding:
@@ -113,8 +110,7 @@ def exposed(seen: Pace, asked: TrainingSection, job: str) -> Finding:
     ok: bool | None = seen.exposed <= limit
     if seen.bare <= 0 and limit == explained:  # what the gradients take alone is what there is to hide
         ok, observed = None, f"{observed}; how long the gradients take alone is not told"
-    fault = "training.exposed-communication" if ok is False else ""
-    return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
+    return compared(job, ok, observed, expected, "training.exposed-communication")
 
 
 def waves(members: Sequence[Member], seen: Pace, job: str) -> Finding:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from jobs.diagnosis.around import time_of
 from jobs.pod.stages.training import SAMPLE_LIMIT_S, SAMPLE_S
-from reports.record import Finding
+
+from .findings import proven
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.run.result import TrialResult
     from jobs.run.stages.training import TrainingSample
+    from reports.record import Finding
 
 LOOK_S = SAMPLE_S + 2 * SAMPLE_LIMIT_S
 """Between two looks at a GPU that still answers: jobs/pod/stages/training.py asks twice at most, and waits so long."""
@@ -44,9 +46,9 @@ def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterat
         sample: TrainingSample = taken or {}
         measured = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
         looks = (sample.get("samples") or 0) if measured else 0
-        yield Finding(
-            subject=name,
-            ok=True if looks >= least else None,
-            observed=f"{looks} looks at its clock and heat in a soak of {soak_s} s",
-            expected=f"{least} or more: one in {LOOK_S:.0f} s",
+        yield proven(
+            name,
+            looks >= least,
+            f"{looks} looks at its clock and heat in a soak of {soak_s} s",
+            f"{least} or more: one in {LOOK_S:.0f} s",
         )

@@ -13,7 +13,7 @@ from jobs.nccl.diagnosis.rails import rails_missing, rails_used
 from reports.record import Finding
 
 from .collectives import by_node, logged, seen, subject_of
-from .findings import compared, failed, passed, unknown
+from .findings import compared, failed, passed, proven, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -113,12 +113,12 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
         counts = ", ".join(f"{t} x {n}" for t, n in sorted(pair["transports"].items()))
         # NCCL prints a channel over NVLink at its sender only (transport/p2p.cc); those of a network at both ends.
         whole = pair["direction"] == "both" or set(pair["transports"]) == {"mnnvl"}
-        yield Finding(
-            subject=by_node(trial, f"{pair['src']} -> {pair['dst']}") + f" ({name})",
-            ok=whole or None,
-            observed=counts if whole else f"{counts}, as one of the two ends shows ({pair['direction']})",
-            expected="no socket, seen by both ends",
-            fault="" if whole else fault,
+        yield proven(
+            by_node(trial, f"{pair['src']} -> {pair['dst']}") + f" ({name})",
+            whole,
+            counts if whole else f"{counts}, as one of the two ends shows ({pair['direction']})",
+            "no socket, seen by both ends",
+            fault=fault,
         )
     # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
     connected = sum(len(host["connected"]) for host in job["hosts"])
@@ -162,7 +162,7 @@ def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], 
 
     def right(name: str, job: JobDocument) -> Iterator[Finding]:
         carried = job["inter_node_transport"]
-        yield Finding(subject=subject_of(name), ok=carried == kind or None, observed=carried, expected=expected)
+        yield proven(subject_of(name), carried == kind, carried, expected)
 
     return _found(trial, jobs, ("nccl.wrong-fabric",), lambda _, entry: (entry["cause"], expected), right)
 
@@ -176,12 +176,12 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> 
 
     def shown(name: str, job: JobDocument) -> Iterator[Finding]:
         gdr = job["gdr"]
-        yield Finding(
-            subject=subject_of(name),
-            ok=gdr or None,
-            observed="GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect",
-            expected="GPUDirect RDMA",
-            fault="" if gdr else "nccl.no-evidence",
+        yield proven(
+            subject_of(name),
+            bool(gdr),
+            "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect",
+            "GPUDirect RDMA",
+            fault="nccl.no-evidence",
         )
 
     return _found(trial, jobs, GDR, bad, shown)
