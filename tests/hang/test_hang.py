@@ -96,7 +96,8 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("parallel-killed", "log", ("hang", None, None, None)),
         ("parallel-stalled", "nccl_trace", ("hang-stalled", [2], [], [0, 1, 3, 4, 5, 6, 7])),
         ("untimed-stalled", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3, 4, 5, 6, 7])),
-        ("splits", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3])),
+        ("splits", "ra", ("hang-inside", [], [], [0, 1, 2, 3])),
+        ("splits", "nccl_trace", ("hang-undecided", [], [], [0, 1, 2, 3])),  # by their own stamps 13 of 40 s
         ("dtype", "nccl_trace", ("hang-mismatch", [1], [], [0, 2, 3])),
         ("root-late", "log", ("hang-late", [0], [], [1, 2, 3])),
         # the report's snapshot shows another operation under the same number: rank 2 is through with it
@@ -119,7 +120,7 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expecte
     _, job = explain(tmp_path)
     ranks = tuple(job.get(key) for key in ("late_ranks", "dead_ranks", "waiting_ranks"))
     assert (job["diagnosis"], *ranks) == expected, job["sentence"]
-    assert ("sizes differ between ranks" in job["sentence"]) == (case == "splits")
+    assert ("sizes differ between ranks" in job["sentence"]) == (case == "splits" and kept == "ra")
     assert ("TORCH_NCCL_ENABLE_TIMING=1" in (job["advice"] or "")) == (case == "untimed-stalled")
 
 
@@ -221,6 +222,40 @@ def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_
     assert (job["late_ranks"], job["waiting_ranks"]) == ([0, 1], [2, 3])  # without the logs nothing tells them apart
 
 
+WAITED = (
+    "[rank{0}]:[E ProcessGroupNCCL.cpp:689] [Rank {1}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={2},"
+    " OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=25000) ran for 25012 milliseconds before timing out.\n"
+    "[rank{0}]:[E ProcessGroupNCCL.cpp:2303] [PG ID 0 PG GUID {3} Rank {1}]  failure detected by watchdog at work sequence"
+    " id: {2} PG status: last enqueued work: {2}, last completed work: 20\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "number", "late"),
+    [("0(default_pg)", 21, [2]), ("0(default_pg)", 20, []), ("5(data)", 21, [])],
+    ids=["never-came", "is-through", "another-group"],
+)
+def test_the_dump_of_the_late_rank_and_the_watchdogs_of_the_others(explain, tmp_path, group, number, late):
+    """Rank 2's dump shows it idle behind all_reduce 20; the others left their words alone."""
+    shutil.copy(DATA / "nccl-2.28.9" / "sleep" / "nccl_trace_rank_2", tmp_path)
+    for rank in (0, 1, 3):
+        (tmp_path / f"rank{rank}.log").write_text(WAITED.format(rank, rank, number, group))
+    code, job = explain(tmp_path)
+    assert (code, job["late_ranks"]) == (1, late), job["sentence"]
+    assert (job["waiting_ranks"], job["stuck"]["sequence"]) == ([0, 1, 3], number)
+
+
+def test_a_folder_with_a_log_of_each_rank_is_one_job(capsys, tmp_path):
+    """Only the watchdogs speak, each in a file of its own; a log of another name is none of them."""
+    for rank in (0, 1, 3):
+        (tmp_path / f"rank{rank}.log").write_text(WAITED.format(rank, rank, 21, "0(default_pg)"))
+    (tmp_path / "other.log").write_text(WAITED.format(2, 2, 9, "0(default_pg)"))
+    assert main(["--format", "json", str(tmp_path)]) == 1
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [len(job["files"]) for job in jobs] == [1, 3]
+    assert "ranks 0, 1, 3 waited in operation 21" in jobs[1]["sentence"]
+
+
 @given
 @pytest.mark.parametrize("case", ["gpu_error_1st", "lock_gil_1st"])
 def test_the_given_dumps_name_the_injected_ranks(explain, case):
@@ -276,10 +311,11 @@ def test_a_log_beside_the_dumps_is_never_go(explain, tmp_path):
 @pytest.mark.slow
 def test_ten_thousand_ranks(explain, tmp_path):
     """Bounded work: every rank lists all members of the world, one is late."""
-    content = loads((DATA / "sleeps" / "rank_0").read_bytes())
-    late = loads((DATA / "sleeps" / "rank_1").read_bytes())
+    waits, late = (
+        loads((DATA / "nccl-2.28.9" / "sleep" / f"nccl_trace_rank_{rank}").read_bytes()) for rank in (0, 2)
+    )
     members = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(10_000)))}}
-    waiting, behind = (pickle.dumps(x | {"pg_config": members}, protocol=2) for x in (content, late))
+    waiting, behind = (pickle.dumps(x | {"pg_config": members}, protocol=2) for x in (waits, late))
     for rank in range(10_000):
         (tmp_path / f"dump_{rank}").write_bytes(behind if rank == 7777 else waiting)
     before = time.process_time()

@@ -68,6 +68,7 @@ def test_the_json_of_a_dump_says_the_same(explain, tmp_path):
     for rank in range(4):
         content = loads((DATA / "sleeps" / f"rank_{rank}").read_bytes())
         (tmp_path / f"rank_{rank}.json").write_text(json.dumps(content))
+        shutil.copystat(DATA / "sleeps" / f"rank_{rank}", tmp_path / f"rank_{rank}.json")
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"]) == (1, [1])
 

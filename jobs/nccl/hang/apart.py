@@ -125,14 +125,14 @@ def _look_again(job: Job, part: Job) -> None:
     """Keep the later one of two looks at a job, and what happened between them."""
     first, second = job.evidence.ranks, part.evidence.ranks
     both = sorted(first.keys() & second.keys())
-    if sum(_last(second[rank].span) - _last(first[rank].span) for rank in both) < 0 or _when(first) > _when(second):
+    if sum(_last(second[rank].span) - _last(first[rank].span) for rank in both) < 0 or _between(first, second) < 0:
         first, second = second, first
     for rank in both:
         before, after = first[rank].pending[:1], second[rank].pending[:1]
         if (before and before != after) or _last(first[rank].span) != _last(second[rank].span):
             stood = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
             job.evidence.moved = job.evidence.moved or f"rank {rank} stood at {stood} in the first dump and went on"
-    lasted = _when(second) - _when(first)
+    lasted = _between(first, second)
     if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(second):
         job.evidence.standing = lasted
     part.evidence.ranks = {}
@@ -144,9 +144,14 @@ def _last(span: tuple[int, int] | None) -> int:
     return span[1] if span else 0
 
 
-def _when(ranks: dict[int, Rank]) -> float:
-    """Return when the last of these dumps was written, by the files' times."""
-    return max((made.written or 0.0 for made in ranks.values()), default=0.0)
+def _between(first: dict[int, Rank], second: dict[int, Rank]) -> float:
+    """Return the seconds from one look to another: by the dumps' own times where both have some, else by the files'."""
+    own, by_file = (
+        [max((getattr(made, name) or 0.0 for made in look.values()), default=0.0) for look in (first, second)]
+        for name in ("taken", "written")
+    )
+    before, after = own if all(own) else by_file
+    return after - before
 
 
 def _foreign(job: Job) -> list[Job]:

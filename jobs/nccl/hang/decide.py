@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 
 from .contradictions import add_contradictions
 from .counts import advanced, from_counts, looks, still
-from .model import Decision, Evidence, Lagging, Process
-from .moments import of_another_run, waited, went_on
+from .model import Decision, Evidence, Group, Lagging, Process, Timeout
+from .moments import beginning_lost, of_another_run, waited, went_on
 from .performed import from_records, from_times
 from .sides import weigh, weigh_report
 from .waits import Waits, analyse
@@ -25,10 +25,11 @@ def decide(evidence: Evidence) -> Decision:
     evidence.lagging = in_world(evidence, evidence.lagging)
     if evidence.ranks:
         evidence.world |= set(evidence.broken)
-    old = of_another_run(evidence)
-    for rank in old:
+    dumped = bool(evidence.ranks)
+    old, cut = of_another_run(evidence), beginning_lost(evidence)
+    for rank in old | cut:
         del evidence.ranks[rank]
-    made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if evidence.ranks else set())
+    made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if dumped else set())
     if copies:
         made.contradictions.append(
             f"{copies} of the answers of RAS are copies of another one, or written at once with it: they show no second"
@@ -39,12 +40,17 @@ def decide(evidence: Evidence) -> Decision:
             f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: what they have behind them the others queued"
             " later than its time-out allows. They are not counted"
         )
+    if cut:
+        made.contradictions.append(
+            f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, and what came before is overwritten:"
+            " where they stand is not known. A larger TORCH_FR_BUFFER_SIZE keeps it"
+        )
     _places(made, evidence)
     recorded = _from_recorder(made, evidence)
     _from_ras_dead(made, evidence)
     _from_errors(made, evidence)
     if made.kind == "undecided":
-        for rule in (_timed_out_in_another, _from_desync, from_counts, _from_watchdog):
+        for rule in (_absent, _timed_out_in_another, _from_desync, from_counts, _from_watchdog):
             if rule(made, evidence):
                 break
     if evidence.performed:
@@ -52,7 +58,8 @@ def decide(evidence: Evidence) -> Decision:
     if not recorded and made.kind == "undecided" and evidence.performed:
         from_records(made, evidence)
     add_contradictions(made, evidence)
-    made.unknown = (made.unknown | made.suspects) - made.late - made.dead
+    spoke = {event.rank for event in evidence.timeouts} & evidence.failed  # whose watchdogs tell that they wait
+    made.unknown = (made.unknown - spoke | made.suspects) - made.late - made.dead
     made.waiting -= made.late | made.dead | made.unknown
     return made
 
@@ -120,15 +127,17 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
         made.kind, made.proven, made.late, made.waiting = "undecided", False, set(), set()
         made.suspects = set()
         return
-    waits = {rank: waited(evidence.ranks[rank], head) for rank, head in analysis.heads.items()}
-    known = [(time, analysis.heads[rank].timeout_ms / 1000) for rank, time in waits.items() if time is not None]
-    if not known or len(known) < len(waits) or evidence.standing is not None or evidence.lagging or still(evidence):
+    if evidence.standing is not None or evidence.lagging or still(evidence):
         return
-    longest = max(time for time, _ in known)
-    if longest >= PASSING and any(time >= limit for time, limit in known):
+    waits = waited(evidence.ranks, analysis.heads)
+    if waits is None or (waits.dated and waits.ended and waits.longest >= PASSING):
         return
-    made.passing, made.kind, made.proven = longest, "undecided", False
-    if longest < PASSING:
+    made.undated, made.kind, made.proven = not waits.dated, "undecided", False
+    made.passing = None if made.undated else waits.longest
+    if made.undated:
+        made.suspects |= made.late
+        made.late = set()
+    elif waits.longest < PASSING:
         made.late, made.suspects = set(), set()
 
 
@@ -228,6 +237,37 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.sequence = timeout.sequence if timeout else None if worst[0].sequence is None else worst[0].sequence - 1
     made.group = (timeout.group if timeout else None) or None
     return True
+
+
+def _absent(made: Decision, evidence: Evidence) -> bool:
+    """Name the ranks whose dump shows that they stand nowhere, and never queued what timed out in a group of theirs."""
+    absent: dict[Timeout, set[int]] = {}
+    for event in evidence.timeouts:
+        group = _group_of(event, evidence)
+        if group is None or event.operation in _PAIRED or event.rank not in evidence.failed:
+            continue
+        idle = {m for m in group.members if m in evidence.ranks and not evidence.ranks[m].pending}
+        missing = {m for m in idle if evidence.ranks[m].enqueued.get(group.key, -1) < event.sequence}
+        if missing:
+            absent[event] = missing
+    late = set().union(*absent.values())
+    waiting = {event.rank for event in evidence.timeouts if event.rank in evidence.failed} - late
+    if not late or len(waiting) < len(late):
+        return False
+    event = min(absent, key=lambda event: (event.group in ("", "default_pg"), event.sequence))
+    made.kind, made.late, made.proven = "late", late, True
+    made.waiting |= waiting
+    made.group, made.operation, made.sequence = event.group or None, event.operation, event.sequence
+    made.because += [(event.file, event.line, event.text) for event in list(absent)[:3]]
+    return True
+
+
+def _group_of(event: Timeout, evidence: Evidence) -> Group | None:
+    """Return the group that a watchdog's line is about, where a dump lists it with the rank that speaks."""
+    for group in evidence.groups.values():
+        if event.rank in group.members and (group.name, group.key.partition("/")[0]) == (event.group, event.number):
+            return group
+    return None
 
 
 def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:

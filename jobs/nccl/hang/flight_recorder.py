@@ -148,6 +148,9 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
     made.marks = frozenset(_number(entry.get("time_created_ns")) for entry in entries[-MARKS:]) - {-1}
     queued = [time for entry in entries if (time := _number(entry.get("time_created_ns"))) > 0]
     made.span = (min(queued), max(queued)) if queued else None
+    made.taken = _taken(entries, max(queued, default=0))
+    made.active = bool(entries) and not any(_is_done(entry) for entry in entries)
+    made.cut = bool(entries) and _number(entries[0].get("record_id")) > 0 and not _is_done(entries[0])
     launched = _launched_together(entries)
     standing: dict[Batch, int] = {}
     for entry in entries:
@@ -165,7 +168,7 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
         made.last = operation
         if not operation.p2p:
             made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
-        if whole.get("state") == "completed" or whole.get("retired") is True:
+        if _is_done(whole):
             if not operation.p2p and operation.sequence >= made.completed.get(operation.group, -1):
                 made.completed[operation.group] = operation.sequence
                 made.finished[operation.group] = operation
@@ -180,6 +183,26 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
         if not operation.p2p:
             made.first_pending.setdefault(operation.group, operation.sequence)
     return made
+
+
+def _is_done(entry: dict[str, Any]) -> bool:
+    return entry.get("state") == "completed" or entry.get("retired") is True
+
+
+def _taken(entries: list[dict[str, Any]], newest: int) -> float | None:
+    """Return when a dump was taken, in seconds since 1970; ``newest``: when its last operation was queued.
+
+    NCCL's recorder looks at what no watchdog has retired while it dumps, and stamps what it finds started or done with
+    that moment (FlightRecorder.hpp, dump_entries). gloo's stamps nothing.
+    """
+    looked_at = [entry for entry in entries if entry.get("retired") is False]
+    stamps = [
+        stamp
+        for entry in looked_at
+        for name in ("time_discovered_started_ns", "time_discovered_completed_ns")
+        if (stamp := _number(entry.get(name))) >= newest > 0
+    ]
+    return max(stamps) / 1e9 if stamps else None
 
 
 Batch = tuple[str, int, int]

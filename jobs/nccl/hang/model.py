@@ -42,7 +42,13 @@ class Rank:
     last: Operation | None = None
     """What it queued last."""
     written: float | None = None
-    """When the dump was written, by the file's time, in seconds since 1970; None where unknown."""
+    """When the file was written, by its own time, in seconds since 1970; of a copy, when it was copied."""
+    taken: float | None = None
+    """When the dump was taken, by what its recorder stamped while it dumped, in seconds since 1970; None where unknown."""
+    active: bool = False
+    """It holds nothing that is complete."""
+    cut: bool = False
+    """What it recorded first is gone, and the first that is left is pending: what it stands at may be gone, too."""
     marks: frozenset[int] = frozenset()
     """When its latest operations were queued: two dumps of one process share some."""
     span: tuple[int, int] | None = None
@@ -219,7 +225,9 @@ class Decision:
     operation: str | None = None
     sequence: int | None = None
     passing: float | None = None
-    """Seconds that the longest pending operation had waited when the dumps were written, where that is no hang yet."""
+    """Seconds that the longest pending operation had waited when the dumps were taken, where that is no hang yet."""
+    undated: bool = False
+    """Nothing tells when the dumps were taken: the files' times are those of copies, as far as anybody knows."""
     moved: str = ""
     """How the dumps show that the job went on while they were written."""
     called: str = ""

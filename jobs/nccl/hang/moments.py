@@ -1,14 +1,17 @@
 """Whether dumps are of one run, and of one moment of it: what one rank has behind it, the others must have entered.
 
-A dump says when its operations were queued, never when it was written; a copied file has the time of the copy.
+A dump says when its operations were queued, and NCCL's mostly when it was taken; a copied file has the time of the copy.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .model import Evidence, Operation, Rank
 
 _NEED_ALL = frozenset(
@@ -20,6 +23,9 @@ _NEED_ALL = frozenset(
 """Collectives that end on no rank before all have entered; an all_to_all without data for a peer does, and roots do."""
 _NS = 1_000_000_000
 _TIMEOUT_MS = 600_000  # init_process_group's for NCCL, where a dump does not say it
+_WRITTEN_WITHIN = 120.0
+"""Seconds after a time-out in which its dumps are written: torch waits for them for 15 s by default, and for as long as
+its watchdog's heart may stand still (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC; TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)."""
 
 
 def _whole(operation: Operation) -> bool:
@@ -48,6 +54,13 @@ def of_another_run(evidence: Evidence) -> set[int]:
         if last + limit < begun:
             old.add(rank)
     return old
+
+
+def beginning_lost(evidence: Evidence) -> set[int]:
+    """Return the ranks of whom newer operations overwrote what they stand at, where dumps hold completed ones, too."""
+    if all(made.active or not made.recorded for made in evidence.ranks.values()):
+        return set()  # only what is active was dumped
+    return {rank for rank, made in evidence.ranks.items() if made.cut}
 
 
 def _limit(operation: Operation | None) -> int:
@@ -81,11 +94,41 @@ def went_on(evidence: Evidence) -> str:
     return ""
 
 
-def waited(made: Rank, head: Operation) -> float | None:
-    """Return the seconds for which a rank stood at an operation when its dump was written; None where unknown."""
-    if made.written is None or not 0 < head.created <= made.written * _NS:
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How long the ranks of one look had waited when their dumps were taken."""
+
+    longest: float
+    """Seconds."""
+    ended: bool
+    """Some rank had waited for its operation's time-out."""
+    dated: bool = True
+    """The dumps, or times of their files that fit a time-out, tell it; a copy has the time of the copy."""
+
+
+def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
+    """Return how long the ranks stood at their operations when their dumps were taken; None where nothing tells.
+
+    No file is older than what is in it, so its time shows what is too early for a time-out. gloo's recorder is dumped
+    by hand and stamps no time: there a file that is much younger than the time-out is of the time-out or a copy.
+    """
+    own: list[tuple[float, float]] = []
+    by_file: list[tuple[float, float]] = []
+    for rank, head in heads.items():
+        made, limit = ranks[rank], head.timeout_ms / 1000
+        if made.taken is not None and head.created:
+            own.append((made.taken - head.created / _NS, limit))
+        if made.written is not None and 0 < head.created <= made.written * _NS:
+            by_file.append((made.written - head.created / _NS, limit))
+    if not own and len(by_file) < len(heads):
         return None
-    return made.written - head.created / _NS
+    waits = own or by_file
+    if not waits:
+        return None
+    ended = any(time >= limit for time, limit in waits)
+    by_hand = not own and any(head.name.startswith("gloo:") for head in heads.values())
+    fits = any(limit <= time <= limit + _WRITTEN_WITHIN for time, limit in waits)
+    return Waited(max(time for time, _ in waits), ended, fits or not by_hand or not ended)
 
 
 def same_process(one: Rank, other: Rank) -> bool:

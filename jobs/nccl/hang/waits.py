@@ -63,6 +63,12 @@ def analyse(evidence: Evidence) -> Waits:
     return found
 
 
+def _may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
+    """Say whether what a rank has behind it may have ended in an error: gloo's recorder calls that retired, too."""
+    last = made.last if made else None
+    return last is None or (last.name.startswith("gloo:") and (last.group, last.sequence) == (group, sequence))
+
+
 def _may_have_failed(evidence: Evidence, rank: int) -> bool:
     """Say whether a rank's last operation may have ended in an error, which gloo's recorder calls retired, too.
 
@@ -225,13 +231,12 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
     for node, targets in edges.items():
         if isinstance(node, tuple) and not targets:
             here = stands[node]
-            members = set(evidence.groups[node[0]].members)
-            done = {m for m in members - here if _completed(evidence.ranks.get(m), *node)}
-            if done and len(done) >= len(members - here):
+            elsewhere = set(evidence.groups[node[0]].members) - here
+            if not elsewhere:
+                _together(found, here)
+            elif any(not _may_have_broken(evidence.ranks.get(m), *node) for m in elsewhere):
                 found.late |= here
                 found.stalled |= here
-            else:
-                _together(found, here)
     roots = found.late or found.inside or found.unknown
     others = sorted(set(found.heads) - roots)
     for root in sorted(roots) if others else ():

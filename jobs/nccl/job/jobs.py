@@ -17,7 +17,7 @@ from ...pod.nccl_reader.events.signals import TROUBLE
 from ...pod.nccl_reader.state.seen import Comm, Note, Proc, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ...pod.nccl_reader.state.partial import Partial
 
@@ -219,6 +219,19 @@ def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[
     for index, source in enumerate(partial.sources):
         if len(roots) == 1 and index not in speaking and not TROUBLE.isdisjoint(source.events):
             join(next(iter(roots)), index)
+    _join_watchdogs({index: source for index, source in enumerate(partial.sources) if index not in speaking}, join)
+
+
+def _join_watchdogs(silent: Mapping[int, Source], join: Callable[[int, int], None]) -> None:
+    """Join streams in which only torch's watchdogs speak, each of other ranks, under names that differ in a number."""
+    ranks: dict[str, set[str]] = {}
+    first: dict[str, int] = {}
+    for index, source in silent.items():
+        name = re.sub(r"\d+(?=\D*$)", "#", source.name)
+        taken = ranks.setdefault(name, set())
+        if source.watch and name != source.name and not taken & source.watch.keys():
+            taken |= source.watch.keys()
+            join(first.setdefault(name, index), index)
 
 
 def _stem(path: str) -> tuple[str, str]:
