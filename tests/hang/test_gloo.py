@@ -63,7 +63,10 @@ def test_each_hang_names_its_rank(explain, case, diagnosis, ranks, where):
 
 @pytest.mark.parametrize(
     ("kept", "code", "ranks"),
-    [("*", 1, {"dead": [5], "waiting": [0, 1, 2, 3, 4, 6, 7]}), ("rank_*", 10, {"waiting": [0, 1, 2, 6], "unknown": [5]})],
+    [
+        ("*", 1, {"dead": [5], "waiting": [0, 1, 2, 3, 4, 6, 7]}),
+        ("rank_*", 10, {"waiting": [0, 1, 2, 6], "unknown": [5]}),
+    ],
 )
 def test_what_broke_is_not_behind_a_rank(explain, tmp_path, kept, code, ranks):
     """gloo calls retired what ended in an error, too: rank 1, who still waits there, holds up nobody."""

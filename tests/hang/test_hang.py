@@ -311,9 +311,7 @@ def test_a_log_beside_the_dumps_is_never_go(explain, tmp_path):
 @pytest.mark.slow
 def test_ten_thousand_ranks(explain, tmp_path):
     """Bounded work: every rank lists all members of the world, one is late."""
-    waits, late = (
-        loads((DATA / "nccl-2.28.9" / "sleep" / f"nccl_trace_rank_{rank}").read_bytes()) for rank in (0, 2)
-    )
+    waits, late = (loads((DATA / "nccl-2.28.9" / "sleep" / f"nccl_trace_rank_{rank}").read_bytes()) for rank in (0, 2))
     members = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(10_000)))}}
     waiting, behind = (pickle.dumps(x | {"pg_config": members}, protocol=2) for x in (waits, late))
     for rank in range(10_000):

@@ -1,6 +1,6 @@
 """Whether dumps are of one run, and of one moment of it: what one rank has behind it, the others must have entered.
 
-A dump says when its operations were queued, and NCCL's mostly when it was taken; a copied file has the time of the copy.
+A dump says when its operations were queued, and NCCL's mostly when it was taken; a copy has the time of the copy.
 """
 
 from __future__ import annotations
