@@ -274,8 +274,8 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         came = f"{_first(_placed(made, made.suspects))} had not come" if made.suspects else "Ranks waited and had come"
         return (
             f"{came} to {where} when these dumps were taken, and nothing tells when that was: gloo's recorder keeps no"
-            " time, and the files are much younger than a time-out, as copies are. A job that runs looks like this for a"
-            " moment: give a second dump of all ranks, some minutes later, or what the ranks wrote to standard error"
+            " time, and the files are much younger than a time-out, as copies are. A job that runs looks like this for"
+            " a moment: give a second dump of all ranks, some minutes later, or what the ranks wrote to standard error"
         ) + _missing(made)
     if made.passing is not None:
         behind = f", and {_placed(made, late)} had not come to {where}" if late else ""

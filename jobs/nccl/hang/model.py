@@ -44,7 +44,7 @@ class Rank:
     written: float | None = None
     """When the file was written, by its own time, in seconds since 1970; of a copy, when it was copied."""
     taken: float | None = None
-    """When the dump was taken, by what its recorder stamped while it dumped, in seconds since 1970; None where unknown."""
+    """When the dump was taken, by what its recorder stamped meanwhile, in seconds since 1970; None where unknown."""
     active: bool = False
     """It holds nothing that is complete."""
     cut: bool = False
