@@ -220,6 +220,9 @@ def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_
     shutil.copytree(DATA / "nccl-2.28.9" / "nested", tmp_path / "without", ignore=shutil.ignore_patterns("*.log"))
     _, job = explain(tmp_path / "without")
     assert (job["late_ranks"], job["waiting_ranks"]) == ([0, 1], [2, 3])  # without the logs nothing tells them apart
+    shutil.copytree(DATA / "nccl-2.28.9" / "nested", tmp_path / "d", ignore=shutil.ignore_patterns("*trace_rank_1"))
+    _, job = explain(tmp_path / "d")
+    assert (job["late_ranks"], job["unknown_ranks"]) == ([], [1])
 
 
 WAITED = (

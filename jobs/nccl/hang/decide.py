@@ -42,7 +42,7 @@ def decide(evidence: Evidence) -> Decision:
         )
     if cut:
         made.contradictions.append(
-            f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, what came before is overwritten, and"
+            f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, and what came before is lost:"
             " where they stand is not known. A larger TORCH_FR_BUFFER_SIZE keeps it"
         )
     _places(made, evidence)

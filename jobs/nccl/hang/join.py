@@ -70,11 +70,13 @@ def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = Fals
 
 
 def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
-    """Clear late ranks that wait for others in the creation of a communicator, where others are late that do not."""
+    """Clear late ranks that wait for others in the creation of a communicator, where others are late, or may be."""
     creating = {rank for rank in made.late if rank in logged and logged[rank].creating}
-    if made.kind != "late" or not creating or not made.late - creating:
+    if made.kind != "late" or not creating or not (made.late - creating or made.unknown):
         return
     made.late -= creating
+    if not made.late:
+        made.kind, made.proven = "undecided", False
     made.waiting |= creating
     for rank in sorted(creating)[:4]:
         spoke = logged[rank]
