@@ -173,3 +173,19 @@ def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
     assert "of an earlier run" in job["sentence"]
     write(tmp_path, {1: 4}, world=3, behind={1})
     assert explain(tmp_path)[1][0]["late_ranks"] == [1]
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_dumps_of_other_ranks_are_of_another_job_where_they_called_something_else(explain, tmp_path, size):
+    """Two jobs of four ranks at the same time: of one ranks 0 and 1 left dumps, of the other ranks 2 and 3."""
+    write(tmp_path / "a", {0: 5, 1: 5}, world=4)
+    write(tmp_path / "b", {2: 4, 3: 5}, world=4, behind={2})
+    for path in (tmp_path / "b").iterdir():
+        content = pickle.loads(path.read_bytes())
+        for entry in content["entries"]:
+            entry["input_sizes"] = [[size]]
+        path.write_bytes(pickle.dumps(content, 2))
+    for folders in ([tmp_path], [tmp_path / "a", tmp_path / "b"]):
+        _, jobs = explain(*folders)
+        missing = [[2, 3], [0, 1, 2]]  # rank 2 did not come to where rank 3 alone is seen to wait
+        assert [job["unknown_ranks"] for job in jobs] == ([[]] if size == 8 else missing)

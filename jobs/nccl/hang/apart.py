@@ -51,7 +51,7 @@ def absorb(job: Job, part: Job) -> None:
     one, other = job.evidence, part.evidence
     for name in ("files", "samples", "timeouts", "lagging", "called", "notes", "pods", "not_seen"):
         getattr(one, name).extend(getattr(other, name))
-    for name in ("ranks", "groups", "performed", "times"):
+    for name in ("ranks", "groups", "calls", "performed", "times"):
         getattr(one, name).update(getattr(other, name))
     one.broken = {**other.broken, **one.broken}
     for name in ("world", "failed", "logs", "named"):
@@ -73,7 +73,7 @@ def said_in(evidence: Evidence, files: set[str]) -> Evidence:
 
 def without(evidence: Evidence, files: set[str]) -> Evidence:
     """Return all but what some files' words say."""
-    spoken = {file for _, file in _speakers(evidence)} | {item.file for item in evidence.lagging + evidence.called}
+    spoken = {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging + evidence.called}
     rest = said_in(evidence, spoken - files)
     return replace(
         evidence, timeouts=rest.timeouts, lagging=rest.lagging, called=rest.called, broken=rest.broken,
@@ -81,7 +81,7 @@ def without(evidence: Evidence, files: set[str]) -> Evidence:
     )  # fmt: skip
 
 
-def _speakers(evidence: Evidence) -> set[tuple[int, str]]:
+def speakers(evidence: Evidence) -> set[tuple[int, str]]:
     """Return the ranks that report a time-out or an error, each with its file."""
     timeouts = {(item.rank, item.file) for item in evidence.timeouts}
     return timeouts | {(item.rank, item.file) for item in evidence.broken.values()}
@@ -91,6 +91,9 @@ def same_job(one: Job, other: Job, *, surely: bool = False) -> bool:
     """Say whether dumps may be of one job's ranks, or ``surely`` are: each rank once, and all ranks the same ones."""
     if one.evidence.ranks.keys() & other.evidence.ranks.keys():
         return False
+    here, there = one.evidence.calls, other.evidence.calls
+    if any(here[call] != there[call] for call in here.keys() & there.keys()):
+        return False  # a collective that is complete was the same one on all ranks
     if one.world and other.world:
         return one.world == other.world and (not surely or _meet(one, other))
     return not surely
@@ -174,7 +177,7 @@ def _foreign(job: Job) -> list[Job]:
         evidence.files = [name for name in evidence.files if name not in told]
     if job.world:
         size = max(job.world) + 1
-        others = {file for rank, file in _speakers(evidence) if rank >= size}
+        others = {file for rank, file in speakers(evidence) if rank >= size}
         if others:
             own = said_in(evidence, others)
             job.evidence = without(evidence, others)

@@ -9,7 +9,7 @@ from ..diagnosis.faults import found_fault
 from ..diagnosis.ranking import rank
 from ..document import conclude as conclude_logs
 from ..job_document import MOST_CAUSES
-from .apart import said_in, without
+from .apart import said_in, speakers, without
 from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
@@ -18,6 +18,7 @@ from .model import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from ...pod.nccl_reader.state.partial import Partial
     from ..job_document import EvidenceLine
@@ -81,9 +82,13 @@ def _larger(job: Document, evidence: Evidence) -> bool:
     return any(members and (job["ranks"] or 0) > max(members) + 1 for members in worlds)
 
 
-def _is_silent(job: Document) -> bool:
-    """Say whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence."""
-    return bool(job["diagnosis"] == "no-evidence" and not job["nccl_lines"])
+def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
+    """Say whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence.
+
+    ``speaking``: the files in which torch's reports are; what else fails there follows from them.
+    """
+    reports = job["diagnosis"] == "crash" and not speaking.isdisjoint(job["files"])
+    return bool((job["diagnosis"] == "no-evidence" or reports) and not job["nccl_lines"])
 
 
 def _by_words(
@@ -91,7 +96,8 @@ def _by_words(
 ) -> list[Document]:
     """Add what torch's words say to the job that hangs; of several jobs, each is told by the words of its own logs."""
     hanging = [job for job in jobs if job["diagnosis"] == "hang"]
-    silent = _by_folder([job for job in jobs if job["diagnosis"] == "no-evidence"], evidence.named)
+    speaking = {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging}
+    silent = _by_folder([job for job in jobs if _is_silent(job, speaking)], evidence.named)
     groups = [[job] for job in hanging] or silent
     for group in groups:
         job, files = group[0], {name for each in group for name in each["files"]}
@@ -101,7 +107,7 @@ def _by_words(
         if made.proven:
             _write(job, made, own, join(made, own, job, logged, read_tail))
             theirs = jobs if len(groups) == 1 else group
-            jobs = [each for each in jobs if each is job or each not in theirs or not _is_silent(each)]
+            jobs = [each for each in jobs if each is job or each not in theirs or not _is_silent(each, speaking)]
     return jobs
 
 

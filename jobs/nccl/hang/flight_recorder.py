@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 4096
 MAX_NAME = 120
+MAX_CALLS = 20_000
 MARKS = 32
+ALIKE = frozenset(
+    ["all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_gather_into_tensor"]
+)
+"""Collectives whose sizes must be equal on all ranks (torch/distributed/flight_recorder, components/types.py).
+
+The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
+"""
 Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""
 _RANK = re.compile(r"(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
@@ -172,6 +180,8 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
             if not operation.p2p and operation.sequence >= made.completed.get(operation.group, -1):
                 made.completed[operation.group] = operation.sequence
                 made.finished[operation.group] = operation
+                if operation.name.rpartition(":")[2] in ALIKE and len(evidence.calls) < MAX_CALLS:
+                    evidence.calls.setdefault((operation.group, operation.sequence), operation.name + operation.sizes)
             continue
         if len(made.pending) < MAX_PENDING:
             if operation.p2p and batch in launched:

@@ -183,6 +183,8 @@ class Evidence:
     ranks: dict[int, Rank] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     world: set[int] = field(default_factory=set)
+    calls: dict[tuple[str, int], str] = field(default_factory=dict)
+    """(group, number) of a complete collective to its name and sizes, where all ranks must call it alike."""
     samples: list[Sample] = field(default_factory=list)
     timeouts: list[Timeout] = field(default_factory=list)
     lagging: list[Lagging] = field(default_factory=list)

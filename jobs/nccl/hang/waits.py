@@ -10,17 +10,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from .flight_recorder import gloo
+from .flight_recorder import ALIKE, gloo
 from .model import Evidence, Group, Operation, Rank
 
 MAX_EDGES = 3_000_000
-ALIKE = frozenset(
-    ["all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_gather_into_tensor"]
-)
-"""Collectives whose sizes must be equal on all ranks (torch/distributed/flight_recorder, components/types.py).
-
-The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
-"""
 
 
 @dataclass(slots=True)
