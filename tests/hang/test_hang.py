@@ -338,6 +338,15 @@ def dumped(folder, entries):
         (folder / f"_dump_{rank}").write_bytes(pickle.dumps(content, protocol=2))
 
 
+def test_a_dump_in_json_without_its_groups_is_one(explain, tmp_path):
+    """Format 2.1 lists no groups: the default one has all ranks."""
+    for rank in range(4):
+        content = loads((DATA / "nccl-2.28.9" / "sleep" / f"nccl_trace_rank_{rank}").read_bytes())
+        (tmp_path / f"dump_{rank}.json").write_text(json.dumps({"version": "2.1", "entries": content["entries"]}))
+    code, job = explain(tmp_path)
+    assert (code, job["late_ranks"], job["waiting_ranks"]) == (1, [2], [0, 1, 3])
+
+
 def test_two_groups_in_another_order_lock_each_other(explain, tmp_path):
     """nccl.hang-order: each waits in one group for the other, which waits in the next."""
     dumped(tmp_path, [[("g", 1, "all_reduce", "started")], [("h", 1, "all_reduce", "started")]])

@@ -271,6 +271,7 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
 def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     """Return the first sentence where nothing is proven: what one look shows, and what another one would tell."""
     late, where = made.late, _where(made)
+    counted = any("RAS: " in text for _, _, text in made.because)
     if made.moved:
         return (
             f"The job went on while these dumps were written, one after the other: {made.moved}. One look at each rank"
@@ -291,7 +292,7 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         )
     if late:
         return f"{_first(_placed(made, late))} launched less than the others, but one sample does not prove a hang"
-    if made.waiting and any("RAS:" in text for _, _, text in made.because):
+    if made.waiting and counted:
         return (
             f"{_first(_ranks(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
             "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
@@ -303,6 +304,11 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         ) + _missing(made)
     if made.waiting and made.operation:
         return f"{_first(_ranks(made.waiting))} timed out in {where}; the evidence does not tell who is late"
+    if any("launched equally many" in text for _, _, text in made.because):
+        return (
+            "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"
+            " finish (network, GPU, a process that spins), or nobody has called the next one yet. Dumps tell which"
+        )
     return "This evidence does not tell whether the job hangs"
 
 

@@ -52,7 +52,8 @@ def is_dump(head: bytes) -> bool:
     """Say whether a file begins as a pickle or as the JSON of a dump."""
     if head[:1] == b"\x80":
         return True
-    return head.lstrip()[:1] == b"{" and b'"pg_config"' in head[:8192] + head[-8192:]
+    ends = head[:8192] + head[-8192:]
+    return head.lstrip()[:1] == b"{" and (b'"pg_config"' in ends or b'"profiling_name"' in ends)
 
 
 def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]]:
