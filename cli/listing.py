@@ -73,10 +73,10 @@ def all_checks() -> dict[str, Declaration]:
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
     words = _words(arguments, "check", "seatrial checks nccl", "seatrial checks nccl.gdr")
-    found = all_checks()
-    about = {name: f"{name} {d.title} {d.doc}" for name, d in found.items()}
-    rows = {name: (name, d.stage, d.title) for name, d in found.items()}
-    return _listed(words, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(found[name]))
+    checks = all_checks()
+    about = {name: f"{name} {d.title} {d.doc}" for name, d in checks.items()}
+    rows = {name: (name, d.stage, d.title) for name, d in checks.items()}
+    return _print_entries(words, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(checks[name]))
 
 
 def show_faults(arguments: Sequence[str]) -> int:
@@ -86,7 +86,7 @@ def show_faults(arguments: Sequence[str]) -> int:
 
     about = {name: f"{name} {fault.title} {fault.meaning}" for name, fault in FAULTS.items()}
     rows = {name: (name, explain(name)["title"]) for name in FAULTS}
-    return _listed(words, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
+    return _print_entries(words, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
 
 
 def _words(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
@@ -96,7 +96,7 @@ def _words(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
     return list(parser.parse_args(list(arguments)).words)
 
 
-def _listed(
+def _print_entries(
     arguments: Sequence[str],
     kind: str,
     about: Mapping[str, str],

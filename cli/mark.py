@@ -72,18 +72,18 @@ def main(arguments: Sequence[str]) -> int:
     if why := refused(record, kube, earlier, forget=options.forget):
         return refuse("mark", f"no node is marked: {why}", INCONCLUSIVE)
     troubled = False
-    found = dict.fromkeys(judged(record)) if options.forget else judged(record)
-    for node, bad in found.items():
+    is_bad = dict.fromkeys(judged(record)) if options.forget else judged(record)
+    for node, bad in is_bad.items():
         try:
             gone = bad is False and not was_tried(marking.read(kube, node), record)
-            told = None if gone else bad
-            _mark(kube, node, told, faults_of(record, node) if told else (), options)
+            failed = None if gone else bad
+            _mark(kube, node, failed, faults_of(record, node) if failed else (), options)
         except ClusterError as error:
             troubled = True
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
             troubled |= gone
-            print(f"{node}: {WORDS[told]}{GONE if gone else ''}")
+            print(f"{node}: {WORDS[failed]}{GONE if gone else ''}")
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
@@ -138,9 +138,9 @@ def was_tried(node: Unstructured, record: Record) -> bool:
     One of its name that joined after the run is another; one whose Ready has turned since was lost, or has booted.
     """
     ready = next((c for c in as_list(as_map(node.get("status")).get("conditions")) if c.get("type") == "Ready"), {})
-    told = (as_map(node.get("metadata")).get("creationTimestamp"), ready.get("lastTransitionTime"))
+    since = (as_map(node.get("metadata")).get("creationTimestamp"), ready.get("lastTransitionTime"))
     try:
-        return all(datetime.datetime.fromisoformat(str(each)) <= _ended(record) for each in told)
+        return all(datetime.datetime.fromisoformat(str(each)) <= _ended(record) for each in since)
     except (ValueError, TypeError, OverflowError):
         return False
 
@@ -156,11 +156,11 @@ def judged(record: Record) -> dict[str, bool | None]:
     go = record.get("verdict") == Verdict.GO
     sweep = record.get("sweep") or {}
     proven = set(sweep.get("proven") or ()) if _of_elements(record, coverage_of(record)) else set()
-    found: dict[str, bool | None] = {}
+    is_bad: dict[str, bool | None] = {}
     for node in tried:
         blamed = bool(faults_of(record, node))
-        found[node] = True if blamed else False if go or (node in proven and not _is_open(record, node)) else None
-    return found
+        is_bad[node] = True if blamed else False if go or (node in proven and not _is_open(record, node)) else None
+    return is_bad
 
 
 def _is_open(record: Record, node: str) -> bool:

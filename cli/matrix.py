@@ -6,12 +6,35 @@ docs/rehearsals.md is its output, which a test keeps true.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from checks.faults.catalogue import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+class ScenarioRun(TypedDict, total=False):
+    """What the trial of a scenario is started with: a profile by name or in full, options."""
+
+    profile: str | dict[str, object]
+    options: list[str]
+
+
+class ListedScenario(TypedDict):
+    """What ``sim --list --json`` tells of a scenario; ``subjects`` and ``words`` are by fault."""
+
+    name: str
+    title: str
+    platform: str
+    breaks: str
+    weather: NotRequired[str]
+    faults: list[str]
+    subjects: dict[str, list[str]]
+    words: dict[str, list[str]]
+    outcomes: list[str]
+    run: ScenarioRun
+
 
 HEAD = """\
 # Rehearsals
@@ -22,7 +45,7 @@ output of `seatrial rehearse --matrix`.
 """
 
 
-def page(entries: Sequence[dict[str, Any]]) -> str:
+def page(entries: Sequence[ListedScenario]) -> str:
     """Return the page for scenarios as ``sim --list --json`` tells of them."""
     faults = {fault for entry in entries for fault in entry["faults"]}
     healthy = [entry for entry in entries if not entry["faults"]]
@@ -45,8 +68,8 @@ def page(entries: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _layers(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    by_layer: dict[str, list[dict[str, Any]]] = {}
+def _layers(entries: Sequence[ListedScenario]) -> Iterator[tuple[str, list[ListedScenario]]]:
+    by_layer: dict[str, list[ListedScenario]] = {}
     for entry in entries:
         if entry["faults"]:
             fault = FAULTS.get(entry["faults"][0])
@@ -54,7 +77,7 @@ def _layers(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[
     yield from sorted(by_layer.items(), key=lambda pair: int(pair[0].split()[0]) if pair[0][0].isdigit() else 99)
 
 
-def _broken(entry: dict[str, Any]) -> str:
+def _broken(entry: ListedScenario) -> str:
     accused = [name for fault in entry["faults"] for name in entry["subjects"].get(fault, [])]
     texts = [word for fault in entry["faults"] for word in entry["words"].get(fault, [])]
     accuses = ", ".join(f"`{name}`" for name in accused) + (f", saying `{', '.join(texts)}`" if texts else "")
@@ -63,15 +86,15 @@ def _broken(entry: dict[str, Any]) -> str:
     return f"| `{entry['name']}` | {_cell(entry['breaks'])}{platform} | {faults} | {_cell(accuses)} | {ends} |"
 
 
-def _special(entry: dict[str, Any]) -> str:
+def _special(entry: ListedScenario) -> str:
     special = entry["breaks"].removeprefix("nothing").lstrip(";, ")
     weather = f" (weather {entry['weather']})" if entry.get("weather") else ""
     return f"{entry['title']}{': ' + special if special else ''}{weather}"
 
 
-def _run(entry: dict[str, Any]) -> str:
+def _run(entry: ListedScenario) -> str:
     run = entry["run"]
-    profile, command = run.get("profile"), list(run.get("options") or [])
+    profile, command = run.get("profile"), list(run.get("options", []))
     if isinstance(profile, dict):
         return " ".join(["a profile of its own", *([f"`{shlex.join(command)}`"] if command else [])])
     command = [*(["--profile", str(profile)] if profile else []), *command]

@@ -18,7 +18,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from cli.matrix import ListedScenario, ScenarioRun
     from reports.schema import Record
 
 LIMIT_S = 600.0
@@ -55,7 +56,7 @@ class Rehearsal:
     subjects: dict[str, list[str]]  # fault -> names or patterns of whom it must accuse; a fault without: anybody
     outcomes: list[str]
     must_say: dict[str, list[str]] = field(default_factory=dict)  # fault -> what its findings must say
-    run: dict[str, Any] = field(default_factory=dict)  # profile and options that the trial is started with
+    run: ScenarioRun | None = None  # profile and options that the trial is started with
     found: list[str] = field(default_factory=list)  # faults
     accused: dict[str, list[str]] = field(default_factory=dict)
     observed: dict[str, str] = field(default_factory=dict)  # fault -> what its findings say
@@ -173,11 +174,11 @@ def rehearsals(options: argparse.Namespace) -> Iterator[Rehearsal]:
             dict(entry["subjects"]),
             list(entry["outcomes"]),
             dict(entry["words"]),
-            dict(entry["run"]),
+            entry["run"],
         )
 
 
-def _listed(*refs: str) -> list[dict[str, Any]]:
+def _listed(*refs: str) -> list[ListedScenario]:
     """What the embedded cluster says of its scenarios."""
     try:
         package, folder = lab_package()
@@ -189,7 +190,7 @@ def _listed(*refs: str) -> list[dict[str, Any]]:
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it says nothing"]
         raise UsageError(said[-1].removeprefix("seatrial sim: "))
-    entries: list[dict[str, Any]] = json.loads(done.stdout)
+    entries: list[ListedScenario] = json.loads(done.stdout)
     return entries
 
 
@@ -252,7 +253,8 @@ def _wait(asked: Sequence[Rehearsal], runs: Sequence[Future[None]], future: Futu
 
 def command_of(each: Rehearsal, out: Path, scratch: Path) -> list[str]:
     """Return the command line of one trial; a profile that the scenario brings is written to a file first."""
-    profile, options = each.run.get("profile"), list(each.run.get("options") or [])
+    run = each.run or {}
+    profile, options = run.get("profile"), run.get("options") or []
     if isinstance(profile, dict):
         file = scratch / f"{each.name}.yaml"
         file.write_text(yaml.safe_dump(profile, sort_keys=False), encoding="utf-8")

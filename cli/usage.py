@@ -123,8 +123,8 @@ def run_parser(command: str) -> Parser:
         examples=examples,
     )
 
-    def option(name: str, **told: Any) -> object:
-        return None if command == "preflight" and name in OF_TRIAL else made.add_argument(name, **told)
+    def option(name: str, **settings: Any) -> object:
+        return None if command == "preflight" and name in OF_TRIAL else made.add_argument(name, **settings)
 
     add_options(option)
     if command == "accept":

@@ -55,8 +55,8 @@ def training(steps: RecordedTraining | None) -> Iterator[str]:
     yield _ranks(steps)
 
 
-def _tiles(told: Iterable[tuple[str, str]]) -> str:
-    tiles = "".join(f"<div><b>{escape(number)}</b> {escape(what)}</div>" for number, what in told)
+def _tiles(figures: Iterable[tuple[str, str]]) -> str:
+    tiles = "".join(f"<div><b>{escape(number)}</b> {escape(what)}</div>" for number, what in figures)
     return f'<div class="tiles">{tiles}</div>' if tiles else ""
 
 

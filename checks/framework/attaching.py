@@ -53,39 +53,39 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
 
     They are foreign: only those known here, each with its value in one word, none of which names a file.
     """
-    options = begun.told.get("options")
-    if not isinstance(options, dict) or begun.told.get("seatrial") != version():
-        other = str(begun.told.get("seatrial") or "another version")[:40]
+    options = begun.document.get("options")
+    if not isinstance(options, dict) or begun.document.get("seatrial") != version():
+        other = str(begun.document.get("seatrial") or "another version")[:40]
         raise JobError(f"it was begun by seatrial {other}; this is {version()}: attach with the same one")
     return list(_words(options, profile))
 
 
-def _words(told: Mapping[str, Any], profile: str | None) -> Iterator[str]:
-    known = told.get("profile")
+def _words(options: Mapping[str, Any], profile: str | None) -> Iterator[str]:
+    known = options.get("profile")
     if profile is None and known is not None and known not in profile_names():
         raise JobError(f"it was begun with a profile of its own, {str(known)[:100]}: name it, --profile FILE")
     if profile or known:
         yield f"--profile={profile or known}"
     for name in NAMED:
-        if isinstance(told.get(name), str) and told[name]:
-            yield f"--{name.replace('_', '-')}={told[name]}"
+        if isinstance(options.get(name), str) and options[name]:
+            yield f"--{name.replace('_', '-')}={options[name]}"
     for name in SWITCHES:
-        if told.get(name) is True:
+        if options.get(name) is True:
             yield f"--{name.replace('_', '-')}"
     for name in ("on", "trial_on"):
-        if isinstance(told.get(name), list) and told[name]:
-            yield f"--{name.replace('_', '-')}={','.join(map(str, told[name]))}"
-    if told.get("all_nodes") is True:
+        if isinstance(options.get(name), list) and options[name]:
+            yield f"--{name.replace('_', '-')}={','.join(map(str, options[name]))}"
+    if options.get("all_nodes") is True:
         yield "--nodes=all"
-    if type(told.get("soak_s")) is int and told["soak_s"] > 0:
-        yield f"--soak={told['soak_s']}s"
+    if type(options.get("soak_s")) is int and options["soak_s"] > 0:
+        yield f"--soak={options['soak_s']}s"
 
 
 def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Go on with the run of the job that --attach names; return the checks that are left. Raises pytest.UsageError."""
     try:
         session.begun = begun = read(session.kube, session.options.attach)
-        record = completed(begun.told.get("record") or {})
+        record = completed(begun.document.get("record") or {})
     except (JobError, RecordError) as error:
         raise pytest.UsageError(f"{session.options.attach}: {error}") from error
     run = session.run
@@ -104,10 +104,10 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
         record["not_seen"],
         record["cleaned"],
     )
-    session.nodes |= {str(name) for name in begun.told.get("nodes") or ()}
+    session.nodes |= {str(name) for name in begun.document.get("nodes") or ()}
     session.began = time.monotonic() - _age(run.started)
     by_id = {declared.id: item for item in items if (declared := selection.declaration(item))}
-    remaining = [str(check_id) for check_id in begun.told.get("remaining") or ()]
+    remaining = [str(check_id) for check_id in begun.document.get("remaining") or ()]
     if unknown := [check_id for check_id in remaining if check_id not in by_id]:
         raise pytest.UsageError(f"{session.options.attach} has a check of its own, {unknown[0][:100]}: name its file")
     return [by_id[check_id] for check_id in remaining]

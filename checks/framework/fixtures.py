@@ -259,7 +259,7 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     from jobs.run.timeline import timeline  # noqa: PLC0415
 
     seatrial.clear()
-    told, out, earlier = (seatrial.profile, seatrial.options, seatrial.unfit), seatrial.options.out, seatrial.earlier
+    out, earlier = seatrial.options.out, seatrial.earlier
     resumed = earlier.ended.isoformat(timespec="seconds") if earlier else None
 
     def remember(sweep: dict[str, Any]) -> None:
@@ -272,15 +272,17 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
         ran.append(_launcher(seatrial).run(made))
         return ran[-1]
 
-    found = run_sweep(run, spec, cluster, gpu_pool, *told, earlier, remember)
+    result = run_sweep(
+        run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit, earlier, remember
+    )
     if out:
         end(out)
-    seatrial.trial_nodes |= set(found.tested)
-    seatrial.nodes |= set(found.asked)
-    hosts = {node: node for node in found.tested}
-    seatrial.run.trial = {"job": found.job, "image": spec.image, "hosts": hosts, "timeline": timeline(ran[-1])}
-    seatrial.run.sweep = cast("RecordedSweep", found.section)
-    return found
+    seatrial.trial_nodes |= set(result.tested)
+    seatrial.nodes |= set(result.asked)
+    hosts = {node: node for node in result.tested}
+    seatrial.run.trial = {"job": result.job, "image": spec.image, "hosts": hosts, "timeline": timeline(ran[-1])}
+    seatrial.run.sweep = cast("RecordedSweep", result.section)
+    return result
 
 
 @pytest.fixture

@@ -311,8 +311,8 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault]) -> None:
 
     for fault in result.faults:
         subject = next((f.subject for f in result.findings if f.fault == fault), "")
-        others = further_nodes(run, result, subject)
-        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", ""), own, others))
+        nodes = further_nodes(run, result, subject)
+        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", ""), own, nodes))
 
 
 def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:

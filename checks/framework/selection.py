@@ -77,8 +77,8 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
         item = by_id.get(check_id)
         if check_id in done or item is None:
             return
-        found = declaration(item)
-        for need in (*found.requires, *found.unless_failed) if found else ():
+        declared = declaration(item)
+        for need in (*declared.requires, *declared.unless_failed) if declared else ():
             visit(need, (*trail, check_id))
         done[check_id] = item
 
@@ -112,31 +112,31 @@ def asks_for_trial(config: pytest.Config) -> bool:
 
 def elsewhere(everything: Iterable[pytest.Item], known: frozenset[str]) -> dict[str, str]:
     """Return the ids of the checks that this command does not run, each with the command that does."""
-    found = {}
+    commands = {}
     for item in everything:
         declared = declaration(item)
         if declared and declared.id not in known:
             command = "sweep" if item.get_closest_marker("sweep") else _COMMANDS[declared.stage]
-            found[declared.id] = command + (" --training" if item.get_closest_marker("training") else "")
-    return found
+            commands[declared.id] = command + (" --training" if item.get_closest_marker("training") else "")
+    return commands
 
 
-def pick(ids: Iterable[str], collected: list[pytest.Item], others: Mapping[str, str]) -> list[pytest.Item]:
+def pick(ids: Iterable[str], collected: list[pytest.Item], commands: Mapping[str, str]) -> list[pytest.Item]:
     """Return the checks with these ids; an unknown one is a usage error that names the nearest, or who runs it."""
     by_id = {d.id: i for i in collected if (d := declaration(i))}
-    return [by_id[one_of(check_id, by_id, "check", others)] for check_id in ids]
+    return [by_id[one_of(check_id, by_id, "check", commands)] for check_id in ids]
 
 
-def one_of(word: str, choices: Iterable[str], kind: str, others: Mapping[str, str] | None = None) -> str:
+def one_of(word: str, choices: Iterable[str], kind: str, commands: Mapping[str, str] | None = None) -> str:
     """Return the word if it is one of those known, else raise a usage error with the nearest right one.
 
-    One of ``others`` is right elsewhere: the error says with which command.
+    One of ``commands`` is right elsewhere: the error says with which command.
     """
     choices = sorted(choices)
     if word in choices:
         return word
-    if others and word in others:
-        raise pytest.UsageError(f"{kind} {word!r} is one of seatrial {others[word]}, and not of this command")
+    if commands and word in commands:
+        raise pytest.UsageError(f"{kind} {word!r} is one of seatrial {commands[word]}, and not of this command")
     near = difflib.get_close_matches(word, choices, n=1, cutoff=0.4)
     hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(choices)}" if choices else ""
     raise pytest.UsageError(f"unknown {kind} {word!r}{hint}")

@@ -57,6 +57,9 @@ SWEEP_REQUIRED = ("rights.run", "sweep.ran", "sweep.nodes", "sweep.links")
 """Of a sweep: whatever a profile requires of a trial, it does not run."""
 
 
+SIMULATED_FACTS = ("scenario", "platform", "network", "lost", "weather")
+
+
 class Session:
     """Everything that outlives a single check; opened before the first one, closed after the last."""
 
@@ -134,9 +137,8 @@ class Session:
         self.run.required = SWEEP_REQUIRED if self.options.sweep else tuple(self.profile.required)
         self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
         if self.simulation:
-            facts = self.simulation.facts
-            sim_options = ("scenario", "platform", "network", "lost", "weather")
-            self.run.cluster |= cast("Cluster", {key: facts[key] for key in sim_options if facts.get(key)})
+            facts = {key: fact for key, fact in self.simulation.facts.items() if fact and key in SIMULATED_FACTS}
+            self.run.cluster |= cast("Cluster", facts)
 
     def trial_spec(self, cluster: Inventory | None = None, listed: Listed | None = None) -> TrialSpec:
         """Build the trial from the profile and the options; ``cluster`` and ``listed`` tell what no profile does.

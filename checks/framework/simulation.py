@@ -11,7 +11,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +19,8 @@ from jobs.cluster.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from reports.schema import Cluster
 
 START_DEADLINE_S = 60.0
 """Far above the second that it takes: two busy cores must not make a run inconclusive."""
@@ -74,13 +76,13 @@ class Simulation:
             self.close()
             raise
 
-    def _ready(self) -> dict[str, Any]:
+    def _ready(self) -> Cluster:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         if not select.select([self._process.stdout], [], [], START_DEADLINE_S)[0]:
             raise RuntimeError(f"the simulated cluster was not ready after {START_DEADLINE_S:.0f} s")
         if line := self._process.stdout.readline():
-            facts: dict[str, Any] = json.loads(line)
+            facts: Cluster = json.loads(line)
             return facts
         code = self._process.wait(timeout=START_DEADLINE_S)  # it closed its output: it is ending
         said = self._process.stderr.read().strip().splitlines()

@@ -63,12 +63,12 @@ def begun(folder: Path) -> tuple[dict[str, Any], list[Done]] | None:
 def how_on(folder: Path) -> str:
     """Say how a sweep that was begun in a folder, and not ended, goes on; '' where it has no round."""
     try:
-        found = begun(folder)
+        killed = begun(folder)
     except ValueError:
         return ""
-    if found is None or not found[1]:
+    if killed is None or not killed[1]:
         return ""
-    count = len(found[1])
+    count = len(killed[1])
     kept = f"{count} round{' of it is' if count == 1 else 's of it are'} kept"
     return f"; {kept}: seatrial sweep --resume {shlex.quote(str(folder))} goes on from there"
 

@@ -168,15 +168,15 @@ def resumed(folder: Path, *, training: bool = False) -> Earlier:
     One whose nodes trained alone goes on with `training` only: what it found of their steps would be forgotten.
     """
     try:
-        found = _found(folder)
+        earlier = _earlier_in(folder)
     except (RecordError, ValueError) as error:
         raise pytest.UsageError(f"--resume {folder}: {error}") from error
-    if found.training and not training:
+    if earlier.training and not training:
         raise pytest.UsageError(f"--resume {folder}: its nodes trained alone, too: give --training")
-    return found
+    return earlier
 
 
-def _found(folder: Path) -> Earlier:
+def _earlier_in(folder: Path) -> Earlier:
     there = (folder / "report.json").exists()
     if not (there and read_json(folder)["sweep"]) and (found := begun(folder)):
         return _killed(*found)  # nobody was left to write a record, or it knows of no round
@@ -184,16 +184,16 @@ def _found(folder: Path) -> Earlier:
 
 
 def _earlier(record: Record) -> Earlier:
-    found = record["sweep"]
-    if not found:
+    sweep = record["sweep"]
+    if not sweep:
         raise ValueError("that run was no sweep")
-    history = saved(found)[2]
-    gpus = found.get("gpus_per_node")
+    history = saved(sweep)[2]
+    gpus = sweep.get("gpus_per_node")
     if type(gpus) is not int:
         raise ValueError("the record does not say how many GPUs per node it tested")
     started = _time(record["started"])
     ended = _ended(started, record["seconds"])
-    before = found.get("resumed")
+    before = sweep.get("resumed")
     if before:
         ended = min(ended, _time(before.get("ended") if isinstance(before, dict) else None))
     return Earlier(
@@ -202,9 +202,9 @@ def _earlier(record: Record) -> Earlier:
         ended=ended,
         history=tuple(history),
         gpus_per_node=gpus,
-        image=str(found.get("image") or ""),
-        boots=_texts(found.get("boots")),
-        training=found.get("training") is True,
+        image=str(sweep.get("image") or ""),
+        boots=_texts(sweep.get("boots")),
+        training=sweep.get("training") is True,
         simulated=record["simulated"],
         cluster=record["cluster"],
         profile_digest=record["profile_digest"],
@@ -212,16 +212,16 @@ def _earlier(record: Record) -> Earlier:
     )
 
 
-def _killed(told: Mapping[str, Any], history: Sequence[Done]) -> Earlier:
+def _killed(begun: Mapping[str, Any], history: Sequence[Done]) -> Earlier:
     """Return a sweep that left no record; nobody knows when it ended, so that it is as old as its beginning."""
-    started = ended = _time(told.get("started"))
-    sweep, cluster = told["sweep"], told.get("cluster")
+    started = ended = _time(begun.get("started"))
+    sweep, cluster = begun["sweep"], begun.get("cluster")
     if type(sweep.get("gpus_per_node")) is not int or not isinstance(cluster, dict):
         raise ValueError("what it was begun with is damaged")
     if before := sweep.get("resumed"):
         ended = min(ended, _time(before))
     return Earlier(
-        run_id=str(told["run_id"])[:64],
+        run_id=str(begun["run_id"])[:64],
         started=started,
         ended=ended,
         history=tuple(history),
@@ -229,15 +229,15 @@ def _killed(told: Mapping[str, Any], history: Sequence[Done]) -> Earlier:
         image=str(sweep.get("image") or ""),
         boots=_texts(sweep.get("boots")),
         training=sweep.get("training") is True,
-        simulated=told.get("simulated") is True,
+        simulated=begun.get("simulated") is True,
         cluster=cluster,
-        profile_digest=str(told.get("profile_digest") or ""),
+        profile_digest=str(begun.get("profile_digest") or ""),
         chained=bool(before),
     )
 
 
-def _texts(found: Any) -> dict[str, str]:
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+def _texts(texts: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in texts.items()} if isinstance(texts, dict) else {}
 
 
 def fits(earlier: Earlier, run: Run, folder: Path, now: datetime.datetime | None = None) -> None:
@@ -275,9 +275,9 @@ def _brief(digest: str) -> str:
 def _time(text: Any) -> datetime.datetime:
     """Return a time in UTC. Raises ValueError for what is none, or names no time zone."""
     try:
-        found = datetime.datetime.fromisoformat(text)
-        if found.tzinfo is not None:
-            return found.astimezone(datetime.UTC)
+        moment = datetime.datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(datetime.UTC)
     except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError("the record does not say when its run was")

@@ -69,9 +69,9 @@ def leaves_of(nodes: Sequence[Node], label: str | None = None) -> dict[str, str]
     A label by which each node, or all of them, would be one leaf tells nothing.
     """
     for name in (label,) if label else LEAF_LABELS:
-        found = {node.name: node.labels[name] for node in nodes if node.labels.get(name)}
-        if len(found) == len(nodes) and 1 < len(set(found.values())) < len(nodes):
-            return found
+        leaves = {node.name: node.labels[name] for node in nodes if node.labels.get(name)}
+        if len(leaves) == len(nodes) and 1 < len(set(leaves.values())) < len(nodes):
+            return leaves
     return {}
 
 

@@ -100,8 +100,8 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
     A node that only the sweep which it goes on with has tested was tested then, and is counted once.
     """
     fresh, then = _rounds_of(sweep, now)
-    found = [each for each in sweep.get("findings", []) if each["names"]]
-    why = {each["names"][0]: (each.get("fault") or f"sweep.{each['kind']}") for each in reversed(found)}
+    findings = [each for each in sweep.get("findings", []) if each["names"]]
+    why = {each["names"][0]: (each.get("fault") or f"sweep.{each['kind']}") for each in reversed(findings)}
     watched: dict[str, Watched] = {}
     for row in elements(sweep)["nodes"]:
         name, shown = row["name"], row["state"]

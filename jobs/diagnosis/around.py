@@ -222,12 +222,12 @@ def _rank(moment: Moment, failure: Moment) -> tuple[bool, int, float]:
     return (moment.node != failure.node, _HARDNESS.get(moment.kind, 9), abs(_seconds(failure) - _seconds(moment)))
 
 
-def _bounded(told: list[Moment]) -> list[Moment]:
+def _bounded(moments: list[Moment]) -> list[Moment]:
     """At most MOST of them: those with a part in the failure first, in the order of time."""
-    kept = sorted(range(len(told)), key=lambda n: ("likely", "failure", "possible", "nearby").index(told[n].role))[
-        :MOST
-    ]
-    return [told[n] for n in sorted(kept)]
+    kept = sorted(
+        range(len(moments)), key=lambda n: ("likely", "failure", "possible", "nearby").index(moments[n].role)
+    )[:MOST]
+    return [moments[n] for n in sorted(kept)]
 
 
 def _place(pod: Unstructured) -> tuple[str, str]:

@@ -36,17 +36,17 @@ _MOST_TEXT = 64 << 20  # a record over 5,000 nodes stays far below it
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a run left: its id, the attempt that is under way, what the pods were told, and its own words."""
+    """What a run left: its id, the attempt that is under way, its own document, and what its pods read (trial.json)."""
 
     run_id: str
     attempt: int
-    told: Mapping[str, Any]
+    document: Mapping[str, Any]
     trial: Mapping[str, Any]
 
 
-def packed(told: Mapping[str, Any]) -> str:
+def packed(document: Mapping[str, Any]) -> str:
     """Return the document as a ConfigMap's binaryData takes it; '' where it is too large for one."""
-    data = zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 9)
+    data = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
     return base64.b64encode(data).decode() if len(data) <= MOST_BYTES else ""
 
 

@@ -197,12 +197,12 @@ class RecordedKube(Kube):
                 self._tell(Recorder.ended, url_path, error)
             raise
 
-    def _tell(self, what: Any, *told: Any) -> None:
+    def _tell(self, what: Any, *arguments: Any) -> None:
         """Tell the recorder. It reads what others wrote and runs in the watcher's threads: its failure is its own."""
         if self._recorder.problem:
             return
         try:
-            what(self._recorder, *told)
+            what(self._recorder, *arguments)
         except Exception as error:  # noqa: BLE001  (whatever it is, the trial goes on)
             self._recorder.problem = safe(f"{type(error).__name__}: {error}", 200)
 
@@ -232,18 +232,18 @@ def _reason(error: Exception) -> str:
     return str(error).rsplit(": ", 1)[-1]
 
 
-def _redacted(told: Any) -> Any:
+def _redacted(item: Any) -> Any:
     """The object without credentials: those that look like it, and all values of the environment that are so named."""
-    if isinstance(told, dict):
-        meta = as_map(told.get("metadata"))
+    if isinstance(item, dict):
+        meta = as_map(item.get("metadata"))
         as_map(meta.get("annotations")).pop(_LAST_APPLIED, None)
-        for spec in (as_map(told.get("spec")), as_map(as_map(as_map(told.get("spec")).get("template")).get("spec"))):
+        for spec in (as_map(item.get("spec")), as_map(as_map(as_map(item.get("spec")).get("template")).get("spec"))):
             for group in ("containers", "initContainers", "ephemeralContainers"):
                 for container in as_list(spec.get(group)):
                     for variable in as_list(as_map(container).get("env")):
                         if "value" in as_map(variable) and secret_name(str(variable.get("name"))):
                             variable["value"] = MASK
-    return redact_value(told, limit=_LONGEST_TEXT)
+    return redact_value(item, limit=_LONGEST_TEXT)
 
 
 def _ends(result: TrialResult | None) -> str:

@@ -217,9 +217,9 @@ def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change
     for rate in RATES:
         for nodes, was, now, worse in changed(rate, before, after):
             kind = UNCLEAR if worse is None else WORSE if worse else BETTER
-            told = f"{was:.0f} {rate.unit}", f"{now:.0f}, {now / was - 1:+.1%}"
+            shown = f"{was:.0f} {rate.unit}", f"{now:.0f}, {now / was - 1:+.1%}"
             note = "repeat it: these runs cannot tell this from noise" if worse is None else ""
-            yield Change(kind=kind, area=rate.area, subject=listed(nodes), before=told[0], after=told[1], note=note)
+            yield Change(kind=kind, area=rate.area, subject=listed(nodes), before=shown[0], after=shown[1], note=note)
 
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:

@@ -95,14 +95,14 @@ def opened(sweep: RecordedSweep, nodes: Sequence[RecordedNode]) -> list[str]:
     return list(dict.fromkeys([*named, *(node["name"] for node in open_)]))[:OPENED]
 
 
-def matrix(axis: Axis, found: Mapping[tuple[int, int], Cell], *, grouped: bool) -> str:
+def matrix(axis: Axis, pairs: Mapping[tuple[int, int], Cell], *, grouped: bool) -> str:
     """Return the heatmap of pairs, both halves."""
     count = len(axis.labels)
     size = max(7.0, min(26.0, 760 / count))
     left, top = _margins(axis.labels, size)
     each = -(-11 // int(size)) if size < 11 else 1  # labels that fit
     parts = [f'<rect x="{left:g}" y="{top:g}" width="{size * count:g}" height="{size * count:g}" fill="var(--panel)"/>']
-    for (a, b), cell in sorted(found.items()):
+    for (a, b), cell in sorted(pairs.items()):
         share = f", lowest {cell.share:.2f}" if cell.share is not None else ""
         what = axis.labels[a] if a == b else f"{axis.labels[a]} - {axis.labels[b]}"
         said = f"{what}: {cell.grade}, {cell.failed} of {cell.pairs} failed{share}"

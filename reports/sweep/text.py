@@ -39,17 +39,17 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
     yield from (f"Note: {note}" for note in sweep.get("notes", [])[:NAMES])
 
 
-def finding_line(found: RecordedAccusation) -> str:
+def finding_line(finding: RecordedAccusation) -> str:
     """Say of one element what speaks against it."""
-    rails = ", ".join(map(str, found.get("devices") or found["rails"]))
-    where = f" {'rail' if len(found['rails']) == 1 else 'rails'} {rails}" if found["rails"] else ""
-    names = " - ".join(found["names"])
-    what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(found["kind"], names)
-    cards = found.get("cards") or []
+    rails = ", ".join(map(str, finding.get("devices") or finding["rails"]))
+    where = f" {'rail' if len(finding['rails']) == 1 else 'rails'} {rails}" if finding["rails"] else ""
+    names = " - ".join(finding["names"])
+    what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(finding["kind"], names)
+    cards = finding.get("cards") or []
     cards = [card.removeprefix(f"{rails}: ") for card in cards]  # of one rail its name stands before it
     details = f" ({'; '.join(cards)})" if cards else ""
-    rest = f"; all others at {found['rest']:.2f}" if found.get("rest") else ""
-    return f"{what}{where}{details}: {found['why']}{rest}"
+    rest = f"; all others at {finding['rest']:.2f}" if finding.get("rest") else ""
+    return f"{what}{where}{details}: {finding['why']}{rest}"
 
 
 def cordon(sweep: RecordedSweep) -> Sequence[str]:

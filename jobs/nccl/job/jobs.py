@@ -283,14 +283,14 @@ _GLUE = re.compile(r"0x[0-9a-f]{4,16}|\d{4,12}")
 
 def _glued_hosts(hosts: set[str]) -> dict[str, str]:
     """Return torn host -> whole one: another host of the job, with a number or a pointer glued in front."""
-    found = {}
+    whole_of = {}
     for host in hosts:
         glue = _GLUE.match(host)
         for at in range(1, min(glue.end() + 1, len(host))) if glue else ():
             if host[at:] in hosts and _GLUE.fullmatch(host[:at]) and not host[at].isdigit():
-                found[host] = host[at:]
+                whole_of[host] = host[at:]
                 break
-    return found
+    return whole_of
 
 
 def _torn_hosts(hosts: Iterable[str], used: dict[str | None, int]) -> list[tuple[str, str]]:
@@ -300,13 +300,13 @@ def _torn_hosts(hosts: Iterable[str], used: dict[str | None, int]) -> list[tuple
     """
     known = set(hosts)
     ends = {host[at:]: host for host in sorted(known) if used.get(host, 0) > 1 for at in range(1, len(host))}
-    found = []
+    pairs = []
     for host in sorted(known):
         if used.get(host, 0) <= 1:
             whole = next((host[at:] for at in range(1, len(host)) if host[at:] in known), ends.get(host))
             if whole is not None:
-                found.append((host, whole))
-    return found
+                pairs.append((host, whole))
+    return pairs
 
 
 def _copy(proc: Proc) -> Proc:

@@ -89,8 +89,10 @@ def hosts_hidden(job: Job) -> bool:
     known = {tag for proc in job.procs for tag in proc.tags}
     if known and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known):
         return True
-    told = {"flag", "link", "version"}  # a failed transfer tells the link layer
-    return all(proc.notes and not proc.facts.keys() - told and not proc.edges and not proc.comms for proc in job.procs)
+    of_failures = {"flag", "link", "version"}  # a failed transfer tells the link layer
+    return all(
+        proc.notes and not proc.facts.keys() - of_failures and not proc.edges and not proc.comms for proc in job.procs
+    )
 
 
 def remote_trouble(job: Job) -> bool:

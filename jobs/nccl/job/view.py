@@ -114,8 +114,8 @@ class View:
                     shown.add(dst if side == "r" and dst >= 0 else src)
                     if kind != "net":
                         if kind == "collnet":
-                            found = (mask, here, None, way, transport, device)
-                            self.switched.append(Crossing(proc, here, comm, src, dst, *found))
+                            rest = (mask, here, None, way, transport, device)
+                            self.switched.append(Crossing(proc, here, comm, src, dst, *rest))
                             continue
                         local[kind] += channels_in(mask)
                         if kind != "mnnvl":
