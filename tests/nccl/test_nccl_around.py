@@ -22,6 +22,9 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
     ("line", "expected"),
     [
         # graph/xml.cc, xml.h, topo.cc
+        ("XML Import Channel : dev 3 not found.", ("nccl.graph-file", None)),
+        ("NET/IB : collective mismatch error local size 32768 remote 1048576 addr 7f21 rkey 1ef seq 4d/4d",
+         ("nccl.message-truncated", None)),
         ("Could not find real path of /sys/class/pci_bus/0000:7a/../../0000:7a:00.0", ("nccl.topology-unreadable", None)),
         ("Attribute class of node pci not found", ("nccl.topology-unreadable", None)),
         ("XML Parse error : expecting '<', got 'x'", ("nccl.topology-unreadable", None)),
@@ -142,6 +145,25 @@ def test_what_the_program_and_its_launcher_say(line, fault):
     """nccl.library, nccl.name-resolution, nccl.no-unique-id, nccl.process-killed, nccl.bus-error and the like."""
     found = [name for name, _ in whys(line + "\n") if name not in ("nccl.no-evidence", "nccl.crash")]
     assert found == ([fault] if fault else [])
+
+
+@pytest.mark.parametrize(("came", "why"), [(4, "nccl.too-many-processes"), (1, None)])
+@pytest.mark.parametrize("word", ["worker_count", "num_workers_joined"])
+def test_how_many_processes_came_to_the_rendezvous(came, why, word):
+    """nccl.too-many-processes: torch's store counts them."""
+    said = f"RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, {word}={came}, timeout=0:30:00)\n"
+    job = judged(said)
+    assert [(fault["fault"], fault["why"]) for fault in job["faults"]] == [("nccl.rendezvous", why)]
+    assert f"{came} processes came, and WORLD_SIZE is 2" in job["sentence"]
+
+
+def test_loopback_between_hosts_is_no_way():
+    """nccl.bootstrap-unroutable: NCCL_SOCKET_IFNAME=lo, or an exclusion that leaves it in."""
+    refused = (
+        STARTED.replace("eth0:", "lo:") + f"\n{A}x.cc:1 NCCL WARN Call to connect failed : Connection refused\n{TRACE}"
+    )
+    assert whys(refused)[0] == ("nccl.connect-refused", "nccl.bootstrap-unroutable")
+    assert whys(refused.replace("lo:", "eth0:"))[0] == ("nccl.connect-refused", None)
 
 
 def test_late_ranks_of_a_barrier_are_named():

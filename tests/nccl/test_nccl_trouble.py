@@ -112,6 +112,13 @@ WHOLE = LOG + TABLE
         "goroutine 1 [running]:",
         "abnormal termination",
         "lost contact with node 3",
+        "exit 1",
+        "+ exit 137",
+        "missing rank 3",
+        "pg timeout",
+        "[rank3] process group timeout in rank 5",
+        "Timeout (0:30:00)!",
+        "E0819 19:29:00.785000 140406652626752 torch/distributed/elastic/agent/server/api.py:705] agents left",
         "[1706] UCX  ERROR no active messages transport to <no debug data>: self/memory - no am bcopy",
     ],
 )
@@ -210,6 +217,11 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
         "PowerSGD error feedback enabled",
         "word error rate (WER) 4.3, max abs error 0.00195, quantization error 1.2e-03",
         "Total errors: 0 warnings: 0",
+        "exit 0",
+        "missing ranks: []",
+        "pg timeout: 1800 s",
+        "Setting pg timeout",
+        "HumanEval: 152 passed, 12 failed",
         "RX errors 0  dropped 0  overruns 0  frame 0",
         '{"errors": [], "failed": false, "aborted": 0}',
         'eval: {"prompt": "What is the cause of death?", "answer": "He was killed in 1865", "score": 0.7}',
@@ -219,6 +231,30 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
 )
 def test_what_is_known_to_be_harmless_stays_a_go(judge, line):
     assert judge(LOG + TABLE + line + "\n")["verdict"] == "go"
+
+
+CAUGHT = "ModuleNotFoundError: No module named 'flash_attn'\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        CAUGHT,
+        "Traceback (most recent call last):\n  File 'x.py', line 3\n" + CAUGHT,
+        "run.sh: line 3: nvidia-smi: command not found\n",
+        "2026-01-01 10:00:00,1 ERROR cache: cannot read the index\n",
+    ],
+)
+def test_what_went_wrong_once_before_nccl_began_is_overcome_by_a_job_that_came_to_its_end(judge, line):
+    """Twice, behind NCCL's first lines, or in a job whose end does not show, it is told."""
+    running = "".join(each + "\n" for each in LOG.splitlines() if "Destroy COMPLETE" not in each)
+    assert judge(line + LOG + TABLE)["verdict"] == judge(line + LOG)["verdict"] == "go"
+    assert {judge(each)["verdict"] for each in (line + running, line + LOG + line, LOG + line)} == {"inconclusive"}
+
+
+@pytest.mark.parametrize("line", ["[rank3]: ValueError: the loss is nan\n", "command terminated with exit code 137\n"])
+def test_an_end_before_nccl_began_is_not_overcome(judge, line):
+    assert judge(line + LOG + TABLE)["verdict"] == "inconclusive"
 
 
 @pytest.mark.parametrize(

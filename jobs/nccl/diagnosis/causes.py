@@ -50,6 +50,7 @@ _CUDA_SAYS = (
 _NOT_OPENED = re.compile(
     r"invalid device ordinal|invalid resource handle|operation not supported|Cuda failure (?:101|400|801|304)\b"
 )
+_JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
 _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -70,6 +71,9 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return _refused(fault, note)
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
+    if fault == "nccl.rendezvous" and (match := _JOINED.search(note.text)):
+        text = "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
+        return ("nccl.too-many-processes" if int(match[2]) > int(match[1]) else None), text
     if fault == "nccl.bootstrap-unroutable" and judgement.event("symptom nccl.loopback-name"):
         return "nccl.loopback-name", None
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(note.text)):

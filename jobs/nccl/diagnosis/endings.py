@@ -83,7 +83,7 @@ def _virtual_interfaces(judgement: Judgement) -> list[str]:
     virtual = set()
     for proc in judgement.job.procs:
         names = {text.split(" ")[0] for text in proc.facts.get("boot", ())}
-        if names and all(name.startswith(_VIRTUAL) for name in names):
+        if names and all(name == "lo" or name.startswith(_VIRTUAL) for name in names):
             virtual |= names
     return sorted(virtual)
 

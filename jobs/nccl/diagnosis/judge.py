@@ -118,11 +118,20 @@ class Judgement:
     def unexplained(self) -> Note | None:
         """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
         notes = [proc.notes[name] for proc in self.job.procs for name in _UNEXPLAINED_NOTES if name in proc.notes]
-        notes += [note for name in _UNEXPLAINED_EVENTS if (note := self.event(name)) is not None]
+        for name in _UNEXPLAINED_EVENTS:
+            note = self.event(name)
+            if note is not None and not (name in _CAUGHT and self._overcome(note)):
+                notes.append(note)
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
             notes += [note for name, note in self.causes if name not in WARNED]
         return min(notes, key=place, default=None)
+
+    def _overcome(self, note: Note) -> bool:
+        """Say whether a line stands alone of its kind, and before NCCL began, in a job that came to its end."""
+        began = [table["line"] for table in self.job.sources[note.source].tables]
+        began += [each.line for proc in self.job.procs for each in proc.notes.values() if each.source == note.source]
+        return self.finished and note.count == 1 and note.line < min(began, default=0)
 
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
@@ -160,6 +169,7 @@ class Judgement:
 
 # A warning that no symptom knows, a peer that RAS calls dead, a port that lost its link.
 _UNEXPLAINED_NOTES = ("warn", "line dead-peer", "info:nccl.ib-link-flap")
+_CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
 # What a rank says when another one is gone, or its queue pair is.

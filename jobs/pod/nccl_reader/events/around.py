@@ -13,6 +13,7 @@ from typing import Tuple
 AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     # -- the machine: what the kernel, /sys, a topology file and the verbs show
     ("nccl.topology-nic", "cause", rb"Attribute \w{1,40} of node nic not found"),
+    ("nccl.graph-file", "cause", rb"XML Import Channel|XML Graph has wrong version|Could not open XML graph file"),
     ("nccl.nvlink-broken", "cause", rb"NVLINK connected GPUs.{1,120}hardware issue"),
     ("nccl.nvlink-error", "cause", rb"NVRM: Xid \([^)]{4,40}\): 1(?:4[4-9]|50)\b"),
     ("nccl.gpu-lost", "cause", rb"Unable to determine the device handle for GPU|RmInitAdapter failed"),
@@ -20,7 +21,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.topology-unreadable",
         "cause",
         rb"[Cc]ould not find real path of /sys|Attribute \w{1,40} of node \w{1,40} not found"
-        rb"|XML (?:Parse error|Topology has wrong|Mismatch :|Import Channel)|Could not open XML (?:topology|graph) file"
+        rb"|XML (?:Parse error|Topology has wrong|Mismatch :)|Could not open XML topology file"
         rb"|No path computed to go from|could not find CPU|Could not find (?:NET with|any local path)"
         rb"|Failed to find reverse path",
     ),
@@ -44,7 +45,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.bus-error",
         "cause",
-        rb"exitcode: -7\b|Signal 7 \(SIGBUS\)|return code = -7\b|signal: Bus error(?!.*shared mem)",
+        rb"exitcode: -7\b|Signal 7 \(SIGBUS\)|return code = -7\b|signal 7 \(Bus|signal: Bus error(?!.*shared mem)",
     ),
     (
         "nccl.oom-killed",

@@ -177,7 +177,7 @@ _SPEAKS = re.compile(
     rb"|Memory access fault|library version mismatch|connectFullMesh|NET/IB ?: Got completion|MNNVL \(cliqueSize"
     rb"|Detected mixed local|gai error|host not found: |gaierror|undefined symbol: p?nccl|lib(?:nccl|cudart|cuda)\b"
     rb"|forked subprocess|shut down too early|c10d\] (?:send|recv)|DataLoader worker|OOM killer|low on memory"
-    rb"|oom[-_]kill|(?<![A-Z_])OUT_OF_MEMORY|exitcode: -[79]\b|return code = -[79]\b|SIGBUS|NVIDIA driver|NVML"
+    rb"|oom[-_]kill|(?<![A-Z_])OUT_OF_MEMORY|exitcode: -[79]\b|return code = -[79]\b|SIGBUS|signal 7|NVIDIA driver|NVML"
     rb"|monitoredBarrier|DDP expects|appears not to match|no GPUs found!|got signal: |handle for GPU|RmInitAdapter"
     rb"|NVRM: Xid|got completion with error|desired GPU mem|the cache blocks|number of required GPUs|subset of ranks"
     rb"|environment variable |loopback address|initializing process group|Rendezvous\w{5,10}Error|wait timeout after"

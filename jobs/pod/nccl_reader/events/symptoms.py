@@ -139,7 +139,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     # -- process and launcher level
     _symptom("nccl.duplicate-gpu", CAUSE, rb"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU", 44),
     _symptom("nccl.version-mismatch", CAUSE, rb"Mismatched NCCL version detected", 42),
-    _symptom("nccl.message-truncated", CAUSE, rb"[Mm]essage truncated|collective mismatch error, local size", 41),
+    _symptom("nccl.message-truncated", CAUSE, rb"[Mm]essage truncated|collective mismatch error,? local size", 41),
     _symptom(
         "nccl.collective-mismatch",
         CAUSE,

@@ -28,6 +28,10 @@ _SAID = re.compile(
     rb"|\b(?:level|levelname|severity)\W{1,5}(?:error|ERROR|fatal|FATAL|panic|critical|CRITICAL)\b"
     rb"|:\d{1,5}: (?:non-zero status: |NULL value )"  # NVSHMEM (common/util.h: NVSHMEMI_NZ_ERROR_JMP, _NULL_ERROR_JMP)
     rb"|^F\d{4} [\d:.]{8,20} .{0,100}\.cc:\d"  # glog's fatal level
+    rb"|^Timeout \(\d{1,3}:\d\d:\d\d\)!|^\+* ?exit [1-9]\d{0,2}\s*$|\b[Mm]issing ranks?\b:? ?\[?\d"
+    rb"|(?:^|[\]:] )(?:pg|PG|[Pp]rocess group|[Cc]ollective|NCCL|[Ss]tore|[Rr]endezvous) timeout"
+    rb"\s*(?:$|[!.]$|in |on |after )"
+    rb"|^(?:\[rank\d{1,7}\]:)?\[?E\d{4} [\d:.]{8,20} \d{1,20} \S{0,80}torch/distributed/"
     rb"|soft lockup|blocked for more than \d|general protection fault|segfault at |[Kk]ernel panic"
     rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
     rb"|[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
@@ -63,7 +67,7 @@ _HANDLED = re.compile(
     rb"|[Rr]ecovered\b|[Ff]all(?:ing)?[ -]?back\b|couldn't chdir|[,;] using |from scratch\b|[Nn]on-?fatal"
     rb"|Inappropriate ioctl|\b(?:TTY|tty)\b|^setlocale: |^(?:pip: )?ERROR: pip's dependency"
     rb"|^fatal: not a git repository"
-    rb"|^fatal: detected dubious|^wandb: |^git describe "
+    rb"|^fatal: detected dubious|^wandb: |^git describe |(?:[Ee]val|pass@\d{1,3}|[Aa]ccuracy)\b\W.{0,60}\d failed"
     rb"|^(?:ls|cat|rm|rmdir|tail|head|find|stat|grep|chmod|chown|mkdir): .*(?:No such file|Permission denied|exists)"
 )
 _SPOKEN = re.compile(
@@ -92,7 +96,8 @@ _SETTING = re.compile(
 _STARTS = 60  # bytes in front of a word that may take it back
 
 _ALSO = (
-    rb": nan|=nan| nan|NaN|NAN|=inf|: inf| lost|is stuck| hung| dead|not responding|g detected|k detected|r detected"
+    rb"Timeout (|exit |issing rank| timeout|torch/distributed/|: nan|=nan| nan|NaN|NAN|=inf|: inf| lost|is stuck| hung"
+    rb"| dead|not responding|g detected|k detected|r detected"
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
     rb"|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited| rc="
