@@ -38,6 +38,14 @@ class Objection:
         return f"{self.path} {self.text}"
 
 
+def _error(path: str, text: str) -> Objection:
+    return Objection(path=path, text=text, fatal=True)
+
+
+def _warning(path: str, text: str) -> Objection:
+    return Objection(path=path, text=text, fatal=False)
+
+
 def objections(profile: Profile) -> Iterator[Objection]:
     """Yield everything in the profile that contradicts itself, cannot be met, or would notice nothing."""
     yield from _contradictions(profile)
@@ -45,13 +53,10 @@ def objections(profile: Profile) -> Iterator[Objection]:
     for index, floor in enumerate(profile.floors):
         path = f"floors[{index}]"
         if floor.nodes > 1 and floor.collective == "all_reduce" and not _in_sweep(floor.size, profile.bench):
-            yield Objection(
-                path=f"{path}.size",
-                fatal=True,
-                text=(
-                    f"{format_size(floor.size)} is no row of the sweep from {format_size(profile.bench.min)} to "
-                    f"{format_size(profile.bench.max)} by {profile.bench.factor}: it would never be measured"
-                ),
+            yield _error(
+                f"{path}.size",
+                f"{format_size(floor.size)} is no row of the sweep from {format_size(profile.bench.min)} to "
+                f"{format_size(profile.bench.max)} by {profile.bench.factor}: it would never be measured",
             )
         yield from _of_wires(profile, floor, f"{path}.busbw_gbps")
     yield from _double(profile)
@@ -60,14 +65,13 @@ def objections(profile: Profile) -> Iterator[Objection]:
 def _contradictions(profile: Profile) -> Iterator[Objection]:
     fabric = profile.fabric
     if fabric.kind == "socket" and fabric.gdr:
-        yield Objection(path="fabric.gdr", fatal=True, text="cannot be true on sockets: GPUDirect RDMA needs RDMA")
+        yield _error("fabric.gdr", "cannot be true on sockets: GPUDirect RDMA needs RDMA")
     if fabric.node_gbit_s and fabric.rails and fabric.rail_gbit_s:
         rails = fabric.rails * fabric.rail_gbit_s
         if fabric.node_gbit_s > rails * 1.01:
-            yield Objection(
-                path="fabric.node_gbit_s",
-                fatal=True,
-                text=(f"{fabric.node_gbit_s:g} is more than {fabric.rails} rails of {fabric.rail_gbit_s:g} carry"),
+            yield _error(
+                "fabric.node_gbit_s",
+                f"{fabric.node_gbit_s:g} is more than {fabric.rails} rails of {fabric.rail_gbit_s:g} carry",
             )
     env = profile.pod.env
     off = [
@@ -76,33 +80,26 @@ def _contradictions(profile: Profile) -> Iterator[Objection]:
         if env.get(name, "").lower() == value
     ]
     if fabric.verbs and off:
-        yield Objection(
-            path="pod.env",
-            fatal=False,
-            text=(f"says {', '.join(off)}, and fabric.kind {fabric.kind}: no run over it can be accepted"),
+        yield _warning(
+            "pod.env", f"says {', '.join(off)}, and fabric.kind {fabric.kind}: no run over it can be accepted"
         )
     if fabric.kind not in (None, "socket") and not profile.floors:
-        yield Objection(path="floors", fatal=False, text="are missing: every run is inconclusive on bandwidth")
+        yield _warning("floors", "are missing: every run is inconclusive on bandwidth")
 
 
 def _unmeasured(profile: Profile) -> Iterator[Objection]:
     """Yield what makes a floor one that no run is ever held against."""
     for index, floor in enumerate(profile.floors):
         if floor.nodes == 1 and floor.algorithm == "ring":
-            yield Objection(
-                path=f"floors[{index}].algorithm",
-                fatal=False,
-                text=("is never measured: inside a node NCCL chooses by itself; write default"),
+            yield _warning(
+                f"floors[{index}].algorithm", "is never measured: inside a node NCCL chooses by itself; write default"
             )
     if profile.floors and not profile.floor("all_reduce", "ring", profile.nodes):
         sizes = ", ".join(sorted({str(f.nodes) for f in profile.floors if f.nodes > 1})) or "none"
-        yield Objection(
-            path="floors",
-            fatal=False,
-            text=(
-                f"name no row of all_reduce with ring on {profile.nodes} nodes, which the trial spans "
-                f"(there are some for: {sizes}): every run is inconclusive on bandwidth"
-            ),
+        yield _warning(
+            "floors",
+            f"name no row of all_reduce with ring on {profile.nodes} nodes, which the trial spans "
+            f"(there are some for: {sizes}): every run is inconclusive on bandwidth",
         )
 
 
@@ -121,43 +118,30 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     if gpus is None and floor.algorithm == "ring" and floor.collective == "all_reduce":
         gpus = 1  # on a ring the number of GPUs does not matter
     if node is None or gpus is None:
-        yield Objection(
-            path=path,
-            fatal=False,
-            text=(
-                "cannot be held against the wires: fabric.rails, fabric.rail_gbit_s and gpu.per_node say how fast they "
-                "are"
-            ),
+        yield _warning(
+            path,
+            "cannot be held against the wires: fabric.rails, fabric.rail_gbit_s and gpu.per_node say how fast they are",
         )
         return
     limit, fair = _limits(profile, floor, node, gpus)
     if floor.busbw_gbps >= limit:
-        yield Objection(
-            path=path,
-            fatal=True,
-            text=(
-                f"is above what the wires of a node carry ({limit:g} GB/s): no {floor.collective} "
-                f"can reach {floor.busbw_gbps:g} with algorithm {floor.algorithm}"
-            ),
+        yield _error(
+            path,
+            f"is above what the wires of a node carry ({limit:g} GB/s): no {floor.collective} "
+            f"can reach {floor.busbw_gbps:g} with algorithm {floor.algorithm}",
         )
     least = BLIND_SHARE * fair
     if floor.size < BANDWIDTH_BOUND and floor.collective == "all_reduce" and not _bound(profile, floor):
-        yield Objection(
-            path=path.replace("busbw_gbps", "size"),
-            fatal=False,
-            text=(
-                f"is blind: latency decides at {format_size(floor.size)}, and no floor of {floor.collective} "
-                f"{floor.algorithm} on {floor.nodes} nodes names a row of 1G or more"
-            ),
+        yield _warning(
+            path.replace("busbw_gbps", "size"),
+            f"is blind: latency decides at {format_size(floor.size)}, and no floor of {floor.collective} "
+            f"{floor.algorithm} on {floor.nodes} nodes names a row of 1G or more",
         )
     if floor.busbw_gbps < least and floor.size >= BANDWIDTH_BOUND:
-        yield Objection(
-            path=path,
-            fatal=False,
-            text=(
-                f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed "
-                "to see more than a fallback"
-            ),
+        yield _warning(
+            path,
+            f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed "
+            "to see more than a fallback",
         )
 
 
@@ -168,22 +152,16 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
         return
     limit = intra_node_limit_gbps(links, gpus=gpus)
     if floor.busbw_gbps >= limit:
-        yield Objection(
-            path=path,
-            fatal=True,
-            text=(
-                f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node "
-                f"of {gpus} can reach {floor.busbw_gbps:g}"
-            ),
+        yield _error(
+            path,
+            f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node "
+            f"of {gpus} can reach {floor.busbw_gbps:g}",
         )
     if floor.busbw_gbps < BLIND_SHARE * links and floor.size >= BANDWIDTH_BOUND:
-        yield Objection(
-            path=path,
-            fatal=False,
-            text=(
-                f"is blind: {floor.busbw_gbps:g} GB/s is met with half of a GPU's links lost; at least "
-                f"{BLIND_SHARE * links:g} is needed to see more than a fallback"
-            ),
+        yield _warning(
+            path,
+            f"is blind: {floor.busbw_gbps:g} GB/s is met with half of a GPU's links lost; at least "
+            f"{BLIND_SHARE * links:g} is needed to see more than a fallback",
         )
 
 
@@ -218,9 +196,5 @@ def _double(profile: Profile) -> Iterator[Objection]:
     for index, floor in enumerate(profile.floors):
         key = (floor.collective, floor.algorithm, floor.nodes, floor.size)
         if key in seen:
-            yield Objection(
-                path=f"floors[{index}]",
-                fatal=True,
-                text=(f"names the same row as floors[{seen[key]}]: which of the two counts?"),
-            )
+            yield _error(f"floors[{index}]", f"names the same row as floors[{seen[key]}]: which of the two counts?")
         seen.setdefault(key, index)
