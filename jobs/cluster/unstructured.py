@@ -23,6 +23,11 @@ def as_texts(value: object) -> list[str]:
     return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
 
 
+def statuses_of(status: Unstructured) -> list[Unstructured]:
+    """Return what a pod's status says of its containers, of init containers first."""
+    return [*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))]
+
+
 def name_of(item: Unstructured) -> str:
     """Return an object's name, '' where it has none."""
     return str(as_map(item.get("metadata")).get("name") or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import signal
 
-from ..cluster.unstructured import Unstructured, as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map, statuses_of
 
 _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
@@ -21,7 +21,7 @@ def was_taken(pod: Unstructured, seen: bool | None) -> bool:
     if not deletion:
         return False
     sidecars = sidecar_names(spec)
-    entries = (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses")))
+    entries = statuses_of(status)
     ends = [
         as_map(as_map(entry.get("state")).get("terminated"))
         for entry in entries

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..cluster.facts.events import Event, latest
 from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured, as_list, as_map, by_type
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
 from .patience import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import Issue
 from .symptoms import NOT_STARTED, PodSymptom, pull, start_error, waiting
@@ -74,7 +74,6 @@ def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodS
     return PodSymptom(
         fault="volume.mount" if read.volume else "job.unschedulable",
         issue=issue,
-        subject="",
         suggestion=f"{advice} Seen: {read.hint}." if read.hint else advice,
         expected="a node takes the pod",
         rank=NOT_STARTED,
@@ -87,7 +86,7 @@ def waiting_container(spec: Unstructured, status: Unstructured, around: Surround
     """Return the symptom of the first container that waits for more than its turn, init containers first."""
     declared = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
     images = {str(entry.get("name")): str(entry.get("image") or "") for entry in declared}
-    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+    for entry in statuses_of(status):
         symptom = waiting(entry, images.get(str(entry.get("name"))) or str(entry.get("image") or ""))
         if symptom is None:
             continue
@@ -110,7 +109,6 @@ def preparing(events: Sequence[Event]) -> PodSymptom | None:
         return PodSymptom(
             fault="volume.mount",
             issue=issue,
-            subject="",
             suggestion="The message names the volume: check the claim, its StorageClass and the node's CSI driver.",
             expected="the pod's volumes are mounted",
             when=last.when,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import Event, latest
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured, as_list, as_map, by_type
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
 from .deletion import asked_at, sidecar_names, was_taken
 from .not_started import never_started, pending, preparing, unschedulable, waiting_container
 from .patience import DELETED_S, NODE_LOST_S
@@ -152,7 +152,6 @@ def _own_limit(status: Unstructured) -> PodSymptom:
     return PodSymptom(
         fault="job.failed",
         issue=Issue("Evicted", safe(status.get("message") or "")),
-        subject="",
         suggestion="The pod used more local storage or memory volume than its own limit allows: raise that limit.",
         err_class=ERR_PROGRAM,
         expected="the pod stays within its own limits",
@@ -178,7 +177,7 @@ def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> Po
     """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
     sidecars = sidecar_names(spec)
     endings = []
-    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+    for entry in statuses_of(status):
         symptom = terminated(entry)
         if symptom is not None:
             symptom = _restarted(_node_oom(symptom, entry, around), status, around)
@@ -247,7 +246,6 @@ def _node(issue: Issue, when: str) -> PodSymptom:
     return PodSymptom(
         fault="node.lost",
         issue=issue,
-        subject="",
         suggestion="The node's kubelet stopped reporting under the trial: look at its console, BMC log and dmesg.",
         expected="the node stays Ready",
         rank=LOST,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import about, read_events
 from ..cluster.redact import redact
-from ..cluster.unstructured import Unstructured, as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map, statuses_of
 from .state import PodFacts
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def pod_facts(
     for pod in pods:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         name, uid = str(meta.get("name") or ""), str(meta.get("uid") or "")
-        entries = [*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))]
+        entries = statuses_of(status)
         pods_seen.append(
             PodFacts(
                 index=index(pod),

@@ -25,8 +25,8 @@ class PodSymptom:
 
     fault: str
     issue: Issue
-    subject: str
     suggestion: str
+    subject: str = ""
     rank: int = NOT_STARTED
     err_class: str | None = ERR_INFRA
     expected: str = "the container runs"
@@ -159,7 +159,6 @@ def waiting(status: Unstructured, image: str) -> PodSymptom | None:
         return PodSymptom(
             fault="container.config",
             issue=issue,
-            subject="",
             grace_s=CONTAINER_S,
             expected="everything the container refers to exists",
             suggestion="Create the ConfigMap, Secret or key that the message names, or take it out of the pod.",
@@ -169,9 +168,7 @@ def waiting(status: Unstructured, image: str) -> PodSymptom | None:
     if reason == "CrashLoopBackOff":
         before = terminated({"state": status.get("lastState") or {}, "name": status.get("name")})
         if before is None:
-            return PodSymptom(
-                fault="job.failed", issue=issue, subject="", suggestion="See the log.", grace_s=CRASH_LOOP_S
-            )
+            return PodSymptom(fault="job.failed", issue=issue, suggestion="See the log.", grace_s=CRASH_LOOP_S)
         text = f"{message}; it ended with {before.issue}" if message else str(before.issue)
         return replace(before, issue=Issue(reason, safe(text)), hopeless=False)
     return None
@@ -197,11 +194,10 @@ def start_error(issue: Issue) -> PodSymptom:
     for shape, fault, blame, advice in _START:
         if re.search(shape, issue.message):
             rank = KILLED if fault == "container.oom" else NOT_STARTED
-            return PodSymptom(fault=fault, issue=issue, subject="", suggestion=advice, err_class=blame, rank=rank)
+            return PodSymptom(fault=fault, issue=issue, suggestion=advice, err_class=blame, rank=rank)
     return PodSymptom(
         fault="container.start",
         issue=issue,
-        subject="",
         suggestion="The runtime's message names what it could not set up (a hook, a device, a mount).",
     )
 
@@ -218,7 +214,6 @@ def terminated(status: Unstructured) -> PodSymptom | None:
         return PodSymptom(
             fault="container.oom",
             issue=Issue(reason, f"container {status.get('name')} was killed for memory, exit code {code}"),
-            subject="",
             suggestion="Container was killed for memory: raise its limit, reduce the batch size, or use a larger node.",
             expected="the container stays below its memory limit",
             rank=KILLED,
@@ -240,7 +235,6 @@ def terminated(status: Unstructured) -> PodSymptom | None:
     return PodSymptom(
         fault="job.failed",
         issue=Issue(reason, safe(text)),
-        subject="",
         suggestion=advice,
         err_class=blame,
         expected="exit code 0",
@@ -254,7 +248,6 @@ def overdue(issue: Issue, when: str = "") -> PodSymptom:
     return PodSymptom(
         fault="job.deadline",
         issue=issue,
-        subject="",
         suggestion="The program was still running: look at the last lines of its log for what it waited for.",
         err_class=ERR_PROGRAM,
         expected="the job ends before its deadline",
@@ -268,7 +261,6 @@ def disruption(issue: Issue, when: str = "") -> PodSymptom:
     return PodSymptom(
         fault="job.disrupted",
         issue=issue,
-        subject="",
         suggestion=INTERRUPTED,
         err_class=None,
         expected=UNDISTURBED,

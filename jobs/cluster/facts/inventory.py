@@ -18,7 +18,7 @@ from ..client.http_client import gc_paused
 from ..client.kube import path
 from ..quantity import whole
 from ..redact import safe
-from ..unstructured import Unstructured, as_list, as_map, by_type
+from ..unstructured import Unstructured, as_list, as_map, by_type, statuses_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -263,7 +263,7 @@ def read_pod(item: Unstructured) -> PodUse:
 
 def _trouble(status: Unstructured) -> str:
     """Say why a pod is not ready: what its first container waits for or ended with, else its conditions."""
-    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+    for entry in statuses_of(status):
         state = as_map(entry.get("state"))
         waiting, ended = as_map(state.get("waiting")), as_map(state.get("terminated"))
         if waiting.get("reason"):
