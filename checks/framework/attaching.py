@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import pytest
 
 from checks.framework import selection
 from checks.framework.version import version
 from checks.profiles.loader import profile_names
+from jobs.cluster.json_types import Count, checker
+from jobs.cluster.redact import safe
+from jobs.cluster.unstructured import as_map
 from jobs.run.begun import differences, packed, read
 from jobs.run.creation import JobError
 from reports.record import CheckResult, Finding
@@ -26,26 +30,63 @@ if TYPE_CHECKING:
     from jobs.run.begun import Begun
     from jobs.trial.spec import TrialSpec
 
-NAMED = ("nodes", "registry", "image", "launcher", "queue", "model_size")
-SWITCHES = ("gang", "checkpoint", "tenant", "check_secrets", "training")
-"""The options that shape a trial or choose what is judged: who attaches need not repeat them."""
+
+class GivenOptions(TypedDict, total=False):
+    """The options that shape a trial or choose what is judged: who attaches need not repeat them."""
+
+    profile: str | None
+    nodes: str
+    registry: str
+    image: str
+    launcher: str
+    queue: str
+    model_size: str
+    gang: bool
+    checkpoint: bool
+    tenant: bool
+    check_secrets: bool
+    training: bool
+    on: list[str]
+    trial_on: list[str]
+    all_nodes: bool
+    soak_s: Count
+
+
+class LeftDocument(TypedDict, total=False):
+    """What a run leaves for who goes on with it: checks that remain, nodes that a finding may name, its record."""
+
+    seatrial: str
+    options: GivenOptions
+    remaining: list[str]
+    nodes: list[str]
+    record: object  # read by reports.schema
+
+
+_check = cache(lambda: checker(LeftDocument))
 
 
 def left_behind(session: Session) -> str:
     """Return what another process needs to go on with this run, packed; '' where that is too much."""
-    options, done = session.options, {result.id for result in session.run.results}
-    options_given: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, *SWITCHES)}
-    options_given |= {"on": list(options.on), "trial_on": list(options.trial_on), "all_nodes": options.all_nodes}
-    options_given |= {"soak_s": options.soak_s, "profile": options.profile}
-    return packed(
-        {
-            "seatrial": version(),
-            "options": options_given,
-            "remaining": [check_id for check_id in session.selected if check_id not in done],
-            "nodes": sorted(session.nodes),
-            "record": session.run.to_dict(),
-        }
-    )
+    done = {result.id for result in session.run.results}
+    given = {name: getattr(session.options, name) for name in GivenOptions.__annotations__}
+    document: LeftDocument = {
+        "seatrial": version(),
+        "options": cast("GivenOptions", given),
+        "remaining": [check_id for check_id in session.selected if check_id not in done],
+        "nodes": sorted(session.nodes),
+        "record": session.run.to_dict(),
+    }
+    return packed(document)
+
+
+def _document(begun: Begun) -> LeftDocument:
+    """Return what a run left; it is foreign text. Raises JobError."""
+    if begun.document.get("seatrial") != version():
+        other = safe(begun.document.get("seatrial") or "another version", 40)
+        raise JobError(f"it was begun by seatrial {other}; this is {version()}: attach with the same one")
+    if problem := _check()(begun.document):
+        raise JobError(f"what the run left in its ConfigMap is damaged: {problem}")
+    return cast("LeftDocument", begun.document)
 
 
 def arguments(begun: Begun, profile: str | None) -> list[str]:
@@ -53,39 +94,33 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
 
     They are foreign: only those known here, each with its value in one word, none of which names a file.
     """
-    options = begun.document.get("options")
-    if not isinstance(options, dict) or begun.document.get("seatrial") != version():
-        other = str(begun.document.get("seatrial") or "another version")[:40]
-        raise JobError(f"it was begun by seatrial {other}; this is {version()}: attach with the same one")
-    return list(_words(options, profile))
+    return list(_words(_document(begun).get("options", {}), profile))
 
 
-def _words(options: Mapping[str, Any], profile: str | None) -> Iterator[str]:
+def _words(options: GivenOptions, profile: str | None) -> Iterator[str]:
     known = options.get("profile")
     if profile is None and known is not None and known not in profile_names():
-        raise JobError(f"it was begun with a profile of its own, {str(known)[:100]}: name it, --profile FILE")
+        raise JobError(f"it was begun with a profile of its own, {known[:100]}: name it, --profile FILE")
     if profile or known:
         yield f"--profile={profile or known}"
-    for name in NAMED:
-        if isinstance(options.get(name), str) and options[name]:
-            yield f"--{name.replace('_', '-')}={options[name]}"
-    for name in SWITCHES:
-        if options.get(name) is True:
-            yield f"--{name.replace('_', '-')}"
-    for name in ("on", "trial_on"):
-        if isinstance(options.get(name), list) and options[name]:
-            yield f"--{name.replace('_', '-')}={','.join(map(str, options[name]))}"
-    if options.get("all_nodes") is True:
-        yield "--nodes=all"
-    if type(options.get("soak_s")) is int and options["soak_s"] > 0:
-        yield f"--soak={options['soak_s']}s"
+    for name in GivenOptions.__annotations__:
+        option, value = f"--{name.replace('_', '-')}", options.get(name)
+        if isinstance(value, str) and value and name != "profile":
+            yield f"{option}={value}"
+        elif isinstance(value, list | tuple) and value:
+            yield f"{option}={','.join(value)}"
+        elif value is True:
+            yield "--nodes=all" if name == "all_nodes" else option
+    if soak_s := options.get("soak_s"):
+        yield f"--soak={soak_s}s"
 
 
 def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Go on with the run of the job that --attach names; return the checks that are left. Raises pytest.UsageError."""
     try:
         session.begun = begun = read(session.kube, session.options.attach)
-        record = completed(begun.document.get("record") or {})
+        document = _document(begun)
+        record = completed(as_map(document.get("record")))
     except (JobError, RecordError) as error:
         raise pytest.UsageError(f"{session.options.attach}: {error}") from error
     run = session.run
@@ -104,10 +139,10 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
         record["not_seen"],
         record["cleaned"],
     )
-    session.nodes |= {str(name) for name in begun.document.get("nodes") or ()}
+    session.nodes |= set(document.get("nodes", []))
     session.began = time.monotonic() - _age(run.started)
     by_id = {declared.id: item for item in items if (declared := selection.declaration(item))}
-    remaining = [str(check_id) for check_id in begun.document.get("remaining") or ()]
+    remaining = document.get("remaining", [])
     if unknown := [check_id for check_id in remaining if check_id not in by_id]:
         raise pytest.UsageError(f"{session.options.attach} has a check of its own, {unknown[0][:100]}: name its file")
     return [by_id[check_id] for check_id in remaining]

@@ -142,7 +142,7 @@ def left(**options):
 def test_options_are_taken_over_and_foreign_ones_are_not():
     """No word of a command line that is not known here, none that begins an option of pytest, none that names a file."""
     told = left(
-        profile="h100-ib", nodes="-p evil", queue="kueue:a b", training=True, soak_s=60, tenant="yes", kubeconfig="/etc/x",
+        profile="h100-ib", nodes="-p evil", queue="kueue:a b", training=True, soak_s=60, kubeconfig="/etc/x",
         on=["a", "b"], plugins="evil", out="/tmp/x",
     )  # fmt: skip
     assert arguments(told, None) == [
@@ -156,6 +156,8 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
     assert arguments(left(profile="/etc/passwd"), "mine.yaml") == ["--profile=mine.yaml"]
     with pytest.raises(JobError, match="a profile of its own, /etc/passwd: name it"):
         arguments(left(profile="/etc/passwd"), None)
+    with pytest.raises(JobError, match=r"damaged: options\.tenant is the text 'yes', not true or false"):
+        arguments(left(tenant="yes"), None)
     with pytest.raises(JobError, match="attach with the same one"):
         arguments(Begun("abc", 1, {"seatrial": "9.9", "options": {}}, {}), None)
 
