@@ -7,7 +7,13 @@ import from the rest of the suite. Nothing here is imported by the suite itself 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["files"]
 
@@ -17,7 +23,8 @@ _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _DOCSTRING = re.compile(r'^([ \t]*)r?"""((?:[^"\\]|\\.|"(?!""))*)"""$', re.MULTILINE | re.DOTALL)
 
 
-def files() -> dict[str, str]:
+@cache
+def files() -> Mapping[str, str]:
     """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add.
 
     Comments and docstrings are empty there, since a ConfigMap holds 1 MiB: all other lines keep their numbers.
@@ -30,7 +37,8 @@ def files() -> dict[str, str]:
     sources = [(root, path) for root, path in sources if path not in {here / "sweep" / name for name in HOST_ONLY}]
     analyzer = here / "nccl_reader"
     sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
-    return {path.relative_to(root).as_posix(): _bare(path.read_text(encoding="utf-8")) for root, path in sources}
+    texts = {path.relative_to(root).as_posix(): _bare(path.read_text(encoding="utf-8")) for root, path in sources}
+    return MappingProxyType(texts)
 
 
 def _bare(source: str) -> str:

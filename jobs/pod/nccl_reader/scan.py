@@ -25,6 +25,7 @@ from .unwrap import unwrapper
 BLOCK = 1 << 23  # bytes that are digested at a time: ranks write at once, so that a larger one holds more of each
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
 _FIRST = 256 * 1024  # bytes of the beginning
+_MANY = 100_000  # objects for which it pays to tell the collector that they are old: three looks at them take 0.1 s
 _SIZES = {
     "operations of": re.compile(rb"\[nranks=((\d{1,7}))\] "),  # enqueue.cc, ncclEnqueueCheck
     # 'Channel 03/0 : 7[3] -> 0[0] [receive] via': the index of each GPU (2.19 and later; before, its PCI address)
@@ -202,8 +203,9 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if collects:
-            gc.freeze()
-            gc.unfreeze()  # what was made counts as old, so that the next look for cycles leaves it out
+            if gc.get_count()[0] > _MANY and not gc.get_freeze_count():  # what a program froze stays so
+                gc.freeze()
+                gc.unfreeze()  # what was made counts as old, so that the next look for cycles leaves it out
             gc.enable()
 
 
