@@ -6,13 +6,14 @@ recorded ones, timestamps move with the clock. Writes change nothing; a DELETE o
 """
 
 import bisect
+import copy
 import datetime
 import json
 import math
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
@@ -38,12 +39,23 @@ class Change:
     object: dict
 
     @cached_property
+    def text(self):
+        return json.dumps({"apiVersion": VERSIONS.get(self.kind, "v1"), "kind": self.kind} | self.object)
+
+    @cached_property
     def name(self):
         return str(self.object["metadata"].get("name"))
 
     @cached_property
     def version(self):
         return int(self.object["metadata"].get("resourceVersion") or 0)
+
+
+class Told(NamedTuple):
+    """An object as the client gets it, and its JSON: it is asked for again and again."""
+
+    object: dict
+    text: str
 
 
 @dataclass(frozen=True)
@@ -152,7 +164,7 @@ class Server:
     def _told(self, change):
         key = id(change), len(self.created)
         if key not in self._texts:
-            text = json.dumps({"apiVersion": VERSIONS.get(change.kind, "v1"), "kind": change.kind} | change.object)
+            text = change.text
             for old, new in self._names:
                 text = text.replace(old, new)
             delta = (
@@ -162,7 +174,7 @@ class Server:
             )
             if delta:
                 text = _STAMP.sub(lambda m: (datetime.datetime.fromisoformat(m[1]) + delta).isoformat() + m[2], text)
-            self._texts[key] = json.loads(text)
+            self._texts[key] = Told(json.loads(text), text)
         return self._texts[key]
 
     def _state(self, kind):
@@ -216,14 +228,17 @@ class Server:
     def _get(self, kind, name, query, sent):
         """Answer with one object (what was sent as a patch, where the recording does not have it), a list or a watch."""
         if name:
-            there = next((o for o in self._state(kind) if o["metadata"]["name"] == name), sent or None)
-            return _answer(200, there) if there is not None else _status(404, "NotFound", f'"{name}" not found')
+            there = self._named(kind, name) or (Told(sent, json.dumps(sent)) if sent else None)
+            return Answer(200, there.text) if there else _status(404, "NotFound", f'"{name}" not found')
         if query.get("watch") == "true":
             return self._watch(kind, query)
-        items = [o for o in self._state(kind) if _wanted(o, query)]
-        return _answer(
-            200, {"kind": f"{kind}List", "metadata": {"resourceVersion": str(self._version(kind))}, "items": items}
-        )
+        wanted = _selector(query)
+        items = ", ".join(told.text for told in self._state(kind) if wanted(told.object))
+        meta = json.dumps({"resourceVersion": str(self._version(kind))})
+        return Answer(200, f'{{"kind": "{kind}List", "metadata": {meta}, "items": [{items}]}}')
+
+    def _named(self, kind, name):
+        return next((told for told in self._state(kind) if told.object["metadata"]["name"] == name), None)
 
     def _delete(self, kind):
         if kind == "Job":
@@ -244,7 +259,7 @@ class Server:
         self.created.append(meta["name"])
         self._names = [(self._job, meta["name"]), (self._recording.namespace, space)]
         made = next(c for c in self._by_kind["Job"] if c.name == self._job)
-        return _answer(201, self._told(made))
+        return Answer(201, self._told(made).text)
 
     def _watch(self, kind, query):
         since = int(query.get("resourceVersion") or 0)
@@ -270,7 +285,7 @@ class Server:
 
     def _events(self, kind, since, query):
         """Yield (moment, bytes) of what is heard; a cut raises, another Job or its deletion ends the watch."""
-        run, opened = len(self.created), self.now()
+        run, opened, wanted = len(self.created), self.now(), _selector(query)
         cut = min((c.at for c in self._play.cuts if c.kind in ("", kind) and c.at > opened), default=math.inf)
         for change in [*(c for c in self._by_kind[kind] if c.version > since), None]:
             due = min(cut, math.inf if change is None else change.at)
@@ -280,15 +295,16 @@ class Server:
                     return
             if due == cut:
                 raise urllib3.exceptions.ProtocolError("Connection broken: IncompleteRead")
-            if _wanted(self._told(change), query):
-                line = json.dumps({"type": change.type, "object": self._told(change)})
-                yield self._world.now, line.encode() + b"\n"
+            told = self._told(change)
+            if wanted(told.object):
+                yield self._world.now, f'{{"type": "{change.type}", "object": {told.text}}}\n'.encode()
 
     def _log(self, name, query):
         """Answer with what the pod says, which ends when its container has."""
-        pod = next((o for o in self._state("Pod") if o["metadata"]["name"] == name), None)
-        if pod is None:
+        told = self._named("Pod", name)
+        if told is None:
             return _status(404, "NotFound", f'pods "{name}" not found')
+        pod = told.object
         states = [s for s in pod["status"].get("containerStatuses") or [] if s["name"] == query.get("container")]
         if not any("running" in s["state"] or "terminated" in s["state"] or s.get("lastState") for s in states):
             return _status(400, "BadRequest", f'container in pod "{name}" is waiting to start')
@@ -299,8 +315,8 @@ class Server:
         if said:
             yield self._world.now, said
         while query.get("follow") == "true":
-            pod = next((o for o in self._state("Pod") if o["metadata"]["name"] == name), None)
-            states = (pod or {}).get("status", {}).get("containerStatuses") or []
+            told = self._named("Pod", name)
+            states = (told.object if told else {}).get("status", {}).get("containerStatuses") or []
             if not any(s["name"] == query.get("container") and "running" in s["state"] for s in states):
                 return
             yield self._world.now + 0.25, b""
@@ -339,8 +355,8 @@ class Stream:
 class Answer:
     """A whole answer."""
 
-    def __init__(self, status, data):
-        self.status, self._data = status, data
+    def __init__(self, status, text):
+        self.status, self._data = status, text.encode()
         self.headers = urllib3.HTTPHeaderDict({"Content-Type": "application/json"})
 
     def read1(self, _=0):
@@ -354,7 +370,7 @@ class Answer:
 
 
 def _answer(status, body):
-    return Answer(status, json.dumps(body).encode())
+    return Answer(status, json.dumps(body))
 
 
 def _status(code, reason, message):
@@ -369,22 +385,23 @@ def _status(code, reason, message):
     return _answer(code, told)
 
 
-def _wanted(thing, query):
-    labels = thing["metadata"].get("labels") or {}
-    for pair in filter(None, query.get("labelSelector", "").split(",")):
-        key, _, value = pair.replace("==", "=").partition("=")
-        if labels.get(key) != value:
-            return False
-    for pair in filter(None, query.get("fieldSelector", "").split(",")):
-        key, _, value = pair.replace("==", "=").partition("=")
-        found = thing
-        for part in key.split("."):
-            found = (found or {}).get(part)
-        if found != value:
-            return False
-    return True
+def _selector(query):
+    """Tell of an object whether the labels and fields are those that are asked for."""
+    pairs = [
+        (("metadata", "labels", key) if by == "labelSelector" else tuple(key.split(".")), value)
+        for by in ("labelSelector", "fieldSelector")
+        for key, _, value in (pair.replace("==", "=").partition("=") for pair in query.get(by, "").split(",") if pair)
+    ]
+
+    def wanted(thing):
+        return all(reduce(lambda found, part: (found or {}).get(part), path, thing) == value for path, value in pairs)
+
+    return wanted
 
 
 def at(change, moment):
-    """The same change, heard at another moment."""
-    return replace(change, at=moment)
+    """The same change, heard at another moment; what was made of it is taken along."""
+    change.text  # noqa: B018
+    moved = copy.copy(change)
+    vars(moved)["at"] = moment
+    return moved
