@@ -6,9 +6,9 @@ value where the file has none; a type with ``total=False`` keeps what it was giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -382,46 +382,69 @@ class Record(TypedDict):
 
 
 _EMPTY = {str: "", int: 0, float: 0.0, bool: False}
-_hints = cache(get_type_hints)
+_Filler = Callable[[Any], Any]
 _record_check = cache(lambda: checker(Record))
 
 
 def completed(document: Mapping[str, Any]) -> Record:
     """Return a record as its types say, with every key. Raises RecordError (one line) where it does not fit."""
-    made = _filled(document, Record)
+    made = _filler(Record)(document)
     if problem := _record_check()(made):
         raise RecordError(problem)
     return cast("Record", made)
 
 
 @cache
-def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(hint), get_args(hint)
+def _filler(hint: Any) -> _Filler:
+    """Return what puts a type's empty value where one is null or missing; a value of another type stays as it is.
+
+    Made once for each type: a record holds thousands of values of a few dozen types.
+    """
+    if is_typeddict(hint):
+        fillers = {key: _filler(each) for key, each in get_type_hints(hint).items()}
+        return partial(_with_every_key, fillers, hint.__required_keys__)
+    kind, inner = get_origin(hint), get_args(hint)
+    holders = {list: _list, dict: _mapping, Union: _optional, UnionType: _optional}
+    if kind in holders:
+        *_, of = (each for each in inner if each is not NoneType)
+        return partial(holders[kind], _filler(of))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return partial(_word, {str(word): word for word in hint})
+    return partial(_plain, _EMPTY.get(hint))
 
 
-def _filled(value: Any, hint: Any) -> Any:
-    """Put its type's empty value where one is null or missing; a value of another type stays as it is."""
-    if is_typeddict(hint) and isinstance(value, Mapping | NoneType):
-        return _with_every_key(value or {}, hint)
-    kind, inner = _taken_apart(hint)
-    if kind in (UnionType, Union):
-        (one,) = set(inner) - {NoneType}
-        return None if value is None else _filled(value, one)
-    if kind is list and isinstance(value, list | NoneType):
-        return [item if item is None else _filled(item, inner[0]) for item in value or ()]
-    if kind is dict and isinstance(value, dict | NoneType):
-        return {key: _filled(item, inner[1]) for key, item in (value or {}).items()}
-    if value is None:
-        return _EMPTY.get(hint)
-    is_word = isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str) and value in tuple(hint)
-    return hint(value) if is_word else value
-
-
-def _with_every_key(value: Mapping[str, Any], hint: Any) -> dict[str, Any]:
-    made = dict(value)
-    for key, each in _hints(hint).items():
-        if made.get(key) is None and key not in hint.__required_keys__:
+def _with_every_key(fillers: Mapping[str, _Filler], required: frozenset[str], value: Any) -> Any:
+    if not isinstance(value, Mapping | NoneType):
+        return value
+    made = dict(value or {})
+    for key, fill in fillers.items():
+        item = made.get(key)
+        if item is None and key not in required:
             made.pop(key, None)
         else:
-            made[key] = _filled(made.get(key), each)
+            made[key] = fill(item)
     return made
+
+
+def _optional(fill: _Filler, value: Any) -> Any:
+    return None if value is None else fill(value)
+
+
+def _list(fill: _Filler, value: Any) -> Any:
+    if not isinstance(value, list | NoneType):
+        return value
+    return [item if item is None else fill(item) for item in value or ()]
+
+
+def _mapping(fill: _Filler, value: Any) -> Any:
+    if not isinstance(value, dict | NoneType):
+        return value
+    return {key: fill(item) for key, item in (value or {}).items()}
+
+
+def _word(words: Mapping[str, str], value: Any) -> Any:
+    return words.get(value, value) if isinstance(value, str) else value
+
+
+def _plain(empty: object, value: Any) -> Any:
+    return empty if value is None else value
