@@ -212,9 +212,12 @@ def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> 
     together = _judged(group, old, new, usual, least=least)
     if together.kind == "worse":
         return together
+    alone = {
+        size: _judged(group, {size: old[size]}, {size: new[size]}, usual, least=least, errors=ERRORS_OF_A_ROW)
+        for size in sorted(old.keys() & new.keys(), reverse=True)
+    }
     for kind in ("worse", "unclear"):
-        for size in sorted(old.keys() & new.keys(), reverse=True):
-            row = _judged(group, {size: old[size]}, {size: new[size]}, usual, least=least, errors=ERRORS_OF_A_ROW)
+        for size, row in alone.items():
             if row.kind == kind == "worse" or (row.kind == kind and row.change < math.expm1(-STANDS_OUT)):
                 note = f"the rows of {format_size(size)} alone: {row.note}"
                 return replace(row, change=together.change, error=together.error, note=note)
