@@ -29,7 +29,7 @@ MOST_PODS, MOST_NODES = 256, 64
 
 def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -> list[Around]:
     """Return what happened in the job's time, in order; nothing where nothing failed and nothing is wrong."""
-    where = dict(map(_place, pods[:MOST_PODS]))
+    where = {name_of(pod): node_of(pod) for pod in pods[:MOST_PODS]}
     moments: list[Moment] = []
     for pod in pods[:MOST_PODS]:
         moments += around.from_pod(pod)
@@ -59,10 +59,6 @@ def _written(moment: Moment) -> Around:
     return entry
 
 
-def _place(pod: Unstructured) -> tuple[str, str]:
-    return name_of(pod), node_of(pod)
-
-
 def _node(kube: Kube, name: str) -> Unstructured | str:
     try:
         return as_map(kube.get(path("nodes", name)))
@@ -71,7 +67,7 @@ def _node(kube: Kube, name: str) -> Unstructured | str:
 
 
 def _lines(kube: Kube, pod: Unstructured) -> list[Moment]:
-    name, _ = _place(pod)
+    name = name_of(pod)
     moments: list[Moment] = []
     for container in as_list(as_map(pod.get("spec")).get("containers")):
         moments += around.from_lines(pod, _stamped(kube, name, str(container.get("name") or "")))

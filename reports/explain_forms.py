@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .explain import WIDTH, plain, to_json, to_text
 from .explain_markdown import to_markdown
 from .explain_page import to_html
+from .markdown import workflow_command
 from .schema import Verdict
 
 if TYPE_CHECKING:
@@ -90,18 +91,10 @@ def workflow_commands(jobs: Sequence[Job]) -> Iterator[str]:
         if job["causes"]:
             text += f" Look first: {job['causes'][0]['cause']} ({job['causes'][0]['confirm']})"
         title = plain(job["files"][0], 120) if job["files"] else "explain"
-        yield f"::{level} title={_property('seatrial ' + title)}::{_data(text)}"
+        yield workflow_command(level, f"seatrial {title}", plain(text, 1000))
 
 
 def step_summary(jobs: Sequence[Job]) -> str:
     """Return Markdown for a workflow's step: few jobs in full, of many the kinds of results."""
     text = to_markdown(jobs) if len(jobs) <= FEW else "```text\n" + summary(jobs).replace("`", "'") + "```\n"
     return text if len(text) <= LONGEST else text[:LONGEST] + "\n\n(cut: GitHub takes no more)\n"
-
-
-def _data(text: str) -> str:
-    return plain(text, 1000).replace("%", "%25").replace("::", ": :")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

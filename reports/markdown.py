@@ -69,10 +69,10 @@ def workflow_commands(record: Record) -> Iterable[str]:
         kind = {Outcome.FAILED: "error", Outcome.ERROR: "warning"}.get(check["outcome"])
         if kind:
             text = f"{check['title']}: {check['reason'] or check['outcome']}"
-            yield f"::{kind} title=seatrial {_property(check['id'])}::{_data(text)}"
+            yield workflow_command(kind, f"seatrial {check['id']}", text)
     summary = summarize(record)
     kind = {"go": "notice", "no-go": "error"}.get(str(summary.verdict), "warning")
-    yield f"::{kind} title=seatrial::{_data(summary.headline)}"
+    yield workflow_command(kind, "seatrial", summary.headline)
 
 
 def _training(record: Record) -> Iterable[str]:
@@ -152,9 +152,7 @@ def unlinked(text: str) -> str:
     return re.sub(r"(?i)\bwww\.", "www\u200b.", text.replace("@", "@\u200b"))
 
 
-def _data(text: str) -> str:
-    return _line(text).replace("%", "%25").replace("::", ": :")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def workflow_command(level: str, title: str, text: str) -> str:
+    """Return an annotation as GitHub's workflow commands have it; neither text can begin another command."""
+    name, message = (_line(each).replace("%", "%25").replace("::", ": :") for each in (title, text))
+    return f"::{level} title={name.replace(':', '%3A').replace(',', '%2C')}::{message}"

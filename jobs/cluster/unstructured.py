@@ -33,6 +33,11 @@ def name_of(item: Unstructured) -> str:
     return str(as_map(item.get("metadata")).get("name") or "")
 
 
+def uid_of(item: Unstructured) -> str:
+    """Return an object's uid, '' where it has none."""
+    return str(as_map(item.get("metadata")).get("uid") or "")
+
+
 def labels_of(item: Unstructured) -> Unstructured:
     """Return an object's labels."""
     return as_map(as_map(item.get("metadata")).get("labels"))

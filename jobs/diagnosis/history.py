@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..cluster.unstructured import Unstructured, as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,9 +39,9 @@ class History:
         """Take in one look: the job in the words of a batch/v1 Job, its pods, and the last states of those gone."""
         if job is not None and as_map(job.get("spec")).get("suspend") is not True:
             self.resumed = True
-        gone = {_uid(pod): pod for pod in departed}
+        gone = {uid_of(pod): pod for pod in departed}
         before = self._failed
-        for uid, pod in {**{_uid(pod): pod for pod in pods}, **gone}.items():
+        for uid, pod in {**{uid_of(pod): pod for pod in pods}, **gone}.items():
             if uid in self.deleted_first or uid in self.ended_first:
                 continue
             deleted = bool(as_map(pod.get("metadata")).get("deletionTimestamp"))
@@ -78,7 +78,3 @@ def failed(pod: Unstructured) -> bool:
     status = as_map(pod.get("status"))
     ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
     return status.get("phase") == "Failed" or any(end and end.get("exitCode") != 0 for end in ends)
-
-
-def _uid(pod: Unstructured) -> str:
-    return str(as_map(pod.get("metadata")).get("uid") or "")

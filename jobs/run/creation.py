@@ -18,7 +18,7 @@ from ..cluster.client.http_client import Response
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
-from ..cluster.unstructured import Unstructured, as_map, labels_of
+from ..cluster.unstructured import Unstructured, labels_of, uid_of
 from ..diagnosis.patience import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Owned, older
@@ -69,7 +69,7 @@ class Creation:
         kind = objects.kind
         launched = self._tried(objects)
         job, self.warned = self._post(launched, held=True)
-        for item in objects.owned_by(_uid(job)):
+        for item in objects.owned_by(uid_of(job)):
             spoken = next((each for each in older(item) if each.version == self._versions.get(item.resource)), item)
             self.warned += self._post(spoken)[1]
         meta = launched.body["metadata"]
@@ -156,7 +156,7 @@ class Creation:
             if len(self._entries) > 1:
                 self.give_up()
             raise
-        known["uid"] = _uid(answer.body)
+        known["uid"] = uid_of(answer.body)
         if held:
             self._renewals.append(Renewal(self._kube, _place(item, name), self._lease_s))
         return answer.body, answer.warnings
@@ -182,7 +182,7 @@ class Creation:
     def _created(self, item: Owned, patience_s: float) -> str:
         """The uid of what may have come to be; a request that was cut off may still be carried out for a while."""
         end = time.monotonic() + patience_s
-        while not (uid := _uid(self._own(item))) and time.monotonic() < end:
+        while not (uid := uid_of(self._own(item) or {})) and time.monotonic() < end:
             time.sleep(0.2)
         return uid
 
@@ -254,7 +254,3 @@ def _taken(item: Owned) -> JobError:
     meta = item.body["metadata"]
     what = f"{item.resource.removesuffix('s')} {meta['name']}"
     return JobError(f"{what} exists already in {meta['namespace']}: another run has this id")
-
-
-def _uid(item: Unstructured | None) -> str:
-    return str(as_map((item or {}).get("metadata")).get("uid") or "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.errors import ClusterError, Forbidden
 from ..cluster.client.kube import path
 from ..cluster.facts.events import Event, read_event
-from ..cluster.unstructured import Unstructured, as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +51,8 @@ class Explanations:
             for selector in selectors:
                 url_path = path("events", namespace=self._namespace)
                 items += self._kube.list(url_path, fieldSelector=selector, deadline_s=10.0)[0]
-            found = {uid_of(item): read_event(item) for item in items if isinstance(item, dict)}
-            self._events |= {uid: event for uid, event in found.items() if event is not None}
+            events = {uid_of(item) or name_of(item): read_event(item) for item in items if isinstance(item, dict)}
+            self._events |= {uid: event for uid, event in events.items() if event is not None}
 
     def read_nodes(self, *, now: bool) -> bool:
         """Read the nodes anew, at most every 20 seconds unless it has to be `now`; False where they were not read."""
@@ -72,12 +72,6 @@ class Explanations:
             return False
         self._nodes_refused = 0
         return True
-
-
-def uid_of(item: Unstructured) -> str:
-    """Return an object's uid, or its name where it has none."""
-    meta = as_map(item.get("metadata"))
-    return str(meta.get("uid") or meta.get("name"))
 
 
 def _small(node: Unstructured) -> Unstructured:

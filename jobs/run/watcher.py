@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
 from ..cluster.client.kube import path
-from ..cluster.unstructured import Unstructured, as_map, phase_of
+from ..cluster.unstructured import Unstructured, as_map, phase_of, uid_of
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
 from ..diagnosis.not_started import is_young
@@ -28,7 +28,7 @@ from ..trial.launchers import KINDS
 from . import waiting
 from .containers import has_ended, has_started, is_shaken, others_running
 from .evidence import EvidenceReader, MultiplexedReader
-from .explanations import Explanations, uid_of
+from .explanations import Explanations
 from .logs import Follower
 from .mpirun import is_final
 from .silent_logs import simulated, unreachable
