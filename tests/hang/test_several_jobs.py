@@ -178,8 +178,8 @@ def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
 @pytest.mark.parametrize("size", [8, 16])
 def test_dumps_of_other_ranks_are_of_another_job_where_they_called_something_else(explain, tmp_path, size):
     """Two jobs of four ranks at the same time: of one ranks 0 and 1 left dumps, of the other ranks 2 and 3."""
-    write(tmp_path / "a", {0: 5, 1: 5}, world=4)
-    write(tmp_path / "b", {2: 4, 3: 5}, world=4, behind={2})
+    write(tmp_path / "a", {0: 12, 1: 12}, world=4)
+    write(tmp_path / "b", {2: 11, 3: 12}, world=4, behind={2})
     for path in (tmp_path / "b").iterdir():
         content = pickle.loads(path.read_bytes())
         for entry in content["entries"]:
@@ -189,3 +189,19 @@ def test_dumps_of_other_ranks_are_of_another_job_where_they_called_something_els
         _, jobs = explain(*folders)
         missing = [[2, 3], [0, 1, 2]]  # rank 2 did not come to where rank 3 alone is seen to wait
         assert [job["unknown_ranks"] for job in jobs] == ([[]] if size == 8 else missing)
+
+
+def test_a_job_whose_ranks_called_different_operations_at_last_is_one_job_in_folders_of_its_nodes(explain, tmp_path):
+    """Under one number rank 0 has an operation behind it that the others did not call."""
+    for rank in range(4):
+        (tmp_path / f"node{rank}").mkdir()
+        shutil.copy(REAL / "one-more" / f"nccl_trace_rank_{rank}", tmp_path / f"node{rank}")
+    assert told(explain(tmp_path)[1]) == [("hang-mismatch", [0], [])]
+
+
+def test_a_copy_of_one_dump_is_no_second_look_at_the_job(explain, tmp_path):
+    write(tmp_path, {0: 5, 1: 6}, at=START + 60, behind={0})
+    (tmp_path / "again").mkdir()
+    shutil.copy(tmp_path / "_dump_1", tmp_path / "again")
+    code, (job,) = explain(tmp_path)
+    assert (code, job["diagnosis"]) == (10, "hang-undecided")

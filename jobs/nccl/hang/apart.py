@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from .model import Rank, Sample
 
+_CALLS = 8
+"""Complete collectives; two jobs share none of them, and ranks of one job have called most of theirs together."""
 SECOND_LOOK = 2.0
 """Seconds between two dumps of a rank that are two looks, and not one file twice."""
 
@@ -92,8 +94,9 @@ def same_job(one: Job, other: Job, *, surely: bool = False) -> bool:
     if one.evidence.ranks.keys() & other.evidence.ranks.keys():
         return False
     here, there = one.evidence.calls, other.evidence.calls
-    if any(here[call] != there[call] for call in here.keys() & there.keys()):
-        return False  # a collective that is complete was the same one on all ranks
+    shared = here.keys() & there.keys()
+    if len(shared) >= _CALLS and all(here[call] != there[call] for call in shared):
+        return False  # ranks of one job that got out of step called the same ones before
     if one.world and other.world:
         return one.world == other.world and (not surely or _meet(one, other))
     return not surely
@@ -120,8 +123,10 @@ def _add(jobs: list[Job], part: Job) -> None:
 
 def _again(job: Job, part: Job) -> bool:
     """Say whether these are other dumps of the same processes."""
-    both = job.evidence.ranks.keys() & part.evidence.ranks.keys()
-    return any(same_process(job.evidence.ranks[rank], part.evidence.ranks[rank]) for rank in both)
+    first, second = job.evidence.ranks, part.evidence.ranks
+    both = first.keys() & second.keys()
+    empty = bool(both) and not any(first[rank].recorded or second[rank].recorded for rank in both)
+    return any(same_process(first[rank], second[rank]) for rank in both) or (empty and job.world == part.world)
 
 
 def _look_again(job: Job, part: Job) -> None:
@@ -136,8 +141,12 @@ def _look_again(job: Job, part: Job) -> None:
             stood = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
             job.evidence.moved = job.evidence.moved or f"rank {rank} stood at {stood} in the first dump and went on"
     lasted = _between(first, second)
-    if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(second):
+    if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(first) == len(second):
         job.evidence.standing = lasted
+    for rank in both:  # of a copy, the file that it was copied from is the older one
+        times = [time for time in (first[rank].written, second[rank].written) if time is not None]
+        if first[rank].marks == second[rank].marks:
+            second[rank].written = min(times, default=None)
     part.evidence.ranks = {}
     absorb(job, part)
     job.evidence.ranks = {**first, **second}
