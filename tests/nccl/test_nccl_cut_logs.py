@@ -60,3 +60,21 @@ def test_numbers_that_are_none_are_no_go(judge, busbw):
     """The largest row must hold a measurement."""
     table = "\n".join(table_of(MAKER)).replace("153.60", busbw).replace("153.68", busbw)
     assert judge(*whole(MAKER).values(), table + "\n")["verdict"] != "go"
+
+
+TOLD = "node-dc4f1:10:10 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nnode-dc4f1:10:10 [0] NCCL INFO comm 1 rank 0 nranks 2\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "hosts"),
+    [
+        ("node-ae683:84:206", 2),
+        ("worker-1 | node-ae683:84:206 [", 2),
+        ("done at Mon 12:30:45", 1),  # a time of day, and a place in a program
+        ("train.py:97:221", 1),
+    ],
+)
+@pytest.mark.parametrize("behind", ["", "\n", "\nstep 7 loss 0.5\n"])
+def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge, line, hosts, behind):
+    """And the same with a line behind it."""
+    assert len(judge(TOLD + line + behind)["hosts"]) == hosts

@@ -31,7 +31,17 @@ _SIZES = {
     # 'Channel 03/0 : 7[3] -> 0[0] [receive] via': the index of each GPU (2.19 and later; before, its PCI address)
     "gpu": re.compile(rb" : \d{1,7}\[(\d)\] -> \d{1,7}\[(\d)\] \[(?:send|receive)\] via NET/"),
 }
-_CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
+_CUT_HEAD = re.compile(
+    rb"^(?:[^\n]{0,300}[\s:>\])|])?([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?\s*?$",
+    re.MULTILINE,
+)
+_NUMBER = re.compile(r"[0-9a-f]+")
+
+
+def _named_like(host: str) -> Tuple[str, int]:
+    """Return what the names of a cluster's hosts share; a time of day is like none of them."""
+    shape = _NUMBER.sub("0", host.lower())
+    return shape, len(host) if shape == "0" else 0
 
 
 class Reader:
@@ -99,10 +109,11 @@ class Reader:
 
     def close(self) -> None:
         """End the stream: settle what waits for more."""
-        last = next((raw for raw in reversed(self._last.split(b"\n")) if raw.strip()), b"")
-        cut = _CUT_HEAD.search(ESCAPES.sub(b"", last).strip()[-400:])
-        if cut and self.source.nccl_lines:  # the log ends inside a head: that process exists, and said no more
-            self.processes.find((cut.group(1).decode("ascii"), int(cut.group(2)), ""))
+        known = {_named_like(host) for index, host, _ in self.partial.procs if index == self.index}
+        for cut in _CUT_HEAD.finditer(ESCAPES.sub(b"", self._last)) if known else ():
+            host = cut.group(1).decode("ascii")
+            if _named_like(host) in known:  # a head and no more, near the end: that process exists
+                self.processes.find((host, int(cut.group(2)), ""))
         for what, number in self._most.items():
             if number >= 0:
                 self.source.note("%s %d" % (what, number), self.index, 1, b"")
