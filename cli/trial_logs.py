@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import nccl
 from jobs.run.evidence import EvidenceReader
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from jobs.nccl.job_document import Expected, JobDocument
+    from jobs.run.evidence import StageData
 
 _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": ?(\d{1,6}), ?')
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
@@ -86,7 +87,7 @@ class TrialLogs:
 
 
 def _concluded(
-    parts: list[nccl.Partial], names: list[str], results: list[dict[str, Any]], expect: Expected
+    parts: list[nccl.Partial], names: list[str], results: list[StageData], expect: Expected
 ) -> list[JobDocument]:
     """Conclude from the pods' parts; without any, an empty log says the honest thing, and the probe says why."""
     whole = nccl.merge(parts) if parts else nccl.read([(names[0], [])])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports.record import measured, samples_of
 from reports.sizes import format_size
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reports.schema import Record, RecordedJob
 
     from .schema.bench import Floor
+    from .yaml_schema import Document
 
 LEAST_SIZE = 1 << 30
 """Bytes: below it latency decides, and a floor would follow the noise."""
@@ -31,7 +32,7 @@ class NotABaselineError(ValueError):
     """Why this record must not become what others are judged by; one line."""
 
 
-def baseline(record: Record, *, slack: float, floors: Iterable[Floor] = ()) -> dict[str, Any]:
+def baseline(record: Record, *, slack: float, floors: Iterable[Floor] = ()) -> Document:
     """Return the profile that a record stands for. ``slack`` is the share (0.1 = 10 %) by which a run may be worse.
 
     ``floors`` are those of the profile that it extends. Raises NotABaselineError for a record that was not accepted or
@@ -71,7 +72,7 @@ def _topology(job: RecordedJob) -> str:
     return f"{nodes} x {ranks // nodes if nodes else ranks} GPUs, {way}"
 
 
-def _floor(row: _Row, busbw: float, topology: str, record: Record, slack: float) -> dict[str, Any]:
+def _floor(row: _Row, busbw: float, topology: str, record: Record, slack: float) -> Document:
     collective, algorithm, nodes, size = row
     return {
         "collective": collective,

@@ -6,7 +6,7 @@ makes a trial that runs; whether that is what was ordered only a profile can tel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from jobs.cluster.facts.stack import device_classes, devices_by_node, mapped_class
 from jobs.cluster.quantity import quantity
@@ -30,12 +30,23 @@ SHARE = 2
 """A pod takes at most a half of the smallest node's CPU and memory: daemons of the platform hold some of the rest."""
 
 
-def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | None = None) -> dict[str, Any]:
+class PodDefaults(TypedDict, total=False):
+    """The fields of a TrialSpec that nodes can tell."""
+
+    gpus_per_node: int
+    gpu_resource: str
+    claims: tuple[ClaimSpec, ...]
+    cpu: str
+    memory: str
+    shm_bytes: int
+
+
+def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | None = None) -> PodDefaults:
     """Return the fields of a TrialSpec that the GPU nodes tell; those that a profile says are not among them."""
     resource = profile.gpu.resource
     nodes = cluster.gpu_nodes(resource) if cluster and resource else ()
     counts = [count for node in nodes if (count := node.capacity.get(resource, 0)) > 0]
-    defaults: dict[str, Any] = {"gpus_per_node": min(counts, default=1)}
+    defaults: PodDefaults = {"gpus_per_node": min(counts, default=1)}
     if listed is not None and not counts and not profile.pod.claims:
         defaults |= _claims(nodes, resource, listed)
     return defaults | (modest(profile.pod, nodes) if nodes and not profile.known else {})
@@ -55,7 +66,7 @@ def claimable(nodes: Iterable[Node], resource: str, listed: Listed) -> tuple[str
     return (name, here) if here else ("", {})
 
 
-def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> dict[str, Any]:
+def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> PodDefaults:
     name, counts = claimable(nodes, resource, listed) if nodes else ("", {})
     if not name:
         return {}
@@ -66,9 +77,9 @@ def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> dict[str, A
     return {"gpus_per_node": least, "gpu_resource": "", "claims": (claim,)}
 
 
-def modest(pod: PodSection, nodes: Iterable[Node]) -> dict[str, Any]:
+def modest(pod: PodSection, nodes: Iterable[Node]) -> PodDefaults:
     """Return CPU (thousandths of a core) and memory (MiB) where the smallest node is too small for what is usual."""
-    requests: dict[str, Any] = {}
+    requests: PodDefaults = {}
     cpu = min((n.allocatable["cpu"] for n in nodes if n.allocatable.get("cpu")), default=0) // SHARE
     memory = min((n.allocatable["memory"] for n in nodes if n.allocatable.get("memory")), default=0) // SHARE
     if 0 < cpu < 1000 * (quantity(pod.cpu) or 0):

@@ -15,7 +15,7 @@ from .lint import objections
 from .profile import Profile
 from .schema.bench import Floor
 from .trial import spec_of
-from .yaml_schema import ProfileError, Size, build, nearest, read_yaml
+from .yaml_schema import Document, ProfileError, Size, build, nearest, read_yaml
 
 __all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "profile_names"]
 
@@ -62,7 +62,7 @@ def _locate(ref: str, folder: Path) -> Path:
     return path
 
 
-def _inherit(path: Path, trail: tuple[Path, ...]) -> dict[str, Any]:
+def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
     """Read a file and put it over the one it extends: mappings are merged, null takes away, all else is replaced."""
     path = path.resolve()
     if path in trail:
@@ -88,12 +88,12 @@ def _inherit(path: Path, trail: tuple[Path, ...]) -> dict[str, Any]:
     return merged
 
 
-def _gpus(document: dict[str, Any]) -> Any:
+def _gpus(document: Document) -> Any:
     gpu = document.get("gpu")
     return gpu.get("per_node") if isinstance(gpu, dict) else None
 
 
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def _merge(below: Document, above: Document) -> Document:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cluster.facts.stack import mapped_class, names
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .cluster_defaults import Listed
     from .profile import Profile
+    from .yaml_schema import Document
 
 PRODUCT = {
     "nvidia.com/gpu": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),
@@ -56,7 +57,7 @@ NOT_OURS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDel
 class Proposal:
     """A profile as a document, what each part was taken from, and what a person must still say."""
 
-    document: dict[str, Any]
+    document: Document
     because: dict[str, str] = field(default_factory=dict)  # key of the document -> a comment
     open: list[str] = field(default_factory=list)
 
@@ -177,7 +178,7 @@ def propose(
     classes = listed("deviceclasses") if listed else None
     known = None if classes is None or classes.hidden else names(classes)
     parent = best(pool, profiles, networks, known)
-    document: dict[str, Any] = {"title": f"{pool.product or pool.resource}, {pool.per_node} GPUs a node"}
+    document: Document = {"title": f"{pool.product or pool.resource}, {pool.per_node} GPUs a node"}
     made = Proposal(document)
     if parent is not None:
         document["extends"] = parent
@@ -212,10 +213,8 @@ def propose(
     return made
 
 
-def _pod(
-    pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profile | None, made: Proposal
-) -> dict[str, Any]:
-    pod: dict[str, Any] = {}
+def _pod(pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profile | None, made: Proposal) -> Document:
+    pod: Document = {}
     if any(other_pools) and pool.product:
         pod["node_selector"] = {pool.label: pool.product}
     if taints := _taints(pool):

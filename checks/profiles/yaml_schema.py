@@ -10,7 +10,7 @@ import re
 import types
 import typing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NewType
+from typing import TYPE_CHECKING, Any, NewType, TypeAlias
 
 import yaml
 
@@ -33,6 +33,10 @@ _EXPECTED = {
     bool: "true or false",
     Size: "a size like 8G or 16Gi",
 }
+
+
+Document: TypeAlias = dict[str, Any]
+"""A mapping of a YAML file, before it is a profile, or on its way to be one."""
 
 
 class ProfileError(ValueError):
@@ -79,7 +83,7 @@ class _OwnLoader(_Once, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type:
     """
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> Document:
     """Read one YAML mapping. Raises ProfileError in one line, with the line number where there is one."""
     try:
         with path.open("rb") as file:
@@ -150,7 +154,7 @@ def _record(cls: type[Any], value: Any, path: str) -> Any:
         raise ProfileError(f"{path}{colon}{text}" if path else text.lstrip(".")) from error
 
 
-def _mapping(hint: Any, value: Any, path: str) -> dict[str, Any]:
+def _mapping(hint: Any, value: Any, path: str) -> Document:
     if not isinstance(value, dict):
         raise ProfileError(f"{path}: a mapping (key: value) is expected, not {_kind(value)}")
     for key in value:

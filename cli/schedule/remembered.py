@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -73,7 +73,7 @@ class NodeHistory:
     last_success: float = 0.0
 
     @classmethod
-    def read(cls, data: Mapping[str, Any]) -> NodeHistory:
+    def read(cls, data: Mapping[str, object]) -> NodeHistory:
         """Read what ``to_dict`` wrote; what cannot be read is forgotten, not guessed."""
         entries, runs = data.get("nodes"), data.get("past")
         nodes = {
@@ -84,7 +84,7 @@ class NodeHistory:
         past = tuple(_past(entry) for entry in (runs if isinstance(runs, list) else ()) if isinstance(entry, dict))
         return cls(nodes, past[-MOST_RUNS:], number(data.get("last_success")))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON types."""
         return {
             "schema": 1,
@@ -135,7 +135,7 @@ def number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else 0.0
 
 
-def _watched(entry: Mapping[str, Any]) -> Watched:
+def _watched(entry: Mapping[str, object]) -> Watched:
     tested, passed, strikes, seen = (number(entry.get(key)) for key in ("tested", "passed", "strikes", "seen"))
     suspect, faults = entry.get("suspect") is True, _words(entry.get("faults"))
     return Watched(tested, passed, int(strikes), suspect, faults, seen, _weeks(entry.get("weeks")))
@@ -151,7 +151,7 @@ def _words(value: object) -> tuple[str, ...]:
     return tuple(str(word)[:100] for word in value[:MOST_FAULTS]) if isinstance(value, list) else ()
 
 
-def _past(entry: Mapping[str, Any]) -> Past:
+def _past(entry: Mapping[str, object]) -> Past:
     samples = entry.get("samples")
     kept = {
         str(group): {str(size): number(v) for size, v in rows.items() if str(size).isdigit() and number(v) > 0}

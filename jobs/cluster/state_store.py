@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .client.errors import Conflict, NotFound
 from .client.kube import path
@@ -41,7 +41,7 @@ def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
     return data, str(as_map(raw.get("metadata")).get("resourceVersion") or "")
 
 
-def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, Any]:
+def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, object]:
     """Return the JSON object under one key of a ConfigMap; nothing where it is not there. Raises StateStoreError."""
     if key not in data:
         return {}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..cluster.facts.events import Event, about, latest
 from ..cluster.unstructured import Unstructured, as_map, name_of
 from .deletion import later
+from .grace_periods import REFUSED_S, RIGHTS_S
 from .job import CREATED, JobObjects
-from .patience import REFUSED_S, RIGHTS_S
 from .pod import examine, from_events
 from .refusals import read_refusal
 from .state import Issue, JobState

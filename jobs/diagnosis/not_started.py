@@ -11,7 +11,7 @@ from ..cluster.facts.events import Event, latest
 from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
-from .patience import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
+from .grace_periods import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import Issue
 from .symptoms import NOT_STARTED, PodSymptom, pull, start_error, waiting
 

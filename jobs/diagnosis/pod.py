@@ -14,8 +14,8 @@ from ..cluster.facts.events import Event, latest
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
 from .deletion import asked_at, sidecar_names, was_taken
+from .grace_periods import DELETED_S, NODE_LOST_S
 from .not_started import never_started, pending, preparing, unschedulable, waiting_container
-from .patience import DELETED_S, NODE_LOST_S
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
 from .surroundings import Surroundings
 from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, disruption, overdue, start_error, terminated

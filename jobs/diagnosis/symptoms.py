@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_map
-from .patience import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
+from .grace_periods import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
 from .state import ERR_INFRA, ERR_PROGRAM, INTERRUPTED, UNDISTURBED, Issue
 
 # Which of several symptoms of one job is the cause: a dead node explains dead containers, an interruption explains

@@ -17,10 +17,10 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
+from .grace_periods import CONTROLLER_S, JOINING_S
 from .history import History, ended
 from .job import FAILED
 from .job_symptoms import JobSymptoms
-from .patience import CONTROLLER_S, JOINING_S
 from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue

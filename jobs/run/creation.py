@@ -19,7 +19,7 @@ from ..cluster.client.kube import path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
 from ..cluster.unstructured import Unstructured, labels_of, uid_of
-from ..diagnosis.patience import RIGHTS_S
+from ..diagnosis.grace_periods import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Owned, older
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY

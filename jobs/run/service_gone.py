@@ -9,7 +9,7 @@ from ..cluster.client.errors import ClusterError, NotFound
 from ..cluster.client.kube import path
 from ..cluster.unstructured import as_list, as_map
 from ..diagnosis.deletion import later
-from ..diagnosis.patience import DELETED_S
+from ..diagnosis.grace_periods import DELETED_S
 from ..diagnosis.state import interrupted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import about, read_events
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of
-from ..diagnosis.patience import NODE_LOST_S
+from ..diagnosis.grace_periods import NODE_LOST_S
 from ..diagnosis.pod import lost
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
 from . import waiting

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from .evidence import StageData
     from .result import TrialResult
 
 MOST_PODS = 64
@@ -52,7 +53,7 @@ def timeline(trial: TrialResult) -> list[Span]:
     return spans
 
 
-def _rounds(start_s: float, stages: Mapping[str, Mapping[str, Any]], nodes: set[str]) -> Iterator[Span]:
+def _rounds(start_s: float, stages: Mapping[str, StageData], nodes: set[str]) -> Iterator[Span]:
     """The rounds of a sweep, for each node that was tested in them."""
     for name, row in stages.items():
         at, took = row.get("at"), row.get("seconds")

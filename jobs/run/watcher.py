@@ -17,10 +17,10 @@ from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
 from ..cluster.client.kube import path
 from ..cluster.unstructured import Unstructured, as_map, phase_of, uid_of
+from ..diagnosis.grace_periods import DELETED_S
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
 from ..diagnosis.not_started import is_young
-from ..diagnosis.patience import DELETED_S
 from ..diagnosis.state import FailureAnalysis, JobState, Replica, interrupted
 from ..diagnosis.verdict import diagnose
 from ..listing import first_of

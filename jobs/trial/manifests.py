@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import pod
 from .launchers import kind_of
@@ -183,7 +183,7 @@ def older(item: Owned) -> Iterator[Owned]:
         yield Owned(item.resource, item.group, version, body)
 
 
-def trial_json(spec: TrialSpec) -> dict[str, Any]:
+def trial_json(spec: TrialSpec) -> dict[str, object]:
     """What the probe reads: who its peers are, what to run, and how long."""
     times = spec.deadlines
     return {
@@ -212,12 +212,12 @@ def trial_json(spec: TrialSpec) -> dict[str, Any]:
     }
 
 
-def _collective(item: Collective) -> dict[str, Any]:
+def _collective(item: Collective) -> dict[str, object]:
     document = {"name": item.name, "op": item.op, "scope": item.scope, "env": dict(item.env), "repeats": item.repeats}
     return document | ({"bench": asdict(item.bench)} if item.bench else {})
 
 
-def _storage(spec: TrialSpec) -> dict[str, Any] | None:
+def _storage(spec: TrialSpec) -> dict[str, object] | None:
     """What the probe is told of storage; None where the trial looks at none."""
     keys = ("name", "path", "kind", "shared", "write", "bytes", "files")
     paths = [{key: getattr(item, key) for key in keys} for item in spec.storage]

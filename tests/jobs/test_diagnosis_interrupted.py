@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.diagnosis.patience import DELETED_S
+from jobs.diagnosis.grace_periods import DELETED_S
 from jobs.diagnosis.verdict import diagnose
 from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node, pod
 
