@@ -264,6 +264,14 @@ class RecordedRules(TypedDict, total=False):
     node_floor: float
 
 
+class ResumedSweep(TypedDict, total=False):
+    """The run whose rounds a sweep went on with; times as in RFC 3339."""
+
+    run_id: str
+    started: str
+    ended: str
+
+
 class RecordedSweep(TypedDict, total=False):
     """What is read of a sweep's section (jobs/pod/sweep/section.py), which is kept as it is."""
 
@@ -279,8 +287,11 @@ class RecordedSweep(TypedDict, total=False):
     tests: list[RecordedSweepTest]
     sizes: dict[str, int]
     elements: RecordedElements
-    gpus_per_node: object
-    resumed: object
+    gpus_per_node: int
+    image: str
+    training: bool
+    boots: dict[str, str]
+    resumed: ResumedSweep
 
 
 def elements(sweep: RecordedSweep) -> RecordedElements:

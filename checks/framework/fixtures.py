@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from checks.framework.evidence import Evidence
+    from checks.framework.sweep_begun import BegunSweep
     from checks.profiles.loader import Profile
     from checks.rules.admission import Admission
     from checks.rules.pool import Pool
@@ -260,11 +261,10 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
 
     seatrial.clear()
     out, earlier = seatrial.options.out, seatrial.earlier
-    resumed = earlier.ended.isoformat(timespec="seconds") if earlier else None
 
-    def remember(sweep: dict[str, Any]) -> None:
+    def remember(sweep: BegunSweep) -> None:
         if out:
-            begin(out, seatrial.run, sweep, resumed)
+            begin(out, seatrial.run, sweep)
 
     ran: list[TrialResult] = []
 

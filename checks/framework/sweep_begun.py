@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, TypedDict
 
 from checks.framework.outfolder import BEGUN, LOGS
 from checks.rules.sweep_reading import done_of, numbered
+from jobs.cluster.json_types import checker
 from jobs.run.evidence import EvidenceReader
+from jobs.run.stages.sweep import SweepRound  # noqa: TC001 -- get_type_hints reads it
 from reports.record import write_atomically
+from reports.schema import Cluster  # noqa: TC001 -- get_type_hints reads it
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +27,49 @@ if TYPE_CHECKING:
     from reports.record import Run
 
 LARGEST = 64 << 20
-KEYS = ("run_id", "started", "simulated", "cluster", "profile_digest")
 
 
-def begin(folder: Path, run: Run, sweep: dict[str, Any], resumed: Any) -> None:
-    """Write what a sweep goes on from if nobody is left to write its record; its `rounds` are those it goes on with."""
-    facts = {key: getattr(run, key) for key in KEYS}
-    text = json.dumps({**facts, "sweep": {**sweep, "resumed": resumed}}, allow_nan=False)
-    write_atomically(folder / BEGUN, text + "\n")
+class SweepShape(TypedDict):
+    """What a sweep is of: boot ids tell whether a node is still the machine that was tested."""
+
+    gpus_per_node: int
+    image: str
+    training: bool
+    boots: dict[str, str]
+
+
+class BegunSweep(SweepShape):
+    """With the rounds that it goes on with, and when the run ended that they are of."""
+
+    rounds: list[SweepRound]
+    resumed: str | None
+
+
+class BegunRun(TypedDict):
+    """What a sweep goes on from if nobody is left to write its record."""
+
+    run_id: str
+    started: str
+    simulated: bool
+    cluster: Cluster
+    profile_digest: str
+    sweep: BegunSweep
+
+
+_check = cache(lambda: checker(BegunRun))
+
+
+def begin(folder: Path, run: Run, sweep: BegunSweep) -> None:
+    """Write what a sweep goes on from."""
+    begun: BegunRun = {
+        "run_id": run.run_id,
+        "started": run.started,
+        "simulated": run.simulated,
+        "cluster": run.cluster,
+        "profile_digest": run.profile_digest,
+        "sweep": sweep,
+    }
+    write_atomically(folder / BEGUN, json.dumps(begun, allow_nan=False) + "\n")
 
 
 def end(folder: Path) -> None:
@@ -38,7 +77,7 @@ def end(folder: Path) -> None:
     (folder / BEGUN).unlink(missing_ok=True)
 
 
-def begun(folder: Path) -> tuple[dict[str, Any], list[Done]] | None:
+def begun(folder: Path) -> tuple[BegunRun, list[Done]] | None:
     """Return what was written at the beginning, and the rounds; None where no sweep was begun in a folder.
 
     Raises ValueError for a file that no sweep wrote.
@@ -52,12 +91,11 @@ def begun(folder: Path) -> tuple[dict[str, Any], list[Done]] | None:
         raise ValueError(f"{BEGUN}: {error.strerror}") from error
     except RecursionError as error:
         raise ValueError(f"{BEGUN} is damaged: {error}") from error
-    try:
-        history = [done_of(row) for row in content["sweep"]["rounds"]]
-        run = str(content["run_id"])
-    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{BEGUN} is damaged: {error}") from error
-    return content, _contiguous([*history, *_logged(folder, run)])
+    if problem := _check()(content):
+        raise ValueError(f"{BEGUN} is damaged: {problem.strip()}")
+    run: BegunRun = content
+    history = [done_of(row) for row in run["sweep"]["rounds"]]
+    return run, _contiguous([*history, *_logged(folder, run["run_id"])])
 
 
 def how_on(folder: Path) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from checks.framework.options import Options
+    from checks.framework.sweep_begun import BegunRun, BegunSweep, SweepShape
     from checks.profiles.loader import Profile
     from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
     from reports.record import Run
-    from reports.schema import Record
+    from reports.schema import Record, RecordedSweep
 
 TAKEN = ("gpu.taken", "gpu.held-by-slurm")
 OLDEST = datetime.timedelta(hours=24)
@@ -51,7 +52,7 @@ def run_sweep(
     options: Options,
     unfit: Mapping[str, tuple[str, ...]],
     earlier: Earlier | None = None,
-    begin: Callable[[dict[str, Any]], None] = lambda _: None,
+    begin: Callable[[BegunSweep], None] = lambda _: None,
 ) -> Swept:
     """Run the sweep; `begin` is told what it begins with: GPUs per node, image, starts of the machines, rounds so far.
 
@@ -70,9 +71,14 @@ def run_sweep(
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None
-    shape = {"gpus_per_node": spec.gpus_per_node, "image": spec.image, "training": options.training}
-    shape["boots"] = {node: boots[node] for node in sorted(boots.keys() & {*chosen.free, *chosen.left})}
-    begin({**shape, "rounds": rows_of(history)})
+    shape: SweepShape = {
+        "gpus_per_node": spec.gpus_per_node,
+        "image": spec.image,
+        "training": options.training,
+        "boots": {node: boots[node] for node in sorted(boots.keys() & {*chosen.free, *chosen.left})},
+    }
+    resumed_of = earlier.ended.isoformat(timespec="seconds") if earlier else None
+    begin({**shape, "rounds": rows_of(history), "resumed": resumed_of})
     swept = read_sweep(run(made), made.sweep, rules_of(made.sweep), chosen.left, earlier)
     swept = replace(swept, unlabelled=chosen.unlabelled)
     if options.training:
@@ -178,66 +184,44 @@ def resumed(folder: Path, *, training: bool = False) -> Earlier:
 
 def _earlier_in(folder: Path) -> Earlier:
     there = (folder / "report.json").exists()
-    if not (there and read_json(folder)["sweep"]) and (found := begun(folder)):
-        return _killed(*found)  # nobody was left to write a record, or it knows of no round
-    return _earlier(read_json(folder))
-
-
-def _earlier(record: Record) -> Earlier:
+    if not (there and read_json(folder)["sweep"]) and (killed := begun(folder)):
+        run, history = killed  # nobody was left to write a record, or it knows of no round
+        before = run["sweep"].get("resumed")
+        # Nobody knows when it ended: it is as old as its beginning.
+        return _earlier(run, run["sweep"], history, _time(run["started"]), before)
+    record = read_json(folder)
     sweep = record["sweep"]
     if not sweep:
         raise ValueError("that run was no sweep")
-    history = saved(sweep)[2]
-    gpus = sweep.get("gpus_per_node")
-    if type(gpus) is not int:
+    before = sweep["resumed"].get("ended", "") if "resumed" in sweep else None
+    ended = _ended(_time(record["started"]), record["seconds"])
+    return _earlier(record, sweep, saved(sweep)[2], ended, before)
+
+
+def _earlier(
+    run: Record | BegunRun,
+    sweep: RecordedSweep | BegunSweep,
+    history: Sequence[Done],
+    ended: datetime.datetime,
+    before: str | None,
+) -> Earlier:
+    """Return a sweep to go on with; ``before``: when the one ended that it went on with itself."""
+    if "gpus_per_node" not in sweep:
         raise ValueError("the record does not say how many GPUs per node it tested")
-    started = _time(record["started"])
-    ended = _ended(started, record["seconds"])
-    before = sweep.get("resumed")
-    if before:
-        ended = min(ended, _time(before.get("ended") if isinstance(before, dict) else None))
     return Earlier(
-        run_id=record["run_id"][:64],
-        started=started,
-        ended=ended,
-        history=tuple(history),
-        gpus_per_node=gpus,
-        image=str(sweep.get("image") or ""),
-        boots=_texts(sweep.get("boots")),
-        training=sweep.get("training") is True,
-        simulated=record["simulated"],
-        cluster=record["cluster"],
-        profile_digest=record["profile_digest"],
-        chained=bool(before),
-    )
-
-
-def _killed(begun: Mapping[str, Any], history: Sequence[Done]) -> Earlier:
-    """Return a sweep that left no record; nobody knows when it ended, so that it is as old as its beginning."""
-    started = ended = _time(begun.get("started"))
-    sweep, cluster = begun["sweep"], begun.get("cluster")
-    if type(sweep.get("gpus_per_node")) is not int or not isinstance(cluster, dict):
-        raise ValueError("what it was begun with is damaged")
-    if before := sweep.get("resumed"):
-        ended = min(ended, _time(before))
-    return Earlier(
-        run_id=str(begun["run_id"])[:64],
-        started=started,
-        ended=ended,
+        run_id=run["run_id"][:64],
+        started=_time(run["started"]),
+        ended=ended if before is None else min(ended, _time(before)),
         history=tuple(history),
         gpus_per_node=sweep["gpus_per_node"],
-        image=str(sweep.get("image") or ""),
-        boots=_texts(sweep.get("boots")),
-        training=sweep.get("training") is True,
-        simulated=begun.get("simulated") is True,
-        cluster=cluster,
-        profile_digest=str(begun.get("profile_digest") or ""),
-        chained=bool(before),
+        image=sweep.get("image", ""),
+        boots=sweep.get("boots", {}),
+        training=sweep.get("training", False),
+        simulated=run["simulated"],
+        cluster=run["cluster"],
+        profile_digest=run["profile_digest"],
+        chained=before is not None,
     )
-
-
-def _texts(texts: Any) -> dict[str, str]:
-    return {str(key): str(value) for key, value in texts.items()} if isinstance(texts, dict) else {}
 
 
 def fits(earlier: Earlier, run: Run, folder: Path, now: datetime.datetime | None = None) -> None:

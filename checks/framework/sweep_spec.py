@@ -7,7 +7,7 @@ import json
 import secrets
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Fleet, Rules
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.inventory import Node
     from jobs.pod.sweep.model import Done
+    from jobs.run.stages.sweep import SweepRound
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile
@@ -156,9 +157,9 @@ def _bench(bench: BenchSizes, largest: int) -> BenchSizes:
     )
 
 
-def rows_of(history: Sequence[Done]) -> list[dict[str, Any]]:
+def rows_of(history: Sequence[Done]) -> list[SweepRound]:
     """Return rounds as the coordinator prints and reads them."""
-    return [
+    rows = [
         {
             "number": done.round.number,
             "stage": done.round.stage,
@@ -177,6 +178,7 @@ def rows_of(history: Sequence[Done]) -> list[dict[str, Any]]:
         }
         for done in history
     ]
+    return cast("list[SweepRound]", rows)
 
 
 def packed(history: Sequence[Done]) -> str:

@@ -105,8 +105,9 @@ def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, 
     [
         ({"gpus_per_node": None}, "GPUs per node"),
         ({"resumed": {"ended": "2026-11-21T10:00:00+00:00"}}, "more than 24 hours"),
-        ({"resumed": {"ended": 5}}, "does not say when"),
-        ({"resumed": "x"}, "does not say when"),
+        ({"resumed": {}}, "does not say when"),
+        ({"resumed": {"ended": 5}}, r"damaged: sweep\.resumed\.ended is the number 5, not text"),
+        ({"resumed": "x"}, r"damaged: sweep\.resumed is the text 'x', not a mapping"),
     ],
 )
 def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
