@@ -1,5 +1,6 @@
 """The diagnosis where the order of things decides: who was asked to go, what had ended, what outlives the trouble."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -204,6 +205,13 @@ def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it
     first = attempt("job.disrupted", nodes, disrupted=True)
     found = after(first, attempt(later, ("", ""), disrupted=disrupted), 2)
     assert (found.analysis and found.analysis.fault, found.attempts) == (told, 2)
+
+
+@pytest.mark.parametrize(("scheduled", "told"), [(2, "job.disrupted"), (1, "job.unschedulable")])
+def test_events_say_that_pods_which_are_gone_had_a_node(scheduled, told):
+    events = tuple(f"Scheduled pod/t-{index}: Successfully assigned team/t-{index} to n{index}" for index in (0, 1))
+    first = replace(attempt("job.disrupted", ("", "")), events=(*events[:scheduled], "Killing pod/t-0: Stopping"))
+    assert after(first, attempt("job.unschedulable", ("", "")), 2).analysis.fault == told
 
 
 @pytest.mark.parametrize(

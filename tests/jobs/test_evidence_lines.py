@@ -62,6 +62,12 @@ def test_lines_of_another_run_or_rank_are_ignored():
     assert found.complete and found.stages["dns"] == {"peers": []}
 
 
+@pytest.mark.parametrize("odd", [-1, True, "0", 0.0])
+def test_a_line_that_names_no_rank_is_the_pods_and_one_of_an_odd_rank_is_nobodys(odd):
+    assert parse([line(1, "start", {}, rank=None), *WHOLE[1:]], RUN).complete
+    assert parse([line(1, "start", {}, rank=odd), *WHOLE[1:]], RUN).missing == (1,)
+
+
 def test_large_data_comes_in_parts_in_any_order():
     """Parts are joined by number, also when a reconnect repeats some."""
     data = {"text": "x" * 20_000, "list": list(range(500))}

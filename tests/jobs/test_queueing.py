@@ -163,7 +163,8 @@ def test_volcanos_group_waits_until_it_runs(api, kube):
     api.answer = lambda _: (200, {}, group)
     queueing = Queueing(kube, Queue(kind="volcano"), "ns", "seatrial-a")
     queueing.look(JOB, started=False)
-    assert queueing.symptom().fault == "gang.unschedulable" and queueing.waiting
+    assert (queueing.symptom().fault, queueing.symptom().hopeless) == ("gang.unschedulable", False)
+    assert queueing.waiting
     group["status"]["phase"] = "Running"
     queueing._asked = -1e9
     queueing.look(JOB, started=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,15 +56,18 @@ class World:
     def __init__(self, job, pods, nodes=(), log=b""):
         self.job, self.pods, self.nodes, self.log = job, pods, list(nodes), log
         self.refusals = []
+        self.changes = {}  # by resource: what its watch tells once the log is read
+        self.log_read = threading.Event()
 
     def answer(self, asked):
         if self.refusals:
             return self.refusals.pop(), {}, {"kind": "Status", "reason": "Forbidden", "message": "not now"}
         if asked.query.get("watch"):
-            return 200, {}, self._silence()
+            return 200, {}, self._told(self.changes.pop(asked.path.rpartition("/")[2], ()))
         if asked.path.endswith("/log") and isinstance(self.log, str):  # what keeps the kubelet from being asked
             return 500, {}, {"kind": "Status", "message": f'Get "https://10.0.0.7:10250/containerLogs": {self.log}'}
         if asked.path.endswith("/log"):
+            self.log_read.set()
             return 200, {}, iter([self.log])
         resource = asked.path.rpartition("/")[2]
         items = {"jobs": [self.job], "pods": self.pods, "nodes": self.nodes, "events": []}[resource]
@@ -70,8 +75,11 @@ class World:
         more = {"continue": str(begin + size)} if begin + size < len(items) else {}
         return 200, {}, {"metadata": {"resourceVersion": "1", **more}, "items": items[begin : begin + size]}
 
-    @staticmethod
-    def _silence():
+    def _told(self, changes):
+        for type_, item in changes:
+            self.log_read.wait(HANG_S)
+            self.job, self.pods = (self.job, []) if type_ == "DELETED" else (item, self.pods)
+            yield json.dumps({"type": type_, "object": item}).encode() + b"\n"
         for _ in range(200):
             time.sleep(0.05)
             yield b"\n"
@@ -79,7 +87,7 @@ class World:
 
 def watched(kube, api, world, **more):
     api.answer = world.answer
-    limits = Limits(start_s=more.pop("start_s", 20.0), job_s=20.0)
+    limits = Limits(start_s=more.pop("start_s", 20.0), job_s=20.0, queue_s=more.pop("queue_s", 20.0))
     return Watcher(kube, job="t", namespace="default", run="r1", limits=limits, **more).keep()
 
 
@@ -142,6 +150,34 @@ def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_complet
     found = watched(kube, api, world)
     assert (str(found.state), found.analysis.fault) == ("Complete", "job.log-unreachable")
     assert world.log in found.analysis.observed
+
+
+def test_a_pod_that_somebody_deleted_while_its_job_succeeded_was_interrupted(kube, api, monkeypatch):
+    """The probe ends when it is asked to, and a Job counts that."""
+    for patience in ("_DRAIN_S", "_BEHIND_S"):
+        monkeypatch.setattr(f"jobs.run.watcher.{patience}", 0.5)
+    running = pod("Running", containerStatuses=[{"name": "trial", "state": {"running": {"startedAt": "2026-01-01"}}}])
+    world = World(JOB, [running], log=b"no end\n")
+    world.changes = {"pods": [("DELETED", running)], "jobs": [("MODIFIED", DONE)]}
+    found = watched(kube, api, world)
+    assert (str(found.state), found.analysis.fault, found.analysis.disrupted) == ("Complete", "job.disrupted", True)
+
+
+@pytest.mark.parametrize(("waiting", "fault"), [(True, "queue.waiting"), (False, "job.start-timeout")])
+def test_the_time_in_which_pods_start_begins_when_the_queue_lets_the_job_in(kube, api, waiting, fault):
+    queue = SimpleNamespace(waiting=waiting, admitted_s=0.0, look=lambda *_, **__: None, symptom=lambda: None)
+    found = watched(kube, api, World(JOB, []), start_s=0.5, queue_s=2.0, queueing=queue)
+    assert found.analysis.fault == fault
+
+
+@pytest.mark.parametrize(("phase", "late"), [("Pending", True), ("Running", False)])
+def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, late):
+    """Its own time may be longer than that in which pods must start."""
+    watcher = Watcher(kube, job="t", namespace="default", run="r1", limits=Limits(start_s=0.0, job_s=60.0))
+    state = {"running": {"startedAt": "2026-01-01"}} if phase == "Running" else {"waiting": {}}
+    pods = [pod(phase, containerStatuses=[{"name": "trial", "state": state}])]
+    outcome = WatchOutcome(replicas=(Replica(index=0, pod="t-0-x", phase=phase),), pods=pods)
+    assert watcher._expired(outcome, 1.0) is late
 
 
 def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
