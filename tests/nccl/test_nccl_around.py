@@ -45,13 +45,14 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
         ("Invalid config blocking attribute value -2147483648", ("nccl.library", None)),
         ("Call to ibv_query_gid failed with error Invalid argument errno 22", ("nccl.gid-empty", None)),
         ("NET/IB: Got completion from peer 10.0.0.2<4> with status=IBV_WC_LOC_LEN_ERR(1) opcode=128 len=0 vendor err 105",
-         ("nccl.message-truncated", None)),
+         ("nccl.message-truncated", "nccl.ib-length")),
         # transport.cc, enqueue.cc, misc/socket.cc
         ("No transport found for rank 3[1b000] -> rank 4[3d000]", ("nccl.no-transport", None)),
         ("Error : no algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was set to NVLS.",
          ("nccl.no-algorithm", None)),
         ("Call to bind failed: Address already in use", ("nccl.ports-used-up", None)),
-        ("Call to socket failed: Address family not supported by protocol", ("nccl.socket-address", None)),
+        ("Call to socket failed: Address family not supported by protocol",
+         ("nccl.socket-address", "nccl.bootstrap-interface")),
         ("NET/OFI Unable to insert remote address into address vector for device 3. RC: -22", ("nccl.ofi-error", None)),
     ],
 )  # fmt: skip
@@ -164,6 +165,56 @@ def test_loopback_between_hosts_is_no_way():
     )
     assert whys(refused)[0] == ("nccl.connect-refused", "nccl.bootstrap-unroutable")
     assert whys(refused.replace("lo:", "eth0:"))[0] == ("nccl.connect-refused", None)
+
+
+@pytest.mark.parametrize(
+    ("peer", "said", "why"),
+    [
+        ("172.17.0.2", "Software caused connection abort", "nccl.bootstrap-unroutable"),
+        ("172.17.0.3", "No route to host", "nccl.bootstrap-unroutable"),
+        ("172.17.16.64", "No route to host", None),  # a network of a cloud's own
+        ("172.17.0.2", "Connection refused", None),  # that address is reached, and answers
+    ],
+)
+def test_an_address_of_dockers_own_bridge_is_reached_by_no_other_machine(peer, said, why):
+    """nccl.bootstrap-unroutable: misc/socket.cc (socketStartConnect)."""
+    line = f"\n{A}misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to {peer}<38847> failed : {said}\n{TRACE}"
+    assert whys(STARTED + line)[0][1] == why
+
+
+def test_the_first_cause_is_what_the_line_says_beyond_its_kind():
+    """nccl.ofi-error: aws-ofi-nccl (nccl_ofi_rdma.cpp); Amazon's EFA guide on security groups."""
+    cut = judged(
+        "ncclInternalError: Internal check failed.\nLast error:\nNET/OFI Unable to insert remote address into address vector for device 1.\n"
+    )
+    assert "security group" in cut["causes"][0]["cause"]
+    other = judged(STARTED + f"\n{A}NCCL WARN NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument\n")
+    assert "security group" not in other["causes"][0]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("Duplicate GPU detected : rank 9 and rank 1 both on CUDA device 34000\n", "nccl.duplicate-gpu"),
+        ("RuntimeError: Address already in use\n", "nccl.port-in-use"),
+    ],
+)
+def test_what_speaks_for_itself_needs_no_head(line, fault):
+    assert judged(line)["causes"][0]["fault"] == fault
+
+
+def test_a_provider_of_another_kernel_is_why_there_is_no_rdma():
+    """nccl.verbs-provider: rdma-core libibverbs/init.c."""
+    said = "libibverbs: Warning: Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1) for device /sys/class/infiniband/bnxt_re0\n"
+    sockets = f"{A}{INFO}NET/IB : No device found.\n{A}{INFO}Using network Socket\n"
+    assert judged(said + sockets)["causes"][0]["fault"] == "nccl.verbs-provider"
+    assert judged(sockets)["causes"][0]["fault"] != "nccl.verbs-provider"
+
+
+def test_a_port_of_something_else_that_is_taken_is_nothing_to_nccl():
+    """nccl.port-in-use."""
+    other = judged("OSError: [Errno 98] Address already in use: ('0.0.0.0', 6006)\n" + HEALTHY)
+    assert "nccl.port-in-use" not in [cause["fault"] for cause in other["causes"]]
 
 
 def test_late_ranks_of_a_barrier_are_named():

@@ -20,6 +20,7 @@ _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _
 _PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
+_DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 # What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
 _KERNEL = re.compile(
@@ -50,6 +51,24 @@ _CUDA_SAYS = (
 _NOT_OPENED = re.compile(
     r"invalid device ordinal|invalid resource handle|operation not supported|Cuda failure (?:101|400|801|304)\b"
 )
+# What a line says beyond its kind: (fault, its words, why, the cause where the catalogue's own is not enough).
+_SAYS = (
+    (
+        "nccl.socket-address",
+        "Address family not supported",
+        "nccl.bootstrap-interface",
+        "NCCL found no interface with an IP address that it can use: the container has no network, or not its host's, "
+        "or NCCL_SOCKET_IFNAME fits none of its interfaces",
+    ),
+    (
+        "nccl.ofi-error",
+        "Unable to insert remote address",
+        None,
+        "the peer's EFA address cannot be reached: the security group does not allow all traffic to itself, in and "
+        "out, or the two ends have different libfabrics",
+    ),
+    ("nccl.message-truncated", "Got completion", "nccl.ib-length", None),
+)
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
 _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -69,6 +88,9 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.imex-import", _importers(judgement, fault)
     if fault in _REFUSED:
         return _refused(fault, note)
+    for kind, words, why, text in _SAYS:
+        if kind == fault and words in note.text:
+            return why, text
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
     if fault == "nccl.rendezvous" and (match := _JOINED.search(note.text)):
@@ -89,6 +111,11 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
         return "nccl.bootstrap-link-local", (
             f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
             "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
+        )
+    if peer is not None and fault != "nccl.connect-refused" and peer in _DOCKER:
+        return "nccl.bootstrap-unroutable", (
+            f"the peer announced {peer}, of the range of Docker's default bridge: its container does not have its "
+            "host's network (--net=host), and no other machine reaches it there"
         )
     if peer is not None and fault == "nccl.connect-refused":
         return None, (

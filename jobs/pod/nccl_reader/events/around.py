@@ -36,7 +36,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"ibv_(?:create_qp|create_cq|alloc_pd)\S* failed with (?!(?:error )?(?:Cannot alloc|12\b))",
     ),
     ("nccl.ib-error", "cause", rb"mlx5: \S{1,80} got completion with error"),
-    ("nccl.verbs-provider", "why", rb"libibverbs: Warning: couldn't open config directory"),
+    ("nccl.verbs-provider", "why", rb"couldn't open config directory|does not support the kernel ABI"),
     ("nccl.message-truncated", "cause", rb"Got completion.*(?:status=(?:\w+\()?1\)?(?:[ ,]|$)|error 1, )"),
     ("nccl.no-transport", "cause", rb"No transport found for rank"),
     ("nccl.no-algorithm", "cause", rb"no algorithm/protocol available for function"),
@@ -120,7 +120,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|ncclUniqueId from \[?\d{1,7}\]? via c10d key-value store.{1,160}(?:reset by peer|Broken pipe|closed)",
     ),
     ("nccl.ports-used-up", "cause", rb"Call to bind failed ?: ?Address already in use"),
-    ("nccl.port-in-use", "cause", rb"(?:EADDRINUSE|errno: 98\b).{0,20}in use"),
+    ("nccl.port-in-use", "cause", rb"(?:EADDRINUSE|errno: 98\b).{0,20}in use|RuntimeError: Address already in use"),
     (
         "nccl.name-resolution",
         "cause",

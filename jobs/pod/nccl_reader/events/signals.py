@@ -157,7 +157,7 @@ _WORDS = (
     rb"|rrectable ECC|determine the device|KeyboardI|SystemExit|StopIter"
     rb"|Memory access f|version mism|FullMesh|MNNVL |Detected mix|Assertion `|stack smash|malloc()"
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
-    rb"|node was|subset of ranks|publickey"
+    rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already"
 ).split(b"|")
 _MATTERS = any_of(dict.fromkeys((*_WORDS, *WORDS)))
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
@@ -182,6 +182,7 @@ _SPEAKS = re.compile(
     rb"|NVRM: Xid|got completion with error|desired GPU mem|the cache blocks|number of required GPUs|subset of ranks"
     rb"|environment variable |loopback address|initializing process group|Rendezvous\w{5,10}Error|wait timeout after"
     rb"|MPI_I|ssh: |publickey|PMI_KVS|mpi/pmix|_init failed|PML add|No backend type|DUE TO PREEMPT"
+    rb"|Duplicate GPU detected|RuntimeError: Address already in use"
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
