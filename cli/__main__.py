@@ -273,9 +273,9 @@ def _dispatch(command: str, arguments: Sequence[str]) -> int:
         print(f"seatrial {version()}")
         return 0
     if command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(COMMANDS)}"
-        print(f"seatrial: unknown command {command!r}{hint}", file=sys.stderr)
+        from jobs.listing import nearest  # noqa: PLC0415
+
+        print(f"seatrial: unknown command {command!r}{nearest(command, COMMANDS)}", file=sys.stderr)
         return USAGE
     return _run(COMMANDS[command], arguments)
 

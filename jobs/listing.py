@@ -1,11 +1,16 @@
-"""Names in one line: the first of them, and how many more there are."""
+"""Names in one line: the first of them and how many more there are, and the one that was probably meant."""
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
+
+from .cluster.redact import safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+MOST_CHOICES = 40
 
 
 def first_of(names: Iterable[str], most: int) -> str:
@@ -13,3 +18,11 @@ def first_of(names: Iterable[str], most: int) -> str:
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def nearest(word: object, choices: Iterable[str]) -> str:
+    """Return '; did you mean X?' for the nearest of the choices, else '; there are: ...'; '' where there are none."""
+    known = sorted(filter(None, choices))
+    if near := difflib.get_close_matches(str(word), known, n=1, cutoff=0.5):
+        return f"; did you mean {safe(near[0], 80)}?"
+    return f"; there are: {first_of((safe(each, 80) for each in known), MOST_CHOICES)}" if known else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+
+from jobs.listing import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -137,9 +138,7 @@ def one_of(word: str, choices: Iterable[str], kind: str, commands: Mapping[str, 
         return word
     if commands and word in commands:
         raise pytest.UsageError(f"{kind} {word!r} is one of seatrial {commands[word]}, and not of this command")
-    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(choices)}" if choices else ""
-    raise pytest.UsageError(f"unknown {kind} {word!r}{hint}")
+    raise pytest.UsageError(f"unknown {kind} {word!r}{nearest(word, choices)}")
 
 
 def _dedent(doc: str) -> str:

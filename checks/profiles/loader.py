@@ -9,13 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from jobs.listing import nearest
 from jobs.trial.names import SpecError
 
 from .lint import objections
 from .profile import Profile
 from .schema.bench import Floor
 from .trial import spec_of
-from .yaml_schema import Document, ProfileError, Size, build, nearest, read_yaml
+from .yaml_schema import Document, ProfileError, Size, build, read_yaml
 
 __all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "profile_names"]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import difflib
 import math
 import re
 import types
 import typing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NewType, TypeAlias
+from typing import Any, NewType, TypeAlias
 
 import yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from jobs.listing import nearest
 
 HERE = Path(__file__).resolve().parent
 MAX_BYTES = 1_000_000
@@ -41,15 +39,6 @@ Document: TypeAlias = dict[str, Any]
 
 class ProfileError(ValueError):
     """What the user wrote is not a profile; the message is one line."""
-
-
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return '; did you mean X?' for the nearest of the words, else '; there are: ...'."""
-    choices = sorted(choices)
-    near = difflib.get_close_matches(str(word), choices, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {near[0]}?"
-    return f"; there are: {', '.join(choices)}" if choices else ""
 
 
 def require(ok: bool, name: str, text: str) -> None:
@@ -138,7 +127,7 @@ def _record(cls: type[Any], value: Any, path: str) -> Any:
     for key in value:
         if key not in fields:
             where = f"{path}.{key}" if path else str(key)
-            raise ProfileError(f"unknown key {where!r}{nearest(str(key), fields)}")
+            raise ProfileError(f"unknown key {where!r}{nearest(key, fields)}")
     for name, spec in fields.items():
         missing = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
         if missing and name not in value:

@@ -6,7 +6,6 @@ raised before anything is created. How it becomes objects is manifests.py's busi
 
 from __future__ import annotations
 
-import difflib
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
+from ..listing import nearest
 from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
 from .parts import (
     S3,
@@ -187,9 +187,7 @@ class TrialSpec:
             ("program", self.program, ("auto", "torch", "nccl-tests")),
         ):
             if word not in known:
-                near = difflib.get_close_matches(str(word), known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(filter(None, known))}"
-                raise SpecError(f"unknown {what} {safe(word, 60)!r}{hint}")
+                raise SpecError(f"unknown {what} {safe(word, 60)!r}{nearest(word, known)}")
         if self.sweep is not None and self.launcher != "indexed":
             raise SpecError(
                 f"a sweep is an Indexed Job of one pod for each node; --launcher {self.launcher} cannot start it "

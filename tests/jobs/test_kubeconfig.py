@@ -75,8 +75,8 @@ def test_a_missing_file_suggests_the_nearest(config):
 
 def test_a_wrong_context_suggests_the_nearest(config):
     """The nearest right word, or the list."""
-    refuse(r"no context 'stagin'; did you mean 'staging'\?", str(config), "stagin")
-    refuse(r"no context 'xyz'; it has lost, nobody, production, staging", str(config), "xyz")
+    refuse(r"no context 'stagin'; did you mean staging\?", str(config), "stagin")
+    refuse(r"no context 'xyz'; there are: lost, nobody, production, staging", str(config), "xyz")
 
 
 @pytest.mark.parametrize(

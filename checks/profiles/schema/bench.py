@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..yaml_schema import Size, nearest, require
+from jobs.listing import nearest
+
+from ..yaml_schema import Size, require
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 MI, EIGHT_GI = Size(2**20), Size(2**33)

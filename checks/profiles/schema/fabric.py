@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..yaml_schema import nearest, require
+from jobs.listing import nearest
+
+from ..yaml_schema import require
 
 VERBS = {"ib": "InfiniBand", "roce": "Ethernet", "gib": "Ethernet", "efa": None}
 """Fabrics whose cards are RDMA devices, and the link layer that sysfs shows of them; EFA has none."""

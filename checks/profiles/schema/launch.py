@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jobs.listing import nearest
 from jobs.trial.parts import Mpi, Queue
 from jobs.trial.spec import LAUNCHERS
 
-from ..yaml_schema import nearest, require
+from ..yaml_schema import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

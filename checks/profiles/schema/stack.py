@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003 -- the strict reader asks for it at run time
 from dataclasses import dataclass, field
 
-from ..yaml_schema import nearest, require
+from jobs.listing import nearest
+
+from ..yaml_schema import require
 
 FACTS = ("kernel", "os", "runtime", "kubelet", "driver")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..yaml_schema import nearest, require
+from jobs.listing import nearest
+
+from ..yaml_schema import require
 
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From near to far, in the words of `nvidia-smi topo -m`."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...listing import first_of
+from ...listing import first_of, nearest
 from ..redact import safe
 from .errors import ConfigError
 
@@ -140,11 +140,13 @@ def _select(paths: list[Path], merged: Unstructured, context: str | None, namesp
             f"kubeconfig {files} has no current context: pass --context NAME ({_some(known) or 'it has no contexts'})"
         )
     if name not in merged["contexts"]:
-        raise ConfigError(f"kubeconfig {files} has no context {safe(name, 100)!r}{nearest(name, known)}")
+        raise ConfigError(
+            f"kubeconfig {files} has no context {safe(name, 100)!r}{nearest(name, known) or '; it has none'}"
+        )
     _, body = merged["contexts"][name]
     cluster_name, user_name = str(body.get("cluster") or ""), str(body.get("user") or "")
     if cluster_name not in merged["clusters"]:
-        hint = nearest(cluster_name, sorted(merged["clusters"]))
+        hint = nearest(cluster_name, merged["clusters"])
         raise ConfigError(f"kubeconfig {files}: context {name!r} names the cluster {cluster_name!r}, not found{hint}")
     folder, cluster = merged["clusters"][cluster_name]
     server = str(cluster.get("server") or "")
@@ -154,7 +156,7 @@ def _select(paths: list[Path], merged: Unstructured, context: str | None, namesp
     plugin = ""
     if user_name:
         if user_name not in merged["users"]:
-            hint = nearest(user_name, sorted(merged["users"]))
+            hint = nearest(user_name, merged["users"])
             raise ConfigError(f"kubeconfig {files}: context {name!r} names the user {user_name!r}, not found{hint}")
         folder, user = merged["users"][user_name]
         _files_exist(files, f"user {user_name!r}", folder, user, ("client-certificate", "client-key", "tokenFile"))
@@ -204,14 +206,6 @@ def _files_exist(files: str, owner: str, folder: Path, body: Unstructured, keys:
         path = folder / Path(str(name)).expanduser()
         if not path.is_file():
             raise ConfigError(f"kubeconfig {files}: {key} of {owner} does not exist: {path}")
-
-
-def nearest(word: str, choices: list[str]) -> str:
-    """Say which of the `choices` was probably meant, and otherwise which there are."""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; it has {_some(choices)}" if choices else "; it has none"
 
 
 def _nearest_file(path: Path) -> str:
