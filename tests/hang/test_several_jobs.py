@@ -159,8 +159,9 @@ def test_a_second_look_tells_a_job_that_runs_from_one_that_stands(
     now = START + 60
     write(tmp_path / "first", {0: 5, 1: 6}, at=now, behind={0})
     write(tmp_path / "second", second, at=now + later, behind={0} if second[0] == 5 else None)
-    found, (job,) = explain(tmp_path)
-    assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late), job["sentence"]
+    for folders in ([tmp_path], [tmp_path / "first", tmp_path / "second"]):
+        found, (job,) = explain(*folders)
+        assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late), job["sentence"]
     assert explain(tmp_path / "first")[0] == 10
 
 

@@ -37,7 +37,7 @@ def apart(parts: Iterable[Job]) -> list[Job]:
     jobs: list[Job] = []
     for part in parts:
         if part.evidence.ranks:
-            _add(jobs, part)
+            add(jobs, part)
     beside = Job()
     for part in parts:
         if not part.evidence.ranks:
@@ -110,9 +110,10 @@ def _meet(one: Job, other: Job) -> bool:
     return a <= d and c <= b
 
 
-def _add(jobs: list[Job], part: Job) -> None:
+def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
+    """Add a part to the job that it is of, or as a job of its own; ``surely``: where nothing tells, it is its own."""
     for job in jobs:
-        if same_job(job, part):
+        if same_job(job, part, surely=surely):
             absorb(job, part)
             return
         if _again(job, part):

@@ -13,7 +13,7 @@ from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
 from ..sources import MAX_FILES, logs_below
 from . import flight_recorder, inspector, ras, ras_in_logs, watchdog
-from .apart import Job, absorb, apart, same_job
+from .apart import Job, absorb, add, apart
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
 
@@ -76,8 +76,7 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
                 near = {name for name in near if os.path.dirname(os.path.abspath(name)) in job.folders}
             job.evidence.logs |= near
             job.evidence.named |= {printable(path, 200) for path in folders if places[path] is place}
-            same = [each for each in jobs if same_job(each, job, surely=True)]
-            absorb(same[0], job) if same else jobs.append(job)
+            add(jobs, job, surely=True)
     notes = [note for job in jobs for note in job.evidence.notes]
     if notes and not any(_any(job.evidence) for job in jobs) and not rest:
         raise NcclLogError("; ".join(notes[:3]))

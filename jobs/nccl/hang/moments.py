@@ -115,7 +115,7 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
     own: list[tuple[float, float]] = []
     by_file: list[tuple[float, float]] = []
     for rank, head in heads.items():
-        made, limit = ranks[rank], head.timeout_ms / 1000
+        made, limit = ranks[rank], _limit(head) / _NS
         if made.taken is not None and head.created:
             own.append((made.taken - head.created / _NS, limit))
         if made.written is not None and 0 < head.created <= made.written * _NS:
