@@ -76,6 +76,13 @@ def test_what_broke_is_not_behind_a_rank(explain, tmp_path, kept, code, ranks):
     assert (found, named(job)) == (code, ranks), job["sentence"]
 
 
+def test_a_process_that_ended_of_what_another_one_sent_it_is_dead_for_that(explain):
+    """Rank 4 sums another type; rank 5 expects less than it is sent and ends, and the others wait or break."""
+    _, job = explain(DATA / "dtype_in_groups")
+    assert (job["diagnosis"], named(job)) == ("hang-dead", {"dead": [5], "waiting": [0, 1, 2, 3, 4, 6, 7]})
+    assert "sizes or types that differ between ranks of a group" in job["sentence"]
+
+
 @pytest.mark.parametrize(
     ("case", "ranks"),
     [

@@ -56,6 +56,7 @@ def absorb(job: Job, part: Job) -> None:
     for name in ("ranks", "groups", "calls", "performed", "times"):
         getattr(one, name).update(getattr(other, name))
     one.broken = {**other.broken, **one.broken}
+    one.unlike = one.unlike or other.unlike
     for name in ("world", "failed", "logs", "named"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders

@@ -190,6 +190,12 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     lost = [found for found in evidence.broken.values() if found.gone]
     if lost and len(made.unknown) == 1:
         made.kind, made.dead, made.proven = "dead", set(made.unknown), True
+        if evidence.unlike:
+            made.because.append(evidence.unlike)
+            made.contradictions.append(
+                "gloo says that a process was sent more data than it expected, and that ends it: look for sizes or"
+                " types that differ between ranks of a group before its node"
+            )
     made.because += [(found.file, found.line, found.text) for found in lost[:3]]
 
 

@@ -191,6 +191,8 @@ class Evidence:
     called: list[Lagging] = field(default_factory=list)
     """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
+    unlike: tuple[str, int, str] | None = None
+    """File, line and text where a process says that it was sent more than it expected, of which it ends."""
     named: set[str] = field(default_factory=set)
     """The folders in which it lies, as they were named."""
     logs: set[str] = field(default_factory=set)

@@ -22,6 +22,7 @@ ANCHORS = (
     b"failure detected by watchdog",
     b"monitoredBarrier",
     b"]: RuntimeError: [",
+    b"Received data size doesn't match",
 )
 MAX_KEPT = 20_000
 MAX_BLOCK = 4 << 20
@@ -52,7 +53,7 @@ _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 
 _ANY = re.compile(
     rb"[^\n]*(?:Watchdog caught|last enqueued work|Timeout at collective|didn't (?:join|finish)|lagging"
-    rb"|monitoredBarrier|\]: RuntimeError: \[|(?:started|finished) (?:ranks:|[A-Z_]))[^\n]*"
+    rb"|monitoredBarrier|Received data size|\]: RuntimeError: \[|(?:started|finished) (?:ranks:|[A-Z_]))[^\n]*"
 )
 
 
@@ -114,6 +115,8 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
         elif "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
             rank = int(match[1])
             evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
+        elif "Received data size doesn't match" in line and not evidence.unlike:  # gloo/transport/tcp/pair.cc
+            evidence.unlike = (file, number, text)
         elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
             evidence.lagging.append(Lagging(_ranks(match[1]), False, None, "monitored_barrier", file, number, text))
 
