@@ -112,13 +112,20 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
             evidence.lagging.append(Lagging(_ranks(match[1]), True, int(match[2]), at, file, number, text))
         elif "lagging" in line and (match := _RANKS.search(line)):
             evidence.lagging.append(Lagging(_ranks(match[1]), False, None, at, file, number, text))
-        elif "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
-            rank = int(match[1])
-            evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
-        elif "Received data size doesn't match" in line and not evidence.unlike:  # gloo/transport/tcp/pair.cc
-            evidence.unlike = (file, number, text)
-        elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
-            evidence.lagging.append(Lagging(_ranks(match[1]), False, None, "monitored_barrier", file, number, text))
+        else:
+            _of_gloo(evidence, file, number, line)
+
+
+def _of_gloo(evidence: Evidence, file: str, number: int, line: str) -> None:
+    """Add what gloo says of an operation that broke."""
+    text = line.strip()[:300]
+    if "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
+        rank = int(match[1])
+        evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
+    elif "Received data size doesn't match" in line:  # gloo/transport/tcp/pair.cc
+        evidence.unlike = evidence.unlike or (file, number, text)
+    elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
+        evidence.lagging.append(Lagging(_ranks(match[1]), False, None, "monitored_barrier", file, number, text))
 
 
 def _reports(line: str) -> list[str]:
