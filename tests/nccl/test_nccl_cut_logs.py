@@ -74,7 +74,7 @@ TOLD = "node-dc4f1:10:10 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nnode-
         ("train.py:97:221", 1),
     ],
 )
-@pytest.mark.parametrize("behind", ["", "\n", "\nstep 7 loss 0.5\n"])
+@pytest.mark.parametrize("behind", ["", "\n", "\nstep 7 loss 0.5\n", "\n\nstep 7"])
 def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge, line, hosts, behind):
     """And the same with a line behind it."""
     assert len(judge(TOLD + line + behind)["hosts"]) == hosts

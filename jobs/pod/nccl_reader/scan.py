@@ -130,7 +130,7 @@ class Reader:
         self.source.nccl_lines += digest.marked
         if self._looked < _FIRST:
             self._look(data)
-        self._last = data[-_LAST:]
+        self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
         processes, others = self.processes, self.others
         trackers, processes.said = processes.trackers, digest.said
         lines: List[bytes] = []
