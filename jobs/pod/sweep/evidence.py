@@ -70,23 +70,24 @@ class Evidence:
 
     def explained(self, pair: Nodes) -> bool:
         """Say whether an accused node, or an uplink that is accused or in doubt, may be why a pair fails."""
-        if any(node in self.held or node in self.slow for node in pair):
-            return True
-        if any(self.accused(node) for node in pair):
-            return True
+        for node in pair:
+            if node in self.held or node in self.slow or self.accused(node):
+                return True
         return self.between(pair) or self.behind_uplink(pair) or self.inside_slow(pair)
 
     def behind_uplink(self, pair: Nodes) -> bool:
         """Say whether a pair uses an uplink that is accused or in doubt."""
-        return self.fleet.crosses(pair) and bool({self.fleet.leaf(n) for n in pair} & (self.hot | self.bad_leaves))
+        if not (self.hot or self.bad_leaves) or not self.fleet.crosses(pair):
+            return False
+        return any(self.fleet.leaf(node) in self.hot or self.fleet.leaf(node) in self.bad_leaves for node in pair)
 
     def inside_slow(self, pair: Nodes) -> bool:
         """Say whether a pair is inside a leaf inside which nearly all is slow."""
-        return self.fleet.leaf(pair[0]) in self.slow_leaves and not self.fleet.crosses(pair)
+        return bool(self.slow_leaves) and self.fleet.leaf(pair[0]) in self.slow_leaves and not self.fleet.crosses(pair)
 
     def between(self, pair: Nodes) -> bool:
         """Say whether a pair's nodes are of two groups that fail with each other."""
-        return len({self.groups[node] for node in pair if node in self.groups}) > 1
+        return bool(self.groups) and len({self.groups[node] for node in pair if node in self.groups}) > 1
 
     def against(self, node: str) -> Set[str]:
         """Return the partners with whom a node failed and nothing else explains it."""

@@ -64,8 +64,9 @@ def _cut(nodes: Sequence[str], passed: Met, failed: Met) -> FrozenSet[str]:
     starts = [_failing(edges, times) for times in (2, 3, 4)] + [_doubtful(edges)]
     starts += [_balanced(nodes, edges, rng) for _ in range(STARTS if len(nodes) <= LARGE else 1)]
     best: Tuple[float, List[str]] = (BELIEVED, [])
-    for start, weight in product(starts, WEIGHTS):
-        side = _pruned(_settled(nodes, edges, start, weight), edges)
+    weighted = [_weighted(nodes, edges, weight) for weight in WEIGHTS]
+    for start, pulls in product(starts, weighted):
+        side = _pruned(_settled(pulls, start), edges)
         if 2 * len(side) > len(nodes):
             side = _pruned(fit - side, edges)
         if len(side) > 1:
@@ -102,19 +103,24 @@ def _balanced(nodes: Sequence[str], edges: Edges, rng: random.Random) -> Set[str
     return {node for node in nodes if side[node] < 0}
 
 
-def _settled(nodes: Sequence[str], edges: Edges, start: Set[str], weight: int) -> Set[str]:
+def _weighted(nodes: Sequence[str], edges: Edges, weight: int) -> List[Tuple[str, List[Tuple[str, int]]]]:
+    """Return of each node its partners and how much each pulls it to its own side; a failure counts so many passes."""
+    return [(n, [(other, sign if sign > 0 else -weight) for other, sign in edges[n].items()]) for n in nodes]
+
+
+def _settled(pulls: Sequence[Tuple[str, Sequence[Tuple[str, int]]]], start: Set[str]) -> Set[str]:
     """Move single nodes to the other side for as long as fewer tests then speak against the cut."""
-    side = {node: -1 if node in start else 1 for node in nodes}
+    side = {node: -1 if node in start else 1 for node, _ in pulls}
     for _ in range(TURNS):
         moved = 0
-        for node in nodes:
-            against = sum((sign if sign > 0 else -weight) * side[other] for other, sign in edges[node].items())
+        for node, partners in pulls:
+            against = sum([pull * side[other] for other, pull in partners])
             if against * side[node] < 0:
                 side[node] = -side[node]
                 moved += 1
         if not moved:
             break
-    return {node for node in nodes if side[node] < 0}
+    return {node for node, sign in side.items() if sign < 0}
 
 
 def _pruned(side: Set[str], edges: Edges) -> Set[str]:

@@ -68,7 +68,8 @@ class Fleet:
 
     def crosses(self, nodes: Nodes) -> bool:
         """Say whether a test leaves a leaf."""
-        return len({self.leaf(node) for node in nodes}) > 1
+        leaves = self.leaves
+        return bool(leaves) and len({leaves.get(node, "") for node in nodes}) > 1
 
     def kind_of(self, nodes: Nodes) -> str:
         """Return the kind of tests that a test is compared with."""

@@ -11,6 +11,7 @@ description length, Rissanen 1978).
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from math import lgamma, log
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -172,8 +173,14 @@ def _moved(across: Count, node: str, group: Set[str], edges: Edges) -> Count:
 
 def _score(across: Count, total: Count, count: int, size: int) -> float:
     """Return how likely the tests are where the paths of a group of so many nodes are bad, but for their speeds."""
-    chosen = lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1) + log(size)  # log of the groups there are
-    return _beta(across, ANY) + _by_accident((total[0] - across[0], total[1] - across[1])) - chosen
+    rest = (total[0] - across[0], total[1] - across[1])
+    return _beta(across, ANY) + _by_accident(rest) - _log_of_groups(count, size)
+
+
+@lru_cache(maxsize=1 << 16)
+def _log_of_groups(count: int, size: int) -> float:
+    """Return the log of how many groups of so many nodes there are."""
+    return lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1) + log(size)
 
 
 def _by_accident(count: Count) -> float:
@@ -196,6 +203,7 @@ def _count(shares: Iterable[Optional[float]]) -> Count:
     return sum(share is not None for share in each), len(each)
 
 
+@lru_cache(maxsize=1 << 16)
 def _beta(count: Count, prior: Tuple[float, float]) -> float:
     """Return the log-likelihood of so many failures of so many tests at a rate that has a Beta prior."""
     (bad, tests), (one, other) = count, prior
