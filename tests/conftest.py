@@ -30,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of the slow tests alone, leave the modules that have none unread: each worker would import them all."""
+    if config.option.markexpr != "slow" or not collection_path.match("test_*.py"):
+        return None
+    return True if "slow" not in collection_path.read_text(encoding="utf-8") else None
+
+
 # The modules with slow tests of a quarter of a minute and more, by how long the longest takes on a quiet machine.
 LONG = (
     "tests/cli/test_readme.py",
