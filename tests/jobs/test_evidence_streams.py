@@ -3,10 +3,14 @@
 import itertools
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 
-from jobs.run.evidence import MultiplexedReader, Streams
+from jobs.run.conclusion import _evidence
+from jobs.run.evidence import EvidenceReader, MultiplexedReader, Streams
+from jobs.run.waiting import WatchOutcome
+from jobs.trial.launchers import KINDS
 
 RUN = "r1"
 
@@ -82,3 +86,12 @@ def test_other_words_pass_through():
     streams = Streams()
     assert list(streams.lines("Warning: Permanently added 'w0'")) == ["Warning: Permanently added 'w0'"]
     assert list(streams.lines("oops [1,0]<stderr>:half")) == ["oops ", "half"]
+
+
+def test_what_a_pod_told_that_is_gone_is_evidence_of_its_rank():
+    """An eviction takes the pod's object, not what it had said; a pod that said nothing has no rank."""
+    told, silent = EvidenceReader(RUN), EvidenceReader(RUN)
+    told.feed(json.dumps({"seatrial": 1, "run": RUN, "rank": 1, "n": 1, "stage": "start", "seconds": 0, "data": {}}))
+    followers = {"t-0": SimpleNamespace(reader=silent), "t-1": SimpleNamespace(reader=told)}
+    found = _evidence(RUN, SimpleNamespace(followers=followers), WatchOutcome(), KINDS["indexed"])
+    assert list(found) == [1] and "start" in found[1].stages
