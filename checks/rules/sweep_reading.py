@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
-from jobs.diagnosis.state import ERR_INFRA
 from jobs.pod.sweep.decode import decode
 from jobs.pod.sweep.judgement import judge
 from jobs.pod.sweep.model import OUTCOMES, Done, Fleet, Result, Round
@@ -34,8 +33,7 @@ def read_sweep(
     trial: TrialResult, asked: Sweep, rules: Rules, left: Mapping[str, str], earlier: Earlier | None = None
 ) -> Swept:
     """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
-    evidence = trial.evidence.get(0)
-    stages = evidence.stages if evidence else {}
+    stages = trial.evidence[0].stages if 0 in trial.evidence else {}
     fleets: list[SweepFleet] = numbered(stages, "fleet")
     rows: list[SweepRound] = numbered(stages, "round")
     read = [done_of(row) for row in rows]
@@ -49,7 +47,6 @@ def read_sweep(
     hardware = _hardware(rows)
     now, reported = _reported(fresh), _reported(history)
     tested = tuple(node for node in fleet.nodes if node in reported)
-    failed = trial.analysis
     return Swept(
         job=trial.job,
         asked=tuple(node for node in fleet.nodes if node not in left),
@@ -61,9 +58,7 @@ def read_sweep(
         rails=rails,
         rounds=len(history),
         problem=_problem(trial, stages),
-        fault=failed.fault if failed else "",
-        at=failed.subject if failed and failed.fault == "node.lost" else "",
-        infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
+        failure=trial.analysis,
         end=cast("SweepTest | None", stages.get("sweep.job")),
         said=_said(rows),
         hardware=hardware,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from jobs.diagnosis.state import ERR_INFRA
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
+    from jobs.diagnosis.state import FailureAnalysis
     from jobs.pod.sweep.model import Blame, Done, Nodes
     from jobs.run.stages.sweep import SweepTest, SweepTraining, SweptHardware
 
@@ -55,9 +58,7 @@ class Swept:
     rails: Mapping[str, Sequence[str]]  # by node: its network devices, in NCCL's order
     rounds: int
     problem: str = ""  # why the sweep did not come to its end
-    fault: str = ""  # of the job, where that is why
-    at: str = ""  # the node at which it ended, where it is one
-    infra: bool = False  # the cluster kept the job from running, and no outsider did
+    failure: FailureAnalysis | None = None  # of the job, where that is why
     end: SweepTest | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
     hardware: Mapping[str, SweptHardware] = field(default_factory=dict)  # by node: its GPUs and cards
@@ -70,6 +71,22 @@ class Swept:
     unlabelled: tuple[str, ...] = ()  # nodes without the label that the profile says names their leaf
     earlier: Earlier | None = None
     only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
+
+    @property
+    def fault(self) -> str:
+        """The fault that ended the job; '' for none."""
+        return self.failure.fault if self.failure else ""
+
+    @property
+    def at(self) -> str:
+        """The node at which the job ended, where it is one that was lost."""
+        return self.failure.subject if self.failure and self.fault == "node.lost" else ""
+
+    @property
+    def infra(self) -> bool:
+        """Whether the cluster kept the job from running, and no outsider did."""
+        failure = self.failure
+        return failure is not None and failure.err_class == ERR_INFRA and not failure.disrupted
 
     @property
     def proven(self) -> tuple[str, ...]:

@@ -127,11 +127,9 @@ def resolve_all(
     `until` says from a name's record until when (monotonic) it is asked again, and may change its mind. `own` is the
     index of this rank's own name, which is asked first.
     """
-    resolver = dnsquery.read_resolver(resolv_conf)
-    data["resolver"] = resolver.to_dict()
+    resolver, began = dnsquery.read_resolver(resolv_conf), time.monotonic()
     names = [_Name(index, name) for index, name in enumerate(peers)]
-    data["peers"] = [name.record for name in names]
-    began = time.monotonic()
+    data.update(resolver=resolver.to_dict(), peers=[name.record for name in names])
     board = _Board(names, until)
     board.ask_first(own, began)
 
@@ -152,7 +150,11 @@ def resolve_all(
     for worker in workers:
         while worker.is_alive() and time.monotonic() < _latest(names, until) + 0.5 and not watch.stopped():
             worker.join(timeout=0.1)
-    for record in data["peers"]:
+    _name_timeouts(data["peers"])
+
+
+def _name_timeouts(records: List[Dict[str, Any]]) -> None:
+    for record in records:
         if not record["addresses"] and record["error"] is None:
             record.update(error="timeout", first_error=record["first_error"] or "timeout")
 
