@@ -102,8 +102,7 @@ def clock(skew_s: float | None, server: str) -> Finding:
 def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
     """Judge the median of the answers so far against what the profile allows."""
     if len(seconds) < FEW_ANSWERS:
-        observed = f"only {len(seconds)} answers"
-        return unknown(server, observed, f"{FEW_ANSWERS} or more")
+        return unknown(server, f"only {len(seconds)} answers", f"{FEW_ANSWERS} or more")
     median = statistics.median(seconds)
     ok = median <= limit_s
     return compared(

@@ -108,8 +108,7 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
     if pool.nodes and len(node_rooms) < spec.nodes:
         chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
         observed = f"{len(node_rooms)} of {len(pool.nodes)} GPU nodes match {chosen}"
-        expected = f"at least {spec.nodes}"
-        yield failed("cluster", observed, expected, "nodes.too-few")
+        yield failed("cluster", observed, f"at least {spec.nodes}", "nodes.too-few")
 
 
 def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:

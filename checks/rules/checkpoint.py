@@ -103,8 +103,7 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "checkpoint")
         if data is None:
-            why = missing_stage(trial, rank, "checkpoint")
-            yield unknown(node, why, VERIFIED)
+            yield unknown(node, missing_stage(trial, rank, "checkpoint"), VERIFIED)
         elif data.get("skipped"):
             yield unknown(node, f"not tried: {data['skipped']}", VERIFIED)
         else:

@@ -79,8 +79,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         cause = str(record.get("mtu_error") or "it was not tried")
         carried = record.get("bytes") or 0
         observed = f"packet sizes are not known ({cause}); TCP carried {carried / 1e6:.0f} MB"
-        enough = carried > 1e6 and not least
-        return proven(subject, enough, observed, expected)
+        return proven(subject, carried > 1e6 and not least, observed, expected)
     if first is None or record.get("df_ok") is None:
         observed = f"{fits} bytes get through; whether that is all that the interface allows is not told"
         return unknown(subject, observed, expected)
@@ -91,8 +90,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
         return failed(subject, observed, expected, "network.mtu-blackhole")
     observed = f"{fits} bytes" + (f" of {first}; the network says so (ICMP)" if fits != first else "")
-    ok = least is None or fits >= least
-    return compared(subject, ok, observed, expected, "network.mtu-mismatch")
+    return compared(subject, least is None or fits >= least, observed, expected, "network.mtu-mismatch")
 
 
 def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
@@ -169,8 +167,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
             )
             yield unknown(subject, observed, expected)
             continue
-        ok = best >= floor
-        yield compared(subject, ok, f"{best:.2f} Gb/s", expected, "network.slow")
+        yield compared(subject, best >= floor, f"{best:.2f} Gb/s", expected, "network.slow")
 
 
 def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:

@@ -73,8 +73,7 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
         return unknown(subject, "what it resolved to is not told", expected)
     if not addresses:
         why = record.get("error") or record.get("first_error") or "no address"
-        observed = f"{why} after {record.get('attempts')} attempts"
-        return failed(subject, observed, expected, "dns.unresolved")
+        return failed(subject, f"{why} after {record.get('attempts')} attempts", expected, "dns.unresolved")
     observed = ", ".join(addresses) + f" after {record.get('seconds_to_first_answer')} s"
     if first := record.get("first_error"):
         observed += f" (first {first}{_denied_by_cache(first, record.get('seconds_to_first_answer'))})"

@@ -205,8 +205,7 @@ def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
 def _shm(subject: str, data: StartStage, asked: int) -> Finding:
     size, most = data.get("shm_bytes"), data.get("memory_max")
     if size is None:
-        observed = "the size of /dev/shm was not read"
-        return unknown(subject, observed, format_size(asked))
+        return unknown(subject, "the size of /dev/shm was not read", format_size(asked))
     # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
     ok = size >= asked * 0.99
     observed = f"{size / 2**30:.2f} GiB of /dev/shm"
@@ -225,8 +224,7 @@ def _memlock(subject: str, data: StartStage, least: int) -> Finding:
     if limit is None:
         return unknown(subject, "RLIMIT_MEMLOCK could not be read", expected)
     ok = limit == -1 or (least != -1 and limit >= least)
-    observed = f"{format_size(limit)} lockable, no IPC_LOCK"
-    return compared(subject, ok, observed, expected, "runtime.memlock")
+    return compared(subject, ok, f"{format_size(limit)} lockable, no IPC_LOCK", expected, "runtime.memlock")
 
 
 def can_lock(cap_eff: object) -> bool:

@@ -239,8 +239,7 @@ def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
     expected = f"{what}: at least {floor:g}"
     if not isinstance(value, int | float):
         return unknown(subject, f"{what}: not measured", expected, unit="MB/s")
-    ok = value >= floor
-    return compared(subject, ok, f"{what}: {value:.1f}", expected, "storage.slow", unit="MB/s")
+    return compared(subject, value >= floor, f"{what}: {value:.1f}", expected, "storage.slow", unit="MB/s")
 
 
 def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
@@ -307,8 +306,7 @@ def _credential(subject: str, where: str, credential: CredentialFacts | None) ->
         return unknown(subject, why, expected)
     if credential["present"]:
         return passed(subject, "set (its value was not read)", expected)
-    observed = f"not set: {where} is not there, or empty"
-    return failed(subject, observed, expected, "storage.credential-missing")
+    return failed(subject, f"not set: {where} is not there, or empty", expected, "storage.credential-missing")
 
 
 def _bucket(subject: str, bucket: Bucket | None) -> Finding:

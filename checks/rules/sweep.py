@@ -42,8 +42,7 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
     for node in dict.fromkeys((*swept.asked, *swept.left, *swept.misplaced)):
         if node in swept.misplaced:
             expected = "results are of nodes on which a pod of the sweep runs, as the API server tells"
-            why = swept.misplaced[node]
-            yield unknown(node, why, expected, fault="sweep.misplaced")
+            yield unknown(node, swept.misplaced[node], expected, fault="sweep.misplaced")
             continue
         if node not in swept.tested:
             why = swept.blame.not_tested.get(node, NEVER_CAME)

@@ -44,8 +44,7 @@ def accused(swept: Swept, each: Accusation) -> Finding:
     parts += filter(None, (card_of(hardware, name) for name in devices))
     if each.kind != "uplink":
         parts += [text for name in each.names if (text := _grown(swept, name, devices if each.kind == "rail" else ()))]
-    observed = "; ".join(parts)[:MOST_TEXT]
-    return failed(subject, observed, EXPECTED, FAULTS[each.kind])
+    return failed(subject, "; ".join(parts)[:MOST_TEXT], EXPECTED, FAULTS[each.kind])
 
 
 def seen_again(swept: Swept) -> Iterator[str]:

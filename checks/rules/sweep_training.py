@@ -100,8 +100,7 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     for node in swept.tested:
         data = swept.training.get(node)
         if data is None:
-            expected = "the steps of its GPUs"
-            yield unknown(node, "it told nothing of training steps", expected)
+            yield unknown(node, "it told nothing of training steps", "the steps of its GPUs")
         elif data.get("skipped"):
             yield unknown(node, f"the steps were not begun: {data['skipped']}")
         else:
@@ -180,8 +179,7 @@ def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Ite
                     f"{stands.median:.1f} ms a step with its own GPUs, {stands.excess:.1%} above {len(nodes) - 1} "
                     f"other nodes ({stands.reference:.1f} ms)"
                 )
-                expected = f"less than {stands.limit:.1%} above"
-                yield failed(node, observed, expected, "training.slow-node")
+                yield failed(node, observed, f"less than {stands.limit:.1%} above", "training.slow-node")
 
 
 def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:

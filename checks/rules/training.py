@@ -126,8 +126,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
         return unknown(node, f"{done}; stopped: {data['stopped']}", expected)
     if data.get("exit") != 0 or data.get("error"):
         said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
-        observed = f"{done}; {said[-600:]}"
-        return failed(node, observed, expected, "training.failed")
+        return failed(node, f"{done}; {said[-600:]}", expected, "training.failed")
     ok = len(counts) == own and min(counts) >= asked.steps
     lasted = min((mode.get("seconds") or 0.0 for mode in modes), default=0.0)
     if asked.soak_s:
