@@ -45,9 +45,12 @@ SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
         ("branch_skip", "hang-late", SLEEPER, ("default_pg", "all_reduce", 5)),
         ("branch_group", "hang-order", {"waiting": [0, 1, 2, 3]}, ("TP0", "all_reduce", 5)),
         ("sizes", "hang-mismatch", SLEEPER, ("default_pg", "all_reduce", 4)),
-        ("dtype", "hang-mismatch", {"late": [2], "waiting": [3], "unknown": [1]}, ("default_pg", "all_reduce", 4)),
+        ("dtype", "hang-mismatch", {"late": [2], "waiting": [0, 3], "unknown": [1]}, ("default_pg", "all_reduce", 4)),
         ("dies", "hang-dead", {"dead": [2], "waiting": [0, 1, 3]}, ("default_pg", "all_reduce", 4)),
         ("dies_nested", "hang-dead", {"dead": [2], "waiting": [0, 1, 3]}, ("DP1", "all_reduce", 4)),
+        # the others' time-out came: gloo calls what ended in it retired, and their words tell that it is not done
+        ("timed_out", "hang-late", {"late": [0], "waiting": [1, 2, 3]}, ("default_pg", "broadcast", 4)),
+        ("timed_out_pipeline", "hang-late", {"late": [1], "waiting": [0, 2, 3]}, ("TP0", "all_reduce", 4)),
         # rank 2 called one operation more, or all others are late: the dumps show the same
         ("branch_extra", "hang-late", {"waiting": [2], "unknown": [0, 1, 3]}, ("default_pg", "all_reduce", 6)),
         # gloo records no sends and receives: rank 3 waits in one for rank 2, and seems to do nothing

@@ -188,8 +188,9 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
         return
     made.kind, made.late, made.proven = "undecided", set(), False
     lost = [found for found in evidence.broken.values() if found.gone]
-    if lost and len(made.unknown) == 1:
-        made.kind, made.dead, made.proven = "dead", set(made.unknown), True
+    silent = made.unknown - {rank for rank, found in evidence.broken.items() if not found.gone}
+    if lost and len(silent) == 1:
+        made.kind, made.dead, made.proven = "dead", silent, True
         if evidence.unlike:
             made.because.append(evidence.unlike)
             made.contradictions.append(

@@ -40,6 +40,7 @@ class Waits:
 def analyse(evidence: Evidence) -> Waits:
     """Return who waits for whom in the end."""
     _members(evidence)
+    _reopen(evidence)
     heads = _gloo_heads(evidence) if gloo(evidence.ranks.values()) else {
         rank: made.pending[0] for rank, made in evidence.ranks.items() if made.pending
     }  # fmt: skip
@@ -54,6 +55,24 @@ def analyse(evidence: Evidence) -> Waits:
     _ends(found, evidence, edges)
     found.late -= {rank for rank in found.late - set(heads) if _may_have_failed(evidence, rank)}
     return found
+
+
+def _reopen(evidence: Evidence) -> None:
+    """Put the ranks that say that an operation broke back into it: gloo's recorder calls it retired.
+
+    It is the last one that they queued, unless somebody went on from there, or they wait in a send or a receive.
+    """
+    for rank in evidence.broken.keys() & evidence.ranks.keys():
+        made = evidence.ranks[rank]
+        last = made.last
+        if made.pending or made.sends or last is None or not last.name.startswith("gloo:"):
+            continue
+        group = last.group
+        if any(other.enqueued.get(group, -1) > last.sequence for other in evidence.ranks.values()):
+            continue
+        made.pending, made.first_pending = [last], {group: last.sequence}
+        if made.finished.get(group) == last:
+            del made.finished[group]
 
 
 def _may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
