@@ -42,7 +42,8 @@ _JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1
 _RANKS = re.compile(r"ranks? \[([\d, .]+)\] (?:are|is) the lagging ranks?")
 # gloo/transport/tcp/pair.cc and ProcessGroupGloo.cpp, behind the prefix that torch gives to what nobody caught
 _BROKEN = re.compile(
-    r"\[rank(\d{1,7})\]:\s?\S{0,30}Error: .{0,160}?(?:(Connection (?:closed|reset) by peer)|Timed out waiting|Application timeout caused"
+    r"\[rank(\d{1,7})\]:\s?\S{0,30}Error: .{0,160}?(?:(Connection (?:closed|reset) by peer)"
+    r"|Timed out waiting|Application timeout caused"
     r"|successfully reached monitoredBarrier, but)"
 )
 _BARRIER = re.compile(r"\]: Ranks? ([\d, ]+) failed to pass monitoredBarrier")
