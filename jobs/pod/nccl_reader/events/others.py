@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Dict
 
 from ..lines.prefix import parse_head, process_of
+from ..lines.words import DIGITS
 from ..tables.rows import TYPE
 from . import signals
 from .messages import MAX_TEXT
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
+_POINTER = re.compile(rb"\b0x[0-9a-f]{4,16}\b")
+_KNOWN = 20_000  # shapes of lines that only name NCCL
 _ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn half
 
 
@@ -28,6 +31,7 @@ class Others:
         self.messages = messages
         self.signals = reader
         self.tables = tables
+        self._named: Dict[bytes, bool] = {}
 
     def waits(self) -> bool:
         """Say whether any line that is not NCCL's may say something."""
@@ -72,6 +76,9 @@ class Others:
     def _marked(self, raw: bytes, number: int) -> None:
         """Read a line that holds one of the words that matter."""
         if b"CCL" in raw:
+            if not self.signals.expects() and self._names_only(raw):
+                self.signals.mention(raw, number)
+                return
             warn = raw.find(b"NCCL WARN ")
             if warn >= 0:
                 self.messages.warn(raw, warn, number)
@@ -88,6 +95,16 @@ class Others:
             self._old(raw, number)
         if self.signals.expects() or signals.SAYS.search(raw):
             self.signals.line(raw, number)
+
+    def _names_only(self, raw: bytes) -> bool:
+        """Say whether NCCL's name is all that matters in a line, as in most of NCCL_DEBUG=TRACE, told by its shape."""
+        shape = _POINTER.sub(b"0x", raw).translate(DIGITS)
+        known = self._named.get(shape)
+        if known is None:
+            if len(self._named) >= _KNOWN:
+                self._named.clear()
+            known = self._named[shape] = not (b" WARN " in raw or _BARE_VERSION.search(raw) or signals.tells(raw))
+        return known
 
     def _old(self, raw: bytes, number: int) -> None:
         """Read NCCL 2.2's head, which has no "NCCL" in it (catalogue 1.0)."""

@@ -140,6 +140,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     ),
 )
 _GATED = tuple((what, pattern, needed(pattern.pattern)) for what, pattern in _SIGNALS)
+_ANY = any_of(dict.fromkeys(word for _, _, words in _GATED for word in words))  # most lines of NCCL_DEBUG=TRACE hold none
 # Which lines are looked at more closely.
 _WORDS = (
     rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend"
@@ -204,6 +205,12 @@ SAYS = any_of(
 )
 
 
+def tells(line: bytes) -> bool:
+    """Say whether a line of NCCL's tells more than names, which are taken out; no word that is looked for has a digit."""
+    rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
+    return matters(rest) or SAYS.search(rest) is not None or classify(line) is not None or _OLD_WARN.search(line) is not None
+
+
 TROUBLE = frozenset((*(name for name, _ in _SIGNALS), "watchdog", "trouble"))  # events that speak against a job
 
 
@@ -257,7 +264,7 @@ class SignalReader:
             self._last_error = 4
             if last.group(1):
                 self._after_last_error(last.group(1), line)
-        for what, pattern, words in _GATED:
+        for what, pattern, words in _GATED if _ANY.search(raw) else ():
             if any(word in raw for word in words) and pattern.search(raw):
                 self.source.note(what, self.index, line, raw)
                 break
@@ -267,8 +274,12 @@ class SignalReader:
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKS.search(raw) or _OLD_WARN.search(raw):
-            self.source.note("mention", self.index, line, raw)
+            self.mention(raw, line)
             self._symptom(raw, line)
+
+    def mention(self, raw: bytes, line: int) -> None:
+        """Take a line that names NCCL, or what it stands on."""
+        self.source.note("mention", self.index, line, raw[:2048])
 
     def _sizes(self, raw: bytes, line: int) -> None:
         """Take the size of the job from the program, gloo's rendezvous, or the job summary of NCCL RAS."""

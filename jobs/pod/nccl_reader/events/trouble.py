@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ..lines.words import needed
+from ..lines.words import any_of, needed
 
 # Said at any level.
 _SAID = re.compile(
@@ -104,11 +104,12 @@ _ALSO = (
     rb"|returncode|ignal |ot SIG|aught SIG|preempted"
 ).split(b"|")
 WORDS = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO)))  # of which such a line holds one
+_ANY = any_of(WORDS)
 
 
 def speaks_of_failure(raw: bytes) -> bool:
     """Say whether a line speaks of something that failed, and does not take it back."""
-    if not any(word in raw for word in WORDS) or _SPOKEN.match(raw):
+    if _ANY.search(raw) is None or _SPOKEN.match(raw):
         return False
     if any(not _taken_back(raw, match) for match in _SAID.finditer(raw)):
         return True
