@@ -39,8 +39,8 @@ def same(logs: list[str]) -> bool:
 
 def test_workers_say_what_one_process_says(logs, monkeypatch):
     hired = []
-    hire = parallel._Crew._hire
-    monkeypatch.setattr(parallel._Crew, "_hire", lambda crew: (hire(crew), hired.append(len(crew._workers))))
+    hire = parallel._Crew.hire
+    monkeypatch.setattr(parallel._Crew, "hire", lambda crew: (hire(crew), hired.append(len(crew.workers))))
     assert same(logs)
     assert hired == [3]
     assert not [child for child in multiprocessing.active_children() if child.name.startswith("ForkProcess")]
@@ -56,17 +56,42 @@ def test_where_no_process_can_be_started_one_does_all(logs, monkeypatch):
 
 def test_a_worker_that_dies_takes_nothing_with_it(logs, monkeypatch):
     """What it had is digested here; the others go on."""
-    hire = parallel._Crew._hire
+    hire = parallel._Crew.hire
 
     def one_dies(crew):
         hire(crew)
-        os.kill(crew._workers[0].process.pid, signal.SIGKILL)
+        os.kill(crew.workers[0].process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(parallel._Crew, "_hire", one_dies)
+    monkeypatch.setattr(parallel._Crew, "hire", one_dies)
     assert same(logs)
+
+
+def test_a_worker_that_is_late_is_not_waited_for(logs, monkeypatch):
+    """It has no core of its own: what it had is digested here."""
+    hire = parallel._Crew.hire
+
+    def one_stops(crew):
+        hire(crew)
+        os.kill(crew.workers[0].process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(parallel._Crew, "hire", one_stops)
+    assert same(logs)
+
+
+def test_what_is_read_at_once_is_shared_in_blocks(logs, monkeypatch):
+    """Several cores may work on what one process reads at a time, and a digest may be larger than its block."""
+    monkeypatch.setattr(scan, "BLOCK", 1 << 30)
+    monkeypatch.setattr(parallel, "_BLOCK", 1 << 12)
+    monkeypatch.setattr(parallel, "_ROOM", 1 << 12)
+    blocks = []
+    share = parallel._Crew.share
+    monkeypatch.setattr(parallel._Crew, "share", lambda *given: (share(*given), blocks.append(len(given[2]))))
+    assert same(logs)
+    assert len(blocks) > 3 * len(logs)
+    assert max(blocks) <= 1 << 12
 
 
 def test_a_small_log_starts_none(logs, monkeypatch):
     monkeypatch.setattr(parallel, "START", 1 << 30)
-    monkeypatch.setattr(parallel._Crew, "_hire", lambda _: pytest.fail("a worker for a small log"))
+    monkeypatch.setattr(parallel._Crew, "hire", lambda _: pytest.fail("a worker for a small log"))
     assert same(logs)

@@ -256,21 +256,19 @@ def _half_shown(view: View) -> str:
     What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
     other end's process is not in the log at all, nothing is compared.
     """
-    present: dict[str, set[int]] = {}
-    for proc in view.job.procs:
-        for comm, rank in proc.comms:
-            present.setdefault(comm, set()).add(rank)
+    present: dict[str, dict[int, Proc]] = view.job.members
     sent: dict[tuple[str, int, int, int], int] = {}
     received: dict[tuple[str, int, int, int], int] = {}
     for _, _, comm, src, dst, mask, _, _, (side, conn, kind, *_), _, _ in chain(view.crossings, view.local_net):
-        here = present.get(comm, ())
-        if kind == "net" and side and src in here and dst in here:
+        here = present.get(comm) if kind == "net" and side else None
+        if here and src in here and dst in here:
             known, key = sent if side == "s" else received, (comm, src, dst, conn)
             known[key] = known.get(key, 0) | mask
     if sent == received:
         return ""
     edges = sent.keys() | received.keys()
-    torn = {key: channels_in(sent.get(key, 0) ^ received.get(key, 0)) for key in edges}
+    unlike = {key for key, _ in sent.items() ^ received.items()}
+    torn = {key: channels_in(sent.get(key, 0) ^ received.get(key, 0)) for key in unlike}
     torn = {key: channels for key, channels in torn.items() if channels}
     shown = sum(map(channels_in, [*sent.values(), *received.values()]))
     if sum(torn.values()) <= _TORN * shown:

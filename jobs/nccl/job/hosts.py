@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import TCP
@@ -19,13 +20,13 @@ def hosts_of(view: View) -> list[Host]:
     nodes: dict[str, list[Proc]] = {}
     for proc in job.procs:
         nodes.setdefault(job.node_of[proc], []).append(proc)
-    used: dict[str, dict[int, set[str]]] = {}
-    gdr: dict[str, set[bool]] = {}
+    used: defaultdict[str, defaultdict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    gdr: defaultdict[str, set[bool]] = defaultdict(set)
     for _, node, _, src, dst, _, _, _, way, transport, device in view.carriers:
         if way.kind != "mnnvl" and transport not in TCP:
             own = dst if way.side == "r" and dst >= 0 else src
-            used.setdefault(node, {}).setdefault(own, set()).add(device)
-            gdr.setdefault(node, set()).add(bool(way.gdr))
+            used[node][own].add(device)
+            gdr[node].add(bool(way.gdr))
     listed = {} if nodes else {rank: str(line[0]) for rank, line in job.rank_lines.items()}  # a table's header alone
     nodes = nodes or {name: [] for name in listed.values()}
     hosts: list[Host] = []

@@ -43,10 +43,11 @@ class Job:
         self.numbers: dict[str, set[int]] = {}  # those that events of one kind end in, such as "world 16"
         self.facts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by kind, how many processes printed a text
         self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them
-        for proc in procs:
-            for fact, texts in proc.facts.items():
-                self.facts[fact].update(sorted(texts))
-            for name, value in proc.env.items():
+        alike = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
+        for (fact, texts), count in alike.items():
+            self.facts[fact].update(dict.fromkeys(sorted(texts), count))
+        for env in {id(proc.env): proc.env for proc in procs}.values():
+            for name, value in env.items():
                 self.env[name].add(value)
         self.flags = self.facts["flag"].keys()
         self.noted = {name for proc in procs for name in proc.notes}  # kinds of lines that any process printed
@@ -94,8 +95,9 @@ def renamed(procs: list[Proc]) -> bool:
 
 def twice_ranked(proc: Proc) -> set[int]:
     """Return the ranks that a process has in several communicators."""
-    ranks = Counter(rank for _, rank in proc.comms)
-    return {rank for rank, count in ranks.items() if count > 1}
+    ranks = [rank for _, rank in proc.comms]
+    several = len(set(ranks)) < len(ranks)
+    return {rank for rank, count in Counter(ranks).items() if count > 1} if several else set()
 
 
 def place(note: Note) -> tuple[int, int]:

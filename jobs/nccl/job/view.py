@@ -110,7 +110,7 @@ class View:
                 for lane, mask in lanes.items():
                     src, dst, text = lane
                     way, transport, device = carriers.get(text) or self.devices.carrier(proc, text)
-                    side, _, kind, _, _, _, _ = way
+                    side, kind = way[0], way[2]
                     shown.add(dst if side == "r" and dst >= 0 else src)
                     if kind != "net":
                         if kind == "collnet":

@@ -8,40 +8,44 @@ what was read before (tables, torn lines, launchers), as they are. What applies 
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .events.comms import COMMUNICATORS, usual
-from .events.facts import COMM, FACT, READ_BACK, SIGHT, TRACE, Effect, effects_of, keeps_line, ring_order
-from .events.heads import Heads
+from .events.facts import COMM, FACT, HEAD, READ_BACK, SIGHT, TRACE, Effect, effects_of, keeps_line, ring_order
+from .events.heads import ALONE, Heads
 from .events.kinds import KINDS, LANES, OPERATION
 from .events.messages import MAX_TEXT
 from .events.quiet import is_quiet, line_says
 from .events.transports import sight_of
-from .lines.clean import ESCAPES
-from .lines.prefix import Head, Process
+from .lines.clean import ESCAPES, name
 from .lines.words import DIGITS, HEX_DIGITS
-from .state.lanes import BITS, Lane, named_lane, parse_channel
+from .state.lanes import BITS, NAMED, Lane, end_of, parse_channel
+
+if TYPE_CHECKING:
+    from .lines.prefix import Process
 
 MARK = b"NCCL INFO "
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
 _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say nothing
 _LONGEST = 400  # bytes of one of them
+_LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
 _HEADS = 65_536  # that are known
 
 Spoken = Tuple[int, Any]
 """Number of a line in its block; a communicator's line (Said), or what was said up to here: channels by lane, facts."""
-Event = Tuple[int, Optional[Process], Any, bytes]
-"""Number of the line in its block; the process, None for a line that is passed on whole; what is said; the line, where
-it is kept. What is said: effects; the head that first names the process; or what a process said up to here."""
+Event = Tuple[int, int, Any, bytes]
+"""Number of the line in its block; the process by its place in the digest, -1 for a line that is passed on whole; what
+is said; the line, where it is kept. What is said: effects, or a list of what the process said up to here."""
 
 
 class Digest(NamedTuple):
-    """What a block of whole lines says."""
+    """What a block of whole lines says, in types that marshal writes."""
 
     lines: int
     marked: int  # lines with NCCL INFO
+    processes: List[Process]  # in the order in which they first say something
     events: List[Event]
-    said: Dict[Process, List[Spoken]]  # what depends on the lines of its process alone, in their order
+    said: List[List[Spoken]]  # by process: what depends on its own lines alone, in their order
 
 
 Message = Tuple[Tuple[Effect, ...], Tuple[Effect, ...], bool]
@@ -52,41 +56,44 @@ _NOTHING: Message = (), (), False
 class _Process:
     """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
 
-    __slots__ = ("channels", "facts", "heads", "key", "lanes", "said", "sights")
+    __slots__ = ("channels", "facts", "heads", "index", "key", "lanes", "said", "sights")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
-        self.heads: Set[Head] = set()
+        self.index = -1  # its place in the digest, before its first line in a block -1
+        self.heads: Set[Tuple[Optional[int], str]] = set()  # devices and tags that were passed on
         self.channels: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
         self.lanes: List[Lane] = []  # what is named, in the same order
         self.sights: Set[str] = set()  # what a fault may quote of them, and was passed on
         self.facts: List[Tuple[Effect, ...]] = []
-        self.said: Optional[List[Spoken]] = None  # before its first line in a block
+        self.said: List[Spoken] = []
 
     def flush(self, number: int) -> List[Spoken]:
         """Put the channels to what is said, and return that."""
-        said = self.said = [] if self.said is None else self.said
         if not self.lanes:
-            return said
+            return self.said
         lanes: Dict[Lane, int] = dict(zip(self.lanes, self.channels.values()))
         if len(lanes) < len(self.lanes):  # one lane under two names
             lanes = dict.fromkeys(lanes, 0)
             for lane, bits in zip(self.lanes, self.channels.values()):
                 lanes[lane] |= bits
-        said.append((number, lanes))
+        self.said.append((number, lanes))
         self.channels, self.lanes = {}, []
-        return said
+        return self.said
 
 
 class Digester:
     """Digests blocks; what it remembers of one makes the next one faster, and never different."""
 
     def __init__(self) -> None:
-        self._heads = Heads()
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
+        self._active: List[_Process] = []  # that say something in the present block
+        self._events: List[Event] = []
+        self._heads = Heads()
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
+        self._named: Dict[Tuple[bytes, bytes], _Process] = {}  # by host and pid, as they are printed
         self._processes: Dict[Optional[Process], _Process] = {}
 
     def digest(self, data: bytes) -> Digest:  # noqa: C901, PLR0912, PLR0915 -- the hot loop: calls cost more than work
@@ -94,56 +101,59 @@ class Digester:
         if b"\x1b" in data or b"\r" in data:
             data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
         returns = b"\r" in data
-        events: List[Event] = []
         if len(self._here) + len(self._processes) > _HEADS:
-            self._here, self._processes, self._heads = {}, {}, Heads()
+            self._here, self._named, self._processes, self._heads = {}, {}, {}, Heads()
         here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
+        self._active, self._events = [], []
+        named, active, events = NAMED.fullmatch, self._active, self._events
         number, others = -1, 0
-        active: List[_Process] = []  # that say something
         for number, line in enumerate(BytesIO(data)):  # not split(): so a line's memory is the next one's
             left, mark, text = line.partition(MARK)
             if not mark:
                 others += 1
                 if (returns and b"\r" in line) or (line.translate(DIGITS) not in quiet_lines and self._says(line)):
-                    events.append((number, None, None, line[:-1][:MAX_LINE]))
+                    events.append((number, -1, None, line[:-1][:MAX_LINE]))
                 continue
-            process = here.get(left) or self._process(left, number, events)
+            process = here.get(left) or self._process(left, number)
             bit = bits.get(text[:10])
             if bit is not None:
-                channels, name = process.channels, text[10:]
-                if name in channels:
-                    channels[name] |= bit
+                channels, lane = process.channels, text[10:]
+                if lane in channels:
+                    channels[lane] |= bit
                     continue
-                found = None
-                lane = None if process.key is None or returns else named_lane(name)
-                if lane is not None:
-                    if process.said is None:
-                        process.said = []
-                        active.append(process)
-                    channels[name] = bit
-                    process.lanes.append(lane)
-                    sight = sight_of(lane[2])
-                    if sight is not None and sight not in process.sights:
-                        process.sights.add(sight)
-                        events.append((number, process.key, ((SIGHT, sight),), line[:-1]))
+                if process.key is None or (returns and b"\r" in line):
+                    events.append((number, -1, None, line[:-1][:MAX_LINE]))
                     continue
+                if process.index < 0:
+                    process.index = len(active)
+                    active.append(process)
+                match = named(lane) if len(lane) < _LONGEST_NAME else None
+                if match is not None:
+                    conn, src, dst, how = match.groups()
+                    end = end_of(how, conn, False)
+                    if end is not None and not end[1]:
+                        channels[lane] = bit
+                        process.lanes.append((int(src), int(dst), end[0]))
+                        sight = sight_of(end[0])
+                        if sight is not None and sight not in process.sights:
+                            process.sights.add(sight)
+                            self._event(process, ((SIGHT, sight),), number, line[:-1])
+                        continue
+                found = self._read(process, line, text, number)
             else:
                 found = known.get(text)
+                if process.key is None or (returns and b"\r" in line):
+                    events.append((number, -1, None, line[:-1][:MAX_LINE]))
+                    continue
                 if found is None and text.translate(HEX_DIGITS) in quiet:
-                    if process.key is not None and not returns:
-                        continue
-                    found = _NOTHING
-            if process.key is None or (returns and b"\r" in line):
-                found = None
-            else:
-                if process.said is None:
-                    process.said = []
+                    continue
+                if process.index < 0:
+                    process.index = len(active)
                     active.append(process)
                 if found is None:
-                    found = self._channel(process, line, text, number, events) if bit else None
-                    found = found or self._read(process, line, text, number, events)
+                    found = self._read(process, line, text, number)
             if found is None:
-                events.append((number, None, None, line[:-1][:MAX_LINE]))
+                events.append((number, -1, None, line[:-1][:MAX_LINE]))
                 continue
             facts, effects, quoted = found
             if facts:
@@ -154,42 +164,59 @@ class Digester:
                     process.flush(number).append((number, effects[0][1]))
                     continue
                 if what == TRACE:  # an error counts unless a communicator comes up behind it
-                    events.append((number, process.key, process.flush(number), b""))
+                    events.append((number, process.index, process.flush(number), b""))
                     process.said = []
-                events.append((number, process.key, effects, line[:-1] if quoted else b""))
+                events.append((number, process.index, effects, line[:-1] if quoted else b""))
         number += 1
-        said: Dict[Process, List[Spoken]] = {}
+        digest = Digest(number, number - others, [], events, [])
         for process in active:
-            spoken = process.flush(number)
+            said = process.flush(number)
             if process.facts:
-                spoken.append((number, process.facts))
+                said.append((number, process.facts))
                 process.facts = []
-            if spoken and process.key is not None:
-                said[process.key] = spoken
-            process.said = None
             if process.sights:
                 process.sights = set()
-        return Digest(number, number - others, events, said)
+            assert process.key is not None  # else its lines are passed on whole
+            digest.processes.append(process.key)
+            digest.said.append(said)
+            process.said, process.index = [], -1
+        return digest
 
-    def _process(self, left: bytes, number: int, events: List[Event]) -> _Process:
+    def _process(self, left: bytes, number: int) -> _Process:
         """Return the process that a head names; one without a key where there is more than a head."""
-        seen, again = self._heads.find(left)
-        process: Optional[_Process] = None if seen is None else seen.owner
-        if process is None:
-            key = None if seen is None else seen.process
-            process = self._processes.get(key)
+        alone = ALONE.fullmatch(left)  # nothing stands in front of most
+        if alone is not None and b"NCCL" not in left:
+            host, pid, dev = alone.groups()
+            process = self._named.get((host, pid))
             if process is None:
-                process = self._processes[key] = _Process(key)
-            if seen is not None:
-                seen.owner = process
-                if seen.head not in process.heads:
-                    process.heads.add(seen.head)
-                    events.append((number, key, seen.head, b""))
+                key: Optional[Process] = (name(host, 255), int(pid), "")
+                process = self._named[host, pid] = self._processes.setdefault(key, _Process(key))
+            said: Tuple[Optional[int], str] = int(dev), ""
+            again = True
+        else:
+            seen, again = self._heads.find(left)
+            if seen is None:
+                process = self._processes.setdefault(None, _Process(None))
+                if again:
+                    self._here[left] = process
+                return process
+            if seen.owner is None:
+                seen.owner = self._processes.setdefault(seen.process, _Process(seen.process))
+            process, said = seen.owner, (seen.head.dev, seen.head.tag)
+        if said not in process.heads:
+            process.heads.add(said)
+            self._event(process, ((HEAD, *said),), number, b"")
         if again:
             self._here[left] = process
         return process
 
-    def _read(self, process: _Process, line: bytes, text: bytes, number: int, events: List[Event]) -> Optional[Message]:
+    def _event(self, process: _Process, effects: Tuple[Effect, ...], number: int, raw: bytes) -> None:
+        if process.index < 0:
+            process.index = len(self._active)
+            self._active.append(process)
+        self._events.append((number, process.index, effects, raw))
+
+    def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
         start, message = text[:4], text[:-1]
         said = usual(message) if start in COMMUNICATORS else None
@@ -199,7 +226,7 @@ class Digester:
         if b" NCCL " in text or len(message) > MAX_TEXT:
             return None
         if start in LANES:
-            return self._channel(process, line, text, number, events) or ((), ring_order(message), False)
+            return self._channel(process, line, text, number) or ((), ring_order(message), False)
         shape = text.translate(HEX_DIGITS)
         if is_quiet(shape):
             if len(self._quiet) >= _KNOWN:
@@ -219,9 +246,7 @@ class Digester:
             self._known[text] = found
         return found
 
-    def _channel(
-        self, process: _Process, line: bytes, text: bytes, number: int, events: List[Event]
-    ) -> Optional[Message]:
+    def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Take a line of a lane that the process did not name before; None where it is none, or torn."""
         found = parse_channel(text[:-1])
         if found is None:
@@ -233,7 +258,7 @@ class Digester:
         sight = sight_of(lane[2])
         if sight is not None and sight not in process.sights:
             process.sights.add(sight)
-            events.append((number, process.key, ((SIGHT, sight),), line[:-1]))
+            self._event(process, ((SIGHT, sight),), number, line[:-1])
         return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
     def _says(self, line: bytes) -> bool:

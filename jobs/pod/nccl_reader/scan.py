@@ -81,11 +81,14 @@ class Reader:
         self._size += len(chunk)
         if self._size < BLOCK:
             return
-        data = b"".join(self.parts)
-        end = data.rfind(b"\n") + 1
+        end = chunk.rfind(b"\n") + 1
+        if not end:  # of a line in very small or without an end
+            chunk = b"".join(self.parts)
+            end = chunk.rfind(b"\n") + 1
+            self.parts = [chunk]
+        tail, self.parts[-1] = chunk[end:], chunk[:end]
         if end:
-            self.block(data[:end])
-        tail = data[end:]
+            self.block(b"".join(self.parts))
         if len(tail) > MAX_LINE:
             tail, self._skipping = tail[:MAX_LINE], True
         self.parts, self._size = [tail], len(tail)
@@ -132,7 +135,8 @@ class Reader:
             self._look(data)
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
         processes, others = self.processes, self.others
-        trackers, processes.said = processes.trackers, digest.said
+        processes.begin(digest.processes, digest.said)
+        follow = processes.follow
         lines: List[bytes] = []
         at = 0  # the line behind the last event
         listens = others.listens() or start <= others.TAGGED
@@ -141,26 +145,20 @@ class Reader:
                 lines = lines or _lines_of(data)
                 listens = self._hear(lines, at, number, start)
             at = number + 1
-            if process is None:
+            if process < 0:
                 processes.at = number
                 if MARK in raw:
                     self.messages.line(raw, start + number)
                 else:
                     others.line(raw, start + number)
                 listens = others.listens() or start + number < others.TAGGED
-                continue
-            tracker = trackers.get(process) or processes.find(process)
-            if type(what) is tuple:
-                tracker.apply(what, start + number, raw)
-            elif type(what) is list:
-                processes.take(tracker, what)
+            elif type(what) is tuple:
+                follow(process).apply(what, start + number, raw)
             else:
-                tracker.proc.head(what.dev, what.tag)
+                processes.take(follow(process), what)
         if listens and at < digest.lines:
             self._hear(lines or _lines_of(data), at, digest.lines, start)
-        for process, said in digest.said.items():
-            processes.take(trackers.get(process) or processes.find(process), said)
-        processes.settle()
+        processes.end()
 
     def _look(self, data: bytes) -> None:
         """Take what the beginning of a log says of sizes: of communicators (subsystem COLL), and of hosts by GPUs."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional, Tuple
 
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 _COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
@@ -33,18 +33,10 @@ _USUAL = re.compile(
 COMMUNICATORS = frozenset((b"nccl", b"comm", b"[Ran"))  # how these messages begin
 
 
-class Said(NamedTuple):
-    """One line about a communicator."""
-
-    rank: int
-    nranks: int
-    what: bytes  # Init, Destroy, Abort, Revoke; empty where the line reports no step
-    done: bool
-    pointer: bytes
-    ident: str
-    nodes: Optional[Tuple[int, int, int]]  # nodes, local ranks, MNNVL
-    parent: bytes = b""  # the pointer of the communicator that was split
-    part: str = ""  # which part of it: count of splits and color
+Said = Tuple[int, int, bytes, bool, bytes, str, Optional[Tuple[int, int, int]], bytes, str]
+"""One line about a communicator: rank; size; Init, Destroy, Abort, Revoke, or empty where the line reports no step;
+whether that is done; pointer; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split; which
+part of it, as count of splits and color."""
 
 
 def usual(text: bytes) -> Optional[Said]:
@@ -57,7 +49,7 @@ def usual(text: bytes) -> Optional[Said]:
     if own >= size:
         return None
     counts = None if nodes is None else (int(nodes), int(local), int(mnnvl))
-    return Said(own, size, what or b"", step == b"COMPLETE", pointer, _ident(ident), counts)
+    return own, size, what or b"", step == b"COMPLETE", pointer, _ident(ident), counts, b"", ""
 
 
 def parse_communicator(text: bytes) -> Optional[Said]:
@@ -69,7 +61,7 @@ def parse_communicator(text: bytes) -> Optional[Said]:
     ending = _ENDING.search(text)
     pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
     split = None if ident else _SPLIT.search(text)
-    return Said(
+    return (
         int(rank.group(1)),
         int(rank.group(2)),
         (ending.group(1) or b"Init") if ending else b"",

@@ -15,7 +15,7 @@ from ..lines.words import DIGITS
 from ..tables.rows import TYPE
 
 # A head with nothing in front of it, and no time that is glued to it.
-_ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
+ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
 _GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # mpirun's and torchrun's
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 _KEPT = 65_536  # heads that are known
@@ -50,7 +50,7 @@ class Heads:
 
         And whether the same may stand left of another message: there is no stamp in front.
         """
-        alone = _ALONE.fullmatch(left)  # nothing stands in front of most
+        alone = ALONE.fullmatch(left)  # nothing stands in front of most
         if alone is not None and b"NCCL" not in left:
             return self._named(alone.groups()), True
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
@@ -76,7 +76,7 @@ class Heads:
         """Return the head of the usual form."""
         seen = self._alone.get(alone)
         if seen is None:
-            usual = _ALONE.fullmatch(alone)
+            usual = ALONE.fullmatch(alone)
             if usual is None or b"NCCL" in alone:
                 return None
             seen = self._alone[alone] = self._named(usual.groups())

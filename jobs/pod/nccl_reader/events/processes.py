@@ -31,7 +31,10 @@ class Processes:
         self.index = index
         self._waiting: List[Tracker] = []  # whose channels wait for their communicator
         self.trackers: Dict[Process, Tracker] = {}
-        self.said: Dict[Process, List[Tuple[int, Any]]] = {}  # in the present block, and was not taken
+        self._named: List[Process] = []  # in the present block
+        self._said: List[List[Tuple[int, Any]]] = []  # by them, and was not taken
+        self._here: List[Optional[Tracker]] = []  # what follows each of them, as far as that was looked up
+        self._places: Dict[Process, int] = {}
         self.at = 0  # the line of that block that is read
         self._by_pid: Dict[int, List[str]] = {}
         self._own = shared((index,))
@@ -53,8 +56,26 @@ class Processes:
             else:
                 tracker.communicator(what)
 
-    def settle(self) -> None:
-        """Keep the channels of many processes as edges, which is far less, where it is clear whose they are."""
+    def begin(self, named: List[Process], said: List[List[Tuple[int, Any]]]) -> None:
+        """Begin a block: the processes that say something in it, and what depends on their own lines alone."""
+        self._named, self._said, self._here, self._places = named, said, [None] * len(named), {}
+
+    def follow(self, place: int) -> Tracker:
+        """Return what follows a process of the present block."""
+        tracker = self._here[place]
+        if tracker is None:
+            tracker = self.find(self._named[place])
+            self._here[place] = tracker
+        return tracker
+
+    def end(self) -> None:
+        """End a block: take what was said in it, and settle the channels of many processes, which is far less to keep.
+
+        Only where it is clear whose they are.
+        """
+        for place, said in enumerate(self._said):
+            if said:
+                self.take(self.follow(place), said)
         if len(self._waiting) > _MANY:
             for tracker in self._waiting:
                 if tracker.announced and tracker.pending:
@@ -66,7 +87,8 @@ class Processes:
         head = parse_head(left)
         process = process_of(head)
         tracker = self.find(process)
-        said = self.said.get(process, [])
+        self._places = self._places or {name: place for place, name in enumerate(self._named)}
+        said = self._said[self._places[process]] if process in self._places else []
         before = [item for item in said if item[0] < self.at]  # is taken at the block's end else
         if before:
             del said[: len(before)]
@@ -118,6 +140,7 @@ class Processes:
         for tracker in self.trackers.values():
             tracker.settle()
         self._waiting = []
+        self._here = [None] * len(self._here)
         self.trackers.clear()
 
     def finish(self) -> None:

@@ -140,7 +140,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     ),
 )
 _GATED = tuple((what, pattern, needed(pattern.pattern)) for what, pattern in _SIGNALS)
-_ANY = any_of(dict.fromkeys(word for _, _, words in _GATED for word in words))  # most lines of NCCL_DEBUG=TRACE hold none
+_ANY = any_of(dict.fromkeys(word for _, _, words in _GATED for word in words))  # most lines hold none
 # Which lines are looked at more closely.
 _WORDS = (
     rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend"
@@ -206,9 +206,10 @@ SAYS = any_of(
 
 
 def tells(line: bytes) -> bool:
-    """Say whether a line of NCCL's tells more than names, which are taken out; no word that is looked for has a digit."""
+    """Say whether a line of NCCL's tells more than names, which are taken out; digits do not matter."""
     rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
-    return matters(rest) or SAYS.search(rest) is not None or classify(line) is not None or _OLD_WARN.search(line) is not None
+    told = matters(rest) or SAYS.search(rest) or _OLD_WARN.search(line)
+    return bool(told) or classify(line) is not None
 
 
 TROUBLE = frozenset((*(name for name, _ in _SIGNALS), "watchdog", "trouble"))  # events that speak against a job

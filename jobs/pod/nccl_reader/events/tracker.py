@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from ..state.seen import MAX_EDGES, Comm, Proc
-from .facts import CHOSE, COMM, DEVICES, ENV, FACT, IB, NOTE, RING, TRACE, Effect
+from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE, Effect
 from .symptoms import BENIGN, classify
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ class Tracker:
                 proc.set_env(effect[1], effect[2])
             elif what == DEVICES:
                 proc.list_devices(effect[1])
+            elif what == HEAD:
+                proc.head(effect[1], effect[2])
             elif what == IB:
                 proc.ibs.setdefault(effect[1], line)
             elif what == CHOSE:  # what failed before it is overcome
@@ -127,52 +129,56 @@ class Tracker:
     # -- communicators -------------------------------------------------------------------------------------------------
     def communicator(self, said: Said) -> None:
         """Take a line of a communicator."""
-        begins = said.what == b"Init" and not said.done
-        if self.pending and (begins or self.announced):
+        rank, nranks, what, done, _, _, nodes, _, _ = said
+        init = what == b"Init"
+        if self.pending and (self.announced or (init and not done)):
             self.settle()  # channels in front of this line belong to what was current there
         key = self._key(said)
         comm = self.proc.comms.get(key)
-        if said.what in (b"Destroy", b"Abort") and said.done:
+        ending = not init and what != b""  # all that an excerpt may show of a communicator
+        if ending and done and what != b"Revoke":
             self.proc.add("flag", "destroyed")
         if comm is None:
-            ending = said.what in (b"Destroy", b"Abort", b"Revoke")  # all that an excerpt may show of a communicator
             if (ending and self.proc.comms) or not self.proc.joins():
                 return
-            comm = self.proc.comms[key] = Comm(said.rank, said.nranks)
-        if said.what == b"Init":
+            comm = self.proc.comms[key] = Comm(rank, nranks)
+        if init:
             comm.started = True
-            self.announced = self.announced or not said.done
-            comm.completed = comm.completed or said.done
+            self.announced = self.announced or not done
+            comm.completed = comm.completed or done
             self._current = key
-            if said.done:
+            if done:
                 self.proc.last_error = None
-        if said.nodes is not None:
-            comm.nnodes = max(comm.nnodes, said.nodes[0])
-            comm.local = max(comm.local, said.nodes[1])
-            comm.mnnvl = max(comm.mnnvl, said.nodes[2])
+        if nodes is not None:
+            comm.nnodes = max(comm.nnodes, nodes[0])
+            comm.local = max(comm.local, nodes[1])
+            comm.mnnvl = max(comm.mnnvl, nodes[2])
 
     def _key(self, said: Said) -> Key:
         """Name a communicator.
 
         By its id, which all ranks share (2.16.2+), else by its size and its turn in this process.
         """
-        completes, pointer = said.what == b"Init" and said.done, said.pointer
-        parent = self._pointed(said.parent) if said.part else None
-        ident = said.ident if parent is None else sys.intern("%s/%s" % (parent[0], said.part))
+        rank, nranks, what, done, pointer, ident, _, whole, part = said
+        parent = self._pointed(whole) if part else None
+        if parent is not None:
+            ident = sys.intern("%s/%s" % (parent[0], part))
         if ident:
-            key = (ident, said.rank)
-            self._named(pointer, key)
+            key = (ident, rank)
+            if self._pointers[-1:] != ((pointer, key),):
+                self._named(pointer, key)
             return key
-        known = self._pointed(pointer) or self._with_id(said.rank, said.nranks)
-        if known is not None and not completes and known[1] == said.rank:
+        completes = what == b"Init" and done
+        known = self._pointed(pointer) or self._with_id(rank, nranks)
+        if known is not None and not completes and known[1] == rank:
             return known
-        turn = self._ordinals.get((said.nranks, said.rank), 0)
+        turn = self._ordinals.get((nranks, rank), 0)
         if completes and pointer:
             if known is not None and known in self.proc.comms and not self.proc.comms[known].completed:
                 return known
-        key = ("n%d.%d" % (said.nranks, turn), said.rank)
+        key = ("n%d.%d" % (nranks, turn), rank)
         if completes and turn < _MAX_TURNS:
-            self._ordinals = {**self._ordinals, (said.nranks, said.rank): turn + 1}
+            self._ordinals = {**self._ordinals, (nranks, rank): turn + 1}
         self._named(pointer, key)
         return key
 

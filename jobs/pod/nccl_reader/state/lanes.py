@@ -65,20 +65,11 @@ def way_of(text: str) -> Way:
     return Way(side, int(conn), kind, net, int(dev), int(gdr), int(proxy))
 
 
-_NAMED = re.compile(
+NAMED = re.compile(
     rb"(?:/(\d{1,3}))? : (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
     rb"((?:\[(?:send|receive)\] )?via \S.*)\n"
 )
-
-
-def named_lane(name: bytes) -> Optional[Lane]:
-    """Return the lane of a line of the usual form by what stands behind its channel (BITS); None for any other."""
-    match = _NAMED.fullmatch(name) if len(name) < _LONGEST - 10 else None
-    if match is None:
-        return None
-    conn, src, dst, how = match.groups()
-    end = _end(how, conn, False)
-    return None if end is None or end[1] else (int(src), int(dst), end[0])
+"""What stands behind a channel (BITS) in a line of the usual form: connection, source, destination, how."""
 
 
 def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, str]]:
@@ -90,15 +81,15 @@ def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, str]]:
     if match is None:
         return None
     tree, channel, conn, src, dst, how = match.groups()
-    end = _end(how, conn, tree is not None)
+    end = end_of(how, conn, tree is not None)
     if end is None or (dst is None and way_of(end[0]).kind != "collnet"):
         return None
     return (int(src), -1 if dst is None else int(dst), end[0]), int(channel), end[1]
 
 
 @lru_cache(maxsize=4096)
-def _end(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[str, str]]:
-    """Read what stands behind the ranks: the way, and the communicator's size where it is said."""
+def end_of(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[str, str]]:
+    """Read what stands behind the ranks: the way, and the communicator's size where it is said; None where torn."""
     side, _, via = how.partition(b"via ")
     carrier = None if b" NCCL " in how else _carrier(via, tree)
     if carrier is None:

@@ -159,19 +159,22 @@ class Crowd:
             known = self._steps[step] = (base, fresh)  # holds the base, so that nothing else can get its id
         return known[1]
 
-    def note(self, notes: Dict[str, Note], name: str, note: Note) -> Dict[str, Note]:
+    def note(self, notes: Dict[str, Note], name: str, place: Tuple[int, int], raw: bytes) -> Dict[str, Note]:
         """Return notes with one more; beyond the first processes, those of one kind share one line."""
         seen = self._seen[name] = self._seen.get(name, 0) + 1
         if seen <= _MANY:
-            return {**notes, name: note}
-        return self.extended(notes, name, self._notes.setdefault(name, note))
+            return {**notes, name: Note(*place, raw)}
+        if name not in self._notes:
+            self._notes[name] = Note(*place, raw)
+        return self.extended(notes, name, self._notes[name])
 
     def room(self, edges: int, more: int) -> int:
         """Say how many more edges a process that has some may keep."""
-        fit = max(0, min(more, MAX_EDGES - edges, _MAX_ALL_EDGES - self._edges))
-        self.full = self.full or fit < more
-        self._edges += fit
-        return fit
+        if edges + more > MAX_EDGES or self._edges + more > _MAX_ALL_EDGES:
+            self.full = True
+            more = max(0, min(MAX_EDGES - edges, _MAX_ALL_EDGES - self._edges))
+        self._edges += more
+        return more
 
     def joins(self) -> bool:
         """Say whether a process may keep one more communicator."""
@@ -270,16 +273,24 @@ class Proc:
         if seen is not None:
             seen.count += 1
         elif len(self.notes) < MAX_NOTES:
-            note = Note(source, line, raw)
-            self.notes = {**self.notes, name: note} if self.crowd is None else self.crowd.note(self.notes, name, note)
+            if self.crowd is None:
+                self.notes = {**self.notes, name: Note(source, line, raw)}
+            else:
+                self.notes = self.crowd.note(self.notes, name, (source, line), raw)
 
     def channels(self, comm: str, lanes: Dict[Lane, int]) -> None:
         """Add channels of a communicator, up to a bound; the lanes are this process's from here on."""
-        edges = self.edges.get(comm, {})
-        for lane in edges.keys() & lanes.keys() if edges else ():
-            edges[lane] |= lanes.pop(lane)
-        if self.crowd is not None:
-            room = self.crowd.room(sum(map(len, self.edges.values())), len(lanes))
+        edges = self.edges.get(comm)
+        if edges:
+            fresh: Dict[Lane, int] = {}
+            for lane, mask in lanes.items():
+                if lane in edges:
+                    edges[lane] |= mask
+                else:
+                    fresh[lane] = mask
+            lanes = fresh
+        if self.crowd is not None and lanes:
+            room = self.crowd.room(sum(map(len, self.edges.values())) if self.edges else 0, len(lanes))
             for lane in list(lanes)[room:] if room < len(lanes) else ():
                 del lanes[lane]
         if edges:
