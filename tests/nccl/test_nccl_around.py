@@ -28,6 +28,12 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
         ("Could not find real path of /sys/class/pci_bus/0000:7a/../../0000:7a:00.0", ("nccl.topology-unreadable", None)),
         ("Attribute class of node pci not found", ("nccl.topology-unreadable", None)),
         ("XML Parse error : expecting '<', got 'x'", ("nccl.topology-unreadable", None)),
+        ("Could not find NET with id 0", ("nccl.topology-search", None)),
+        ("Failed to find reverse path from remNode 0/5f000 nlinks 4 to node 0/cb000", ("nccl.topology-search", None)),
+        ("NET/IB: read failed in ncclIbRoceGetVersionNum: Invalid argument", ("nccl.roce-version", None)),
+        ("Cuda failure 711 'peer mapping resources exhausted'", ("nccl.peer-limit", None)),
+        ("Cuda failure 217 'peer access is not supported between these two devices'", ("nccl.p2p-refused", None)),
+        ("Error : no algorithm/protocol available", ("nccl.no-algorithm", None)),
         ("Attribute busid of node nic not found", ("nccl.topology-nic", None)),
         ("P2P is disabled between NVLINK connected GPUs 3 and 2. This should not be the case given their connectivity, and is "
          "probably due to a hardware issue.", ("nccl.nvlink-broken", None)),
@@ -269,6 +275,28 @@ def test_nvlink_errors_of_the_kernel_come_before_what_cuda_says_and_alone_are_no
     assert whys(said + cuda("719 'unspecified launch failure'"))[0][0] == "nccl.nvlink-error"
     alone = judged(said + HEALTHY)
     assert (alone["verdict"], alone["diagnosis"]) == ("inconclusive", "unexplained")
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (
+            "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from "
+            "status @ kernel_channel.c:2874",
+            "nccl.gpu-reset",
+        ),
+        (
+            "NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 00000001 caused by previous Xid 149",
+            "nccl.nvlink-error",
+        ),
+        ("NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 00000001", None),
+    ],
+)
+def test_what_the_driver_says_of_a_gpu_comes_before_what_cuda_says(said, fault):
+    """nccl.gpu-reset, nccl.nvlink-error: Xid 45 alone is a process that was ended."""
+    named = judged("kernel: " + said + "\n" + cuda("46 'CUDA-capable device(s) is/are busy or unavailable'"))
+    assert (named["causes"][0]["fault"] == fault) is (fault is not None)
+    assert fault is not None or named["causes"][0]["fault"] == "nccl.gpu-busy"
 
 
 def test_a_size_that_was_never_received_is_no_lack_of_memory():

@@ -114,6 +114,7 @@ _SECOND = frozenset(("nccl.efa-peer-gone", "nccl.ended-outside", *WARNED))
 _KERNEL = (
     "nccl.gpu-xid",
     "nccl.gpu-lost",
+    "nccl.gpu-reset",
     "nccl.nvlink-error",
     "nccl.ib-link-flap",
     "nccl.ib-card",

@@ -229,5 +229,8 @@ DEADLY = frozenset(
         "nccl.no-algorithm",
         "nccl.gpu-busy",
         "nccl.cuda-init",
+        "nccl.topology-search",
+        "nccl.roce-version",
+        "nccl.peer-limit",
     )
 )

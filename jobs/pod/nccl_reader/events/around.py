@@ -15,16 +15,27 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.topology-nic", "cause", rb"Attribute \w{1,40} of node nic not found"),
     ("nccl.graph-file", "cause", rb"XML Import Channel|XML Graph has wrong version|Could not open XML graph file"),
     ("nccl.nvlink-broken", "cause", rb"NVLINK connected GPUs.{1,120}hardware issue"),
-    ("nccl.nvlink-error", "cause", rb"NVRM: Xid \([^)]{4,40}\): 1(?:4[4-9]|50)\b"),
+    ("nccl.nvlink-error", "cause", rb"NVRM: Xid \([^)]{4,40}\): (?:45\b.{1,120}previous Xid )?1(?:4[4-9]|50)\b"),
     ("nccl.gpu-lost", "cause", rb"Unable to determine the device handle for GPU|RmInitAdapter failed"),
     (
         "nccl.topology-unreadable",
         "cause",
         rb"[Cc]ould not find real path of /sys|Attribute \w{1,40} of node \w{1,40} not found"
-        rb"|XML (?:Parse error|Topology has wrong|Mismatch :)|Could not open XML topology file"
-        rb"|No path computed to go from|could not find CPU|Could not find (?:NET with|any local path)"
-        rb"|Failed to find reverse path",
+        rb"|XML (?:Parse error|Topology has wrong|Mismatch :)|Could not open XML topology file",
     ),
+    (
+        "nccl.topology-search",
+        "cause",
+        rb"No path computed to go from|could not find CPU|Failed to find reverse path"
+        rb"|Could not find (?:NET with|net id|NIC for rank|rev link|any local path|gpu rank|intermediate GPU)",
+    ),
+    ("nccl.roce-version", "cause", rb"ncclIbRoceGetVersionNum"),
+    (
+        "nccl.gpu-reset",
+        "cause",
+        rb"NV_ERR_RESET_REQUIRED|NVRM: Xid \([^)]{4,40}\): 154\b.{1,80}(?:Reset|Reboot) Required",
+    ),
+    ("nccl.peer-limit", "cause", rb"peer mapping resources exhausted|Cuda failure 711\b"),
     ("nccl.topology-too-large", "cause", rb"too many (?:XML subnodes|Topo links)|XML parser is limited to"),
     ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed"),
     ("nccl.ib-protection", "cause", rb"local access violation work queue error"),
@@ -39,7 +50,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.verbs-provider", "why", rb"couldn't open config directory|does not support the kernel ABI"),
     ("nccl.message-truncated", "cause", rb"Got completion.*(?:status=(?:\w+\()?1\)?(?:[ ,]|$)|error 1, )"),
     ("nccl.no-transport", "cause", rb"No transport found for rank"),
-    ("nccl.no-algorithm", "cause", rb"no algorithm/protocol available for function"),
+    ("nccl.no-algorithm", "cause", rb"no algorithm/protocol available"),
     ("nccl.version-mismatch", "cause", rb"NCCL version mismatch with remote peer"),
     ("nccl.ofi-error", "cause", rb"NET/OFI Unable to insert remote address"),
     (

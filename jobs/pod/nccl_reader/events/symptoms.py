@@ -69,8 +69,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.p2p-refused",
         CAUSE,
-        rb"peer access is not supported|failed to open CUDA IPC handle|hipIpc(?:Get|Open)MemHandle failed"
-        rb"|peer mapping resources exhausted",
+        rb"peer access is not supported|failed to open CUDA IPC handle|hipIpc(?:Get|Open)MemHandle failed",
     ),
     _symptom("nccl.driver-mismatch", CAUSE, rb"Driver/library version mismatch"),
     _symptom("nccl.bootstrap-unroutable", CAUSE, rb"Gloo connectFullMesh failed"),
