@@ -33,5 +33,6 @@ def lay_beside(source: Path, text: str) -> None:
     """Lay what is compiled of a file beside it, if it is one of the pods'."""
     if source.suffix == ".py" and (made := of_the_pods().get(text)) is not None:
         place = Path(importlib.util.cache_from_source(PurePath(source)))
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(made)
+        if not place.exists():
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(made)

@@ -34,9 +34,11 @@ def _write(folder: Path, path: str, data: bytes, mode: int) -> None:
     if relative.is_absolute() or ".." in relative.parts:
         return  # the API server refuses such paths; nothing may ever leave the folder
     target = folder.joinpath(*relative.parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
+        if target.read_bytes() == data:
+            return  # as the kubelet's AtomicWriter: what has not changed is not touched
         target.unlink()
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
     target.chmod(mode)
 
