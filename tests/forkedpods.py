@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -115,6 +116,7 @@ def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoRetu
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the status pipe among them: the container has started
     code = 1
     try:
+        _keep_rights_of_an_exec()
         _dress(found, argv, env)
         try:
             _run(argv[1])
@@ -141,6 +143,16 @@ def _can_be_forked(found: str, argv: list[str], env: dict[str, str]) -> bool:
         and Path(argv[1]).is_file()
         and not any(name.startswith("PYTHON") for name in env)
     )
+
+
+def _keep_rights_of_an_exec() -> None:
+    """Root keeps what its bounding set holds, any other user nothing (capabilities(7), capset(2))."""
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    kept = int(status["CapBnd"], 16) & int(status["CapPrm"], 16) if os.geteuid() == 0 else 0
+    low, high = kept & 0xFFFFFFFF, kept >> 32
+    version = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
+    syscalls.call("capset", struct.pack("Ii", version, 0), struct.pack("6I", low, low, 0, high, high, 0))
+    Path("/proc/self/comm").write_text("python3")
 
 
 def _dress(found: str, argv: list[str], env: dict[str, str]) -> None:
