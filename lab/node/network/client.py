@@ -336,14 +336,9 @@ def in_memory() -> str | None:
 
 def launch(control: int, mode: str, keep: list[str]) -> subprocess.Popen[bytes]:
     """Start the launcher on its end of the control socket."""
-    code = CODE.format(
-        path=str(FOLDER.parent), package=FOLDER.name, fd=control, pid=os.getpid(), mode=mode, keep=keep
-    )
+    code = CODE.format(path=str(FOLDER.parent), package=FOLDER.name, fd=control, pid=os.getpid(), mode=mode, keep=keep)
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code],
-        pass_fds=[control],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
+        [sys.executable, "-I", "-S", "-c", code], pass_fds=[control], stdin=subprocess.DEVNULL, start_new_session=True
     )
 
 
