@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -71,6 +72,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         hand = long[number::workers]
         dealt += [*hand, *islice(others, share - len(hand))]
     items[:] = [*dealt, *others]
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no look for cycles goes over it again, which was a twentieth of the tests' time."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
