@@ -182,6 +182,11 @@ def test_a_rank_that_only_its_error_shows_counts_as_one_of_the_world(explain, tm
     assert (job["ranks"], named(job)) == (4, {"waiting": [0, 1], "unknown": [2, 3]})
 
 
+def test_words_of_a_time_out_beside_dumps_are_no_jobs_of_their_own(explain):
+    code, job = explain(*sorted((DATA / "timed_out").iterdir()))
+    assert (code, named(job)) == (1, {"late": [0], "waiting": [1, 2, 3]})
+
+
 @pytest.mark.parametrize("kept", ["*", "*.txt"])
 def test_files_that_are_named_one_by_one_are_one_job_as_their_folder_is(explain, kept):
     """What a shell makes of ``explain folder/*``: standard error of ranks beside their dumps is no job of its own."""

@@ -61,7 +61,7 @@ def _conclude(
     if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
         return _by_words(evidence, jobs, logged, read_tail)
     if len(jobs) > 1:
-        silent = [job for job in jobs if _is_silent(job)]
+        silent = [job for job in jobs if _is_silent(job, _speaking(evidence))]
         evidence.files += [name for job in silent for name in job["files"]]
         jobs = [job for job in jobs if job not in silent]
     others: list[Document] = []
@@ -87,8 +87,13 @@ def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
 
     ``speaking``: the files in which torch's reports are; what else fails there follows from them.
     """
-    reports = job["diagnosis"] == "crash" and not speaking.isdisjoint(job["files"])
+    reports = job["diagnosis"] in ("crash", "hang") and not speaking.isdisjoint(job["files"])
     return bool((job["diagnosis"] == "no-evidence" or reports) and not job["nccl_lines"])
+
+
+def _speaking(evidence: Evidence) -> set[str]:
+    """Return the files in which torch's reports are."""
+    return {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging}
 
 
 def _by_words(
@@ -96,7 +101,7 @@ def _by_words(
 ) -> list[Document]:
     """Add what torch's words say to the job that hangs; of several jobs, each is told by the words of its own logs."""
     hanging = [job for job in jobs if job["diagnosis"] == "hang"]
-    speaking = {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging}
+    speaking = _speaking(evidence)
     silent = _by_folder([job for job in jobs if _is_silent(job, speaking)], evidence.named)
     groups = [[job] for job in hanging] or silent
     for group in groups:
