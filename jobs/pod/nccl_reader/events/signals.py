@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Tuple
 
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
-from ..lines.words import any_of, needed
-from .symptoms import BENIGN, CONSEQUENCE, classify
+from ..lines.words import DIGITS, HEX_DIGITS, any_of, needed
+from .symptoms import BENIGN, CONSEQUENCE, candidates, classify
 from .trouble import WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
@@ -176,8 +176,9 @@ _SPEAKS = re.compile(
     rb"|cudaError|rror 802|DeepEP |ollective mismatch|Detected mismatch between coll|NVSHMEM|nvshmem|remote transport"
     rb"|RendezvousTimeout|server socket has|shared memory|start new thread|SXid|mlx5_core"
     rb"|Memory access fault|library version mismatch|connectFullMesh|NET/IB ?: Got completion|MNNVL \(cliqueSize"
-    rb"|Detected mixed local|gai error|host not found: |gaierror|undefined symbol: p?nccl|lib(?:nccl|cudart|cuda)\b"
-    rb"|forked subprocess|shut down too early|c10d\] (?:send|recv)|DataLoader worker|OOM killer|low on memory"
+    rb"|Detected mixed local|gai error|host not found: |gaierror|undefined symbol: p?nccl|libnccl\b"
+    rb"|libcudart\b|libcuda\b|forked subprocess|shut down too early|c10d\] (?:send|recv)|DataLoader worker|OOM killer"
+    rb"|low on memory"
     rb"|oom[-_]kill|(?<![A-Z_])OUT_OF_MEMORY|exitcode: -[79]\b|return code = -[79]\b|SIGBUS|signal 7|NVIDIA driver|NVML"
     rb"|monitoredBarrier|DDP expects|appears not to match|no GPUs found!|got signal: |handle for GPU|RmInitAdapter"
     rb"|NVRM: Xid|got completion with error|desired GPU mem|the cache blocks|number of required GPUs|subset of ranks"
@@ -191,25 +192,26 @@ _MAX_WATCH = 65_536
 
 
 # What a line holds that SignalReader.line takes anything from, unless something is expected of it.
-SAYS = any_of(
-    [
-        *(word for _, _, words in _GATED for word in words),
-        *(
-            word
-            for pattern in (_WATCHDOG, _WATCHDOG_ANY, _APP_NCCL, _OLD_WARN, _SPEAKS, _LAST_ERROR)
-            for word in needed(pattern.pattern, pattern.flags)
-        ),
-        *WORDS,
-        *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
-    ]
+_SAYING = (
+    *(word for _, _, words in _GATED for word in words),
+    *(
+        word
+        for pattern in (_WATCHDOG, _WATCHDOG_ANY, _APP_NCCL, _OLD_WARN, _SPEAKS, _LAST_ERROR)
+        for word in needed(pattern.pattern, pattern.flags)
+    ),
+    *WORDS,
+    *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
 )
+SAYS = any_of(_SAYING)
+_SAYS_MASKED = any_of(dict.fromkeys(word.translate(DIGITS) for word in _SAYING))
 
 
 def tells(line: bytes) -> bool:
-    """Say whether a line of NCCL's tells more than names, which are taken out; digits do not matter."""
+    """Say whether a line of NCCL's may tell more than names, which are taken out, whatever its digits are."""
     rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
-    told = matters(rest) or SAYS.search(rest) or _OLD_WARN.search(line)
-    return bool(told) or classify(line) is not None
+    masked = rest.translate(DIGITS)
+    said = matters(masked) or _SAYS_MASKED.search(masked) or _OLD_WARN.search(line) or b" RC: " in line
+    return bool(said or candidates(rest.translate(HEX_DIGITS))) or classify(line) is not None
 
 
 TROUBLE = frozenset((*(name for name, _ in _SIGNALS), "watchdog", "trouble"))  # events that speak against a job
