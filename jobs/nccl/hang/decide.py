@@ -134,10 +134,7 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
         return
     made.undated, made.kind, made.proven = not waits.dated, "undecided", False
     made.passing = None if made.undated else waits.longest
-    if made.undated:
-        made.suspects |= made.late
-        made.late = set()
-    elif waits.longest < PASSING:
+    if not made.undated and waits.longest < PASSING:
         made.late, made.suspects = set(), set()
 
 

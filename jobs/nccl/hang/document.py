@@ -283,7 +283,8 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             " proves no hang: take a second dump of all ranks"
         )
     if made.undated:
-        came = f"{_first(_placed(made, made.suspects))} had not come" if made.suspects else "Ranks waited and had come"
+        missing = late | made.suspects
+        came = f"{_first(_placed(made, missing))} had not come" if missing else "Ranks waited and had come"
         return (
             f"{came} to {where} when these dumps were taken, and nothing tells when that was: gloo's recorder keeps no"
             " time, and the files are much younger than a time-out, as copies are. A job that runs looks like this for"
