@@ -5,7 +5,6 @@ Pytest's own plugins are left to pytest, which rewrites their assertions; the fa
 
 import gc
 import pkgutil
-import re
 from importlib import import_module
 
 from _pytest.config import get_config
@@ -16,9 +15,8 @@ LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb
 PACKAGES = ("jobs", "checks.rules", "checks.faults", "checks.profiles", "reports", "cli", "lab")
 NOT = {"plugin", "fakes", "pod"}
 
-vars(re)["_MAXCACHE"] = 1 << 14  # patterns of the pods' program, which read again are not compiled again
 get_config()  # pytest and its own plugins
-for name in (*LIBRARIES, "tests.forkedpods"):
+for name in LIBRARIES:
     import_module(name)
 for package in map(import_module, PACKAGES):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

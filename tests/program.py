@@ -132,7 +132,6 @@ def _run(
 def _lab(arguments: list[str], streams: list[int]) -> None:
     from lab.__main__ import main as lab_main
     from lab.node import volumes
-    from tests import forkedpods
 
     write = volumes._write
 
@@ -141,12 +140,7 @@ def _lab(arguments: list[str], streams: list[int]) -> None:
         lay_beside(folder / path, data.decode(errors="replace"))
 
     vars(volumes)["_write"] = with_what_is_compiled
-
-    def with_forked_pods(arguments: list[str]) -> int:
-        forkedpods.install()
-        return lab_main(arguments)
-
-    _as_program(with_forked_pods, arguments, streams)
+    _as_program(lab_main, arguments, streams)
 
 
 def _as_program(program: Callable[[list[str]], int], arguments: list[str], streams: list[int]) -> None:
