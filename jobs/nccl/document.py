@@ -10,13 +10,13 @@ from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.alone import tell_alone
-from .diagnosis.endings import judge_ending, judge_truncation
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
+from .diagnosis.termination import judge_ending, judge_truncation
 from .diagnosis.words import diagnosis_of, sentence_of, signs_shown
 from .job.device_order import compact_devices
 from .job.jobs import group

@@ -300,7 +300,7 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
 )
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
-    from jobs.pod.nccl_reader.state.lanes import parse_channel, way_of
+    from jobs.pod.nccl_reader.state.channels import parse_channel, way_of
 
     found = parse_channel(line.encode())
     if edge is None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job.jobs import first_note
+from .fallbacks import why_no_gdr, why_sockets
 from .rails import judge_rails
 from .subjects import pairs_text, process_order, subject_of
-from .whys import why_no_gdr, why_sockets
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc

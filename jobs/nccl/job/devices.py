@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...pod.nccl_reader.events.transports import family
-from ...pod.nccl_reader.state.lanes import Way, way_of
+from ...pod.nccl_reader.state.channels import Way, way_of
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...pod.nccl_reader.state.lanes import way_of
+from ...pod.nccl_reader.state.channels import way_of
 
 if TYPE_CHECKING:
     from .jobs import Job

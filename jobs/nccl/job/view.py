@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
-from ...pod.nccl_reader.state.lanes import way_of
+from ...pod.nccl_reader.state.channels import way_of
 from ...pod.nccl_reader.state.seen import channels_in
 from .devices import Devices
 from .jobs import addressed, renamed, twice_ranked
@@ -28,7 +28,7 @@ from .sizes import (
 )
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.lanes import Lane, Way
+    from ...pod.nccl_reader.state.channels import Lane, Way
     from ...pod.nccl_reader.state.seen import Proc
     from .jobs import Job
 

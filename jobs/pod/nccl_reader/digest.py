@@ -19,7 +19,7 @@ from .events.quiet import is_quiet, line_says
 from .events.transports import sight_of
 from .lines.clean import ESCAPES, name
 from .lines.words import DIGITS, HEX_DIGITS
-from .state.lanes import BITS, NAMED, Lane, end_of, parse_channel
+from .state.channels import BITS, NAMED, Lane, end_of, parse_channel
 
 if TYPE_CHECKING:
     from .lines.prefix import Process

@@ -212,7 +212,7 @@ def summarize(paths: List[str]) -> Dict[str, Any]:
     """Return what the shipped reader finds in logs: rows as [size, busbw, wrong], channels by what carried them."""
     reader = importlib.import_module("nccl_reader")
     transports = importlib.import_module("nccl_reader.events.transports")
-    edges = importlib.import_module("nccl_reader.state.lanes")
+    edges = importlib.import_module("nccl_reader.state.channels")
     streams = [open(path, "rb") for path in paths]
     try:
         partial = reader.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])

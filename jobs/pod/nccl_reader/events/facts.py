@@ -11,7 +11,7 @@ import re
 from typing import Any, Callable, Dict, List, Tuple
 
 from ..lines.clean import name
-from ..state.lanes import TAIL
+from ..state.channels import TAIL
 from .comms import parse_communicator
 from .devices import listed_devices
 from .symptoms import BENIGN, classify

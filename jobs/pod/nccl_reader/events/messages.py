@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Callable
 
 from ..lines.prefix import torn_at
-from ..state.lanes import parse_channel
+from ..state.channels import parse_channel
 from ..tables.rows import TYPE
 from .facts import SIGHT, effects_of, ring_order
 from .kinds import KINDS, LANES, OPERATION

@@ -13,7 +13,7 @@ from ..state.seen import Crowd, Proc, shared
 from .tracker import Tracker
 
 if TYPE_CHECKING:
-    from ..state.lanes import Lane
+    from ..state.channels import Lane
     from ..state.partial import Partial
 
 MAX_ALONE = 2048  # processes of one stream that are told apart

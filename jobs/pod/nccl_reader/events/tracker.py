@@ -11,7 +11,7 @@ from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE,
 from .symptoms import BENIGN, classify
 
 if TYPE_CHECKING:
-    from ..state.lanes import Lane
+    from ..state.channels import Lane
     from .comms import Said
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Dict, Optional
 
-from ..state.lanes import way_of
+from ..state.channels import way_of
 
 VIA_SOCKET, VIA_NO_GDR = "line via-socket", "line via-no-gdr"
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
-from .lanes import way_of, written
+from .channels import way_of, written
 from .seen import Crowd, channels_in, shared
 from .wire import decode, encode
 
 if TYPE_CHECKING:
-    from .lanes import Lane, Way
+    from .channels import Lane, Way
     from .seen import Proc, Source
 
 POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List
 from ..lines.clean import printable
 
 if TYPE_CHECKING:
-    from .lanes import Lane
+    from .channels import Lane
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64

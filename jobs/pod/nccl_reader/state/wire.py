@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Set, Tuple
 
 from ..errors import NcclLogError
 from ..lines.clean import printable
-from .lanes import Way, way_of, written
+from .channels import Way, way_of, written
 from .seen import Comm, Note, Proc, Source, shared
 
 SCHEMA = 1
