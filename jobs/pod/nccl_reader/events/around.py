@@ -29,6 +29,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"No path computed to go from|could not find CPU|Failed to find reverse path"
         rb"|Could not find (?:NET with|net id|NIC for rank|rev link|any local path|gpu rank|intermediate GPU)",
     ),
+    ("nccl.local-socket", "cause", rb"UDS: (?:Socket creation|Binding to|Sending|Receiving)"),
     ("nccl.roce-version", "cause", rb"ncclIbRoceGetVersionNum"),
     (
         "nccl.gpu-reset",

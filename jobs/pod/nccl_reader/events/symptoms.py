@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional, Tuple
 
 from ..lines.words import HEX_DIGITS, any_of, needed
 from .around import AROUND
+from .warned import WARNED
 
 CAUSE = "cause"  # by itself the reason of a failure
 WHY = "why"  # explains a choice (sockets, no GPUDirect); a fault only together with that choice
@@ -339,6 +340,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     # -- GPUDirect: why it is off
     _symptom("nccl.gdr-no-module", WHY, rb"NET/(?!Socket)[\w ]{1,40} ?: GPU Direct RDMA Disabled", 17),
     _symptom("nccl.gdr-distance", WHY, rb"GPU Direct RDMA Disabled for GPU.*\(distance \d+ > \d+\)", 18, 19),
+    *(_symptom(*each) for each in WARNED),
 )
 
 _MASKED = tuple((item, tuple(word.translate(HEX_DIGITS) for word in item.words)) for item in SYMPTOMS)
