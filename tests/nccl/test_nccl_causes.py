@@ -297,7 +297,7 @@ LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {
         ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers"
          " are out of shared memory.\n", "nccl.shm-full"),
         (failing("Call to pthread_create failed : pthread_create returned 11", 2), "nccl.process-limit"),
-        (failing("Call to pthread_create failed : pthread_create returned 22", 2), "nccl.crash"),
+        (failing("Call to pthread_create failed : pthread_create returned 22", 2), "nccl.system-call"),
         (failing("Invalid rank requested : 8/8", 4), "nccl.invalid-usage"),
         (failing("NET/IB : req 0/1 tag 12 peer 10.0.0.2<41> collective mismatch error, local size 4096 remote size 8192", 5),
          "nccl.message-truncated"),
@@ -311,7 +311,7 @@ LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {
         (failing("hipIpcGetMemHandle failed : invalid argument", 1), "nccl.p2p-refused"),
         (failing("Cuda failure 'invalid argument'", 1), "nccl.cuda-failure"),
         (failing("nvmlInit_v2() failed: Driver/library version mismatch", 2), "nccl.driver-mismatch"),
-        (failing("nvmlInit_v2() failed: Unknown Error", 2), "nccl.crash"),
+        (failing("nvmlInit_v2() failed: Unknown Error", 2), "nccl.no-gpu"),
         ("[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../gloo/pair.cc:144] no error\n",
          "nccl.bootstrap-unroutable"),
         (failing("Your program may be hanging, this may be caused by a collective mismatch around rank 2.", 3),

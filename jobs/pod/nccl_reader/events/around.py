@@ -29,7 +29,6 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"No path computed to go from|could not find CPU|Failed to find reverse path"
         rb"|Could not find (?:NET with|net id|NIC for rank|rev link|any local path|gpu rank|intermediate GPU)",
     ),
-    ("nccl.local-socket", "cause", rb"UDS: (?:Socket creation|Binding to|Sending|Receiving)"),
     ("nccl.roce-version", "cause", rb"ncclIbRoceGetVersionNum"),
     (
         "nccl.gpu-reset",
@@ -38,8 +37,9 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.peer-limit", "cause", rb"peer mapping resources exhausted|Cuda failure 711\b"),
     ("nccl.topology-too-large", "cause", rb"too many (?:XML subnodes|Topo links)|XML parser is limited to"),
-    ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed"),
+    ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed|async fatal event: "),
     ("nccl.ib-protection", "cause", rb"local access violation work queue error"),
+    ("nccl.ib-error", "cause", rb"async fatal event on (?:CQ|QP|SRQ)"),
     ("nccl.gid-empty", "cause", rb"ibv_query_gid failed"),
     ("nccl.ib-netdev", "cause", rb"ibv_modify_qp failed.{1,20}(?:No such device|with 19 )"),
     (

@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional, Tuple
 
 from ..lines.words import HEX_DIGITS, any_of, needed
 from .around import AROUND
-from .warned import WARNED
+from .warned import LOCAL_SOCKET, WARNED
 
 CAUSE = "cause"  # by itself the reason of a failure
 WHY = "why"  # explains a choice (sockets, no GPUDirect); a fault only together with that choice
@@ -48,7 +48,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
-    *(_symptom(*each) for each in AROUND),
+    *(_symptom(*each) for each in (LOCAL_SOCKET, *AROUND)),
     _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
     _symptom(
         "nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"
@@ -343,6 +343,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     *(_symptom(*each) for each in WARNED),
 )
 
+# Of a job that came to its end all the same, such a warning leaves nothing proven.
+LASTING = frozenset(_symptom(*each) for each in WARNED if each[1] != BENIGN)
 _MASKED = tuple((item, tuple(word.translate(HEX_DIGITS) for word in item.words)) for item in SYMPTOMS)
 _GATE = any_of(dict.fromkeys(word for _, words in _MASKED for word in words))  # most messages hold none of them
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from ..state.seen import MAX_EDGES, Comm, Proc
 from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE, Effect
-from .symptoms import BENIGN, classify
+from .symptoms import BENIGN, LASTING, classify
 
 if TYPE_CHECKING:
     from ..state.channels import Lane
@@ -121,9 +121,9 @@ class Tracker:
         elif known is not None and known.fault == "nccl.cuda-memory":  # of multicast objects, too
             known = None
         found = classify(full) if known is None else known
-        if found is None:
+        if found is None or found in LASTING:
             self.proc.note("warn", self.source, line, raw)
-        elif found.role != BENIGN:
+        if found is not None and found.role != BENIGN:
             self.proc.note(found.fault, self.source, line, raw)
 
     # -- communicators -------------------------------------------------------------------------------------------------

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Tuple
 
+# Tried before the errno of a connection between hosts, which it is not (misc/ipcsocket.cc).
+LOCAL_SOCKET = ("nccl.local-socket", "cause", rb"UDS: (?:Socket creation|Binding to|Sending|Receiving)")
 WARNED: Tuple[Tuple[str, str, bytes], ...] = (
+    LOCAL_SOCKET,
     # -- NCCL takes another value, or does without, and says so: init.cc, tuning.cc, net_socket.cc, xml.cc, profiler.cc
     (
         "",
@@ -19,13 +22,16 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Invalid NCCL_\w{1,40} -?\d{1,9} \(m(?:ust be a multiple|inimum|aximum)|not dumping topology"
         rb"|is greater than the maximum allowed, setting|Ignoring SHM locality|Continue without profiler"
         rb"|GPUs per node, disabling CollNet|ignoring NCCL_ALGO=COLLNET|due to old driver, disabling"
-        rb"|using NCCL_NETDEVS_POLICY_AUTO instead|exceeds buffer max \d{1,12}, clamping",
+        rb"|Resiliency (?:is enabled on a .{1,40} with a single device|requires pre-posted)|Encountered a stale CQE"
+        rb"|Ignoring error on flush request|using NCCL_NETDEVS_POLICY_AUTO instead"
+        rb"|exceeds buffer max \d{1,12}, clamping",
     ),
     # -- settings: graph/tuning.cc, graph/topo.cc, net_ib/init.cc
     (
         "nccl.setting-invalid",
         "cause",
-        rb"Unrecognized (?:element|prefix) token|All entries except the first must have a prefix|NCCL_WORK_FIFO_DEPTH=\S"
+        rb"Unrecognized (?:element|prefix) token|All entries except the first must have a prefix"
+        rb"|NCCL_WORK_FIFO_DEPTH=\S"
         rb"|NCCL_GIN_\w{1,10}_POOL_SIZE has|invalid for family|Unknown netDevs policy"
         rb"|network devices = -?\d{1,9} for policy|NCCL_SOCKET_MAGIC invalid value",
     ),
@@ -41,7 +47,8 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.ranks-differ",
         "cause",
-        rb"ring \d{1,5} does not (?:loop back to start|contain rank)|tree already has \d|requires NIC \S{1,20} but that NIC"
+        rb"ring \d{1,5} does not (?:loop back to start|contain rank)|tree already has \d"
+        rb"|requires NIC \S{1,20} but that NIC"
         rb"|should be a divis[eo]r of the number of ranks",
     ),
     (
@@ -62,7 +69,7 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|not found in the list of system hostHashes|Add (?:NVLink|PCI Link|C2c) error|yet have different netMasks"
         rb"|ncclTopo(?:RankToIndex|DevToRank) could not find",
     ),
-    # -- the operating system and the driver: socket.cc, os/linux.cc, shmutils.cc, ipcsocket.cc, nvmlwrap.cc, cudawrap.cc
+    # -- the operating system and the driver: os/linux.cc, shmutils.cc, ipcsocket.cc, nvmlwrap.cc, cudawrap.cc
     (
         "nccl.process-limit",
         "cause",
@@ -79,7 +86,8 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.wrong-peer",
         "cause",
-        rb"\[Proxy [sS]ervice\] Too many connections|\[Service thread\] Unknown command|Unknown command \d{1,9} from local",
+        rb"\[Proxy [sS]ervice\] Too many connections|\[Service thread\] Unknown command"
+        rb"|Unknown command \d{1,9} from local",
     ),
     (
         "nccl.shm-full",
@@ -90,82 +98,97 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.no-gpu",
         "cause",
-        rb"nvml\w{2,60}\([^)]{0,80}\) failed: (?:Not Found|Insufficient Perm|Driver Not Loaded|Invalid Argument|No permission)"
+        rb"nvmlInit\w{0,20}\([^)]{0,80}\) failed: Unknown|nvml(?:Init|DeviceGet(?:Count"
+        rb"|HandleBy))\w{0,20}\([^)]{0,80}\) failed: (?:Not Found|Insufficient Perm|Driver Not Loaded"
+        rb"|Invalid Argument|No permission)"
         rb"|nvmlDeviceGetCount\(\) reported more",
     ),
-    ("nccl.driver-state", "cause", rb"nvml\w{2,60}\([^)]{0,80}\) failed: "),
+    (
+        "nccl.driver-state",
+        "cause",
+        rb"nvml\w{2,60}\([^)]{0,80}\) failed: |Failed to (?:set|create) CUDA (?:device|context)",
+    ),
     (
         "nccl.cuda-symbols",
         "cause",
-        rb"Failed to find CUDA library|Failed to load CUDA missing symbol|cuDriverGetVersion failed|CUDA some PFN functions"
+        rb"Failed to find CUDA library|Failed to load CUDA missing symbol|cuDriverGetVersion failed"
+        rb"|CUDA some PFN functions"
         rb"|Retrieve \w{1,80} (?:version \d{1,9} )?failed with|NCCL cannot be captured in a graph if either",
     ),
     (
-        "nccl.cuda-failure",
+        "nccl.oom-killed",
         "cause",
-        rb"Failed to (?:set|create) CUDA (?:device|context)|hostStreamPlanCallback\(\) failed"
-        rb"|sync (?:host|device)Stream error|exceeds device/fn maxSharedMem",
+        rb"[mc]alloc\([^)]{1,60}\) returned null|Allocation failed at |MemManager: Failed to (?:allocate|grow)",
     ),
-    ("nccl.oom-killed", "cause", rb"[mc]alloc\([^)]{1,60}\) returned null|Allocation failed at "),
-    (
-        "nccl.cuda-memory",
-        "cause",
-        rb"No suitable space found to accommodate|MemManager: Failed to (?:allocate|grow)",
-    ),
+    ("nccl.cuda-memory", "cause", rb"No suitable space found to accommodate"),
     (
         "nccl.system-call",
         "cause",
-        rb"Call to (?!ibv_|mlx5|connect|recv|send|bind|close|shutdown|socket failed|CUDA)[a-z_]{4,30}(?: [A-Z_ ]{1,20})? failed ?: ?"
+        rb"Call to (?!ibv_|mlx5|connect|recv|send|close|shutdown)[a-z_2]{4,30}(?: [A-Z_ ]{1,20})? failed ?: ?"
         rb"|sched_[gs]etaffinity failed with|Thread (?:creation|join) failed|Poll failed: |poll\(\) failed with error"
         rb"|Socket creation failed ?:|Error waiting for pthread_join|Accept failed: |std::random_device failed",
     ),
     # -- verbs: net_ib/*.cc, ibvwrap.cc, mlx5dvwrap.cc, ibvsymbols.cc
-    (
-        "nccl.ib-open",
-        "why",
-        rb"Call to (?:ibv|mlx5dv)_(?:query_(?:device|port\w{0,6})|fork_init)\b.{0,3}failed",
-    ),
+    ("nccl.ib-open", "why", rb"Call to (?:ibv|mlx5dv)_(?:query_(?:device|port\w{0,6})|fork_init)\b.{0,3}failed"),
     (
         "nccl.verbs-provider",
         "why",
-        rb"dlvsym failed on ibv_|mlx5dv_get_data_direct_sysfs_path|misc/(?:ibv|mlx5dv)wrap\.cc:\d{1,5} NCCL WARN .{0,12}lib wrapper not",
+        rb"dlvsym failed on ibv_|mlx5dv_get_data_direct_sysfs_path|misc/(?:ibv"
+        rb"|mlx5dv)wrap\.cc:\d{1,5} NCCL WARN .{0,12}lib wrapper not",
     ),
     ("nccl.gdr-register", "cause", rb"(?:ibv|mlx5dv)_reg_(?:dmabuf_)?mr\S{0,20} failed"),
     ("nccl.nic-count-ignored", "degraded", rb"[Ll]ocal mergedDev.{1,120} has a different number of devices"),
     (
         "nccl.ib-error",
         "cause",
-        rb"ibv_(?:post_send|post_recv|poll_cq|query_qp)\(?\)? (?:failed|returned)|communicator encountered a fatal error"
+        rb"ibv_(?:post_send|post_recv|poll_cq|query_qp)\(?\)? (?:failed|returned)"
+        rb"|communicator encountered a fatal error"
         rb"|NET/IB: .{0,60}(?:Got CQE with error|The error is fatal|marked as failed|Maximum number of probing"
         rb"|Could not find a (?:replacement QP|functional device)|permanently failed|failed due to max attempts"
-        rb"|Port recovery failed|Fatal error\. Detected \d)",
+        rb"|Port recovery (?:attempt #\d{1,9} )?failed|Fatal error\. Detected \d|Recovery for device"
+        rb"|message (?:sequence )?timeout"
+        rb"|[Ff]ailed to (?:re(?:set|store) |init |set ECE|modify to|post |poll |handle |drain |transition)"
+        rb"|Work completion error on recovery)",
     ),
     (
         "nccl.message-truncated",
         "cause",
         rb"posted incorrect receive info|Sender expected a 'send' request but got|could not retr\w{3,5} a request",
     ),
-    ("nccl.ib-create", "cause", rb"mlx5dv_create_qp failed"),
+    ("nccl.ib-create", "cause", rb"mlx5dv_create_qp failed|Call to ibv_(?:query|set)_ece failed"),
+    ("nccl.ib-link-flap", "cause", rb"GID table changed"),
     # -- plugins: plugin/net.cc, coll_net.cc, net.cc; aws-ofi-nccl
     (
         "nccl.plugin-invalid",
         "cause",
         rb"plugin returned invalid value for max\w{3,12}Bytes|Unknown device code index"
-        rb"|number of devices (?:of an uninitialized|for netPlugin)|CollNet sizes: want|(?:send|recv)ProxyConnect: reqSize"
-        rb"|fails to share parent comms .{0,20}sharp|PXN should not use host buffers|Invalid GIN \w{1,8} backend version"
+        rb"|number of devices (?:of an uninitialized|for netPlugin)|CollNet sizes: want|(?:send"
+        rb"|recv)ProxyConnect: reqSize"
+        rb"|fails to share parent comms .{0,20}sharp|PXN should not use host buffers"
+        rb"|Invalid GIN \w{1,8} backend version"
         rb"|GIN plugin \S{1,40} returned invalid",
     ),
     ("nccl.ofi-error", "cause", rb"NET/OFI .*Cannot continue"),
     ("nccl.mr-register", "cause", rb"NET/OFI .*(?:register|MR).{0,80}RC: ?-?[1-9]"),
-    ("nccl.ofi-error", "cause", rb"NET/OFI .*(?:[Cc]ould ?n[o']t|[Uu]nable|[Ff]ailed|[Ff]ailure|Error|Call to).{0,200}RC: ?-?[1-9]"),
-    ("nccl.gdrcopy-failed", "cause", rb"gdr_(?:pin_buffer|map|get_info|copy_(?:to|from)_mapping)\w{0,4}\(.{1,160} failed: |GDRCOPY lib wrapper"),
+    (
+        "nccl.ofi-error",
+        "cause",
+        rb"NET/OFI .*(?:[Cc]ould ?n[o']t|[Uu]nable|[Ff]ailed|[Ff]ailure|Error|Call to).{0,200}RC: ?-?[1-9]",
+    ),
+    (
+        "nccl.gdrcopy-failed",
+        "cause",
+        rb"misc/gdrwrap\.cc:\d{1,5} NCCL WARN (?:Failed to open|dlsym failed)|gdr_(?:pin_buffer|map|get_info"
+        rb"|copy_(?:to|from)_mapping)\w{0,4}\(.{1,160} failed: |GDRCOPY lib wrapper",
+    ),
     # -- NVLink between hosts: mnnvl.cc
-    ("nccl.mnnvl-failed", "cause", rb"MNNVL is not supported on this system|NCCL cannot use .{0,20}plane ID"),
+    ("nccl.mnnvl-failed", "cause", rb"MNNVL is not supported on this system"),
     # -- the device API: dev_runtime.cc, gin/*.cc, rma/*.cc, sym*.cc
     (
         "nccl.gin-failed",
         "cause",
-        rb"GIN Error (?:detected|on gin context)|NET/IB/GIN|DOCA (?:Error|failure)|GIN Symmetric register failed|Error on GFD",
+        rb"GIN Error (?:detected|on gin context)|NET/IB/GIN|DOCA (?:Error|failure)|GIN Symmetric register failed"
+        rb"|Error on GFD",
     ),
     (
         "nccl.device-api",
@@ -181,25 +204,29 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.library",
         "cause",
-        rb"NCCL library version is too old|compiled with too old version of NCCL|initialized via NCCL_\w{1,40}INITIALIZER",
+        rb"NCCL library version is too old|compiled with too old version of NCCL"
+        rb"|initialized via NCCL_\w{1,40}INITIALIZER",
     ),
     ("nccl.collective-mismatch", "cause", rb"symmetric registration check failed on rank|Elastic GIN: rank"),
     (
         "nccl.invalid-usage",
         "cause",
-        rb"Invalid device (?:count requested|-?\d)|invalid device count|rank -?\d{1,9} exceeds ndev|improper usage of nccl"
+        rb"Invalid device (?:count requested|-?\d)|invalid device count|rank -?\d{1,9} exceeds ndev"
+        rb"|improper usage of nccl"
         rb"|before the previous operation returned ncclSuccess|ncclGroupEnd: not in a group|can be CUDA graph captured"
         rb"|Streams given to a communicator within|recv to self without a matching"
         rb"|does not match type given to reduction|operator unknown to this communicator|corrupted comm object"
-        rb"|FP8 reduction support begins|communicator was revoked|parent comm netName|does not match the parent"
+        rb"|FP8 reduction support begins|parent comm netName|does not match the parent"
         rb"|ncclCommGrow: (?!magic)|bcastGrowHandle|bootstrapInit: handles|ncclCommGetUniqueId should not"
         rb"|Invalid config \w{1,40}(?:/max channels)? attribute value|Invalid config min/max|window has a NULL user"
         rb"|Could not find communicator matching window|lsaRank -?\d{1,9} is not in|is not within valid range of ranks"
         rb"|is invalid \(must be 0\)|ncclPutSignal: |ncclWaitSignal: |does not satisfy symmetric registration"
         rb"|Memory (?:suspend|resume) not supported|MemManager: (?:Already suspended|Not in suspended|Suspend not"
-        rb"|Resume not|MemStats not)|invalid pointer \S{1,24} / size|NCCL_COMM_ID cannot be used|is not being captured by"
+        rb"|Resume not|MemStats not)|invalid pointer \S{1,24} / size|NCCL_COMM_ID cannot be used"
+        rb"|is not being captured by"
         rb"|alignment -?\d{1,20} is not power of 2|NCCL_SIM_INFO_INIT|valid \[IPv6\]:port pair",
     ),
+    ("nccl.socket-address", "cause", rb"Net : unsupported IP family"),
     ("nccl.rank-count", "cause", rb"localId -?\d{1,9} is out of range|ncclCommGrow: magic mismatch"),
     ("nccl.no-transport", "cause", rb"has no transport for (?:send|recv)"),
     ("nccl.no-algorithm", "cause", rb"Net registration invalid algorithm"),
@@ -209,8 +236,10 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"Internal error : |P2p schedule creation has bugs|Unknown (?:pattern|collnet pattern) |Invalid regBufType"
         rb"|Sendrecv plan not aligned|Failed to determine (?:intra proc|local) ranks|ran out of channel space"
-        rb"|Proxy response for opId|Couldn't find opId|Attempting to dequeue|Could not find pool of op|List loop at element"
-        rb"|Inactive op has next|Proxy append|incomplete proxy op chain|P2p operation is neither|Mismatched response size"
+        rb"|Proxy response for opId|Couldn't find opId|Attempting to dequeue|Could not find pool of op"
+        rb"|List loop at element"
+        rb"|Inactive op has next|Proxy append|incomplete proxy op chain|P2p operation is neither"
+        rb"|Mismatched response size"
         rb"|(?:pass NULL|unexpected|wrong) socket|ncclSocket\w{4,24}: (?:pass NULL|invalid|socket (?:is invalid|state)"
         rb"|file descriptor is -1|unexpected|wrong)|Unexpected connections are not empty|unable to allocate (?:requests"
         rb"|subtasks)|test called with NULL request|called when comm->|Listencomm in unknown state|inside cache of \d"
@@ -218,6 +247,9 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|IBV_WC_RECV_RDMA_WITH_IMM and req|Invalid request index|Unrecognized request|No allocation found at offset"
         rb"|MCBasePtr|does not exist in shadow pool|peerBuff is NULL|Cannot get (?:gin type|backend version)"
         rb"|Not enough space to get elements|MemManager: (?:Cannot|Buffer ptr|FABRIC handle|Could not find matching"
-        rb"|Unknown handle)|KV Convert to str|NET/Socket ?: ncclNetSocketListen|Unexpected GoToPrevState",
+        rb"|Unknown handle)|KV Convert to str|NET/Socket ?: ncclNetSocketListen|Unexpected GoToPrevState"
+        rb"|XML Export Channel|Invalid argument (?:desc|comm) |exceeds device/fn maxSharedMem|invalid IPC peer"
+        rb"|NET/IB: .{0,60}(?:Attempting to (?:initiate|repost|free)|Unsupported (?:type of|completion)|Invalid wr_id"
+        rb"|Cannot replace QP|Failed to initialize a resiliency|Unknown completion)",
     ),
 )

@@ -1,0 +1,140 @@
+"""Causes in the words of NCCL's own warnings, one line for each way in which they are said, and their near misses."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.nccl import failure_class_of
+from tests.nccl.test_nccl_causes import HEALTHY, WARN, A, failing, judged, whys
+
+SETTING, FUSION, DIFFER = "nccl.setting-invalid", "nccl.nic-fusion", "nccl.ranks-differ"
+LINES = [
+    # graph/tuning.cc, graph/topo.cc, net_ib/init.cc
+    ('Unrecognized element token "rings" when parsing "rings,tree"', SETTING),
+    ('All entries except the first must have a prefix: "ring;tree"', SETTING),
+    ("'NCCL_WORK_FIFO_DEPTH=16' is too small. Minimum value is 64", SETTING),
+    ("TOPO/NET : Could not force merge NICs mlx5_0,mlx5_9. Please specify a valid NCCL_NET_FORCE_MERGE string.", FUSION),
+    ("NET/IB : Trying to merge multiple devices together when NCCL_IB_MERGE_NICS=0. Please enable it", FUSION),
+    ("NET/IB : Cannot use physical device 9, max 8", FUSION),
+    ("NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=1 link_layer=1 rem_link_layer=2",
+     "nccl.ib-mixed-fabric"),
+    # graph/rings.cc, connect.cc, xml.cc, topo.cc
+    ("Error : ring 2 does not loop back to start (7 != 2)", DIFFER),
+    ("Error : ring 0 does not contain rank 3", DIFFER),
+    ("Internal error : tree already has 3 children (1 2 5)", DIFFER),
+    ("Error : tried to create too many nodes of type 4", "nccl.topology-too-large"),
+    ("XML Parse : Unexpected EOF", "nccl.topology-unreadable"),
+    ("Could not find local GPU with rank 3", "nccl.topology-search"),
+    ("Add NVLink error : could not find GPU 1a000", "nccl.topology-search"),
+    # os/linux.cc, shmutils.cc, ipcsocket.cc, nvmlwrap.cc, cudawrap.cc, alloc.h
+    ("Call to getifaddrs failed: Operation not permitted", "nccl.bootstrap-interface"),
+    ("NET/IB : No IP interface found.", "nccl.bootstrap-interface"),
+    ("socketPollConnect: exceeded retries (20000)", "nccl.connect-timeout"),
+    ("Error: Could not map /dev/shm/nccl-q1W2 size 33030532, error: Cannot allocate memory (12)", "nccl.shm-full"),
+    ("UDS: Sending data over socket /tmp/nccl-socket-3-9a failed : Connection refused (111)", "nccl.local-socket"),
+    ("UDS: Binding to socket /tmp/nccl-socket-3-9a failed : Address already in use (98)", "nccl.local-socket"),
+    ("nvmlDeviceGetHandleByPciBusId() failed: GPU is lost", "nccl.gpu-lost"),
+    ("nvmlDeviceGetHandleByPciBusId() failed: Not Found", "nccl.no-gpu"),
+    ("nvmlDeviceGetP2PStatus() failed: Unknown Error", "nccl.driver-state"),
+    ("Failed to find CUDA library libcuda.so (NCCL_CUDA_PATH='') : libcuda.so: cannot open", "nccl.cuda-symbols"),
+    ("Retrieve cuMemCreate version 10020 failed with 0 status 1", "nccl.cuda-symbols"),
+    ("Call to sched_getaffinity failed: Operation not permitted", "nccl.system-call"),
+    ("Call to pipe failed: Operation not permitted", "nccl.system-call"),
+    ("Call to setsockopt failed : Operation not permitted", "nccl.system-call"),
+    ("misc/utils.cc:271 Unrecoverable error detected: malloc(size=4096) returned null.", "nccl.oom-killed"),
+    # net_ib/*.cc, ibvwrap.cc
+    ("ibv_post_send() failed with error Cannot allocate memory, Bad WR 0x7f01, First WR 0x7f01", "nccl.ib-error"),
+    ("Call to ibv_poll_cq() returned -1", "nccl.ib-error"),
+    ("NET/IB : mlx5_0:1 async fatal event on QP (0x7f01): local work queue catastrophic error", "nccl.ib-error"),
+    ("NET/IB : mlx5_0:1 async fatal event: local catastrophic error", "nccl.ib-card"),
+    ("Call to ibv_set_ece failed with error Invalid argument errno 22", "nccl.ib-create"),
+    ("NET/MLX5: Call to mlx5dv_reg_dmabuf_mr failed with error Bad address", "nccl.gdr-register"),
+    ("Call to ibv_reg_mr_iova2 failed with error Input/output error", "nccl.gdr-register"),
+    ("NET/IB : req 0/1 tag 7 peer 10.1.1.2<4> posted incorrect receive info: size 0 addr 0 rkeys[0]=0",
+     "nccl.message-truncated"),
+    # plugins
+    ("sendProxySetup: net plugin returned invalid value for maxP2pBytes 0 [allowed range: 1 - 9]", "nccl.plugin-invalid"),
+    ("sendProxyConnect: reqSize is 8 != 128", "nccl.plugin-invalid"),
+    ("gdr_pin_buffer(addr 7f01, size 65536) failed: 22", "nccl.gdrcopy-failed"),
+    ("NET/OFI Couldn't allocate endpoint. RC: -22, ERROR: Invalid argument", "nccl.ofi-error"),
+    # dev_runtime.cc, gin, mnnvl.cc
+    ("User requested GIN but not all ranks in the communicator support GIN", "nccl.device-api"),
+    ("Multimem pointer requested but system does not support multimem.", "nccl.device-api"),
+    ("GIN Error detected", "nccl.gin-failed"),
+    ("MNNVL is not supported on this system", "nccl.mnnvl-failed"),
+    # the program
+    ("The application was compiled with too old version of NCCL. It was compiled with NCCL version 22800", "nccl.library"),
+    ("Trying to recv to self without a matching send", "nccl.invalid-usage"),
+    ("Streams given to a communicator within a NCCL group must either be all uncaptured or all captured by the same graph.",
+     "nccl.invalid-usage"),
+    ("Error: corrupted comm object detected", "nccl.invalid-usage"),
+    ("ncclCommGrow: new rank 9 exceeds total ranks 8", "nccl.invalid-usage"),
+    ("Coll AllReduce size 64 symmetric registration check failed on rank 1: sendReg 1 recvReg 0 mismatch with rank 0 sendReg 0",
+     "nccl.collective-mismatch"),
+    # what cannot happen
+    ("Proxy append mismatch", "nccl.internal"),
+    ("NET/IB : unable to allocate requests", "nccl.internal"),
+    ("ncclSocketSend: socket state (7) is not ready", "nccl.internal"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "fault"), LINES)
+def test_a_warning_names_the_cause_and_is_its_evidence(said, fault):
+    """Words of libnccl.so: nccl.plugin-invalid, nccl.gdrcopy-failed, nccl.cuda-symbols, nccl.system-call, nccl.device-api."""
+    job = judged(failing(said, 3))
+    assert job["causes"][0]["fault"] == fault, job["sentence"]
+    assert said in job["faults"][0]["evidence"][0]["text"]
+    assert job["causes"][0]["confirm"]
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("Call to connect to 10.1.1.2<4> failed : Connection refused", "nccl.connect-refused"),
+        ("Call to socket failed: Address family not supported by protocol", "nccl.socket-address"),
+        ("Call to pipe failed: Too many open files", "nccl.files-limit"),
+        ("Call to pthread_create failed: Resource temporarily unavailable", "nccl.process-limit"),
+        ("nvmlInit_v2() failed: Driver/library version mismatch", "nccl.driver-mismatch"),
+        ("Call to ibv_reg_mr failed with error Cannot allocate memory", "nccl.ib-memlock"),
+        ("Error : ring 3 has no name", "nccl.crash"),
+        ("Retrieve the log of rank 3 before it failed", "nccl.crash"),
+    ],
+)
+def test_what_a_pattern_before_them_says_more_of_stays_its_own(said, fault):
+    assert whys(failing(said, 2))[0][0] == fault
+
+
+@pytest.mark.parametrize(
+    ("said", "who"),
+    [
+        ("Trying to recv to self without a matching send", "program"),
+        ('Unrecognized element token "rings" when parsing "rings"', "program"),
+        ("Call to pipe failed: Operation not permitted", "infrastructure"),
+        ("gdr_map(handle 7f01, size 65536) failed: 22", "infrastructure"),
+        ("Proxy append mismatch", None),
+        ("Error : ring 2 does not loop back to start (7 != 2)", None),
+    ],
+)
+def test_whose_failure_a_warning_is(said, who):
+    assert failure_class_of(judged(failing(said, 3))) == who
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "NCCL_WORK_FIFO_BYTES=100 is being ignored because it is not a power of 2.",
+        "minCTAs 64 is larger than #channels upper limit 32, cap it to 32",
+        "User asked for a minimum of 64 channels, limiting to 32",
+        "NET/Socket : NCCL_SOCKET_NTHREADS is greater than the maximum allowed, setting to 16",
+        "Profiler init failed with error (3). Continue without profiler.",
+        "Unable to open /tmp/topo.xml, not dumping topology.",
+    ],
+)
+def test_a_setting_that_nccl_replaces_costs_no_healthy_job_its_go(said):
+    job = judged(HEALTHY + f"\n{A}{WARN}{said}\n")
+    assert (job["verdict"], job["causes"]) == ("go", [])
+
+
+@pytest.mark.parametrize(("said", "fault"), LINES)
+def test_no_job_with_such_a_warning_is_proven_healthy(said, fault):
+    assert judged(HEALTHY + f"\n{A}{WARN}{said}\n")["verdict"] != "go"
