@@ -57,6 +57,8 @@ LINES = [
     ("sendProxyConnect: reqSize is 8 != 128", "nccl.plugin-invalid"),
     ("gdr_pin_buffer(addr 7f01, size 65536) failed: 22", "nccl.gdrcopy-failed"),
     ("NET/OFI Couldn't allocate endpoint. RC: -22, ERROR: Invalid argument", "nccl.ofi-error"),
+    ("NET/OFI Invalid duplicate address 3 for peer rank 4", "nccl.plugin-failed"),
+    ("NET/OFI Unexpected communicator type. Communicator type: 3", "nccl.plugin-failed"),
     # dev_runtime.cc, gin, mnnvl.cc
     ("User requested GIN but not all ranks in the communicator support GIN", "nccl.device-api"),
     ("Multimem pointer requested but system does not support multimem.", "nccl.device-api"),
@@ -96,12 +98,32 @@ def test_a_warning_names_the_cause_and_is_its_evidence(said, fault):
         ("Call to pthread_create failed: Resource temporarily unavailable", "nccl.process-limit"),
         ("nvmlInit_v2() failed: Driver/library version mismatch", "nccl.driver-mismatch"),
         ("Call to ibv_reg_mr failed with error Cannot allocate memory", "nccl.ib-memlock"),
+        ("NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument", "nccl.ofi-error"),
+        ("NET/OFI Unable to register memory (type = 2) for device 0. RC: -22", "nccl.mr-register"),
+        ("NET/OFI Error opening file: /sys/devices/virtual/dmi/id/product_name", "nccl.crash"),
         ("Error : ring 3 has no name", "nccl.crash"),
         ("Retrieve the log of rank 3 before it failed", "nccl.crash"),
     ],
 )
 def test_what_a_pattern_before_them_says_more_of_stays_its_own(said, fault):
     assert whys(failing(said, 2))[0][0] == fault
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA some PFN functions not found in the library",
+        "Unable to use GIN: Peermem is not supported, and device 0 does not support DMA-BUF.",
+        "Call to sched_getaffinity failed: Operation not permitted",
+        "NET/IB: Ip address '10.1.1.2' is invalid for family AF_INET6, ignoring address",
+        "NET/OFI Failed to parse the topology",
+        "ncclSocketSend: socket state (7) is not ready",
+    ],
+)
+def test_what_nccl_may_overcome_stands_behind_what_it_cannot(said):
+    """The earlier line is not the cause where a later one stops the job."""
+    job = judged(failing(said + f"\n{A}{WARN}Error : too many XML nodes (max 1024)", 3))
+    assert job["causes"][0]["fault"] == "nccl.topology-too-large"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +150,7 @@ def test_whose_failure_a_warning_is(said, who):
         "NET/Socket : NCCL_SOCKET_NTHREADS is greater than the maximum allowed, setting to 16",
         "Profiler init failed with error (3). Continue without profiler.",
         "Unable to open /tmp/topo.xml, not dumping topology.",
+        "SHARP group create: No resources(-10)",
     ],
 )
 def test_a_setting_that_nccl_replaces_costs_no_healthy_job_its_go(said):

@@ -109,7 +109,19 @@ def _subject(judgement: Judgement, name: str) -> str:
 
 
 # What a rank says of a peer that is gone, and what may be overcome: where another cause is seen, that one comes first.
-_SECOND = frozenset(("nccl.efa-peer-gone", "nccl.ended-outside", *WARNED))
+_SECOND = frozenset(
+    (
+        "nccl.efa-peer-gone",
+        "nccl.ended-outside",
+        "nccl.cuda-symbols",
+        "nccl.device-api",
+        "nccl.internal",
+        "nccl.plugin-failed",
+        "nccl.setting-invalid",
+        "nccl.system-call",
+        *WARNED,
+    )
+)
 # What the kernel says of a GPU or a port, or a launcher of a process that had no last word, and what ranks say of it.
 _KERNEL = (
     "nccl.gpu-xid",

@@ -22,6 +22,7 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Invalid NCCL_\w{1,40} -?\d{1,9} \(m(?:ust be a multiple|inimum|aximum)|not dumping topology"
         rb"|is greater than the maximum allowed, setting|Ignoring SHM locality|Continue without profiler"
         rb"|GPUs per node, disabling CollNet|ignoring NCCL_ALGO=COLLNET|due to old driver, disabling"
+        rb"|SHARP group create: |sharp_coll_caps_query failed|SHARP .{0,40}Datatypes not supported"
         rb"|Resiliency (?:is enabled on a .{1,40} with a single device|requires pre-posted)|Encountered a stale CQE"
         rb"|Ignoring error on flush request|using NCCL_NETDEVS_POLICY_AUTO instead"
         rb"|exceeds buffer max \d{1,12}, clamping",
@@ -174,6 +175,19 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.ofi-error",
         "cause",
         rb"NET/OFI .*(?:[Cc]ould ?n[o']t|[Uu]nable|[Ff]ailed|[Ff]ailure|Error|Call to).{0,200}RC: ?-?[1-9]",
+    ),
+    (
+        "nccl.ofi-no-provider",
+        "why",
+        rb"EFA provider requires at least libfabric|Couldn't find any optimal provider"
+        rb"|Failed to initialize \w{4,12} protocol|NCCL_OFI_NIC_DUP_CONNS set on",
+    ),
+    (
+        "nccl.plugin-failed",
+        "cause",
+        rb"NET/OFI (?!.{0,120}ignoring)(?:Invalid |Unexpected |Unable to |Failed to (?!initialize GDRCopy|close "
+        rb"|remove )"
+        rb"|Couldn't |Error (?!opening file|while checking|getting)|Cannot |Received (?:unexpected|invalid))",
     ),
     (
         "nccl.gdrcopy-failed",
