@@ -52,6 +52,9 @@ LINES = [
     ("Call to ibv_reg_mr_iova2 failed with error Input/output error", "nccl.gdr-register"),
     ("NET/IB : req 0/1 tag 7 peer 10.1.1.2<4> posted incorrect receive info: size 0 addr 0 rkeys[0]=0",
      "nccl.message-truncated"),
+    ("NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7f01, comm=0x7f02 (recv), wr_id=0, qp_num=7)",
+     "nccl.ib-given-up"),
+    ("communicator encountered a fatal error (detected in ncclIbTest)", "nccl.ib-given-up"),
     # plugins
     ("sendProxySetup: net plugin returned invalid value for maxP2pBytes 0 [allowed range: 1 - 9]", "nccl.plugin-invalid"),
     ("sendProxyConnect: reqSize is 8 != 128", "nccl.plugin-invalid"),
@@ -117,6 +120,7 @@ def test_what_a_pattern_before_them_says_more_of_stays_its_own(said, fault):
         "Call to sched_getaffinity failed: Operation not permitted",
         "NET/IB: Ip address '10.1.1.2' is invalid for family AF_INET6, ignoring address",
         "NET/OFI Failed to parse the topology",
+        "NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7f01, comm=0x7f02 (recv), wr_id=0, qp_num=7)",
         "ncclSocketSend: socket state (7) is not ready",
     ],
 )
@@ -161,3 +165,19 @@ def test_a_setting_that_nccl_replaces_costs_no_healthy_job_its_go(said):
 @pytest.mark.parametrize(("said", "fault"), LINES)
 def test_no_job_with_such_a_warning_is_proven_healthy(said, fault):
     assert judged(HEALTHY + f"\n{A}{WARN}{said}\n")["verdict"] != "go"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "dlvsym failed on mlx5dv_reg_dmabuf_mr - libmlx5.so: undefined symbol: mlx5dv_reg_dmabuf_mr, version MLX5_1.25",
+        "rank 0 failed to NET register userbuff 0x7f01 buffSize 64 GDR flag 1",
+        "NET/IB: recv: The error is not fatal. Trying to continue...",
+        "Unable to use GIN: Peermem is not supported, nor DMA-BUF.",
+        "nvmlDeviceGetGpuFabricInfoV() failed: Not Supported",
+        "transport/nvls.cc:190 Cuda failure 1 'invalid argument'",
+    ],
+)
+def test_what_nccl_tells_as_information_is_no_cause(said):
+    job = judged(HEALTHY + f"{A}NCCL INFO {said}\n")
+    assert (job["verdict"], job["causes"]) == ("go", [])

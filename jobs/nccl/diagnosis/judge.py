@@ -168,7 +168,7 @@ class Judgement:
 
 
 # A warning that no symptom knows, a peer that RAS calls dead, a port that lost its link.
-_UNEXPLAINED_NOTES = ("warn", "line dead-peer", "info:nccl.ib-link-flap")
+_UNEXPLAINED_NOTES = ("warn", "line dead-peer", "info:nccl.ib-link-flap", "info:nccl.ib-card", "info:nccl.ib-error")
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 

@@ -115,6 +115,7 @@ _SECOND = frozenset(
         "nccl.ended-outside",
         "nccl.cuda-symbols",
         "nccl.device-api",
+        "nccl.ib-given-up",
         "nccl.internal",
         "nccl.plugin-failed",
         "nccl.setting-invalid",

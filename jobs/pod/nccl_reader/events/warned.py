@@ -130,20 +130,14 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Socket creation failed ?:|Error waiting for pthread_join|Accept failed: |std::random_device failed",
     ),
     # -- verbs: net_ib/*.cc, ibvwrap.cc, mlx5dvwrap.cc, ibvsymbols.cc
-    ("nccl.ib-open", "why", rb"Call to (?:ibv|mlx5dv)_(?:query_(?:device|port\w{0,6})|fork_init)\b.{0,3}failed"),
-    (
-        "nccl.verbs-provider",
-        "why",
-        rb"dlvsym failed on ibv_|mlx5dv_get_data_direct_sysfs_path|misc/(?:ibv"
-        rb"|mlx5dv)wrap\.cc:\d{1,5} NCCL WARN .{0,12}lib wrapper not",
-    ),
+    ("nccl.ib-open", "why", rb"Call to ibv_(?:query_(?:device|port)|fork_init)\b.{0,3}failed"),
+    ("nccl.verbs-provider", "why", rb"misc/(?:ibv|mlx5dv)wrap\.cc:\d{1,5} NCCL WARN .{0,12}lib wrapper not"),
     ("nccl.gdr-register", "cause", rb"(?:ibv|mlx5dv)_reg_(?:dmabuf_)?mr\S{0,20} failed"),
-    ("nccl.nic-count-ignored", "degraded", rb"[Ll]ocal mergedDev.{1,120} has a different number of devices"),
+    ("nccl.ib-error", "cause", rb"ibv_(?:post_send|post_recv|poll_cq|query_qp)\(?\)? (?:failed|returned)"),
     (
-        "nccl.ib-error",
+        "nccl.ib-given-up",
         "cause",
-        rb"ibv_(?:post_send|post_recv|poll_cq|query_qp)\(?\)? (?:failed|returned)"
-        rb"|communicator encountered a fatal error"
+        rb"communicator encountered a fatal error"
         rb"|NET/IB: .{0,60}(?:Got CQE with error|The error is fatal|marked as failed|Maximum number of probing"
         rb"|Could not find a (?:replacement QP|functional device)|permanently failed|failed due to max attempts"
         rb"|Port recovery (?:attempt #\d{1,9} )?failed|Fatal error\. Detected \d|Recovery for device"
