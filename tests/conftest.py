@@ -10,6 +10,7 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,15 @@ def handlers() -> Iterator[None]:
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
+
+
+@pytest.fixture
+def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs that a command starts, as `cron` does, are forked as well where a test runs it in its own process."""
+    from checks.framework import signals
+    from tests.program import Program
+
+    monkeypatch.setattr(signals, "subprocess", SimpleNamespace(Popen=Program))
 
 
 @pytest.fixture(scope="session")

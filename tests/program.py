@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from multiprocessing import reduction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,22 @@ SERVER, FORK = multiprocessing.get_context("forkserver"), multiprocessing.get_co
 SERVER.set_forkserver_preload(["tests.preload"])
 
 
+class _Handed:
+    """A file descriptor of this process: in the forked one, its number there."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        return _received, (reduction.DupFd(self.number),)
+
+
+def _received(handed: Any) -> int:
+    return int(handed.detach())
+
+
 class Program:
-    """A running `seatrial`: of subprocess.Popen, what `seatrial rehearse` uses."""
+    """A running `seatrial`: of subprocess.Popen, what is used here, by `seatrial rehearse` and by signals.child."""
 
     def __init__(
         self,
@@ -41,12 +56,15 @@ class Program:
         env: Mapping[str, str],
         cwd: Path = ROOT,
         main: Callable[[list[str]], int] = main,
+        stdout: int | None = None,
+        stderr: int | None = None,
         **_: Any,
     ) -> None:
-        self._outputs = [tempfile.NamedTemporaryFile("r", encoding="utf-8") for _ in range(2)]  # noqa: SIM115
+        pipes = [number for number, kind in ((1, stdout), (2, stderr)) if kind == subprocess.PIPE]
+        self._outputs = {number: tempfile.TemporaryFile("r", encoding="utf-8") for number in pipes}  # noqa: SIM115
         arguments = list(command[command.index("checks") + 1 :])
-        names = [each.name for each in self._outputs]
-        self._process = SERVER.Process(target=_run, args=(main, arguments, dict(env), cwd, names))
+        outputs = [_Handed(self._outputs[number].fileno() if number in pipes else number) for number in (1, 2)]
+        self._process = SERVER.Process(target=_run, args=(main, arguments, dict(env), cwd, outputs))
         self._process.start()
 
     @property
@@ -54,13 +72,29 @@ class Program:
         """Its exit code; None while it runs."""
         return self._process.exitcode
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Wait for its end; return what it wrote to standard output and standard error."""
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return its exit code."""
         self._process.join(timeout)
-        if self._process.exitcode is None:
+        if self.returncode is None:
             raise subprocess.TimeoutExpired("seatrial", timeout or 0)
-        with self._outputs[0] as out, self._outputs[1] as err:
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for its end; return what it wrote to standard output and standard error, which are pipes."""
+        self.wait(timeout)
+        with self._outputs[1] as out, self._outputs[2] as err:
+            out.seek(0)
+            err.seek(0)
             return out.read(), err.read()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.returncode is None and self._process.pid:
+            os.kill(self._process.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -75,7 +109,7 @@ def seatrial(
     *arguments: str, env: Mapping[str, str] = os.environ, cwd: Path = ROOT, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    program = Program(["checks", *arguments], env=env, cwd=cwd)
+    program = Program(["checks", *arguments], env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         out, err = program.communicate(timeout)
     except subprocess.TimeoutExpired:
@@ -87,7 +121,8 @@ def seatrial(
 
 def run_pytest(*arguments: str, cwd: Path) -> pytest.RunResult:
     """Run pytest itself to its end, with tests of one's own in `cwd`."""
-    program = Program(["checks", *arguments], env=os.environ, cwd=cwd, main=_pytest)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    program = Program(["checks", *arguments], env=os.environ, cwd=cwd, main=_pytest, **pipes)
     out, err = program.communicate(300)
     assert program.returncode is not None
     return pytest.RunResult(program.returncode, out.splitlines(), err.splitlines(), 0)
@@ -117,7 +152,7 @@ class _Lab(FORK.Process):  # type: ignore[name-defined,misc]
 
 
 def _run(
-    main: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], cwd: Path, outputs: list[str]
+    main: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], cwd: Path, outputs: list[int]
 ) -> None:
     assert "tests.preload" in sys.modules, "nothing was imported ahead"
     os.chdir(cwd)
@@ -125,8 +160,7 @@ def _run(
     os.environ.update(environment)
     forking = SimpleNamespace(Popen=_Lab, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
     vars(simulation)["subprocess"] = forking
-    streams = [os.open(os.devnull, os.O_RDONLY), *(os.open(name, os.O_WRONLY) for name in outputs)]
-    _as_program(main, arguments, streams)
+    _as_program(main, arguments, [os.open(os.devnull, os.O_RDONLY), *outputs])
 
 
 def _lab(arguments: list[str], streams: list[int]) -> None:

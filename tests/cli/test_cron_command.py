@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+pytestmark = pytest.mark.usefixtures("forked_children")
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/seatrial-cron"
 REMEMBERED = {"tested": 0.0, "passed": 0.0, "strikes": 0, "suspect": False, "faults": []}
 

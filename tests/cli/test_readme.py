@@ -128,9 +128,8 @@ def untimed(text: str) -> str:
 def test_the_excerpt_is_what_the_program_prints(tmp_path):
     """The README shows a real run: its lines stand in the output in this order, together where no ellipsis is."""
     excerpt = re.search(r"```text\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.DOTALL)[1]
-    command = [sys.executable, "-m", "checks", "accept", "--cluster", "sim:socket-fallback", "--out", "report"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = seatrial("accept", "--cluster", "sim:socket-fallback", "--out", "report", env=env, cwd=tmp_path)
     rest = untimed(done.stdout)
     for part in untimed(excerpt).split("…\n"):
         _, found, rest = rest.partition(part)

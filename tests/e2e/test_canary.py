@@ -47,6 +47,7 @@ def scenario(folder: Path, broken: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize(
     ("broken", "code", "said"),
     [("", 0, ""), ("gpu-node-2", 1, ""), ("gpu-node-0", 10, "nothing is said of gpu-node-2")],
@@ -67,6 +68,7 @@ def test_only_the_upgraded_node_is_judged(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
 def test_an_upgraded_node_that_lost_a_gpu_is_worse_and_not_busy(tmp_path: Path) -> None:
     """It has no room for the trial because it is broken: no-go on that node, while the good ones pass among themselves."""
     path = Path(scenario(tmp_path, ""))
