@@ -107,7 +107,8 @@ class Container:
         await self._start(env)
         if self.process is not None:
             # A pod that is told to end meanwhile had nothing to stop yet; a kubelet looks until nothing runs any more.
-            late = [asyncio.create_task(self.stop(self.worker.grace_s))] if self.worker.stopping else []
+            ends = self.worker.stopping or self.worker.finishing
+            late = [asyncio.create_task(self.stop(self.worker.grace_s))] if ends else []
             await self._watch(self.process)
             await asyncio.gather(*late)
 

@@ -78,8 +78,8 @@ class PodWorker(PodContext):
         self._stop_task: asyncio.Task[None] | None = None
 
     async def pause(self, seconds: float, *, wake: bool = False) -> None:
-        """Wait; `wake`: or until something in the namespace changed.  Stopped when the pod is to end."""
-        if self.stopping:
+        """Wait; `wake`: or until something in the namespace changed.  Stopped when the pod is to end, or ends."""
+        if self.stopping or self.finishing:
             raise Stopped
         if wake:
             self._wake.clear()
@@ -88,7 +88,7 @@ class PodWorker(PodContext):
         else:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._grace.wait(), seconds)
-        if self.stopping:
+        if self.stopping or self.finishing:
             raise Stopped
 
     def updated(self, pod: Object) -> None:
@@ -320,6 +320,10 @@ class PodWorker(PodContext):
         """Stop the sidecars, let the sandbox go, write the last status, and the last of a deleted pod."""
         self.finishing = True
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
+        if not self.stopping:
+            self.grace_s = grace
+        self._grace.set()  # a sidecar in back-off is not started again
+        self._wake.set()
         for container in reversed(self.inits):
             await container.stop(grace)
         for container in self.extras:
@@ -327,6 +331,8 @@ class PodWorker(PodContext):
         for task in list(self._sidecars):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        for container in self.inits:
+            container.state.not_again()
         if self._stop_task is not None:
             await self._stop_task
         if self.sandbox is not None:

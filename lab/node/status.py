@@ -45,6 +45,11 @@ class ContainerState:
         self.waiting = {"reason": reason, **({"message": message} if message else {})}
         self.ready = self.started = False
 
+    def not_again(self) -> None:
+        """A restart that it waited for does not come: it has ended as it last did."""
+        if self.running is None and self.terminated is None and self.last:
+            self.terminated, self.last = self.last["terminated"], {}
+
 
 def is_sidecar(container: Object) -> bool:
     """Whether an init container is a native sidecar."""

@@ -78,6 +78,56 @@ def test_init_containers_come_first_and_sidecars_do_not_hold_the_pod(run):
     run(scenario)
 
 
+CRASHES_TWICE = "echo up >> /e/starts; [ $(wc -l < /e/starts) -gt 2 ] || exit 1; sleep 600"
+
+
+def with_crashing_sidecar(lab):
+    """Make a pod whose container ends when its sidecar was started for the second time."""
+    mounts = [{"name": "e", "mountPath": "/e"}]
+    side = {"name": "side", "image": "i", "volumeMounts": mounts, "command": ["sh", "-c", CRASHES_TWICE]}
+    lab.pod(
+        "p",
+        ["sh", "-c", "until [ $(wc -l < /e/starts) = 2 ]; do sleep 0.05; done"],
+        container={"volumeMounts": mounts},
+        initContainers=[{**side, "restartPolicy": "Always"}],
+        volumes=[{"name": "e", "emptyDir": {}}],
+        terminationGracePeriodSeconds=1,
+    )
+
+
+def test_a_sidecar_in_back_off_is_not_started_again_when_its_pod_ends(run):
+    async def scenario(lab):
+        with_crashing_sidecar(lab)
+        await lab.until(lambda: lab.get("p")["status"].get("phase") == "Succeeded", "Succeeded")
+        (side,) = lab.get("p")["status"]["initContainerStatuses"]
+        assert side["restartCount"] == 1
+        assert "terminated" in side["state"]
+
+    run(scenario)
+
+
+def test_a_sidecar_that_is_being_started_when_its_pod_ends_is_stopped(run, monkeypatch):
+    spawn, held = Container._spawn, []
+
+    async def scenario(lab):
+        async def at_the_end(container, *given):
+            if container.name == "side" and container.state.restarts:
+                held.append(await spawn(container, *given))
+                await lab.until(lambda: container.worker.finishing, "the pod ends")
+                return held[0]
+            return await spawn(container, *given)
+
+        monkeypatch.setattr(Container, "_spawn", at_the_end)
+        monkeypatch.setattr("tests.lab.node.test_pod_life.CRASHES_TWICE", CRASHES_TWICE.replace("-gt 2", "-gt 1"))
+        with_crashing_sidecar(lab)
+        await lab.until(lambda: lab.get("p")["status"].get("phase") == "Succeeded", "Succeeded")
+        (side,) = lab.get("p")["status"]["initContainerStatuses"]
+        assert held
+        assert side["state"]["terminated"]["exitCode"] == 137
+
+    run(scenario)
+
+
 def test_a_crashing_container_backs_off_and_keeps_its_previous_log(run):
     """CrashLoopBackOff with the pod's name, event BackOff, previous=true."""
 
