@@ -369,3 +369,44 @@ def test_one_host_of_a_healthy_pair_keeps_its_verdict():
         "NVML initialised",
     ):
         assert judged(line + "\n" + log)["verdict"] == "go", line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Attribute busid of node nic not found",
+        "XML Parse error : expecting '<', got 'x'",
+        "XML Import Channel : dev 3 not found.",
+        "Could not find real path of /sys/class/pci_bus/0000:7a/../../0000:7a:00.0",
+        "Call to ibv_query_gid failed with error Invalid argument errno 22",
+        "Call to bind failed: Address already in use",
+        "Call to socket failed: Address family not supported by protocol",
+    ],
+)
+def test_a_warning_that_names_a_cause_keeps_a_job_with_a_good_end_from_go(line):
+    """nccl.unexplained: the job came to its end, and what NCCL warned of is still not told to be overcome."""
+    job = judged(HEALTHY + f"{A}misc/x.cc:10 NCCL WARN {line}\n")
+    assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("inconclusive", ["nccl.unexplained"])
+    assert judged(HEALTHY)["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    "event", ["fatal event: local catastrophic error", "event : local access violation work queue error"]
+)
+def test_an_event_of_a_card_in_an_information_keeps_from_go(event):
+    """nccl.unexplained: NCCL has printed a card's events as information, too."""
+    assert judged(HEALTHY + f"{A}{INFO}NET/IB : mlx5_2:1 Got async {event}\n")["verdict"] == "inconclusive"
+
+
+NO_P2P = (
+    "P2P is disabled between NVLINK connected GPUs 1 and 0. This should not be the case given their connectivity, and is "
+    "probably due to a hardware issue.\n"
+)
+
+
+@pytest.mark.parametrize("level", [INFO, "graph/paths.cc:336 NCCL WARN "])
+def test_a_broken_nvlink_that_a_job_went_around_is_no_go(level):
+    """nccl.p2p-off where the job came to its end (NCCL_IGNORE_DISABLED_P2P), nccl.nvlink-broken where it did not."""
+    job = judged(HEALTHY + A + level + NO_P2P)
+    assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("no-go", ["nccl.p2p-off"])
+    assert whys(failing(NO_P2P.strip(), 3)) == [("nccl.nvlink-broken", None)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ...pod.nccl_reader.events.around import AROUND
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from ..job.jobs import first_note, place
@@ -122,6 +123,7 @@ class Judgement:
             note = self.event(name)
             if note is not None and not (name in _CAUGHT and self._overcome(note)):
                 notes.append(note)
+        notes += [proc.notes[name] for proc in self.job.procs for name in _NEVER_RETRIED if name in proc.notes]
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
             notes += [note for name, note in self.causes if name not in WARNED]
@@ -168,7 +170,11 @@ class Judgement:
 
 
 # A warning that no symptom knows, a peer that RAS calls dead, a port that lost its link.
-_UNEXPLAINED_NOTES = ("warn", "line dead-peer", "info:nccl.ib-link-flap", "info:nccl.ib-card", "info:nccl.ib-error")
+_UNEXPLAINED_NOTES = (
+    "warn",
+    "line dead-peer",
+    *(f"info:nccl.{name}" for name in ("ib-link-flap", "ib-card", "ib-error", "ib-protection")),
+)
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
@@ -234,3 +240,6 @@ DEADLY = frozenset(
         "nccl.peer-limit",
     )
 )
+
+_NEVER_RETRIED = sorted({fault for fault, role, _ in AROUND if role == "cause"} - DEADLY - {*WARNED})
+"""What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
+# A cause, and what it is called where the job went on: NCCL_IGNORE_DISABLED_P2P goes around a broken NVLink.
+_WENT_ON = {"nccl.nvlink-broken": "nccl.p2p-off", "info:nccl.nvlink-broken": "nccl.p2p-off"}
 
 
 def judge_node(judgement: Judgement) -> None:
     """Report what lines say of the work inside nodes that degrades it."""
-    for name in _DEGRADED:
-        note, procs = judgement.earliest(name)
-        if note is not None and not judgement.has(name):
+    for said, name in (*((name, name) for name in _DEGRADED), *_WENT_ON.items()):
+        note, procs = judgement.earliest(said)
+        if note is not None and not judgement.has(name, said):
             why, text = refine(judgement, name, note)
             judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why, cause=text)
 
