@@ -45,6 +45,7 @@ LONG = (
     "tests/deploy/test_gates.py",
     "tests/real/test_real_recordings.py",
     "tests/e2e/test_kills.py",
+    "tests/lab/contract/test_contract_cases.py",
     "tests/e2e/test_rights_audit.py",
     "tests/e2e/test_fault_pairs.py",
     "tests/real/test_composed_recordings.py",
@@ -54,6 +55,7 @@ LONG = (
     "tests/e2e/test_interrupt.py",
     "tests/e2e/test_attach.py",
     "tests/cli/test_cron_command.py",
+    "tests/layout/test_wheel.py",
 )
 
 
