@@ -21,6 +21,15 @@ IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name", "
 IN_LINES += ("efa-peer-gone", "efa-unreachable", "nvls-slots", "imex-import", "gpu-xid", "rendezvous", "no-gpu")
 IN_LINES += ("cuda-driver", "nic-count-ignored", "uneven-hosts", "port-in-use", "nvshmem", "process-limit")
 IN_LINES += ("invalid-usage", "ofi-error", "p2p-refused", "driver-mismatch", "kernel-fault")
+AROUND = ("bus-error", "cuda-init", "cuda-unsupported", "cumem-host", "driver-state", "ended-outside")
+AROUND += ("gpu-busy", "gpu-lost", "gpu-mapping", "gpu-reset", "graph-file", "ib-card", "ib-create")
+AROUND += ("ib-length", "ib-netdev", "library", "loopback-name", "mpi", "name-resolution", "no-algorithm")
+AROUND += ("no-launcher", "no-transport", "no-unique-id", "nvlink-broken", "nvlink-error", "peer-limit")
+AROUND += ("ports-used-up", "process-killed", "roce-version", "stalled-ranks", "store-gone")
+AROUND += ("too-many-processes", "topology-nic", "topology-search", "topology-unreadable")
+WARNED = ("cuda-symbols", "device-api", "gdrcopy-failed", "ib-given-up", "internal", "local-socket")
+WARNED += ("nic-fusion", "plugin-failed", "plugin-invalid", "ranks-differ", "setting-invalid")
+WARNED += ("system-call",)
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{
@@ -31,6 +40,8 @@ SHOWN_OTHERWISE = {
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
+    **{f"nccl.{name}": ("tests/nccl/test_nccl_around.py", "words of what stands around NCCL") for name in AROUND},
+    **{f"nccl.{name}": ("tests/nccl/test_nccl_warned.py", "a warning of NCCL's sources") for name in WARNED},
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
