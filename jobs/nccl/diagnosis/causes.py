@@ -25,6 +25,7 @@ _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-
 # What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
 _KERNEL = re.compile(
     r"(?i)illegal memory access|illegal instruction|misaligned address|device-side assert"
+    r"|hardware stack error|invalid program counter|global/shared address space"
     r"|(?:cuda failure|cuda error:?) (?:700|710|71[4-8])\b|Memory access fault by GPU"
 )
 _NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
@@ -40,12 +41,18 @@ _CUDA_SAYS = (
     ),
     ("nccl.cuda-driver", re.compile(r"unsupported toolchain|driver version is insufficient|Cuda failure (?:222|35)\b")),
     ("nccl.cuda-init", re.compile(r"initialization error|Cuda failure 3\b")),
-    ("nccl.gpu-busy", re.compile(r"busy or unavailable|Cuda failure 46\b")),
+    ("nccl.gpu-busy", re.compile(r"busy or unavailable|device already in use|Cuda failure 46\b")),
     ("nccl.gpu-mapping", re.compile(r"mapping of buffer object failed|Cuda failure 205\b")),
     ("nccl.no-gpu", re.compile(r"invalid device ordinal|Cuda failure 101\b")),
-    ("nccl.cuda-unsupported", re.compile(r"operation not supported|operation not permitted'|Cuda failure 80[01]\b")),
+    (
+        "nccl.cuda-unsupported",
+        re.compile(r"operation not supported|operation not permitted(?! when)|Cuda failure 80[01]\b"),
+    ),
     ("nccl.driver-state", re.compile(r"unknown error|Cuda failure 999\b")),
-    ("nccl.invalid-usage", re.compile(r"permitted when stream is capturing|Cuda failure 90[0-8]\b")),
+    (
+        "nccl.invalid-usage",
+        re.compile(r"permitted when stream is capturing|error during capture|Cuda failure 90[0-8]\b"),
+    ),
 )
 # A peer's memory that a process cannot open: it does not see that GPU, or the container or system has no such call.
 _NOT_OPENED = re.compile(
@@ -68,6 +75,53 @@ _SAYS = (
         "out, or the two ends have different libfabrics",
     ),
     ("nccl.message-truncated", "Got completion", "nccl.ib-length", None),
+    ("nccl.cuda-failure", "peer access has not been enabled", "nccl.p2p-refused", None),
+    (
+        "nccl.cuda-failure",
+        "Invalid access of peer GPU memory",
+        None,
+        "the memory of a peer went away while a kernel used it over NVLink: that rank ended first (read its log), or a "
+        "GPU or its NVLink failed (dmesg | grep -i xid on the node)",
+    ),
+    *(
+        ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
+        for words, text in (
+            ("publickey", "its key is not among that user's authorized_keys there"),
+            ("Host key verification", "that host's key is not in known_hosts, or another one was expected"),
+            ("ssh: connect to host", "no sshd answers at that address and port"),
+            ("kex_exchange_identification", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
+            ("Connection closed by", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
+        )
+    ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "the launcher's own program is not where a host looks for it: not installed, or not in the PATH of a shell "
+            "that is no login",
+        )
+        for words in ("orted", "prted", "ssh: not found", "plm_rsh_agent", "not installed", "ommand not found")
+    ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "the job asks for more than its allocation has, or for what the scheduler does not give it",
+        )
+        for words in ("Unable to create step", "Unable to allocate", "slots available", "not present in the allocation")
+    ),
+    *(
+        (
+            "nccl.no-gpu",
+            words,
+            None,
+            "the container runtime could not give the container its GPUs: the node's driver is not loaded, or the "
+            "NVIDIA container toolkit is not set up there (nvidia-smi on the node; nvidia-ctk runtime configure)",
+        )
+        for words in ("nvidia-container-cli", "could not select device driver")
+    ),
 )
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
 _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")

@@ -127,13 +127,18 @@ class Judgement:
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
             notes += [note for name, note in self.causes if name not in WARNED]
+        notes += [note for name, note in self.causes if name in DEADLY and not self._overcome(note)]
         return min(notes, key=place, default=None)
 
     def _overcome(self, note: Note) -> bool:
         """Say whether a line stands alone of its kind, and before NCCL began, in a job that came to its end."""
+        return self.finished and note.count == 1 and self.stands_before(note)
+
+    def stands_before(self, note: Note) -> bool:
+        """Say whether a line stands before NCCL's first one in its stream."""
         began = [table["line"] for table in self.job.sources[note.source].tables]
         began += [each.line for proc in self.job.procs for each in proc.notes.values() if each.source == note.source]
-        return self.finished and note.count == 1 and note.line < min(began, default=0)
+        return note.line < min(began, default=0)
 
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
@@ -183,7 +188,7 @@ FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
 # What torch warns of and mostly overcomes: a name without an IPv6 address, a store whose process ended first.
-WARNED = ("nccl.name-resolution", "nccl.store-gone", "nccl.loopback-name", "nccl.stalled-ranks")
+WARNED = ("nccl.name-resolution", "nccl.store-gone", "nccl.loopback-name", "nccl.stalled-ranks", "nccl.wrong-store")
 
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(

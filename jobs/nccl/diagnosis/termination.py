@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from ...pod.nccl_reader.events.signals import SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.state.seen import channels_in
+from ..job.jobs import place
 from .causes import refine
 from .faults import fault_catalogue
 from .judge import DEADLY, WARNED, Judgement
@@ -32,7 +33,7 @@ def judge_ending(judgement: Judgement) -> None:
     judgement.ended_badly = judgement.hang or judgement.crash
     judgement.causes = _causes_seen(judgement)
     cause = next(iter(judgement.causes), None)
-    if cause is not None and _stopped_the_job(judgement, cause[0]):
+    if cause is not None and _stopped_the_job(judgement, *cause):
         judgement.ended_badly = True
         name, note = cause
         why, text = refine(judgement, name, note)
@@ -93,15 +94,37 @@ def _came_up(judgement: Judgement) -> bool:
     return any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
 
 
-def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
+def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
     """Say whether a cause ended the job: it failed, waited, or never came up.
 
     RDMA errors may have been recovered, and MPI goes on without the UCX that it could not use.
     """
-    if judgement.crash or judgement.hang or cause in DEADLY:
+    if judgement.crash or judgement.hang or (cause in DEADLY and not _overcome(judgement, cause, note)):
         return True
     ended = judgement.finished or (cause in WARNED and not any(map(judgement.event, _DIED)))
     return not ended if cause.startswith(("nccl.ib-", "nccl.ucx-")) else not ended and not _came_up(judgement)
+
+
+# What keeps a process from starting: where NCCL has come up, and no program died, another process says it.
+_AT_START = frozenset(
+    (
+        "nccl.no-gpu",
+        "nccl.cuda-driver",
+        "nccl.driver-mismatch",
+        "nccl.fabric-manager",
+        "nccl.files-limit",
+        "nccl.ib-card",
+        "nccl.mpi",
+        "nccl.process-limit",
+    )
+)
+
+
+def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
+    """Say whether what a line tells that is not NCCL's did not keep NCCL from coming up."""
+    if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
+        return False
+    return judgement.stands_before(note) or (cause in _AT_START and not any(map(judgement.event, _DIED)))
 
 
 def _subject(judgement: Judgement, name: str) -> str:
@@ -131,11 +154,33 @@ _KERNEL = (
     "nccl.nvlink-error",
     "nccl.ib-link-flap",
     "nccl.ib-card",
+    "nccl.pcie-error",
+    "nccl.node-lost",
     "nccl.oom-killed",
     "nccl.process-killed",
 )
 _ABOVE = frozenset(
     ("nccl.cuda-failure", "nccl.ib-retry", "nccl.ib-error", "nccl.connect-refused", "nccl.connect-timeout")
+)
+# What one rank comes to by itself, and no peer's end brings about: what others say of its end follows from it.
+_OWN = frozenset(
+    (
+        "nccl.bus-error",
+        "nccl.collective-mismatch",
+        "nccl.cuda-arch",
+        "nccl.cuda-driver",
+        "nccl.cuda-memory",
+        "nccl.ddp-unused",
+        "nccl.files-limit",
+        "nccl.invalid-usage",
+        "nccl.library",
+        "nccl.no-gpu",
+        "nccl.parallel-sizes",
+        "nccl.process-limit",
+        "nccl.shm-full",
+        "nccl.storage",
+        *_KERNEL,
+    )
 )
 # Said before the first line of NCCL's, and tried again in another way: what came up has overcome it.
 _BEFORE = frozenset(("nccl.port-in-use", "nccl.name-resolution"))
@@ -153,7 +198,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
             if name in _CAUSES:
                 late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
                 causes.append((late or name in _SECOND, note.source, note.line, name, note))
-    bare = all(name == "nccl.cuda-failure" for *_, name, _ in causes)  # an application's own word may stand before it
+    bare = all(name in _ABOVE for *_, name, _ in causes)  # an application's own word may stand before it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]
@@ -161,9 +206,20 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
                 causes.append((name == "nccl.cuda-failure" or name in _SECOND, note.source, note.line, name, note))
     if _came_up(judgement) or any(source.watch for source in judgement.job.sources.values()):
         causes = [cause for cause in causes if cause[3] not in _BEFORE]
-    if any(name in _KERNEL for *_, name, _ in causes):  # what a card's end looks like from above
+    if judgement.event("watchdog") or _unknown_end(judgement):
+        causes = [cause for cause in causes if cause[3] != "nccl.store-gone"]
+    if any(name in _OWN for *_, name, _ in causes):  # what a rank's or a card's end looks like from elsewhere
         causes = [(late or name in _ABOVE, at, line, name, note) for late, at, line, name, note in causes]
     return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]
+
+
+def _unknown_end(judgement: Judgement) -> bool:
+    """Say whether a rank ended with an exception that no rule knows, before the store was missed."""
+    died, gone = judgement.event("uncaught"), judgement.event("symptom nccl.store-gone")
+    if died is None or gone is None or place(gone) < place(died):
+        return False
+    known = [note for event, note in judgement.job.events.items() if event.startswith(("symptom ", "last-error"))]
+    return all(place(note) > place(died) for note in known)
 
 
 def _hang_evidence(judgement: Judgement) -> list[EvidenceLine]:

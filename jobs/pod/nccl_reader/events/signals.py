@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Tuple
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
 from ..lines.words import DIGITS, HEX_DIGITS, any_of, needed
+from . import outside
 from .symptoms import BENIGN, CONSEQUENCE, candidates, classify
 from .trouble import WORDS, speaks_of_failure
 
@@ -160,7 +161,7 @@ _WORDS = (
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already"
 ).split(b"|")
-_MATTERS = any_of(dict.fromkeys((*_WORDS, *WORDS)))
+_MATTERS = any_of(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS)))
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
 
 
@@ -200,6 +201,7 @@ _SAYING = (
         for word in needed(pattern.pattern, pattern.flags)
     ),
     *WORDS,
+    *outside.WORDS,
     *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
 )
 SAYS = any_of(_SAYING)
@@ -276,7 +278,7 @@ class SignalReader:
                 self.source.note("trouble", self.index, line, raw)
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
-        if _SPEAKS.search(raw) or _OLD_WARN.search(raw):
+        if _SPEAKS.search(raw) or outside.speaks(raw) or _OLD_WARN.search(raw):
             self.mention(raw, line)
             self._symptom(raw, line)
 

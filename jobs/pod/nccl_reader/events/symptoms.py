@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional, Tuple
 
 from ..lines.words import HEX_DIGITS, any_of, needed
 from .around import AROUND
+from .outside import OUTSIDE
 from .warned import LOCAL_SOCKET, WARNED
 
 CAUSE = "cause"  # by itself the reason of a failure
@@ -48,7 +49,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
-    *(_symptom(*each) for each in (LOCAL_SOCKET, *AROUND)),
+    *(_symptom(*each) for each in (LOCAL_SOCKET, *AROUND, *OUTSIDE)),
     _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
     _symptom(
         "nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"
@@ -74,7 +75,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     ),
     _symptom("nccl.driver-mismatch", CAUSE, rb"Driver/library version mismatch"),
     _symptom("nccl.bootstrap-unroutable", CAUSE, rb"Gloo connectFullMesh failed"),
-    _symptom("nccl.ib-link-flap", CAUSE, rb"mlx5_core .{1,80}Link down|mlx5_core .{1,120}compromised"),
+    _symptom("nccl.ib-link-flap", CAUSE, rb"mlx5_core .{1,80}Link down"),
     _symptom(
         "nccl.nvshmem",
         CAUSE,

@@ -1,0 +1,219 @@
+"""Symptoms that no line of NCCL's shows: what torch, CUDA, launchers, engines and the kernel say for themselves.
+
+Each is (fault, role, pattern), as in symptoms.SYMPTOMS, behind those of around.py. The words are those of torch
+(torch/csrc/distributed/c10d: socket.cpp, TCPStore.cpp, ProcessGroupNCCL.cpp, reducer.cpp; torch/distributed,
+torch/cuda, torch/utils/data; third_party/gloo), of cudaGetErrorString and nvmlErrorString, of libnvidia-container,
+ld.so(8), Open MPI's help-*.txt, Hydra, Slurm, ssh(1), Ray, vLLM, SGLang, DeepSpeed and Megatron, and of the kernel
+(mlx5_core, aer.c).
+"""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from ..lines.words import any_of, needed
+from .around import AROUND
+
+OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
+    # -- the kernel
+    ("nccl.gpu-reset", "cause", rb"NVRM: Xid \([^)]{4,40}\): (?:62|110|143)\b"),  # Xid catalog: RESET_GPU
+    ("nccl.gpu-lost", "cause", rb"NVRM: GPU .{1,60}fallen off the bus|(?:NVML|nvml|pynvml)\S{0,60}:? GPU is lost"),
+    (
+        "nccl.ib-card",
+        "cause",
+        rb"mlx5_core .{1,120}(?:compromised|firmware internal error|Fatal error \d|leak of a command resource)",
+    ),
+    ("nccl.ib-link-flap", "cause", rb"mlx5_core .{1,60}Port module event\[error\]"),
+    (
+        "nccl.pcie-error",
+        "cause",
+        rb"AER: (?:Multiple )?Uncorrect(?:ed|able)|pcieport .{1,40}DPC: |AER: can't recover"
+        rb"|\[Hardware Error\]: event severity: fatal",
+    ),
+    # -- GPUs and their driver, before NCCL is asked
+    (
+        "nccl.driver-mismatch",
+        "cause",
+        rb"NVRM: API mismatch|[Dd]river/library version mismatch|NVML/RM version mismatch",
+    ),
+    (
+        "nccl.cuda-driver",
+        "cause",
+        rb"NVIDIA driver on your system is too old|unsatisfied condition: (?:cuda|driver|brand)",
+    ),
+    ("nccl.fabric-manager", "cause", rb"\(\d{3}\) : system not yet initialized"),
+    ("nccl.driver-state", "cause", rb"CUDA unknown error - this may be due|detection error: nvml error: unknown"),
+    ("nccl.cuda-init", "cause", rb"CUDA driver initialization failed|rror \d{1,3}: initialization error"),
+    (
+        "nccl.no-gpu",
+        "cause",
+        rb"nvidia-container-cli: (?:initialization|device|detection|mount) error|could not select device driver"
+        rb"|Failed to initialize NVML: Driver|NVMLError_DriverNotLoaded|^No devices were found"
+        rb"|couldn't communicate with the NVIDIA driver|rror \d{1,3}: invalid device ordinal"
+        rb"|object on CUDA device \d{1,4} but torch\.cuda\.device_count|Device index must be less than device count"
+        rb"|NVML_SUCCESS == r INTERNAL ASSERT|Torch not compiled with CUDA enabled|Current node has no GPU available"
+        rb"|larger than the number of available GPUs|does not allocate any GPUs on the driver node"
+        rb"|Cannot provide a placement group|Failed to infer device type|active drivers \("
+        rb"|You requested gpu: .{1,80}|No supported gpu backend found",
+    ),
+    (
+        "nccl.cuda-memory",
+        "cause",
+        rb"(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|increase --mem-fraction-static"
+        rb"|larger than the available KV cache memory"
+        rb"|memory capacity is unbalanced",
+    ),
+    ("nccl.kernel-fault", "cause", rb"thread: \[\d{1,5},\d{1,5},\d{1,5}\] Assertion `"),
+    (
+        "nccl.cuda-failure",
+        "cause",
+        rb"CUDA (?:driver )?error: (?:unknown error|initialization error|mapping of buffer"
+        rb"|operation not (?:supported|permitted)"
+        rb"|hardware stack error|invalid program counter|exclusive-thread device|peer access has not"
+        rb"|Invalid access of peer|operation failed due to a previous error during capture)",
+    ),
+    # -- torch's processes meet
+    (
+        "nccl.rendezvous",
+        "cause",
+        rb"connect\(\) timed out|DistStoreError: Socket Timeout"
+        rb"|Socket Timeout while waiting|Timeout waiting for key: |store based barrier to complete"
+        rb"|RendezvousStateError|RendezvousGracefulExitError"
+        rb"|failed to listen on any local network address.{1,80}EADDRNOTAVAIL"
+        rb"|socket has failed to (?:listen|bind).{1,200}Cannot assign requested address",
+    ),
+    (
+        "nccl.wrong-store",
+        "cause",
+        rb"failed to connect/validate to host|Validate magic number failed|Ping failed, invalid value returned"
+        rb"|Stop_waiting response is expected",
+    ),
+    ("nccl.no-route", "cause", rb"failed to connect to any network address.{1,300}(?:No route to host|unreachable)"),
+    ("nccl.connect-refused", "cause", rb"failed to connect to any network address.{1,300}Connection refused"),
+    ("nccl.connect-timeout", "cause", rb"failed to connect to any network address.{1,300}Connection timed out"),
+    (
+        "nccl.store-gone",
+        "cause",
+        rb"Did the remote server shutdown or crash|(?:DistNetworkError|DistBackendError|got error): [Ff]ailed to recv"
+        rb"|DistNetworkError: Broken pipe|store->get\(.{1,80}[Ff]ailed to recv"
+        rb"|RuntimeError: (?:Connection reset by peer|Broken pipe|Socket Timeout)\s*$",
+    ),
+    (
+        "nccl.name-resolution",
+        "cause",
+        rb"Name or service not known|Temporary failure in name resolution|getaddrinfo\(\) failed",
+    ),
+    (
+        "nccl.no-launcher",
+        "cause",
+        rb"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'"
+        rb"|Default process group has not been initialized",
+    ),
+    ("nccl.hang-late", "cause", rb"timed out in monitoredBarrier|reached monitoredBarrier, but received errors"),
+    # -- gloo
+    ("nccl.bootstrap-interface", "cause", rb"Unable to find address for: |unsupported gloo device"),
+    ("nccl.no-route", "cause", rb"gloo/transport/.{1,160}No route to host"),
+    ("nccl.connect-refused", "cause", rb"gloo/transport/.{1,160}Connection refused"),
+    ("nccl.connect-timeout", "cause", rb"timed out connecting: SO_ERROR|RuntimeError: Connect timeout \["),
+    # -- what the program asks for
+    (
+        "nccl.invalid-usage",
+        "cause",
+        rb"Tensors must be contiguous|must be equal to world_size times|must match number of collective participants"
+        rb"|Cannot use ReduceOp\.\w{1,10} with NCCL|Unconvertible NCCL type|not supported for NCCL process group"
+        rb"|is not registered, please create group with|is not part of (?:the )?group|default process group twice"
+        rb"|ValueError: Invalid rank requested",
+    ),
+    (
+        "nccl.ddp-unused",
+        "cause",
+        rb"Expected to have finished reduction in the prior iteration|Expected to mark a variable ready only once",
+    ),
+    (
+        "nccl.parallel-sizes",
+        "cause",
+        rb"world[ _]size \(\d{1,7}\) is not (?:divisible by|equal to)|Check batch related parameters"
+        rb"|should not be bigger than default world size",
+    ),
+    (
+        "nccl.library",
+        "cause",
+        rb"error while loading shared libraries: |(?:ImportError|OSError): \S{1,120}: cannot open shared object"
+        rb"|^(?!.{0,300}NET/).{0,300}version `(?:GLIBC|GLIBCXX|CXXABI)_[\w.]{1,20}' not found|symbol lookup error: "
+        rb"|undefined symbol: (?:__nv|cublas|cudnn|cu[A-Z])|package doesn't have \w{1,8} built in",
+    ),
+    # -- limits of the machine and of the container
+    (
+        "nccl.shm-full",
+        "cause",
+        rb"unable to (?:write to|mmap|allocate shared memory).{0,60}file </?torch_|UCX  ERROR .{0,120}posix_fallocate"
+        rb"|No space left on device.{0,20}/dev/shm",
+    ),
+    ("nccl.files-limit", "cause", rb"items of ancdata|Too many open files"),
+    (
+        "nccl.process-limit",
+        "cause",
+        rb"(?:Thread creation failed|pthread_create failed|fork|BlockingIOError|OSError).{0,40}Resource temporarily",
+    ),
+    (
+        "nccl.oom-killed",
+        "cause",
+        rb": task \d{1,7}: Out Of Memory|DefaultCPUAllocator: can't allocate"
+        rb"|OSError: \[Errno \d\d\] Cannot allocate memory"
+        rb"|(?:^|\]: )MemoryError\b|low on resource: memory",
+    ),
+    (
+        "nccl.process-killed",
+        "cause",
+        rb"exited on signal (?=9\b)|died with <Signals\.SIGKILL"
+        rb"|DataLoader worker \(pid\(s\) .{1,60} exited unexpectedly",
+    ),
+    (
+        "nccl.storage",
+        "cause",
+        rb"\[Errno (?:5|28|30|107|116|121|122)\] |unexpected pos \d{1,20} vs \d|PytorchStreamWriter failed writing"
+        rb"|low on resource: ephemeral-storage",
+    ),
+    # -- launchers and schedulers
+    (
+        "nccl.node-lost",
+        "cause",
+        rb"DUE TO NODE FAILURE|srun: error: Node failure on|Nodes \S{1,200} are still not ready|\bNodeNotReady\b"
+        rb"|Task launch for .{1,80}(?:Communication connection failure|Socket timed out)"
+        rb"|ORTE has lost communication|daemon has unexpectedly failed after launch|health check failed due to missing"
+        rb"|marked dead because the detector",
+    ),
+    (
+        "nccl.ended-outside",
+        "cause",
+        rb"\*\*\* JOB \d{1,12} ON \S{1,200} CANCELLED AT \S{1,30} \*\*\*|\bPreempted by pod ",
+    ),
+    (
+        "nccl.mpi",
+        "cause",
+        rb"not built with SLURM's PMI|(?:OPAL|ORTE|PMIX) ERROR: |An error occurred in MPI_Init|plugin name for mpi/"
+        rb"|pair of MPI processes are unable to reach|Open MPI (?:detected two|accepted a TCP|failed to TCP)"
+        rb"|unable to complete a TCP connection to another|error during MPI_Init|No components were able to be opened"
+        rb"|PML \w{1,10} cannot be selected|Local abort before MPI_INIT|HYDU_sock_connect",
+    ),
+    (
+        "nccl.launch-failed",
+        "cause",
+        rb"kex_exchange_identification|Connection closed by \S{1,80} port|(?:orted|prted"
+        rb"|\bssh): .{0,4}[Cc]ommand not found"
+        rb"|(?:orted|prted|ssh): (?:not found|No such file)|detected an attempt to run as root"
+        rb"|Unable to create step for job|Unable to (?:allocate resources|confirm allocation)"
+        rb"|Batch job submission failed"
+        rb"|slurmstepd: error: execve\(\)|ssh exited with exit code|launcher '\w{1,20}' not installed"
+        rb"|Unable to find hostfile|unable to open the hostfile|node not present in the allocation"
+        rb"|launcher \(plm_rsh_agent|cannot create resource \"pods/exec\"|pyxis: (?:failed|container start failed)"
+        rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
+    ),
+)
+WORDS = tuple(dict.fromkeys(word for _, _, pattern in OUTSIDE for word in needed(pattern)))  # a match holds one
+_ANY = any_of(dict.fromkeys((*WORDS, *(word for _, _, pattern in AROUND for word in needed(pattern)))))
+
+
+def speaks(line: bytes) -> bool:
+    """Say whether a line that is not NCCL's may show a symptom of these or of around.py."""
+    return _ANY.search(line) is not None
