@@ -198,12 +198,13 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
             if name in _CAUSES:
                 late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
                 causes.append((late or name in _SECOND, note.source, note.line, name, note))
+    said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
     bare = all(name in _ABOVE for *_, name, _ in causes)  # an application's own word may stand before it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]
             if event.startswith("symptom ") and name in (_CAUSES if bare else _KERNEL):
-                causes.append((name == "nccl.cuda-failure" or name in _SECOND, note.source, note.line, name, note))
+                causes.append((name in _SECOND or name in said, note.source, note.line, name, note))
     if _came_up(judgement) or any(source.watch for source in judgement.job.sources.values()):
         causes = [cause for cause in causes if cause[3] not in _BEFORE]
     if judgement.event("watchdog") or _unknown_end(judgement):

@@ -9,6 +9,7 @@ ld.so(8), Open MPI's help-*.txt, Hydra, Slurm, ssh(1), Ray, vLLM, SGLang, DeepSp
 
 from __future__ import annotations
 
+import re
 from typing import Tuple
 
 from ..lines.words import any_of, needed
@@ -211,9 +212,10 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     ),
 )
 WORDS = tuple(dict.fromkeys(word for _, _, pattern in OUTSIDE for word in needed(pattern)))  # a match holds one
-_ANY = any_of(dict.fromkeys((*WORDS, *(word for _, _, pattern in AROUND for word in needed(pattern)))))
+_BOTH = (*AROUND, *OUTSIDE)
+_ANY = any_of(dict.fromkeys(word for _, _, pattern in _BOTH for word in needed(pattern)))
 
 
 def speaks(line: bytes) -> bool:
-    """Say whether a line that is not NCCL's may show a symptom of these or of around.py."""
-    return _ANY.search(line) is not None
+    """Say whether a line that is not NCCL's shows a symptom of these or of around.py."""
+    return _ANY.search(line) is not None and any(re.search(pattern, line) for _, _, pattern in _BOTH)
