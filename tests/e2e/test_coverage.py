@@ -30,6 +30,7 @@ AROUND += ("too-many-processes", "topology-nic", "topology-search", "topology-un
 WARNED = ("cuda-symbols", "device-api", "gdrcopy-failed", "ib-given-up", "internal", "local-socket")
 WARNED += ("nic-fusion", "plugin-failed", "plugin-invalid", "ranks-differ", "setting-invalid")
 WARNED += ("system-call",)
+OUTSIDE = ("ddp-unused", "node-lost", "parallel-sizes", "pcie-error", "storage", "wrong-store")
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{
@@ -42,6 +43,9 @@ SHOWN_OTHERWISE = {
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
     **{f"nccl.{name}": ("tests/nccl/test_nccl_around.py", "words of what stands around NCCL") for name in AROUND},
     **{f"nccl.{name}": ("tests/nccl/test_nccl_warned.py", "a warning of NCCL's sources") for name in WARNED},
+    **{
+        f"nccl.{name}": ("tests/nccl/test_nccl_outside.py", "words of torch, launchers, the kernel") for name in OUTSIDE
+    },
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
