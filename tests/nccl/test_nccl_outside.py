@@ -51,6 +51,8 @@ SAID = [
      "nccl.connect-timeout"),
     # CUDA and the driver
     ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "nccl.cuda-driver"),
+    ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted on non supported HW",
+     "nccl.cuda-driver"),
     ("RuntimeError: CUDA error: initialization error", "nccl.cuda-init"),
     ("torch.AcceleratorError: CUDA error: operation not supported on global/shared address space", "nccl.kernel-fault"),
     ("RuntimeError: CUDA error: operation not supported", "nccl.cuda-unsupported"),
