@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for number in range(workers):
         share = (len(items) - len(dealt)) // (workers - number)
         hand = long[number::workers]
-        dealt += [*hand, *islice(others, share - len(hand))]
+        dealt += [*hand, *islice(others, max(0, share - len(hand)))]
     items[:] = [*dealt, *others]
 
 

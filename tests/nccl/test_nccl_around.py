@@ -40,6 +40,7 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
         ("Error : too many XML subnodes (max 128)", ("nccl.topology-too-large", None)),
         # net_ib, ibvwrap.cc
         ("NET/IB : mlx5_2:1 Got async fatal event: local catastrophic error", ("nccl.ib-card", None)),
+        ("NET/IB : mlx5_2:1 Got async fatal event: port error", ("nccl.ib-link-flap", None)),
         ("NET/IB : mlx5_2:1 Got async event : local access violation work queue error", ("nccl.ib-protection", None)),
         ("NET/IB : mlx5_2:1 Got async event : port error", ("nccl.ib-link-flap", None)),
         ("Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_3:1, curr state INIT, next state RTR",

@@ -37,7 +37,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.peer-limit", "cause", rb"peer mapping resources exhausted|Cuda failure 711\b"),
     ("nccl.topology-too-large", "cause", rb"too many (?:XML subnodes|Topo links)|XML parser is limited to"),
-    ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed|async fatal event: "),
+    ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed|async fatal event: (?!port)"),
     ("nccl.ib-protection", "cause", rb"local access violation work queue error"),
     ("nccl.ib-error", "cause", rb"async fatal event on (?:CQ|QP|SRQ)"),
     ("nccl.gid-empty", "cause", rb"ibv_query_gid failed"),
