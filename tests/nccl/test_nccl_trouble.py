@@ -252,6 +252,54 @@ def test_what_went_wrong_once_before_nccl_began_is_overcome_by_a_job_that_came_t
     assert {judge(each)["verdict"] for each in (line + running, line + LOG + line, LOG + line)} == {"inconclusive"}
 
 
+NAMED = [
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 3/4 clients joined.",
+    "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
+    "pynvml.NVMLError_GpuIsLost: GPU is lost",
+    "torch.distributed.DistNetworkError: Connection was likely closed. Did the remote server shutdown or crash?",
+    "Failed to CUDA host alloc 4 bytes",
+]
+
+
+@pytest.mark.parametrize("line", NAMED)
+def test_what_ended_a_process_before_nccl_began_is_quoted_and_no_go_is_told(judge, line):
+    """nccl.unexplained: no line says that another process took the place of the one that ended."""
+    job = judge(line + "\n" + LOG + TABLE)
+    assert job["verdict"] == "inconclusive"
+    assert line[:40] in job["sentence"]
+
+
+AT_START = [
+    "RuntimeError: No CUDA GPUs are available",
+    "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",
+    "RuntimeError: Tensors must be CUDA and dense",
+    "gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN Error : XML parser is limited to 1024 nodes",
+    "gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN No transport found for rank 3[1b000] -> rank 4[3d000]",
+]
+
+
+@pytest.mark.parametrize("line", AT_START)
+def test_what_keeps_a_process_from_coming_up_accuses_no_job_that_came_to_its_end(judge, line):
+    """nccl.unexplained; a job whose table is cut, of which a rank has not ended, or a process died, is no-go."""
+    assert {judge(LOG + line + "\n")["verdict"], judge(LOG + TABLE + line + "\n")["verdict"]} == {"inconclusive"}
+    running = LOG.rstrip("\n").rsplit("\n", 1)[0] + "\n"
+    assert "Destroy COMPLETE" in running
+    assert "Destroy COMPLETE" in LOG.replace(running, "")
+    died = "[rank0]: ValueError: x\n"
+    if "NCCL WARN" in line:
+        assert judge(running + line + "\n")["verdict"] == "no-go"
+    assert judge(LOG + TABLE + line + "\n" + died)["verdict"] == "no-go"
+
+
+@pytest.mark.parametrize(
+    "said", ["getaddrinfo: Temporary failure in name resolution", "OSError: [Errno 5] Input/output error: '/mnt/x'"]
+)
+def test_what_nccl_itself_warns_of_is_not_overcome_by_a_good_end(judge, said):
+    warned = f"gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN {said}\n"
+    assert judge(LOG + TABLE + warned)["verdict"] == judge(warned + LOG + TABLE)["verdict"] == "inconclusive"
+
+
 @pytest.mark.parametrize("line", ["[rank3]: ValueError: the loss is nan\n", "command terminated with exit code 137\n"])
 def test_an_end_before_nccl_began_is_not_overcome(judge, line):
     assert judge(line + LOG + TABLE)["verdict"] == "inconclusive"

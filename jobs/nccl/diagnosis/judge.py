@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.around import AROUND
+from ...pod.nccl_reader.events.outside import OUTSIDE
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from ..job.jobs import first_note, place
@@ -41,6 +42,7 @@ class Judgement:
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
         # A benchmark or a communicator ended as it should: peers that go away then are no trouble.
         self.finished = "destroyed" in self.job.flags or any(table["complete"] for table in self.tables)
+        self.ended_well = self._ended_well()
         self.hang, self.crash = self._ending()
         self.ended_badly = False  # and a fault says how
         symptoms = any(name.startswith(("nccl.", "symptom ")) for name in (*self.job.noted, *self.job.events))
@@ -69,21 +71,37 @@ class Judgement:
 
     # -- endings -------------------------------------------------------------------------------------------------------
 
+    def _ended_well(self) -> bool:
+        """Say whether all that began came to its end, and no line says that a process of the job died."""
+        if any(map(self.event, _DEATHS)) or any(proc.last_error for proc in self.job.procs):
+            return False
+        if self.tables:
+            return all(table["complete"] and table["avg_ok"] is not False for table in self.tables)
+        procs = [proc for proc in self.job.procs if proc.comms]
+        return bool(procs) and all(proc.has("flag", "destroyed") for proc in procs)
+
     def _ending(self) -> tuple[bool, bool]:
         """Tell a hang from a crash by how the log ends.
 
         A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made
         it die; a job that still waited when a watchdog or a time limit spoke is a hang.
         """
-        waited = any(self.event(name) for name in ("watchdog", "time-limit", "test-timeout"))
-        died = any(self.event(name) for name in ("signal", "launch-failed", "test-failure", "oom-kill"))
+        waited = any(map(self.event, _WAITED))
+        died = any(map(self.event, _DIED))
         failed_test = any(table["avg_ok"] is False or table["out_of_bounds_ok"] is False for table in self.tables)
         ended = any(proc.last_error for proc in self.job.procs) or bool(self.event("nccl-error"))
         ended = ended or (bool(self.event("test-stack") or self.event("terminated")) and not failed_test)
-        ended = ended or not DEADLY.isdisjoint(self.job.noted)
+        ended = ended or any(name in DEADLY and not self.survived(name) for name in self.job.noted)
         if died:
             return False, True
         return waited, ended and not waited
+
+    def survived(self, cause: str) -> bool:
+        """Say whether a cause that keeps a process from coming up did not stop this job, since that came to its end.
+
+        NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end.
+        """
+        return self.ended_well and cause not in _WHILE_RUNNING
 
     # -- faults --------------------------------------------------------------------------------------------------------
     def add(
@@ -119,15 +137,17 @@ class Judgement:
     def unexplained(self) -> Note | None:
         """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
         notes = [proc.notes[name] for proc in self.job.procs for name in _UNEXPLAINED_NOTES if name in proc.notes]
+        named = {event[8:]: note for event, note in self.job.events.items() if event.startswith("symptom ")}
+        known = {*map(place, named.values())}  # a rule knows them: no exception that a program handled
         for name in _UNEXPLAINED_EVENTS:
             note = self.event(name)
-            if note is not None and not (name in _CAUGHT and self._overcome(note)):
+            if note is not None and not (name in _CAUGHT and place(note) not in known and self._overcome(note)):
                 notes.append(note)
         notes += [proc.notes[name] for proc in self.job.procs for name in _NEVER_RETRIED if name in proc.notes]
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
             notes += [note for name, note in self.causes if name not in WARNED]
-        notes += [note for name, note in self.causes if name in DEADLY and not self._overcome(note)]
+        notes += [note for name, note in named.items() if name in _NAMED]
         return min(notes, key=place, default=None)
 
     def _overcome(self, note: Note) -> bool:
@@ -182,6 +202,11 @@ _UNEXPLAINED_NOTES = (
 )
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
+
+# What says that a process of the job died, or waited until it was ended.
+_WAITED = ("watchdog", "time-limit", "test-timeout")
+_DIED = ("signal", "launch-failed", "test-failure", "oom-kill")
+_DEATHS = (*_WAITED, *_DIED, "nccl-error", "test-stack", "terminated", "uncaught")
 
 # What a rank says when another one is gone, or its queue pair is.
 FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
@@ -246,5 +271,23 @@ DEADLY = frozenset(
     )
 )
 
-_NEVER_RETRIED = sorted({fault for fault, role, _ in AROUND if role == "cause"} - DEADLY - {*WARNED})
+# Meets a process that is up; torchrun's agents meet again (torch/distributed/elastic) when a rank has failed.
+_WHILE_RUNNING = frozenset(
+    (
+        "nccl.collective-mismatch",
+        "nccl.cuda-failure",
+        "nccl.cuda-memory",
+        "nccl.ep-timeout",
+        "nccl.gpu-xid",
+        "nccl.message-truncated",
+        "nccl.rendezvous",
+    )
+)
+
+_RETRIED = {"nccl.connect-refused", "nccl.connect-timeout"}  # misc/socket.cc: "retrying (3/34)"
+
+_NEVER_RETRIED = sorted({fault for fault, role, _ in (*AROUND, *OUTSIDE) if role == "cause"}.union(DEADLY) - _RETRIED)
 """What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""
+
+_NAMED = {*_NEVER_RETRIED} - {*WARNED}
+"""What others say that ends a process: a good end of the job does not say that no other process came to it."""

@@ -50,7 +50,7 @@ def judge_ending(judgement: Judgement) -> None:
                 cause="it followed the fault above: %s" % judgement.faults[0]["title"].lower(),
             )
         return
-    shown = cause is not None and (judgement.earliest(cause[0])[1] or cause[0] not in _KERNEL)
+    shown = cause is not None and (judgement.earliest(cause[0])[1] or cause[0] not in (*_KERNEL, *DEADLY))
     if cause is not None and cause[0].startswith("nccl.ib-") and shown:
         judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
     if (judgement.hang or judgement.crash) and not _came_up(judgement) and _virtual_interfaces(judgement):
@@ -121,7 +121,9 @@ _AT_START = frozenset(
 
 
 def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
-    """Say whether what a line tells that is not NCCL's did not keep NCCL from coming up."""
+    """Say whether the job came to its end all the same, or what a line tells that is not NCCL's let NCCL come up."""
+    if judgement.survived(cause):
+        return True
     if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
         return False
     return judgement.stands_before(note) or (cause in _AT_START and not any(map(judgement.event, _DIED)))
