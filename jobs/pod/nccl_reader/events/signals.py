@@ -187,6 +187,7 @@ _SPEAKS = re.compile(
     rb"|MPI_I|ssh: |publickey|PMI_KVS|mpi/pmix|_init failed|PML add|No backend type|DUE TO PREEMPT"
     rb"|cudaGetDeviceCount|NV_ERR_RESET_REQUIRED|Duplicate GPU detected|RuntimeError: Address already in use"
 )  # words of NCCL and of what it stands on
+_ANY_SPEAKS = any_of(needed(_SPEAKS.pattern))
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
@@ -278,7 +279,7 @@ class SignalReader:
                 self.source.note("trouble", self.index, line, raw)
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
-        if _SPEAKS.search(raw) or outside.speaks(raw) or _OLD_WARN.search(raw):
+        if (_ANY_SPEAKS.search(raw) and _SPEAKS.search(raw)) or outside.speaks(raw) or _OLD_WARN.search(raw):
             self.mention(raw, line)
             self._symptom(raw, line)
 

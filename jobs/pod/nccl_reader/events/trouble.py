@@ -34,11 +34,13 @@ _SAID = re.compile(
     rb"|^(?:\[rank\d{1,7}\]:)?\[?E\d{4} [\d:.]{8,20} \d{1,20} \S{0,80}torch/distributed/"
     rb"|soft lockup|blocked for more than \d|general protection fault|segfault at |[Kk]ernel panic"
     rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
-    rb"|[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
-    rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|[=:] ?inf)\b"
-    rb"|\b(?:NaN|nan)s? (?:loss|grad|detected|encountered|found)|[Ff]ound (?:nan|NaN|NAN)\b"
     rb"|(?:[Ee]xited|\brc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
     rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]"
+)
+_NOT_A_NUMBER = re.compile(
+    rb"[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
+    rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|[=:] ?inf)\b"
+    rb"|\b(?:NaN|nan)s? (?:loss|grad|detected|encountered|found)|[Ff]ound (?:nan|NaN|NAN)\b"
 )
 # Words of failure, as far as the line does not take them back.
 _WORD = re.compile(
@@ -96,23 +98,38 @@ _SETTING = re.compile(
 _STARTS = 60  # bytes in front of a word that may take it back
 
 _ALSO = (
-    rb"Timeout (|exit |issing rank| timeout|torch/distributed/|: nan|=nan| nan|NaN|NAN|=inf|: inf| lost|is stuck| hung"
+    rb"Timeout (|exit |issing rank| timeout|torch/distributed/| lost|is stuck| hung"
     rb"| dead|not responding|g detected|k detected|r detected"
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
     rb"|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited| rc="
     rb"|returncode|ignal |ot SIG|aught SIG|preempted"
 ).split(b"|")
-WORDS = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO)))  # of which such a line holds one
-_ANY = any_of(WORDS)
+_NUMBERS = (
+    b": nan",
+    b"=nan",
+    b" nan",
+    b"NaN",
+    b"NAN",
+    b"=inf",
+    b"= inf",
+    b": inf",
+)  # in every step of Megatron's: nan iterations
+_SPEAKING = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO)))
+WORDS = (*_SPEAKING, *_NUMBERS)  # of which such a line holds one
+_ANY, _ANY_NUMBER = any_of(_SPEAKING), any_of(_NUMBERS)
 
 
 def speaks_of_failure(raw: bytes) -> bool:
     """Say whether a line speaks of something that failed, and does not take it back."""
-    if _ANY.search(raw) is None or _SPOKEN.match(raw):
+    gates = ((_ANY, _SAID), (_ANY_NUMBER, _NOT_A_NUMBER))
+    said = [pattern for gate, pattern in gates if gate.search(raw) is not None]
+    if not said or _SPOKEN.match(raw):
         return False
-    if any(not _taken_back(raw, match) for match in _SAID.finditer(raw)):
+    if any(not _taken_back(raw, match) for pattern in said for match in pattern.finditer(raw)):
         return True
+    if _SAID not in said:
+        return False
     found = next((match for match in _WORD.finditer(raw) if not _taken_back(raw, match)), None)
     if found is None or _HANDLED.search(raw):
         return False
