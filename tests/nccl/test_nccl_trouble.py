@@ -259,6 +259,7 @@ NAMED = [
     "pynvml.NVMLError_GpuIsLost: GPU is lost",
     "torch.distributed.DistNetworkError: Connection was likely closed. Did the remote server shutdown or crash?",
     "Failed to CUDA host alloc 4 bytes",
+    "NET/IB: Failed to poll CQ for device 4 (comm=0x7f1c)",  # of NCCL's warnings, without its head
 ]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.around import AROUND
 from ...pod.nccl_reader.events.outside import OUTSIDE
+from ...pod.nccl_reader.events.symptoms import BENIGN, classify
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from ..job.jobs import first_note, place
@@ -138,10 +139,9 @@ class Judgement:
         """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
         notes = [proc.notes[name] for proc in self.job.procs for name in _UNEXPLAINED_NOTES if name in proc.notes]
         named = {event[8:]: note for event, note in self.job.events.items() if event.startswith("symptom ")}
-        known = {*map(place, named.values())}  # a rule knows them: no exception that a program handled
         for name in _UNEXPLAINED_EVENTS:
             note = self.event(name)
-            if note is not None and not (name in _CAUGHT and place(note) not in known and self._overcome(note)):
+            if note is not None and not (name in _CAUGHT and self._overcome(note)):
                 notes.append(note)
         notes += [proc.notes[name] for proc in self.job.procs for name in _NEVER_RETRIED if name in proc.notes]
         if not self.finished:
@@ -151,8 +151,13 @@ class Judgement:
         return min(notes, key=place, default=None)
 
     def _overcome(self, note: Note) -> bool:
-        """Say whether a line stands alone of its kind, and before NCCL began, in a job that came to its end."""
-        return self.finished and note.count == 1 and self.stands_before(note)
+        """Say whether a line stands alone of its kind, and before NCCL began, in a job that came to its end.
+
+        What a rule names is no exception that a program handles.
+        """
+        alone = self.finished and note.count == 1 and self.stands_before(note)
+        named = classify(note.text.encode()) if alone else None
+        return alone and (named is None or named.role == BENIGN)
 
     def stands_before(self, note: Note) -> bool:
         """Say whether a line stands before NCCL's first one in its stream."""
