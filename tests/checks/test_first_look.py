@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "aws",
     "nvidia-imex-ctl",
+    "cat",
     "grep",
     "env",
     "ibv_devinfo",

@@ -78,7 +78,7 @@ def test_init_containers_come_first_and_sidecars_do_not_hold_the_pod(run):
     run(scenario)
 
 
-CRASHES_TWICE = "echo up >> /e/starts; [ $(wc -l < /e/starts) -gt 2 ] || exit 1; sleep 600"
+CRASHES_TWICE = "echo up >> /e/starts; until [ -e /e/main ]; do sleep 0.02; done; [ $(wc -l < /e/starts) -gt 2 ] || exit 1; sleep 600"
 
 
 def with_crashing_sidecar(lab):
@@ -87,7 +87,7 @@ def with_crashing_sidecar(lab):
     side = {"name": "side", "image": "i", "volumeMounts": mounts, "command": ["sh", "-c", CRASHES_TWICE]}
     lab.pod(
         "p",
-        ["sh", "-c", "until [ $(wc -l < /e/starts) = 2 ]; do sleep 0.05; done"],
+        ["sh", "-c", "touch /e/main; until [ $(wc -l < /e/starts) = 2 ]; do sleep 0.05; done"],
         container={"volumeMounts": mounts},
         initContainers=[{**side, "restartPolicy": "Always"}],
         volumes=[{"name": "e", "emptyDir": {}}],
