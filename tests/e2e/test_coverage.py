@@ -30,7 +30,7 @@ AROUND += ("too-many-processes", "topology-nic", "topology-search", "topology-un
 WARNED = ("cuda-symbols", "device-api", "gdrcopy-failed", "ib-given-up", "internal", "local-socket")
 WARNED += ("nic-fusion", "plugin-failed", "plugin-invalid", "ranks-differ", "setting-invalid")
 WARNED += ("system-call",)
-OUTSIDE = ("ddp-unused", "node-lost", "parallel-sizes", "pcie-error", "storage", "wrong-store")
+OUTSIDE = ("ddp-unused", "gloo-interface", "node-lost", "parallel-sizes", "pcie-error", "storage", "wrong-store")
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{

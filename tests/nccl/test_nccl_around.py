@@ -268,6 +268,9 @@ def test_gloo_that_announced_its_loopback_is_told_from_a_bridge():
     mesh = "[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../third_party/gloo/pair.cc:144] no error\n"
     assert whys(LOOPBACK + mesh)[0] == ("nccl.bootstrap-unroutable", "nccl.loopback-name")
     assert whys(mesh)[0] == ("nccl.bootstrap-unroutable", None)
+    refused = "RuntimeError: Gloo connectFullMesh failed: timed out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:4\n"
+    assert whys(LOOPBACK + refused)[0][1] == "nccl.loopback-name"
+    assert whys(refused)[0][1] is None
 
 
 def test_nvlink_errors_of_the_kernel_come_before_what_cuda_says_and_alone_are_no_fault():

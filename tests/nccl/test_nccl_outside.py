@@ -46,7 +46,10 @@ SAID = [
     ("RuntimeError: Rank 0 timed out in monitoredBarrier after 60000 ms.", "nccl.hang-late"),
     # gloo: device.cc, pair.cc
     ("RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to find address for: ibp12s0",
-     "nccl.bootstrap-interface"),
+     "nccl.gloo-interface"),
+    ("RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:212] ifa != nullptr. Unable to find interface for: [0.0.0.7]",
+     "nccl.gloo-interface"),
+    ("RuntimeError: cuda runtime error (101) : invalid device ordinal at torch/csrc/cuda/Module.cpp:59", "nccl.no-gpu"),
     ("RuntimeError: [gloo/gloo/transport/tcp/pair.cc:144] timed out connecting: SO_ERROR: Connection timed out, remote=[10.0.0.3]:4321",
      "nccl.connect-timeout"),
     # CUDA and the driver

@@ -19,6 +19,7 @@ _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
 _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
 _PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
+_GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
@@ -60,6 +61,12 @@ _NOT_OPENED = re.compile(
 )
 # What a line says beyond its kind: (fault, its words, why, the cause where the catalogue's own is not enough).
 _SAYS = (
+    (
+        "nccl.invalid-usage",
+        "must be CUDA and dense",
+        None,
+        "NCCL was given a tensor in the host's memory: move it to the GPU, or make a Gloo group for it",
+    ),
     (
         "nccl.socket-address",
         "Address family not supported",
@@ -140,6 +147,9 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.mr-memory", "the kernel or the card had no memory to pin (ENOMEM)" + also
     if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and "mnnvl" in judgement.job.flags:
         return "nccl.imex-import", _importers(judgement, fault)
+    by_gloo = fault == "nccl.bootstrap-unroutable" or (fault in _REFUSED and _GLOO.search(note.text))
+    if by_gloo and judgement.event("symptom nccl.loopback-name"):
+        return "nccl.loopback-name", None
     if fault in _REFUSED:
         return _refused(fault, note)
     for kind, words, why, text in _SAYS:
@@ -150,8 +160,6 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     if fault == "nccl.rendezvous" and (match := _JOINED.search(note.text)):
         text = "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
         return ("nccl.too-many-processes" if int(match[2]) > int(match[1]) else None), text
-    if fault == "nccl.bootstrap-unroutable" and judgement.event("symptom nccl.loopback-name"):
-        return "nccl.loopback-name", None
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(note.text)):
         return None, "%s did not come to the barrier in time" % match[1].lower()
     return (_of_cuda(judgement, fault, note) if fault in _CUDA else None), None

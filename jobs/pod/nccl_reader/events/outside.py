@@ -50,7 +50,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"nvidia-container-cli: (?:initialization|device|detection|mount) error|could not select device driver"
         rb"|Failed to initialize NVML: Driver|NVMLError_DriverNotLoaded|^No devices were found"
-        rb"|couldn't communicate with the NVIDIA driver|rror \d{1,3}: invalid device ordinal"
+        rb"|couldn't communicate with the NVIDIA driver|rror (?:\d{1,3}|\(101\)) ?: invalid device ordinal"
         rb"|object on CUDA device \d{1,4} but torch\.cuda\.device_count|Device index must be less than device count"
         rb"|NVML_SUCCESS == r INTERNAL ASSERT|Torch not compiled with CUDA enabled|Current node has no GPU available"
         rb"|larger than the number of available GPUs|does not allocate any GPUs on the driver node"
@@ -112,7 +112,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.hang-late", "cause", rb"timed out in monitoredBarrier|reached monitoredBarrier, but received errors"),
     # -- gloo
-    ("nccl.bootstrap-interface", "cause", rb"Unable to find address for: |unsupported gloo device"),
+    ("nccl.gloo-interface", "cause", rb"Unable to find (?:address|interface) for: |unsupported gloo device"),
     ("nccl.no-route", "cause", rb"gloo/transport/.{1,160}No route to host"),
     ("nccl.connect-refused", "cause", rb"gloo/transport/.{1,160}Connection refused"),
     ("nccl.connect-timeout", "cause", rb"timed out connecting: SO_ERROR|RuntimeError: Connect timeout \["),
