@@ -6,13 +6,13 @@ value where the file has none; a type with ``total=False`` keeps what it was giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache, partial
-from types import NoneType, UnionType
-from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from jobs.cluster.json_types import checker
+from .missing_keys import filled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class RecordError(ValueError):
@@ -392,70 +392,9 @@ class Record(TypedDict):
     leftovers: list[str]
 
 
-_EMPTY = {str: "", int: 0, float: 0.0, bool: False}
-_Filler = Callable[[Any], Any]
-_record_check = cache(lambda: checker(Record))
-
-
 def completed(document: Mapping[str, Any]) -> Record:
     """Return a record as its types say, with every key. Raises RecordError (one line) where it does not fit."""
-    made = _filler(Record)(document)
-    if problem := _record_check()(made):
+    made, problem = filled(Record, document)
+    if problem:
         raise RecordError(problem)
     return cast("Record", made)
-
-
-@cache
-def _filler(hint: Any) -> _Filler:
-    """Return what puts a type's empty value where one is null or missing; a value of another type stays as it is.
-
-    Made once for each type: a record holds thousands of values of a few dozen types.
-    """
-    if is_typeddict(hint):
-        fillers = {key: _filler(each) for key, each in get_type_hints(hint).items()}
-        return partial(_with_every_key, fillers, hint.__required_keys__)
-    kind, inner = get_origin(hint), get_args(hint)
-    holders = {list: _list, dict: _mapping, Union: _optional, UnionType: _optional}
-    if kind in holders:
-        *_, of = (each for each in inner if each is not NoneType)
-        return partial(holders[kind], _filler(of))
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return partial(_word, {str(word): word for word in hint})
-    return partial(_plain, _EMPTY.get(hint))
-
-
-def _with_every_key(fillers: Mapping[str, _Filler], required: frozenset[str], value: Any) -> Any:
-    if not isinstance(value, Mapping | NoneType):
-        return value
-    made = dict(value or {})
-    for key, fill in fillers.items():
-        item = made.get(key)
-        if item is None and key not in required:
-            made.pop(key, None)
-        else:
-            made[key] = fill(item)
-    return made
-
-
-def _optional(fill: _Filler, value: Any) -> Any:
-    return None if value is None else fill(value)
-
-
-def _list(fill: _Filler, value: Any) -> Any:
-    if not isinstance(value, list | NoneType):
-        return value
-    return [item if item is None else fill(item) for item in value or ()]
-
-
-def _mapping(fill: _Filler, value: Any) -> Any:
-    if not isinstance(value, dict | NoneType):
-        return value
-    return {key: fill(item) for key, item in (value or {}).items()}
-
-
-def _word(words: Mapping[str, str], value: Any) -> Any:
-    return words.get(value, value) if isinstance(value, str) else value
-
-
-def _plain(empty: object, value: Any) -> Any:
-    return empty if value is None else value
