@@ -79,7 +79,15 @@ def _used(path: str) -> int:
     """Count the bytes of all files of the place that holds a path."""
     place = max((place for place in _PLACES if path.startswith(place.rstrip("/") + "/")), key=len)
     names = [os.path.join(folder, name) for folder, _, files in os.walk(place) for name in files]
-    return sum(os.lstat(name).st_size for name in names if os.path.lexists(name))
+    return sum(map(_size, names))
+
+
+def _size(name: str) -> int:
+    """Return a file's bytes; 0 of one that another pod has removed since it was listed."""
+    try:
+        return os.lstat(name).st_size
+    except FileNotFoundError:
+        return 0
 
 
 if _PLACES:
