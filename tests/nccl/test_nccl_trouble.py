@@ -354,6 +354,28 @@ def test_the_signal_is_named_before_the_word_that_one_came(judge):
     assert "Signal: Bus error (7)" in judge(LOG + said)["sentence"]
 
 
+def test_a_part_that_was_destroyed_or_one_rank_that_aborted_is_no_end_of_the_job(judge):
+    runs = "".join(line for line in LOG.splitlines(keepends=True) if "Destroy COMPLETE" not in line)
+    part = "".join(
+        f"gpu-node-0:{pid}:{pid} [0] NCCL INFO {verb}comm 0x66{pid} rank {rank} nranks 2 cudaDev 0 busId 1a000{split}- {step}\n"
+        for rank, pid in enumerate((1000, 1007))
+        for verb, split, step in (
+            ("ncclCommSplit ", f" parent 0x5500000{rank} splitCount 1 color 7 key 0", "Init START"),
+            ("ncclCommSplit ", f" parent 0x5500000{rank} splitCount 1 color 7 key 0 ", "Init COMPLETE"),
+            ("", " ", "Destroy COMPLETE"),
+        )
+    )
+    aborted = (
+        "gpu-node-0:1007:1007 [1] NCCL INFO comm 0x55000001 rank 1 nranks 8 cudaDev 1 busId 1a000 - Abort COMPLETE\n"
+    )
+    gone = (
+        "gpu-node-1:1028:1050 [0] misc/socket.cc:57 NCCL WARN socketProgress: Connection closed by remote peer x<5>\n"
+    )
+    assert [judge(runs + each)["verdict"] for each in (part, aborted)] == ["go", "go"]
+    assert [judge(runs + each + gone)["verdict"] for each in (part, aborted)] == ["inconclusive"] * 2
+    assert judge(LOG.replace("Destroy COMPLETE", "Abort COMPLETE") + gone)["verdict"] == "go"
+
+
 def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):
     """A survivor's words may be all that is left of a process that was killed."""
     gone = (

@@ -47,6 +47,10 @@ LINES = [
     ("Call to ibv_poll_cq() returned -1", "nccl.ib-error"),
     ("NET/IB : mlx5_0:1 async fatal event on QP (0x7f01): local work queue catastrophic error", "nccl.ib-error"),
     ("NET/IB : mlx5_0:1 async fatal event: local catastrophic error", "nccl.ib-card"),
+    ("NET/IB : mlx5_0:1 Got async event : invalid request local work queue error", "nccl.ib-error"),
+    ("NET/IB : mlx5_0:1 Got async event : GID table change", "nccl.gid-changed"),
+    ("NET/IB : mlx5_0:1 GID table changed", "nccl.gid-changed"),
+    ("Call to ibv_get_async_event failed", "nccl.system-call"),
     ("Call to ibv_set_ece failed with error Invalid argument errno 22", "nccl.ib-create"),
     ("NET/MLX5: Call to mlx5dv_reg_dmabuf_mr failed with error Bad address", "nccl.gdr-register"),
     ("Call to ibv_reg_mr_iova2 failed with error Input/output error", "nccl.gdr-register"),
@@ -155,9 +159,13 @@ def test_whose_failure_a_warning_is(said, who):
         "Profiler init failed with error (3). Continue without profiler.",
         "Unable to open /tmp/topo.xml, not dumping topology.",
         "SHARP group create: No resources(-10)",
+        "NET/IB : mlx5_0:1 Got async event : LID change",
+        "NET/IB : mlx5_0:1 Got non-fatal async event: last WQE reached(16)",
+        "socketFinalizeAccept: wrong magic 0x42 != 0x9",
+        "Cuda failure 4 'driver shutting down'",
     ],
 )
-def test_a_setting_that_nccl_replaces_costs_no_healthy_job_its_go(said):
+def test_what_nccl_replaces_or_goes_on_with_costs_no_healthy_job_its_go(said):
     job = judged(HEALTHY + f"\n{A}{WARN}{said}\n")
     assert (job["verdict"], job["causes"]) == ("go", [])
 
@@ -181,3 +189,29 @@ def test_no_job_with_such_a_warning_is_proven_healthy(said, fault):
 def test_what_nccl_tells_as_information_is_no_cause(said):
     job = judged(HEALTHY + f"{A}NCCL INFO {said}\n")
     assert (job["verdict"], job["causes"]) == ("go", [])
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("Call to ibv_create_qp failed with error Invalid argument", "inconclusive"),
+        ("Call to ibv_modify_qp failed with 110 Connection timed out", "inconclusive"),
+        ("NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE", "inconclusive"),
+        ("Call to ibv_get_async_event failed", "inconclusive"),
+        ("NET/IB : mlx5_0:1 GID table changed", "inconclusive"),
+        ("Cuda failure 700 'an illegal memory access was encountered'", "inconclusive"),
+        ("Failed to CUDA calloc 512 bytes", "inconclusive"),
+        ("socketFinalizeAccept from 10.0.0.2<4>: wrong type 3 != 7", "inconclusive"),
+        ("NET/IB : mlx5_0:1 Got async event : port error", "no-go"),
+        ("NET/IB : mlx5_0:1 async fatal event: local catastrophic error", "no-go"),
+        ("NET/IB: Got completion from peer 10.0.0.2<4> with status=12 opcode=0 len=0 vendor err 129", "no-go"),
+    ],
+)
+def test_a_job_that_came_to_its_end_is_accused_only_of_a_link_that_broke(said, verdict):
+    """What a process warned of that came to its own end is quoted; one that is none of the job's is not excused."""
+    warning = f"{A}{WARN}{said}"
+    job = judged(HEALTHY + f"\n{warning}\n")
+    assert job["verdict"] == verdict
+    assert said[:30] in job["sentence"] + str(job["faults"][0]["evidence"])
+    if "CUDA" in said.upper():
+        assert judged(HEALTHY + "\n" + warning.replace(":1000:1000", ":999:999") + "\n")["verdict"] == "no-go"

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ...pod.nccl_reader.events.around import AROUND
-from ...pod.nccl_reader.events.outside import OUTSIDE
-from ...pod.nccl_reader.events.symptoms import BENIGN, classify
+from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, classify
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from ..job.jobs import first_note, place
@@ -41,8 +39,8 @@ class Judgement:
         self.faults: list[FoundFault] = []
         self.causes: list[tuple[str, Note]] = []  # that lines of any process speak of, the first one first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
-        # A benchmark or a communicator ended as it should: peers that go away then are no trouble.
-        self.finished = "destroyed" in self.job.flags or any(table["complete"] for table in self.tables)
+        # A benchmark or the job's own communicator ended as it should: peers that go away then are no trouble.
+        self.finished = self.job.destroyed() or any(table["complete"] for table in self.tables)
         self.ended_well = self._ended_well()
         self.hang, self.crash = self._ending()
         self.ended_badly = False  # and a fault says how
@@ -79,7 +77,7 @@ class Judgement:
         if self.tables:
             return all(table["complete"] and table["avg_ok"] is not False for table in self.tables)
         procs = [proc for proc in self.job.procs if proc.comms]
-        return bool(procs) and all(proc.has("flag", "destroyed") for proc in procs)
+        return bool(procs) and all(map(self.job.ended, procs))
 
     def _ending(self) -> tuple[bool, bool]:
         """Tell a hang from a crash by how the log ends.
@@ -100,9 +98,18 @@ class Judgement:
     def survived(self, cause: str) -> bool:
         """Say whether a cause that keeps a process from coming up did not stop this job, since that came to its end.
 
-        NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end.
+        NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end,
+        unless only processes warn of it that came to it.
         """
-        return self.ended_well and cause not in _WHILE_RUNNING
+        if not self.ended_well or cause not in _WHILE_RUNNING:
+            return self.ended_well
+        warned = [proc for proc in self.job.procs if cause in proc.notes]
+        came = bool(warned) and not self.event("symptom " + cause)
+        return came and all(self.job.ended(proc) or self._in_table(proc) for proc in warned)
+
+    def _in_table(self, proc: Proc) -> bool:
+        """Say whether a process is named above a benchmark's table."""
+        return any(line[:2] == [proc.host, proc.pid] for line in self.job.rank_lines.values())
 
     # -- faults --------------------------------------------------------------------------------------------------------
     def add(
@@ -289,9 +296,10 @@ _WHILE_RUNNING = frozenset(
     )
 )
 
-_RETRIED = {"nccl.connect-refused", "nccl.connect-timeout"}  # misc/socket.cc: "retrying (3/34)"
+# misc/socket.cc: "retrying (3/34)", and a stranger's connection is closed and the next one accepted.
+_RETRIED = {"nccl.connect-refused", "nccl.connect-timeout", "nccl.wrong-peer"}
 
-_NEVER_RETRIED = sorted({fault for fault, role, _ in (*AROUND, *OUTSIDE) if role == "cause"}.union(DEADLY) - _RETRIED)
+_NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _RETRIED)
 """What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""
 
 _NAMED = {*_NEVER_RETRIED} - {*WARNED}

@@ -51,7 +51,7 @@ def judge_ending(judgement: Judgement) -> None:
             )
         return
     shown = cause is not None and (judgement.earliest(cause[0])[1] or cause[0] not in (*_KERNEL, *DEADLY))
-    if cause is not None and cause[0].startswith("nccl.ib-") and shown:
+    if cause is not None and cause[0] in _RECOVERS and shown:
         judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
     if (judgement.hang or judgement.crash) and not _came_up(judgement) and _virtual_interfaces(judgement):
         text = "the bootstrap uses %s" % ", ".join(_virtual_interfaces(judgement)[:4])
@@ -72,6 +72,11 @@ def judge_ending(judgement: Judgement) -> None:
         judgement.add("nccl.crash", _crash_subject(judgement), lines, cause=crash_cause(judgement))
 
 
+# A link that broke while data crossed it: NCCL moved to another port, or a later communicator did without it. A job that
+# came to its end behind any other word of a card set up a communicator that it did not need.
+_RECOVERS = frozenset(
+    ("nccl.ib-card", "nccl.ib-error", "nccl.ib-given-up", "nccl.ib-link-flap", "nccl.ib-protection", "nccl.ib-retry")
+)
 # Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
 _VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "lxc", "podman", "ip6tnl", "tunl")
 _UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
@@ -318,7 +323,7 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
         for tables in streams
         if len(tables) > 1 and tables[-2]["complete"] and not tables[-1]["complete"]
     ]
-    if not cut and "destroyed" not in judgement.job.flags:
+    if not cut and not judgement.job.destroyed():
         cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
     return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"]) else None
 

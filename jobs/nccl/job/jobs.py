@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from ...pod.nccl_reader.state.partial import Partial
 
+_NONE: frozenset[str] = frozenset()
+
 
 class Job:
     """One job: its streams, its processes (merged over streams), and on which node each of them runs."""
@@ -70,6 +72,22 @@ class Job:
                     return self.members[key][rank]
             return None
         return members.get(rank) if members else None
+
+    def ended(self, proc: Proc) -> bool:
+        """Say whether a process destroyed or aborted those of its communicators that hold the whole job, or all."""
+        own = {key for key, _ in proc.comms}
+        wanted = own.intersection(self.world) or own
+        return bool(wanted) and wanted <= proc.facts.get("destroyed", _NONE) | proc.facts.get("aborted", _NONE)
+
+    def destroyed(self) -> bool:
+        """Say whether a communicator of the whole job ended as it should: one of its ranks said so.
+
+        A rank aborts its own when another one failed, too, so that all of them must have.
+        """
+        procs = [proc for key in self.world for proc in self.members[key].values()]
+        if any(not proc.facts.get("destroyed", _NONE).isdisjoint(self.world) for proc in procs):
+            return True
+        return bool(procs) and all(map(self.ended, procs))
 
     def nodes_of_ranks(self) -> dict[str, dict[int, str]]:
         """Return communicator ("" where a line names none) -> rank -> node.

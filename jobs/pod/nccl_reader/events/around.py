@@ -37,9 +37,13 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.peer-limit", "cause", rb"peer mapping resources exhausted|Cuda failure 711\b"),
     ("nccl.topology-too-large", "cause", rb"too many (?:XML subnodes|Topo links)|XML parser is limited to"),
-    ("nccl.ib-card", "cause", rb"local catastrophic error|ibv_get_async_event failed|async fatal event: (?!port)"),
+    ("nccl.ib-card", "cause", rb"local catastrophic error|async fatal event: (?!port)"),
     ("nccl.ib-protection", "cause", rb"local access violation work queue error"),
-    ("nccl.ib-error", "cause", rb"async fatal event on (?:CQ|QP|SRQ)"),
+    (
+        "nccl.ib-error",
+        "cause",
+        rb"async fatal event on (?:CQ|QP|SRQ)|async event ?: ?(?:CQ error|SRQ cat|.{0,16}local work queue)",
+    ),
     ("nccl.gid-empty", "cause", rb"ibv_query_gid failed"),
     ("nccl.ib-netdev", "cause", rb"ibv_modify_qp failed.{1,20}(?:No such device|with 19 )"),
     (
@@ -90,6 +94,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Failed to initialize NVML: (?:Unknown Error|Insufficient Perm)",
     ),
     ("nccl.p2p-refused", "cause", rb"cudaIpc(?:Get|Open)MemHandle failed|failed to peer with device"),
+    ("nccl.peer-gone", "consequence", rb"driver shutting down"),  # cudaErrorCudartUnloading: this process is exiting
     ("", "consequence", rb"Tried to allocate more than 1EB"),  # a size that was never received: the collective failed
     # -- torch and the loader
     (

@@ -120,8 +120,14 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"NET/Socket : GPU Direct RDMA Disabled"),
     _symptom("", BENIGN, rb"retrying \d+/\d+ after|Port recovery succeeded", 75),
     _symptom("", BENIGN, rb"NCCL_NVLS_NCHANNELS|NVLS_NCHANNELS|cudaDriverVersion|Library dmabuf"),
-    # The subnet manager moved or a port came up (ibv_event_type_str of rdma-core): traffic goes on.
-    _symptom("", BENIGN, rb"async event ?: ?(?:SM change|client rereg|port active)"),
+    # What NCCL calls non-fatal (ncclIbAsyncThreadMain) and no link that broke: a port came up, the subnet manager moved or
+    # swept, a queue pair was closed (ibv_event_type_str of rdma-core). Traffic goes on.
+    _symptom(
+        "",
+        BENIGN,
+        rb"async event ?: ?(?:SM change|client rereg|port active|LID change|P_Key change|send queue drained"
+        rb"|last WQE reached|SRQ limit|path migrated|communication est)",
+    ),
     # -- consequences of another rank's end
     _symptom("nccl.ib-flushed", CONSEQUENCE, rb"status=(?:\w+\()?5\)? |with error 5, |vendor err(?:=| )249", 26),
     _symptom(
@@ -270,7 +276,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.ib-link-flap",
         CAUSE,
-        rb"async (?:fatal |error )?event|port error|[Pp]ort .*(?:went|is) down|non-fatal async event",
+        rb"async (?:fatal|error) event|async event ?: ?(?:port|path migration)|port error|[Pp]ort .*(?:went|is) down",
         25,
     ),
     _symptom(

@@ -137,7 +137,7 @@ class Tracker:
         comm = self.proc.comms.get(key)
         ending = not init and what != b""  # all that an excerpt may show of a communicator
         if ending and done and what != b"Revoke":
-            self.proc.add("flag", "destroyed")
+            self.proc.add("aborted" if what == b"Abort" else "destroyed", key[0])
         if comm is None:
             if (ending and self.proc.comms) or not self.proc.joins():
                 return

@@ -125,7 +125,7 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.system-call",
         "cause",
-        rb"Call to (?!ibv_|mlx5|connect|recv|send|close|shutdown)[a-z_2]{4,30}(?: [A-Z_ ]{1,20})? failed ?: ?"
+        rb"ibv_get_async_event failed|Call to (?!ibv_|mlx5|connect|recv|send|close|shutdown)[a-z_2]{4,30}(?: [A-Z_ ]{1,20})? failed ?: ?"
         rb"|sched_[gs]etaffinity failed with|Thread (?:creation|join) failed|Poll failed: |poll\(\) failed with error"
         rb"|Socket creation failed ?:|Error waiting for pthread_join|Accept failed: |std::random_device failed",
     ),
@@ -151,7 +151,7 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"posted incorrect receive info|Sender expected a 'send' request but got|could not retr\w{3,5} a request",
     ),
     ("nccl.ib-create", "cause", rb"mlx5dv_create_qp failed|Call to ibv_(?:query|set)_ece failed"),
-    ("nccl.ib-link-flap", "cause", rb"GID table changed"),
+    ("nccl.gid-changed", "cause", rb"NET/IB.{1,80}GID table change"),
     # -- plugins: plugin/net.cc, coll_net.cc, net.cc; aws-ofi-nccl
     (
         "nccl.plugin-invalid",
