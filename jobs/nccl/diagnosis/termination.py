@@ -72,8 +72,8 @@ def judge_ending(judgement: Judgement) -> None:
         judgement.add("nccl.crash", _crash_subject(judgement), lines, cause=crash_cause(judgement))
 
 
-# A link that broke while data crossed it: NCCL moved to another port, or a later communicator did without it. A job that
-# came to its end behind any other word of a card set up a communicator that it did not need.
+# A link that broke while data crossed it: NCCL moved to another port, or a later communicator did without it. A job
+# that came to its end behind any other word of a card set up a communicator that it did not need.
 _RECOVERS = frozenset(
     ("nccl.ib-card", "nccl.ib-error", "nccl.ib-given-up", "nccl.ib-link-flap", "nccl.ib-protection", "nccl.ib-retry")
 )

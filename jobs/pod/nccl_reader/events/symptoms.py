@@ -120,8 +120,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"NET/Socket : GPU Direct RDMA Disabled"),
     _symptom("", BENIGN, rb"retrying \d+/\d+ after|Port recovery succeeded", 75),
     _symptom("", BENIGN, rb"NCCL_NVLS_NCHANNELS|NVLS_NCHANNELS|cudaDriverVersion|Library dmabuf"),
-    # What NCCL calls non-fatal (ncclIbAsyncThreadMain) and no link that broke: a port came up, the subnet manager moved or
-    # swept, a queue pair was closed (ibv_event_type_str of rdma-core). Traffic goes on.
+    # What NCCL calls non-fatal (ncclIbAsyncThreadMain) and no link that broke: a port came up, the subnet manager moved
+    # or swept, a queue pair was closed (ibv_event_type_str of rdma-core). Traffic goes on.
     _symptom(
         "",
         BENIGN,

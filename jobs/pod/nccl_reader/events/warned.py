@@ -125,7 +125,8 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.system-call",
         "cause",
-        rb"ibv_get_async_event failed|Call to (?!ibv_|mlx5|connect|recv|send|close|shutdown)[a-z_2]{4,30}(?: [A-Z_ ]{1,20})? failed ?: ?"
+        rb"ibv_get_async_event failed"
+        rb"|Call to (?!ibv_|mlx5|connect|recv|send|close|shutdown)[a-z_2]{4,30}(?: [A-Z_ ]{1,20})? failed ?: ?"
         rb"|sched_[gs]etaffinity failed with|Thread (?:creation|join) failed|Poll failed: |poll\(\) failed with error"
         rb"|Socket creation failed ?:|Error waiting for pthread_join|Accept failed: |std::random_device failed",
     ),
