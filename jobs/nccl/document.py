@@ -10,6 +10,7 @@ from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.alone import tell_alone
+from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.quotes import quoted
@@ -17,7 +18,7 @@ from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.termination import judge_ending, judge_truncation
-from .diagnosis.words import diagnosis_of, sentence_of, signs_shown
+from .diagnosis.words import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .job.device_order import compact_devices
 from .job.jobs import group
 from .job.view import View
@@ -97,7 +98,9 @@ def _document(judgement: Judgement) -> JobDocument:
         "faults": judgement.faults,
         "causes": []
         if verdict == "go"
-        else rank(judgement.faults, signs_of(judgement), _further(judgement, diagnosis)),
+        else with_defects(
+            rank(judgement.faults, signs_of(judgement), _further(judgement, diagnosis)), judgement.faults, versions
+        ),
         "tables": _tables(judgement) if judgement.tables else [],
         "pairs": _pairs(judgement),
         "hosts": judgement.hosts,
@@ -139,8 +142,8 @@ def _judge(judgement: Judgement) -> None:
 
 def _further(judgement: Judgement, diagnosis: str) -> list[str]:
     """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble."""
-    if judgement.causes and (judgement.crash or judgement.hang):
-        return [name for name, _ in judgement.causes]
+    if judgement.crash or judgement.hang:
+        return [name for name, _ in judgement.causes] or signs_beside(judgement)
     warned = [name for name, _ in judgement.causes if name in WARNED]
     return warned or signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
 

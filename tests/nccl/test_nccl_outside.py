@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.nccl.logmaker import Maker, sequential
 from tests.nccl.test_nccl_causes import HEALTHY, INFO, RETRY, STARTED, judged
 
 PEER = "gpu-node-1:2000:2000 [1] "
@@ -93,6 +94,24 @@ SAID = [
     ("[81.1] pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:16:00.0", "nccl.pcie-error"),
     ("[81.1] NVRM: Xid (PCI:0000:3b:00): 62, pid=1234, 2026a 1", "nccl.gpu-reset"),
     ("pynvml.NVMLError_GpuIsLost: GPU is lost", "nccl.gpu-lost"),
+    ("[81.1] mlx5_core 0000:18:00.0: mlx5_health_try_recover:336: health recovery flow aborted", "nccl.ib-card"),
+    ("nvidia-fabricmanager: driver interface version 535.104.05 doesn't match with driver version 535.129.03",
+     "nccl.fabric-manager"),
+    # engines: vLLM, SGLang, TensorRT-LLM, Ray
+    ("Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'", "nccl.custom-all-reduce"),
+    ("RuntimeError: CUDASymmetricMemory: device does not support multicasting", "nccl.nvls-failed"),
+    ("ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).", "nccl.parallel-sizes"),
+    ("RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: mpiSize == tp * pp (worldConfig.cpp:80)", "nccl.parallel-sizes"),
+    ("(raylet) A worker died or was killed while executing a task by an unexpected system error.", "nccl.process-killed"),
+    ("No CUDA GPUs are available", "nccl.no-gpu"),
+    ("fused_adam.so: undefined symbol: _ZN3c104cuda9SetDeviceEi", "nccl.library"),
+    # libfabric, and the daemon beside Google's plugins
+    ("libfabric:16642:1701636928::cxi:core:cxip_cq_eq_progress():531<warn> x4204c1s3b0n0: Cassini Event Queue overflow detected.",
+     "nccl.cxi-queue"),
+    ("libfabric:1234:1701636928::cxi:domain:cxip_domain_enable():430<warn> nid001: cxil_alloc_svc failed: -13", "nccl.cxi-service"),
+    ("libfabric:17778:1732779731::efa:cq:efa_rdm_cq_open():688<warn> Unable to create extended CQ: Cannot allocate memory",
+     "nccl.mr-memory"),
+    ("Number of GPUs detected 7 is not equal to the actual number of GPUs 8", "nccl.rxdm"),
 ]  # fmt: skip
 
 
@@ -126,6 +145,8 @@ def test_what_was_said_before_a_run_that_came_to_its_end_condemns_nobody(said, f
         "RuntimeError: world_size (8) is fine",
         "bash: line 1: nvtop: command not found",
         "KeyError: 'MODEL_RANK'",
+        "INFO custom_all_reduce.py:137 Custom allreduce is disabled because your platform lacks GPU P2P capability",
+        "libfabric:9:1::efa:core:rxr_info_to_rxr():506<warn> FI_HMEM capability requires RDMA",
     ],
 )
 def test_what_is_like_it_names_no_cause(said):
@@ -151,6 +172,78 @@ def test_the_rank_that_died_comes_before_what_its_peers_saw(said, fault, peers):
 def test_the_rank_that_died_comes_first_also_where_its_peers_were_quicker():
     late = HEALTHY + REFUSED + died("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB") + TORCHRUN
     assert first(late) == "nccl.cuda-memory"
+
+
+def test_an_engine_that_waited_in_vain_hangs():
+    """vLLM's executor and SGLang's watchdog give up on a worker, as torch's watchdog does."""
+    for said in ("TimeoutError: RPC call to execute_model timed out.", "Watchdog timeout (self.watchdog_timeout=300)"):
+        job = judged(HEALTHY + said + "\n" + TORCHRUN)
+        assert (job["verdict"], job["diagnosis"]) == ("no-go", "hang")
+
+
+@pytest.mark.parametrize(("number", "first_word"), [(1, "GPU memory access over PCIe"), (900, "a rank is late")])
+def test_a_host_that_waits_in_its_first_operation_over_pcie(number, first_word):
+    """P2P that ACS or the IOMMU breaks stops the very first operation; later a rank is late. No network is accused."""
+    one = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
+    causes = judged(one + WATCHDOG.replace("SeqNum=7", f"SeqNum={number}"))["causes"]
+    assert causes[0]["cause"].startswith(first_word)
+    assert not [cause for cause in causes if "network" in cause["cause"]]
+    assert [cause for cause in judged(HEALTHY + WATCHDOG)["causes"] if "network" in cause["cause"]]
+
+
+SOCKETS = (
+    "n1:1:1 [0] NCCL INFO NET/Socket : Using [0]bond0:192.168.1.161<0> [1]br-05ab815fa14e:172.19.0.1<0>\n"
+    "n1:1:1 [0] NCCL INFO Using network Socket\n"
+)
+FAILED = "RuntimeError: NCCL error in: x.cpp:1269, unhandled system error, NCCL version 2.10.3\n"
+
+
+def test_bridges_among_nccls_sockets_are_suspected():
+    """nccl.bootstrap-unroutable: behind an unknown end, and where a peer cannot be reached; never beside a real link."""
+    bridges = SOCKETS + FAILED
+    assert [cause["fault"] for cause in judged(bridges)["causes"]] == ["nccl.crash", "nccl.bootstrap-unroutable"]
+    lost = "\nn1:1:9 [0] misc/socket.cc:403 NCCL WARN Connect to 172.19.0.1<33333> failed : Connection timed out\n"
+    assert (
+        "br-05ab815fa14e beside bond0"
+        in judged(SOCKETS + lost + "n1:1:9 [0] NCCL INFO x.cc:1 -> 2\n")["causes"][0]["cause"]
+    )
+    for other in (SOCKETS.replace("br-05ab815fa14e", "bond1"), SOCKETS.replace("work Socket", "work IB")):
+        assert [cause["fault"] for cause in judged(other + FAILED)["causes"]] == ["nccl.crash"]
+
+
+def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
+    missing = "libibverbs: Warning: no userspace device-specific driver found for /sys/class/infiniband_verbs/uverbs0\n"
+    assert [cause["fault"] for cause in judged(missing + died("ValueError: odd") + TORCHRUN)["causes"]][1:] == [
+        "nccl.verbs-provider"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("remote", "fault"), [("127.0.0.1", "nccl.loopback-name"), ("10.0.0.3", "nccl.connect-refused")]
+)
+def test_gloo_that_meets_its_own_loopback(remote, fault):
+    said = f"RuntimeError: [gloo/transport/tcp/pair.cc:144] Connection refused, remote=[{remote}]:4321"
+    assert first(died(said) + TORCHRUN) == fault
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "words"),
+    [
+        (
+            "2.18.3",
+            "misc/socket.cc:40 NCCL WARN Call to bind failed : Address already in use",
+            "2.19.4 connects in steps",
+        ),
+        ("2.21.5", "misc/socket.cc:40 NCCL WARN Call to bind failed : Address already in use", None),
+        ("2.27.7", "free(): invalid next size (fast)", None),
+        ("2.18.5", "free(): invalid next size (fast)", "NVLS meets cards of two ports"),
+    ],
+)
+def test_a_defect_of_the_version_stands_behind_the_likeliest_cause(version, line, words):
+    job = judged(f"NCCL version {version}+cuda12.2\nn1:1:9 [0] {line}\nn1:1:9 [0] NCCL INFO transport/net.cc:1 -> 2\n")
+    found = [at for at, cause in enumerate(job["causes"]) if cause["cause"].startswith("NCCL 2.")]
+    assert found == ([1] if words else [])
+    assert words is None or words in job["causes"][1]["cause"]
 
 
 def test_a_store_that_is_missed_after_a_timeout_or_an_unknown_end_is_no_cause():

@@ -18,6 +18,13 @@ LINES = [
     ("NET/IB : Cannot use physical device 9, max 8", FUSION),
     ("NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=1 link_layer=1 rem_link_layer=2",
      "nccl.ib-mixed-fabric"),
+    # Google's plugins (fastrak_offload), the UCX plugin
+    ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: Timeout: RxDM not ready on gke-a3-0 after 120 seconds: UNAVAILABLE", "nccl.rxdm"),
+    ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: No interfaces found for ctrl dev name eth0", "nccl.plugin-interface"),
+    ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: VERSION MISMATCH: Received Connect request with ncclSocketHandle version 5",
+     "nccl.plugin-versions"),
+    ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: No FasTrak index found for PCI addr 0000:04:00.0", "nccl.plugin-failed"),
+    ("Failed to create UCX endpoint: Destination is unreachable", "nccl.ucx-error"),
     # graph/rings.cc, connect.cc, xml.cc, topo.cc
     ("Error : ring 2 does not loop back to start (7 != 2)", DIFFER),
     ("Error : ring 0 does not contain rank 3", DIFFER),

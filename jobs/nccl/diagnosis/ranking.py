@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...pod.nccl_reader.state.seen import channels_in
 from ..job_document import MOST_CAUSES
 from .faults import fault_catalogue
 
@@ -39,7 +40,25 @@ def signs_of(judgement: Judgement) -> Signs:
         "starting": None if running is None else not running,
         "interface-named": bool(judgement.job.env["NCCL_SOCKET_IFNAME"]) or None,
         "nvlink-domain": bool(view.nvlink_domain or "mnnvl" in judgement.job.flags) or None,
+        "several-hosts": False if view.nodes == 1 else None,
+        "pcie-p2p": _over_pcie(judgement),
     }
+
+
+_FIRST = 3  # operations that a program may have done before its first one of any size (a barrier, a check of sizes)
+_PCIE_CHANNELS = 4  # NCCL's searches take 2 to 4 over PCIe, 8 and more over NVSwitch (graph/search.cc)
+
+
+def _over_pcie(judgement: Judgement) -> bool | None:
+    """Say whether a host's GPUs use P2P without NVLink and waited in their first operations; False where none does."""
+    job, view = judgement.job, judgement.view
+    if view.nodes != 1 or not view.local["p2p"] or not job.flags.isdisjoint(("nvlink", "nvls")):
+        return False
+    lanes = [mask for proc in job.procs for edges in proc.edges.values() for mask in edges.values()]
+    waited = [number for source in job.sources.values() for numbers in source.watch.values() for number in numbers]
+    if max(map(channels_in, lanes), default=0) > _PCIE_CHANNELS or any(table["rows"] for table in judgement.tables):
+        return False
+    return min(waited) <= _FIRST if waited else None
 
 
 def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: Sequence[str] = ()) -> list[Cause]:

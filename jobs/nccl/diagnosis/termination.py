@@ -15,6 +15,7 @@ from ...pod.nccl_reader.state.seen import channels_in
 from ..job.jobs import place
 from .causes import refine
 from .faults import fault_catalogue
+from .interfaces import virtual_interfaces, virtual_sockets
 from .judge import DEADLY, WARNED, Judgement
 from .quotes import crash_cause, crash_lines, later_run
 from .subjects import subject_of
@@ -37,8 +38,11 @@ def judge_ending(judgement: Judgement) -> None:
         judgement.ended_badly = True
         name, note = cause
         why, text = refine(judgement, name, note)
-        if why is None and name in _UNREACHED and _virtual_interfaces(judgement):
-            why, text = "nccl.bootstrap-unroutable", None
+        if why is None and name in _UNREACHED:
+            if virtual_interfaces(judgement):
+                why, text = "nccl.bootstrap-unroutable", None
+            elif among := virtual_sockets(judgement):
+                why, text = "nccl.bootstrap-unroutable", among
         if later := later_run(judgement, note):
             text = (text or fault_catalogue()[why or name].meaning) + later
         judgement.add(name, _subject(judgement, name), judgement.line(note), why=why, cause=text)
@@ -53,8 +57,8 @@ def judge_ending(judgement: Judgement) -> None:
     shown = cause is not None and (judgement.earliest(cause[0])[1] or cause[0] not in (*_KERNEL, *DEADLY))
     if cause is not None and cause[0] in _RECOVERS and shown:
         judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
-    if (judgement.hang or judgement.crash) and not _came_up(judgement) and _virtual_interfaces(judgement):
-        text = "the bootstrap uses %s" % ", ".join(_virtual_interfaces(judgement)[:4])
+    if (judgement.hang or judgement.crash) and not _came_up(judgement) and virtual_interfaces(judgement):
+        text = "the bootstrap uses %s" % ", ".join(virtual_interfaces(judgement)[:4])
         judgement.add("nccl.bootstrap-unroutable", "the job", _hang_evidence(judgement), cause=text)
         return
     waited = judgement.event("watchdog")
@@ -77,21 +81,7 @@ def judge_ending(judgement: Judgement) -> None:
 _RECOVERS = frozenset(
     ("nccl.ib-card", "nccl.ib-error", "nccl.ib-given-up", "nccl.ib-link-flap", "nccl.ib-protection", "nccl.ib-retry")
 )
-# Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
-_VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "lxc", "podman", "ip6tnl", "tunl")
 _UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
-
-
-def _virtual_interfaces(judgement: Judgement) -> list[str]:
-    """Return the virtual interfaces that are all a process offers for the bootstrap, where several nodes take part."""
-    if judgement.view.nodes == 1:
-        return []
-    virtual = set()
-    for proc in judgement.job.procs:
-        names = {text.split(" ")[0] for text in proc.facts.get("boot", ())}
-        if names and all(name == "lo" or name.startswith(_VIRTUAL) for name in names):
-            virtual |= names
-    return sorted(virtual)
 
 
 def _came_up(judgement: Judgement) -> bool:
@@ -167,7 +157,14 @@ _KERNEL = (
     "nccl.process-killed",
 )
 _ABOVE = frozenset(
-    ("nccl.cuda-failure", "nccl.ib-retry", "nccl.ib-error", "nccl.connect-refused", "nccl.connect-timeout")
+    (
+        "nccl.cuda-failure",
+        "nccl.gpu-busy",
+        "nccl.ib-retry",
+        "nccl.ib-error",
+        "nccl.connect-refused",
+        "nccl.connect-timeout",
+    )
 )
 # What one rank comes to by itself, and no peer's end brings about: what others say of its end follows from it.
 _OWN = frozenset(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .faults import fault_catalogue, found_fault
+from .interfaces import virtual_sockets
 from .quotes import quoted, warning_said
 from .ranking import rank
 
@@ -185,10 +186,16 @@ _SIGNS = (
     "nccl.ofi-no-provider",
     "nccl.plugin-too-old",
     "nccl.ib-open",
+    "nccl.verbs-provider",
     "nccl.libibverbs-missing",
     "nccl.gdr-no-module",
     "nccl.ib-no-device",
 )
+_SAID_ALWAYS = (
+    "nccl.libibverbs-missing",
+    "nccl.gdr-no-module",
+    "nccl.ib-no-device",
+)  # also where there is no such card
 
 
 # What a rank that tries again (misc/socket.cc: "retrying (3/34)") says of its peer.
@@ -199,7 +206,15 @@ def signs_shown(judgement: Judgement) -> list[str]:
     """Return what keeps processes of the job from their peers or their fabric, whatever came of it."""
     came_up = any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
     tried = [] if came_up else [name for name in _TRIED if "info:" + name in judgement.job.noted]
-    return tried + [name for name in _SIGNS if name in judgement.job.noted]
+    return tried + [name for name in _SIGNS if name in judgement.job.noted or judgement.event("symptom " + name)]
+
+
+def signs_beside(judgement: Judgement) -> list[str]:
+    """Return what is broken around a job that ended without a known cause, on more than one host."""
+    if judgement.view.nodes == 1:
+        return []
+    names = [name for name in signs_shown(judgement) if name not in _SAID_ALWAYS]
+    return ["nccl.bootstrap-unroutable", *names] if virtual_sockets(judgement) else names
 
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form

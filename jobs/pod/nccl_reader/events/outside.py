@@ -22,7 +22,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.ib-card",
         "cause",
-        rb"mlx5_core .{1,120}(?:compromised|firmware internal error|Fatal error \d|leak of a command resource)",
+        rb"mlx5_core .{1,120}(?:compromised|firmware internal error|Fatal error \d|leak of a command resource"
+        rb"|health recovery flow aborted)",
     ),
     ("nccl.ib-link-flap", "cause", rb"mlx5_core .{1,60}Port module event\[error\]"),
     (
@@ -42,7 +43,12 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"NVIDIA driver on your system is too old|unsatisfied condition: (?:cuda|driver|brand)",
     ),
-    ("nccl.fabric-manager", "cause", rb"\(\d{3}\) : system not yet initialized"),
+    (
+        "nccl.fabric-manager",
+        "cause",
+        rb"\(\d{3}\) : system not yet initialized|driver interface version \S{1,20} doesn't match with driver version"
+        rb"|fabric manager don't have matching versions",
+    ),
     ("nccl.driver-state", "cause", rb"CUDA unknown error - this may be due|detection error: nvml error: unknown"),
     ("nccl.cuda-init", "cause", rb"CUDA driver initialization failed|rror \d{1,3}: initialization error"),
     (
@@ -116,6 +122,30 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.no-route", "cause", rb"gloo/transport/.{1,160}No route to host"),
     ("nccl.connect-refused", "cause", rb"gloo/transport/.{1,160}Connection refused"),
     ("nccl.connect-timeout", "cause", rb"timed out connecting: SO_ERROR|RuntimeError: Connect timeout \["),
+    # -- engines: vLLM's and SGLang's own all-reduce (csrc/custom_all_reduce.cuh), torch's symmetric memory
+    (
+        "nccl.custom-all-reduce",
+        "cause",
+        rb"[Cc]uda error \S{0,200}(?:custom_all_reduce|custom_allreduce|quick_all_reduce)\.\w{1,4}:\d",
+    ),
+    (
+        "nccl.nvls-failed",
+        "cause",
+        rb"device does not support multicast|[Ff]ailed to create (?:a )?multicast (?:object|handle)"
+        rb"|(?:in|of) symmetric memory multicast",
+    ),
+    ("nccl.duplicate-gpu", "cause", rb"detected allocations from overlapping devices from different ranks"),
+    # -- libfabric, as it says so itself: prov/cxi/src (cxip_cq.c, cxip_rxc.c, cxip_nic.c), prov/efa/src
+    (
+        "nccl.cxi-queue",
+        "cause",
+        rb"(?:Cassini )?[Ee]vent [Qq]ueue overflow detected|suspects a hang due to completion queue exhaustion"
+        rb"|:cxi:\S{1,80}<warn> .{0,120}(?:LE resources not recovered|flow control)",
+    ),
+    ("nccl.cxi-service", "cause", rb":cxi:\S{1,80}<warn> .{0,160}(?:Permission denied|auth_key|cxil_alloc_svc)"),
+    ("nccl.mr-memory", "cause", rb"libfabric:.{1,120}<warn> .{0,200}Cannot allocate memory"),
+    # -- Google's receive data path manager, beside the plugin's own warnings (warned.py)
+    ("nccl.rxdm", "cause", rb"GPUs detected \d{1,3} is not equal to the actual number"),
     # -- what the program asks for
     (
         "nccl.invalid-usage",
@@ -134,14 +164,18 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.parallel-sizes",
         "cause",
         rb"world[ _]size \(\d{1,7}\) is not (?:divisible by|equal to)|Check batch related parameters"
-        rb"|should not be bigger than default world size",
+        rb"|should not be bigger than default world size"
+        rb"|divisible by (?:the )?(?:tensor.parallel|tp_size|number of nodes)"
+        rb"|tp_size \d{1,6} must be|AssertionError: \d{1,9} is not divisible by|Assertion failed: mpiSize == "
+        rb"|MPI worldSize is expected|mpi size \d{1,6} not equal",
     ),
     (
         "nccl.library",
         "cause",
         rb"error while loading shared libraries: |(?:ImportError|OSError): \S{1,120}: cannot open shared object"
         rb"|^(?!.{0,300}NET/).{0,300}version `(?:GLIBC|GLIBCXX|CXXABI)_[\w.]{1,20}' not found|symbol lookup error: "
-        rb"|undefined symbol: (?:__nv|cublas|cudnn|cu[A-Z])|package doesn't have \w{1,8} built in",
+        rb"|undefined symbol: (?:__nv|cublas|cudnn|cu[A-Z])|package doesn't have \w{1,8} built in"
+        rb"|undefined symbol: _ZNK?\d?(?:2at|3c10|5torch)",
     ),
     # -- limits of the machine and of the container
     (
@@ -167,7 +201,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.process-killed",
         "cause",
         rb"exited on signal (?=9\b)|died with <Signals\.SIGKILL"
-        rb"|DataLoader worker \(pid\(s\) .{1,60} exited unexpectedly",
+        rb"|DataLoader worker \(pid\(s\) .{1,60} exited unexpectedly"
+        rb"|worker died or was killed while executing a task by an unexpected system error",
     ),
     (
         "nccl.storage",
@@ -211,9 +246,9 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
     ),
 )
-WORDS = tuple(dict.fromkeys(word for _, _, pattern in OUTSIDE for word in needed(pattern)))  # a match holds one
 _BOTH = (*AROUND, *OUTSIDE)
-_ANY = any_of(dict.fromkeys(word for _, _, pattern in _BOTH for word in needed(pattern)))
+WORDS = tuple(dict.fromkeys(word for _, _, pattern in _BOTH for word in needed(pattern)))  # a match holds one
+_ANY = any_of(WORDS)
 
 
 def speaks(line: bytes) -> bool:

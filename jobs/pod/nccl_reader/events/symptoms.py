@@ -79,7 +79,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.nvshmem",
         CAUSE,
-        rb"init failed for remote transport|nvshmem\S{1,200}:\d{1,5}: (?:non-zero status|NULL value)"
+        rb"init failed for (?:remote )?transport|nvshmem\S{1,200}:\d{1,5}: (?:non-zero status|NULL value)"
         rb"|(?:NVSHMEM|nvshmem)[^/:]{1,40} failed",
     ),
     _symptom("nccl.port-in-use", CAUSE, rb"server socket has failed to (?:listen|bind).{1,200}(?:EADDRINUSE|in use)"),

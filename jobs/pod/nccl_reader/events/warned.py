@@ -190,6 +190,31 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"misc/gdrwrap\.cc:\d{1,5} NCCL WARN (?:Failed to open|dlsym failed)|gdr_(?:pin_buffer|map|get_info"
         rb"|copy_(?:to|from)_mapping)\w{0,4}\(.{1,160} failed: |GDRCOPY lib wrapper",
     ),
+    # -- Google's plugins: nccl-plugin-gpudirect-tcpxo (fastrak_offload/init.cc, common.cc, fastrak_plugin.cc) and -tcpx
+    (
+        "nccl.rxdm",
+        "cause",
+        rb"RxDM not ready|NIC mappings from RxDM|NET/GPUDirectTCPX.{0,80}(?:ailed|rror).{0,40}(?:rx|buffer) manager"
+        rb"|NET/FasTrak .{0,80}(?:buffer manager|buffer_mgr)",
+    ),
+    ("nccl.plugin-interface", "cause", rb"NET/FasTrak .{0,60}(?:No interfaces found|is never discovered before)"),
+    (
+        "nccl.plugin-versions",
+        "cause",
+        rb"NET/FasTrak .{0,60}VERSION MISMATCH|fi_version mismatch|protocol version mismatch",
+    ),
+    ("nccl.setting-invalid", "cause", rb"NET/FasTrak .{0,60}PXN is not supported"),
+    (
+        "nccl.plugin-failed",
+        "cause",
+        rb"NET/FasTrak .{0,60}(?:Failed to |No FasTrak index|No PCI Address|SEVERE: |Could not )",
+    ),
+    # -- the UCX plugin: nccl-rdma-sharp-plugins (ucx_plugin.c, ucx_rma_plugin.c)
+    (
+        "nccl.ucx-error",
+        "cause",
+        rb"[Ff]ailed to (?:initialize|init|create|connect|get|query) (?:UC[PTX]|ucp|ucx)|UCX (?:returned|connect)",
+    ),
     # -- NVLink between hosts: mnnvl.cc
     ("nccl.mnnvl-failed", "cause", rb"MNNVL is not supported on this system"),
     # -- the device API: dev_runtime.cc, gin/*.cc, rma/*.cc, sym*.cc

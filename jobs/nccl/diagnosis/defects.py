@@ -1,0 +1,129 @@
+"""Defects of NCCL's versions that explain a fault: where the log names a version that has one, it is a likely cause.
+
+Each is (fault, what its lines say, the first version with it, the first without it, the cause, what shows it). Sources:
+NCCL's release notes, and the issue that is named.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..job_document import MOST_CAUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..job_document import Cause, FoundFault
+
+Version = tuple[int, ...]
+_UPGRADE = "run once with a later NCCL (LD_PRELOAD=.../libnccl.so.2, or pip install -U nvidia-nccl-cu12)"
+
+
+class Defect(NamedTuple):
+    """A defect that some versions have."""
+
+    fault: str
+    says: str  # a regular expression that one of the fault's lines matches
+    since: Version
+    before: Version  # repaired in this one; () where none is known to be
+    cause: str
+    confirm: str = _UPGRADE
+
+
+DEFECTS = (
+    Defect(
+        "nccl.ports-used-up",
+        "",
+        (2, 7),
+        (2, 19, 4),
+        "connects to all peers of an alltoall at once and runs out of ports (2.19.4 connects in steps)",
+    ),
+    Defect(
+        "nccl.gdr-no-module",
+        "",
+        (2, 0),
+        (2, 9, 8),
+        "knows nv_peer_mem only; nvidia-peermem is recognised from 2.9.8 on",
+        "lsmod | grep -E 'nv_peer_mem|nvidia_peermem'; a later NCCL with the same module",
+    ),
+    Defect(
+        "nccl.gdr-no-module",
+        "",
+        (2, 9, 8),
+        (2, 23, 4),
+        "does not always recognise nvidia-peermem where the module is loaded (NVIDIA/nccl#1676)",
+        "lsmod | grep nvidia_peermem: if it is loaded, run once with a later NCCL",
+    ),
+    Defect(
+        "nccl.local-socket",
+        "",
+        (2, 18),
+        (2, 20, 5),
+        "gives the local sockets of communicators that were split the same name (NVIDIA/nccl#1185)",
+    ),
+    Defect(
+        "nccl.collective-mismatch",
+        "",
+        (2, 7),
+        (2, 7, 8),
+        "reports a mismatch of collectives where ncclSend and ncclRecv are used rightly (release notes of 2.7.8)",
+    ),
+    Defect(
+        "nccl.crash",
+        r"\bras(?:Msg|Net|Peers|Thread|Coll|Conn)\w*|ras/\w+\.cc",
+        (2, 24),
+        (),
+        "can fail in its RAS thread (NVIDIA/nccl#1996)",
+        "NCCL_RAS_ENABLE=0",
+    ),
+    Defect(
+        "nccl.crash",
+        r"free\(\): invalid|double free|corrupted size|malloc\(\): ",
+        (2, 18),
+        (2, 20),
+        "writes past its tables where NVLS meets cards of two ports (NVIDIA/nccl#1043)",
+        "NCCL_NVLS_ENABLE=0; then a later NCCL",
+    ),
+    Defect(
+        "nccl.cuda-failure",
+        "invalid argument",
+        (2, 18),
+        (2, 19, 3),
+        "cannot share memory with CUDA IPC that the program has shared before, as vLLM does (NVIDIA/nccl#957)",
+    ),
+    Defect(
+        "nccl.cuda-arch",
+        "",
+        (2, 0),
+        (2, 25),
+        "has no code for GPUs later than Hopper (Blackwell needs 2.25 and CUDA 12.8)",
+        "nvidia-smi --query-gpu=name,compute_cap --format=csv",
+    ),
+)
+_NUMBERS = re.compile(r"(?:^|\s)(\d{1,2})\.(\d{1,3})(?:\.(\d{1,3}))?")
+
+
+def with_defects(causes: Sequence[Cause], faults: Sequence[FoundFault], versions: Sequence[str]) -> list[Cause]:
+    """Return a job's causes with the defect that its NCCL has, which stands behind the likeliest of them.
+
+    ``versions`` are those that the log names. A defect explains the worst of the faults by the lines that show it.
+    """
+    if not faults:
+        return list(causes)
+    name, text = faults[0]["why"] or faults[0]["fault"], "\n".join(line["text"] for line in faults[0]["evidence"])
+    found: list[Cause] = [
+        {"fault": name, "cause": f"NCCL {version.partition('+')[0]} {each.cause}", "confirm": each.confirm}
+        for version in versions
+        for each in DEFECTS
+        if each.fault == name and _has(version, each) and re.search(each.says, text)
+    ]
+    return [*causes[:1], *found[:1], *causes[1:]][:MOST_CAUSES]
+
+
+def _has(version: str, defect: Defect) -> bool:
+    match = None if version.startswith("RCCL") else _NUMBERS.search(version)
+    if match is None:
+        return False
+    number = tuple(int(part or 0) for part in match.groups())
+    return number >= defect.since and (not defect.before or number < defect.before)

@@ -1,0 +1,40 @@
+"""Interfaces of a host that no other host reaches, and that NCCL took for what crosses hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...pod.nccl_reader.events.transports import TCP
+
+if TYPE_CHECKING:
+    from .judge import Judgement
+
+# Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
+_VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "lxc", "podman", "ip6tnl", "tunl")
+
+
+def virtual_interfaces(judgement: Judgement) -> list[str]:
+    """Return the virtual interfaces that are all a process offers for the bootstrap, where several nodes take part."""
+    if judgement.view.nodes == 1:
+        return []
+    virtual = set()
+    for proc in judgement.job.procs:
+        names = {text.split(" ")[0] for text in proc.facts.get("boot", ())}
+        if names and all(name == "lo" or name.startswith(_VIRTUAL) for name in names):
+            virtual |= names
+    return sorted(virtual)
+
+
+def virtual_sockets(judgement: Judgement) -> str | None:
+    """Say which virtual interfaces NCCL's sockets use beside a real one, where the peers are on other hosts."""
+    if judgement.view.nodes == 1 or not judgement.view.chosen & TCP:
+        return None
+    for proc in judgement.job.procs:
+        names = list(dict.fromkeys(text.split(" ")[0] for text in proc.facts.get("socket", ())))
+        virtual = [name for name in names if name.startswith(_VIRTUAL)]
+        if virtual and len(virtual) < len(names):
+            few = ", ".join(virtual[:3]) + (", ..." if len(virtual) > 3 else "")
+            real = next(name for name in names if name not in virtual)
+            said = "NCCL's sockets use %s beside %s: other hosts have an interface of the same kind, and no way to it"
+            return said % (few, real)
+    return None
