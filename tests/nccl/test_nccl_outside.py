@@ -218,12 +218,9 @@ def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
     ]
 
 
-@pytest.mark.parametrize(
-    ("remote", "fault"), [("127.0.0.1", "nccl.loopback-name"), ("10.0.0.3", "nccl.connect-refused")]
-)
-def test_gloo_that_meets_its_own_loopback(remote, fault):
-    said = f"RuntimeError: [gloo/transport/tcp/pair.cc:144] Connection refused, remote=[{remote}]:4321"
-    assert first(died(said) + TORCHRUN) == fault
+def test_gloo_between_addresses_of_two_families():
+    said = "RuntimeError: [enforce fail at gloo/transport/tcp/address.cc:99] ss1.ss_family == ss2.ss_family. 2 vs 10"
+    assert "IPv6" in judged(died(said) + TORCHRUN)["causes"][0]["cause"]
 
 
 @pytest.mark.parametrize(

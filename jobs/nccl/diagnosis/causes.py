@@ -20,7 +20,6 @@ _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _
 _PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
-_LOOPBACK = re.compile(r"remote=\[?(?:127\.|::1\b)|address=\[?(?:127\.|::1\b)")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
@@ -91,6 +90,13 @@ _SAYS = (
         "the memory of a peer went away while a kernel used it over NVLink: that rank ended first (read its log), or a "
         "GPU or its NVLink failed (dmesg | grep -i xid on the node)",
     ),
+    (
+        "nccl.gloo-interface",
+        "ss_family",
+        None,
+        "the hosts announce addresses of different families, one IPv4 and one IPv6: let GLOO_SOCKET_IFNAME name an "
+        "interface with addresses of one family on every host, or let their names resolve to one",
+    ),
     *(
         ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
         for words, text in (
@@ -149,7 +155,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and "mnnvl" in judgement.job.flags:
         return "nccl.imex-import", _importers(judgement, fault)
     by_gloo = fault == "nccl.bootstrap-unroutable" or (fault in _REFUSED and _GLOO.search(note.text))
-    if by_gloo and (judgement.event("symptom nccl.loopback-name") or _LOOPBACK.search(note.text)):
+    if by_gloo and judgement.event("symptom nccl.loopback-name"):
         return "nccl.loopback-name", None
     if fault in _REFUSED:
         return _refused(fault, note)

@@ -117,7 +117,11 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
     ),
-    ("nccl.loopback-name", "cause", rb"Using the loopback address as fallback"),
+    (
+        "nccl.loopback-name",
+        "cause",
+        rb"Using the loopback address as fallback|Unable to resolve hostname to a \(local\) address",
+    ),
     (
         "nccl.invalid-usage",
         "cause",

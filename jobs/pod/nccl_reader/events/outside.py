@@ -118,7 +118,11 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.hang-late", "cause", rb"timed out in monitoredBarrier|reached monitoredBarrier, but received errors"),
     # -- gloo
-    ("nccl.gloo-interface", "cause", rb"Unable to find (?:address|interface) for: |unsupported gloo device"),
+    (
+        "nccl.gloo-interface",
+        "cause",
+        rb"Unable to find (?:address|interface) for: |unsupported gloo device|ss1\.ss_family == ss2",
+    ),
     ("nccl.no-route", "cause", rb"gloo/transport/.{1,160}No route to host"),
     ("nccl.connect-refused", "cause", rb"gloo/transport/.{1,160}Connection refused"),
     ("nccl.connect-timeout", "cause", rb"timed out connecting: SO_ERROR|RuntimeError: Connect timeout \["),
