@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Dict, Iterable, List, Optional, Pattern, Tuple
 
@@ -16,13 +17,14 @@ DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range(256))
 
 _COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
+_RARITY = [_COMMON.find(byte) % 256 for byte in range(256)]
 
 
 def any_of(words: Iterable[bytes]) -> Pattern[bytes]:
     """Return a pattern that is found where any of the words is."""
     by_byte: Dict[int, List[bytes]] = {}
     for word in words:
-        at = max(range(len(word)), key=lambda index: _COMMON.find(word[index]) % 256)
+        at = word.index(max(word, key=_RARITY.__getitem__))
         front, back = re.escape(word[: at + 1]), re.escape(word[at + 1 :])
         by_byte.setdefault(word[at], []).append((b"(?<=" + front + b")" if at else b"") + back)
     return re.compile(
@@ -30,12 +32,13 @@ def any_of(words: Iterable[bytes]) -> Pattern[bytes]:
     )
 
 
-_parse = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse").parse
+_parser = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
+@lru_cache(maxsize=None)
 def needed(pattern: bytes, flags: int = 0) -> Tuple[bytes, ...]:
     """Return words of which every match of a pattern holds at least one; raises ValueError where there are none."""
-    parsed = _parse(pattern, flags)
+    parsed = _parser.parse(pattern, flags)
     words = None if parsed.state.flags & re.IGNORECASE else _needed(parsed)
     if words is None:
         raise ValueError("no word stands in every match of %r" % pattern)
@@ -46,20 +49,19 @@ def _needed(items: Any) -> Optional[List[bytes]]:
     """Return words of which any match of a parsed pattern holds at least one; None where it may hold none."""
     found: List[List[bytes]] = []
     run = b""
-    for operation, value in [*items, (None, None)]:
-        what = str(operation)
-        if what == "LITERAL":
+    for operation, value in [*items.data, (None, None)]:
+        if operation is _parser.LITERAL:
             run += bytes((value,))
             continue
         if run:
             found.append([run])
         run = b""
         inner: Optional[List[bytes]] = None
-        if what == "SUBPATTERN" and not value[1]:  # no flags of its own
+        if operation is _parser.SUBPATTERN and not value[1]:  # no flags of its own
             inner = _needed(value[3])
-        elif what == "MAX_REPEAT" and value[0] > 0:
+        elif operation is _parser.MAX_REPEAT and value[0] > 0:
             inner = _needed(value[2])
-        elif what == "BRANCH":
+        elif operation is _parser.BRANCH:
             parts = [_needed(part) for part in value[1]]
             inner = None if None in parts else [word for part in parts for word in part or ()]
         if inner:
