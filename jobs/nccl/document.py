@@ -19,6 +19,7 @@ from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.termination import judge_ending, judge_truncation
 from .diagnosis.words import diagnosis_of, sentence_of, signs_beside, signs_shown
+from .job.attempts import last_attempt
 from .job.device_order import compact_devices
 from .job.jobs import group
 from .job.view import View
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..pod.nccl_reader.state.partial import Partial
+    from .job.jobs import Job
     from .job_document import Bootstrap, Expected, Init, IntraNode, JobDocument, Pair, ReadTable, Table
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
@@ -57,13 +59,30 @@ def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False
     knows that they are.
     """
     with uncollected():
-        documents = [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
+        documents = [_document(_judged(job, expect)) for job in group(partial, one_job)]
         tell_alone(documents)
         return documents
 
 
-def _document(judgement: Judgement) -> JobDocument:
+def _judged(job: Job, expect: Expected) -> Judgement:
+    """Return the judgement of a job; of one that ended badly and was started again, that of its last attempt.
+
+    Which has to have come to its end; or to have come up, where the log shows the processes of one before it.
+    """
+    judgement = Judgement(View(job), expect)
     _judge(judgement)
+    again = last_attempt(job) if judgement.ended_badly else None
+    if again is None:
+        return judgement
+    last = Judgement(View(again), expect)
+    if not last.ended_well and (len(again.comms) == len(job.comms) or not last.proven()):
+        return judgement
+    last.tell_earlier(judgement)
+    _judge(last)
+    return judgement if last.ended_badly else last
+
+
+def _document(judgement: Judgement) -> JobDocument:
     view, job = judgement.view, judgement.job
     version, versions = _version(judgement)
     verdict = judgement.verdict()

@@ -86,9 +86,19 @@ DIAGNOSES: tuple[str, ...] = (
     "launch-failed",
     "truncated",
     "unexplained",  # a line speaks of trouble that no rule knows, in a log that would be go without it
+    "restarted",  # an earlier attempt ended badly, and the last one, which is judged, came to its end
     "odd-numbers",  # a benchmark's numbers cannot be true
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
     "separate-runs",  # each process ran a job of its own: nothing crossed hosts
     "selected-only",  # a network was chosen, but no channel shows its use
     "no-evidence",
 )
+
+
+def lowered(title: str) -> str:
+    """Begin a title in the middle of a sentence: names and abbreviations keep their capitals."""
+    first = title.split(" ", 1)[0]
+    return title if first in _NAMES or first[1:] != first[1:].lower() else first[:1].lower() + title[1:]
+
+
+_NAMES = ("Gloo", "Kubernetes", "Kueue", "Ray", "Slurm", "Volcano")

@@ -13,7 +13,7 @@ from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, classify
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
 from ..job.jobs import first_note, place
-from .faults import found_fault
+from .faults import found_fault, lowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +111,14 @@ class Judgement:
         """Say whether a process is named above a benchmark's table."""
         return any(line[:2] == [proc.host, proc.pid] for line in self.job.rank_lines.values())
 
+    def tell_earlier(self, earlier: Judgement) -> None:
+        """Say of the last attempt of a job how one before it ended."""
+        fault = earlier.faults[0]
+        cause = (fault["cause"] or "").rstrip(".").removesuffix(LATER)
+        came = "came to its end" if self.ended_well else "came up, and nothing speaks against it"
+        said = "the last attempt %s, but one before it failed: %s (%s)" % (came, lowered(fault["title"]), cause)
+        self.add("nccl.restarted", fault["subject"], fault["evidence"], cause=said)
+
     # -- faults --------------------------------------------------------------------------------------------------------
     def add(
         self, fault: str, subject: str, evidence: list[EvidenceLine], why: str | None = None, cause: str | None = None
@@ -139,7 +147,9 @@ class Judgement:
         """Return go, no-go or inconclusive."""
         if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
             return "no-go"
-        doubtful = self.has("nccl.log-truncated", "nccl.odd-numbers", "nccl.separate-runs", "nccl.unexplained")
+        doubtful = self.has(
+            "nccl.log-truncated", "nccl.odd-numbers", "nccl.restarted", "nccl.separate-runs", "nccl.unexplained"
+        )
         return "go" if self.proven() and not doubtful else "inconclusive"
 
     def unexplained(self) -> Note | None:
@@ -214,6 +224,8 @@ _UNEXPLAINED_NOTES = (
 )
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
+
+LATER = "; a later run in the same log came to its end"
 
 # What says that a process of the job died, or waited until it was ended.
 _WAITED = ("watchdog", "time-limit", "test-timeout")

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..job.jobs import place
-from .judge import FOLLOWS
+from .judge import FOLLOWS, LATER
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note
@@ -94,7 +94,7 @@ def later_run(judgement: Judgement, note: Note) -> str:
     """Say, to be put behind what failed at a line, that a later run in the same log did not; else nothing."""
     ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
     if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
-        return "; a later run in the same log came to its end"
+        return LATER
     return ""
 
 

@@ -14,7 +14,7 @@ from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.state.seen import channels_in
 from ..job.jobs import place
 from .causes import refine
-from .faults import fault_catalogue
+from .faults import fault_catalogue, lowered
 from .interfaces import virtual_interfaces, virtual_sockets
 from .judge import DEADLY, WARNED, Judgement
 from .quotes import crash_cause, crash_lines, later_run
@@ -51,7 +51,7 @@ def judge_ending(judgement: Judgement) -> None:
                 "nccl.hang",
                 "the job",
                 _hang_evidence(judgement),
-                cause="it followed the fault above: %s" % judgement.faults[0]["title"].lower(),
+                cause="it followed the fault above: %s" % lowered(judgement.faults[0]["title"]),
             )
         return
     shown = cause is not None and (judgement.earliest(cause[0])[1] or cause[0] not in (*_KERNEL, *DEADLY))

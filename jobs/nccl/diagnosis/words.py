@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
-from .faults import fault_catalogue, found_fault
+from .faults import fault_catalogue, found_fault, lowered
 from .interfaces import virtual_sockets
 from .quotes import quoted, warning_said
 from .ranking import rank
@@ -34,6 +34,7 @@ _NETWORK_OF = (
 _UNSURE_OF = (
     ("nccl.log-truncated", "truncated"),
     ("nccl.odd-numbers", "odd-numbers"),
+    ("nccl.restarted", "restarted"),
     ("nccl.unexplained", "unexplained"),
 )
 
@@ -79,7 +80,7 @@ def call_slow(document: JobDocument, table: Table, cause: str) -> None:
         rdma = document["evidence_shown"] and document["inter_node_transport"] not in TCP | {"none", "unknown"}
         document["diagnosis"] = "rdma-but-slow" if rdma else "slow"
         size = f"{document['ranks']} ranks on {document['nodes']} hosts"
-        document["sentence"] = f"{size}: {fault['title'].lower()}; {cause}."
+        document["sentence"] = f"{size}: {lowered(fault['title'])}; {cause}."
 
 
 def call_odd(document: JobDocument, cause: str) -> None:
@@ -129,14 +130,8 @@ def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     return _unsure_sentence(document, judgement, size, network, gdr) or _silent_sentence(document, judgement, size)
 
 
-def _lowered(title: str) -> str:
-    """Begin a title in the middle of a sentence: names keep their capitals."""
-    names = ("RDMA", "NVL", "NCCL", "GPU", "CUDA", "UCX", "InfiniBand", "NIC", "MPI")
-    return title if title.startswith(names) else title[0].lower() + title[1:]
-
-
 def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
-    title = _lowered(worst["title"])
+    title = lowered(worst["title"])
     if worst["fault"] == "nccl.socket-fallback" and not judgement.view.crossings:
         title = "NCCL chose plain TCP sockets for what crosses hosts"
     subject = worst["subject"]
@@ -157,10 +152,11 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
     if said == "odd-numbers":
         odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.odd-numbers")
         return "%s: the benchmark's numbers cannot be true (%s), so they prove nothing." % (size, odd["cause"])
-    if said == "unexplained":
-        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.unexplained")
+    if said in ("restarted", "unexplained"):
+        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl." + said)
+        known = "" if said == "restarted" else "nothing is known to be wrong, and "
         over = "" if document["inter_node_transport"] == "none" else " Data crosses hosts over %s%s." % (network, gdr)
-        return "%s: nothing is known to be wrong, and %s.%s" % (size, odd["cause"], over)
+        return "%s: %s%s.%s" % (size, known, odd["cause"], over)
     if said == "separate-runs":
         return "No job over several hosts: %s." % judgement.faults[0]["cause"]
     if said == "shown-in-part":
@@ -223,7 +219,7 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
     if alone or (document["inter_node_transport"] == "none" and not document["evidence_shown"]):
         said = "%s, and nothing tells how large the job is: this log proves nothing about the network%s."
         seen = signs_shown(judgement)
-        shown = "; it does show this: %s" % _lowered(fault_catalogue()[seen[0]].title) if seen else ""
+        shown = "; it does show this: %s" % lowered(fault_catalogue()[seen[0]].title) if seen else ""
         what = "NCCL chose plain TCP sockets" if alone else "Only one host shows"
         return said % (what, shown or warning_said(judgement))
     if document["inter_node_transport"] == "none":
@@ -243,6 +239,6 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
         (why for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and (why := fault["why"])), None
     )
     said = (
-        warning_said(judgement) if hint is None else "; it does show this: %s" % _lowered(fault_catalogue()[hint].title)
+        warning_said(judgement) if hint is None else "; it does show this: %s" % lowered(fault_catalogue()[hint].title)
     )
     return "%s: the log does not show which transport was used, so it cannot be judged%s." % (size, said)

@@ -135,7 +135,7 @@ class Reader:
             self._look(data)
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
         processes, others = self.processes, self.others
-        processes.begin(digest.processes, digest.said)
+        processes.begin(digest.processes, digest.said, start)
         follow = processes.follow
         lines: List[bytes] = []
         at = 0  # the line behind the last event

@@ -36,6 +36,7 @@ class Processes:
         self._here: List[Optional[Tracker]] = []  # what follows each of them, as far as that was looked up
         self._places: Dict[Process, int] = {}
         self.at = 0  # the line of that block that is read
+        self.start = 1  # the number of its first line in the stream
         self._by_pid: Dict[int, List[str]] = {}
         self._own = shared((index,))
         self._beyond = Proc(None, None)
@@ -48,16 +49,17 @@ class Processes:
 
     def take(self, tracker: Tracker, said: List[Tuple[int, Any]]) -> None:
         """Take what a process said: lines of communicators, channels, facts."""
-        for _, what in said:
+        for number, what in said:
             if type(what) is dict:
                 self.channels(tracker, what)
             elif type(what) is list:
                 tracker.proc.add_all(what)
             else:
-                tracker.communicator(what)
+                tracker.communicator(what, self.start + number)
 
-    def begin(self, named: List[Process], said: List[List[Tuple[int, Any]]]) -> None:
-        """Begin a block: the processes that say something in it, and what depends on their own lines alone."""
+    def begin(self, named: List[Process], said: List[List[Tuple[int, Any]]], start: int) -> None:
+        """Begin a block: the processes that say something in it, what depends on their own lines alone, its start."""
+        self.start = start
         self._named, self._said, self._here, self._places = named, said, [None] * len(named), {}
 
     def follow(self, place: int) -> Tracker:
@@ -109,7 +111,7 @@ class Processes:
             host, pid, mark = process
             key = (self.index, "?" + mark, -1) if host is None or pid is None else (self.index, host, pid)
             proc = self.partial.procs.get(key) or self._glued(key) or self._new(key, host, pid)
-            tracker = self.trackers[process] = Tracker(proc, self.index)
+            tracker = self.trackers[process] = Tracker(proc, self.index, self.partial.sources[self.index])
         return tracker
 
     def _new(self, key: Tuple[int, str, int], host: Optional[str], pid: Optional[int]) -> Proc:

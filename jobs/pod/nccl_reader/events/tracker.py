@@ -12,6 +12,7 @@ from .symptoms import BENIGN, LASTING, classify
 
 if TYPE_CHECKING:
     from ..state.channels import Lane
+    from ..state.seen import Source
     from .comms import Said
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
@@ -25,11 +26,12 @@ Key = Tuple[str, int]  # a communicator's name, and this process's rank in it
 class Tracker:
     """Follows one process through one stream."""
 
-    __slots__ = ("_current", "_ordinals", "_pointers", "announced", "pending", "proc", "source")
+    __slots__ = ("_current", "_ordinals", "_pointers", "announced", "pending", "proc", "source", "stream")
 
-    def __init__(self, proc: Proc, source: int) -> None:
+    def __init__(self, proc: Proc, source: int, stream: Source) -> None:
         self.proc = proc
         self.source = source
+        self.stream = stream
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
@@ -79,7 +81,7 @@ class Tracker:
             elif what == NOTE:
                 proc.note(effect[1], self.source, line, raw)
             elif what == COMM:
-                self.communicator(effect[1])
+                self.communicator(effect[1], line)
             elif what == ENV:
                 proc.set_env(effect[1], effect[2])
             elif what == DEVICES:
@@ -127,13 +129,14 @@ class Tracker:
             self.proc.note(found.fault, self.source, line, raw)
 
     # -- communicators -------------------------------------------------------------------------------------------------
-    def communicator(self, said: Said) -> None:
+    def communicator(self, said: Said, line: int) -> None:
         """Take a line of a communicator."""
         rank, nranks, what, done, _, _, nodes, _, _ = said
         init = what == b"Init"
         if self.pending and (self.announced or (init and not done)):
             self.settle()  # channels in front of this line belong to what was current there
         key = self._key(said)
+        self.stream.span(key[0], line)
         comm = self.proc.comms.get(key)
         ending = not init and what != b""  # all that an excerpt may show of a communicator
         if ending and done and what != b"Revoke":

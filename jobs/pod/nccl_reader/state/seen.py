@@ -47,13 +47,14 @@ def shared(values: Iterable[Any]) -> FrozenSet[Any]:
 
 
 class Note:
-    """A line worth keeping: at least how often its kind was seen, and the first one."""
+    """A line worth keeping: at least how often its kind was seen, the first one, and where in its stream the last."""
 
-    __slots__ = ("_text", "count", "line", "source")
+    __slots__ = ("_text", "count", "last", "line", "source")
 
-    def __init__(self, source: int, line: int, text: Union[bytes, str], count: int = 1) -> None:
+    def __init__(self, source: int, line: int, text: Union[bytes, str], count: int = 1, last: int = 0) -> None:
         self.source = source
         self.line = line
+        self.last = max(line, last)
         self._text = text[:_MAX_RAW]  # as it stands in the log; most notes are never shown
         self.count = count
 
@@ -71,16 +72,17 @@ class Note:
     def joined(self, other: "Note") -> "Note":
         """Return both sightings as one; the earliest text stays."""
         first = other if (other.source, other.line) < (self.source, self.line) else self
-        return Note(first.source, first.line, first.text, self.count + other.count)
+        last = max(note.last for note in (self, other) if note.source == first.source)
+        return Note(first.source, first.line, first.text, self.count + other.count, last)
 
     def to_list(self) -> List[Any]:
         """Return the JSON form."""
-        return [self.source, self.line, self.count, self.text]
+        return [self.source, self.line, self.count, self.text, self.last]
 
     @classmethod
     def from_list(cls, data: List[Any]) -> "Note":
         """Read the JSON form."""
-        return cls(int(data[0]), int(data[1]), str(data[3]), int(data[2]))
+        return cls(int(data[0]), int(data[1]), str(data[3]), int(data[2]), int(data[4]) if len(data) > 4 else 0)
 
 
 class Comm:
@@ -272,6 +274,7 @@ class Proc:
         seen = self.notes.get(name)
         if seen is not None:
             seen.count += 1
+            seen.last = max(seen.last, line) if seen.source == source else seen.last
         elif len(self.notes) < MAX_NOTES:
             if self.crowd is None:
                 self.notes = {**self.notes, name: Note(source, line, raw)}
@@ -332,7 +335,7 @@ class Proc:
 class Source:
     """One stream: its name, what of it belongs to no process, its tables."""
 
-    __slots__ = ("bytes", "cut", "events", "lines", "name", "nccl_lines", "ranks", "tables", "tags", "watch")
+    __slots__ = ("bytes", "cut", "events", "lines", "name", "nccl_lines", "ranks", "spans", "tables", "tags", "watch")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -341,6 +344,7 @@ class Source:
         self.nccl_lines = 0
         self.cut = False  # the last line has no end
         self.events: Dict[str, Note] = {}
+        self.spans: Dict[str, List[int]] = {}  # communicator with an id -> first and last line that speaks of it
         self.watch: Dict[str, List[int]] = {}  # rank -> sequence numbers its watchdog gave up on
         self.ranks: Dict[int, List[Any]] = {}  # table header: rank -> [host, pid, device, bus id, GPU]
         self.tables: List[Dict[str, Any]] = []
@@ -351,5 +355,14 @@ class Source:
         seen = self.events.get(name)
         if seen is not None:
             seen.count += 1
+            seen.last = max(seen.last, line)
         elif len(self.events) < MAX_NOTES:
             self.events[name] = Note(index, line, raw)
+
+    def span(self, comm: str, line: int) -> None:
+        """Take a line that speaks of a communicator."""
+        known = self.spans.get(comm)
+        if known is not None:
+            known[:] = min(known[0], line), max(known[1], line)
+        elif comm.startswith("0x") and len(self.spans) < MAX_COMMS:
+            self.spans[comm] = [line, line]

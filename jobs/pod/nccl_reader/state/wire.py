@@ -56,6 +56,7 @@ def _source(source: Source) -> Dict[str, Any]:
         "nccl_lines": source.nccl_lines,
         "cut": source.cut,
         "events": {name: note.to_list() for name, note in source.events.items()},
+        "spans": dict(sorted(source.spans.items())),
         "watch": source.watch,
         "ranks": [[rank, *item] for rank, item in sorted(source.ranks.items())],
         "tables": source.tables,
@@ -132,6 +133,7 @@ def _read_source(data: Dict[str, Any]) -> Source:
     source.lines, source.bytes, source.nccl_lines = int(data["lines"]), int(data["bytes"]), int(data["nccl_lines"])
     source.cut = bool(data["cut"])
     source.events = {str(name): Note.from_list(note) for name, note in data["events"].items()}
+    source.spans = {str(comm): [int(line) for line in lines[:2]] for comm, lines in data.get("spans", {}).items()}
     source.watch = {str(rank): [int(number) for number in numbers] for rank, numbers in data["watch"].items()}
     source.ranks = {int(item[0]): list(item[1:]) for item in data["ranks"]}
     source.tables = [dict(table) for table in data["tables"]]

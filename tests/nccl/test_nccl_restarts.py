@@ -1,0 +1,67 @@
+"""A job that was started again is judged by its last attempt, and what ended the one before it is said."""
+
+import re
+
+import pytest
+
+from tests.nccl.logmaker import Maker, sequential, table_of
+
+MAKER = Maker(gpus=4, rails=4, channels=4)
+LAST = sequential(MAKER.processes()).decode()
+TABLE = "\n".join(table_of(MAKER)) + "\n"
+
+
+def without_an_end(log: str) -> str:
+    return "".join(line for line in log.splitlines(keepends=True) if "Destroy COMPLETE" not in line)
+
+
+def attempt(comm_id: int, gpu: str = "") -> str:
+    """Return an attempt with processes and a communicator of its own, which shows no end."""
+    log = without_an_end(sequential(Maker(gpus=4, rails=4, channels=4, comm_id=comm_id).processes()).decode())
+    log = re.sub(r":(1\d{3}):\1 ", lambda pid: f":{int(pid[1]) + comm_id}:{int(pid[1]) + comm_id} ", log)
+    return re.sub(r" \[\d\] ", f" [{gpu}] ", log) if gpu else log
+
+
+FIRST = attempt(5000)
+ENDS = {
+    "the job ended with an error": "[rank3]: ValueError: nan\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
+    "a collective never finished": "[rank3]:[E1122 10:30:00.1 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n",
+    "a CUDA call failed": "gpu-node-1:6028:6028 [0] x.cc:10 NCCL WARN Cuda failure 700 'an illegal memory access was encountered'\n",
+    "the GPU is out of memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
+}
+GLOO = "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
+
+
+@pytest.mark.parametrize("last", [LAST, LAST + TABLE, without_an_end(LAST), attempt(7000) + LAST])
+@pytest.mark.parametrize("said", ENDS)
+def test_the_last_attempt_is_judged_and_the_end_of_the_first_is_said(judge, said, last):
+    """nccl.restarted."""
+    job = judge(FIRST + ENDS[said] + last)
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "restarted")
+    assert said in job["sentence"]
+    assert job["faults"][0]["evidence"][0]["text"] in FIRST + ENDS[said]
+
+
+@pytest.mark.parametrize("said", ENDS)
+def test_what_ends_the_last_attempt_or_may_do_so_is_no_go(judge, said):
+    """Also where both end alike, or the other processes are on other GPUs, a job beside this one."""
+    end = ENDS[said]
+    for log in (FIRST + LAST + end, FIRST + end + LAST + end, FIRST + end + attempt(7000, gpu="7"), FIRST + end):
+        assert judge(log)["verdict"] == "no-go"
+
+
+def test_a_time_out_of_gloo_before_a_whole_run_is_an_earlier_attempt(judge):
+    """Not so where the run shows no end: an error is often pasted in front of its log."""
+    assert judge(GLOO + LAST)["diagnosis"] == "restarted"
+    assert judge(GLOO + without_an_end(LAST))["verdict"] == "no-go"
+
+
+def test_a_benchmark_that_was_cut_off_is_no_attempt_at_the_one_behind_it(judge):
+    cut = TABLE[: TABLE.index("# Out of bounds")]
+    end = "mpirun noticed that process rank 3 with PID 5 on node x exited on signal 11 (Segmentation fault).\n"
+    assert judge(FIRST + cut + end + LAST + TABLE)["verdict"] == "no-go"
+
+
+def test_two_runs_without_trouble_are_no_attempts(judge):
+    assert judge(FIRST + LAST)["verdict"] == "go"
