@@ -38,6 +38,7 @@ the sum rose by a fifth, in turns under a load of 25, where the wall clock shows
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -49,7 +50,10 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -207,6 +211,111 @@ def training(size: int) -> bytes:
     return b"".join(out)
 
 
+SYLLABLES = [first + second for first in "bcdfghjklmnpqrstvwxyz" for second in ("a", "e", "il", "o", "ur")]
+WORDS = re.findall(
+    r"\w+",
+    "the of and to in is for it was with be by on not at have from which there would when more time some could first"
+    " then now over such even loading tokenizer weights checkpoint shard dataset batch optimizer gradient attention"
+    " layer cache prefill decode throughput memory kernel compile worker pipeline tensor",
+)
+
+
+def prose(rng: random.Random, count: int) -> str:
+    """Return words, every fourth one made up, so that no two lines have the same."""
+    made = ("".join(rng.choices(SYLLABLES, k=3)) if rng.random() < 0.25 else rng.choice(WORDS) for _ in range(count))
+    return " ".join(made)
+
+
+def named(rng: random.Random, between: str) -> str:
+    """Return a name of parts: a module's, a path's."""
+    return between.join("".join(rng.choices(SYLLABLES, k=2)) for _ in range(rng.randint(2, 5)))
+
+
+def said(rng: random.Random, number: int) -> str:
+    """Return one line of a program in the form of a framework's, its numbers, names and words unlike all others."""
+    loss, rate, part, size = rng.random() * 9, rng.random() / 1000, rng.random() * 100, rng.randint(1, 99999)
+    time, tag = f"2026-01-{number // 86400 % 28 + 1:02d} {number // 3600 % 24:02d}:{number // 60 % 60:02d}", number % 60
+    bar = "\u2588" * (number % 10)
+    forms = (
+        lambda: (
+            f" [{time}:{tag:02d}.{size:06d}] iteration {number:8d}/ 1000000 | consumed samples: {number * 1024:12d} |"
+            f" elapsed time per iteration (ms): {part * 99:.1f} | throughput per GPU (TFLOP/s/GPU): {part * 7:.1f} |"
+            f" learning rate: {rate:.6E} | global batch size:  1024 | lm loss: {loss:.6E} | loss scale: 1.0 |"
+            f" grad norm: {part:.3f} | number of skipped iterations:   0 | number of nan iterations:   0 |"
+        ),
+        lambda: f"{{'loss': {loss:.4f}, 'grad_norm': {part:.6f}, 'learning_rate': {rate!r}, 'epoch': {part / 50:.2f}}}",
+        lambda: (
+            f"[titan] {time}:{tag:02d},{size % 1000:03d} - root - INFO - step: {number}  loss: {loss:7.4f}  memory:"
+            f" {part:.2f}GiB({part:.2f}%)  tps: {size:,}  tflops: {part * 5:.2f}  mfu: {part / 2:.2f}%"
+        ),
+        lambda: (
+            f"[{time}:{tag:02d},{size % 1000:03d}] [INFO] [logging.py:96:log_dist] [Rank {number % 64}] step={number},"
+            f" skipped=0, lr=[{rate!r}, {rate / 2!r}], mom=[(0.9, 0.95), (0.9, 0.95)]"
+        ),
+        lambda: "".join(
+            f"\r{named(rng, ' ')}: {at:3d}%|{bar:10s}| {size + at}/{size * 9} [{tag:02d}:{at:02d}<{part:.0f}:{tag:02d},"
+            f" {part / 7:5.2f}it/s, loss={loss - at / 100:.4f}]"
+            for at in range(number % 7)
+        ),
+        lambda: (
+            f"/usr/local/lib/python3.11/site-packages/{named(rng, '/')}.py:{size % 3000}: UserWarning:"
+            f" {prose(rng, 12)} (Triggered internally at ../aten/src/{named(rng, '/')}.cpp:{size % 999}.)\n"
+            "  warnings.warn("
+        ),
+        lambda: (
+            f"{time}:{tag:02d},{size % 1000:03d} - {named(rng, '.')} - INFO - {prose(rng, 9)}, {size:,} samples in"
+            f" {part:.2f}s from /data/{named(rng, '/')}/part-{size:05d}-of-99999.tar"
+        ),
+        lambda: json.dumps({"ts": number + part, "level": "info", "logger": named(rng, "."), "msg": prose(rng, 8)}),
+        lambda: (
+            f"{named(rng, '.')}.linear_qkv.weight: torch.Size([{size}, {size % 512}, 32]), dtype: torch.bfloat16,"
+            f" device: cuda:{number % 8}, mean {loss:.4e}, std {rate:.4e}"
+        ),
+        lambda: (
+            f"INFO 01-02 03:{tag:02d}:{size % 60:02d} [metrics.py:455] Avg prompt throughput:"
+            f" {part * 99:.1f} tokens/s, Avg generation throughput: {part * 9:.1f} tokens/s, Running:"
+            f" {size % 256} reqs, Swapped: 0 reqs, Pending: {size % 31} reqs,"
+            f" GPU KV cache usage: {part:.1f}%, CPU KV cache usage: 0.0%."
+        ),
+        lambda: f'  File "/opt/{named(rng, "/")}.py", line {size % 2000}, in {named(rng, "_")}',
+        lambda: (
+            f"saved checkpoint /ckpt/{named(rng, '/')}/iter_{number:07d}/mp_rank_{size % 64:02d}/model_{size:x}.pt"
+            f" ({part:.1f} GB in {loss:.1f} s), {prose(rng, 6)}"
+        ),
+        lambda: prose(rng, 22).capitalize() + ".",
+        lambda: (
+            f"[{part * 9999:12.6f}] {named(rng, '-')} 0000:{size % 256:02x}:00.0: {prose(rng, 7)} 0x{size * 7919:012x}"
+        ),
+    )
+    return rng.choice(forms)()
+
+
+def programs(size: int, front: Callable[[random.Random, int], str] = lambda *_: "") -> bytes:
+    """A job's log as it is: what its program and the libraries say, no line like another, and 1 % of NCCL's lines."""
+    rng, out, total = random.Random(7), interleaved(BASE.processes(), 1).decode().splitlines(), 0
+    nccl = [line for line in out if " NCCL INFO " in line]
+    out = [f"{front(rng, 0)}{line}" for line in out]
+    for number in itertools.count(1):
+        text = rng.choice(nccl) if rng.random() < 0.01 else said(rng, number)
+        out.append("\n".join(front(rng, number) + line for line in text.split("\n")))
+        total += len(out[-1]) + 1
+        if total > size:
+            return "\n".join(out).encode() + b"\n"
+    return b""
+
+
+def fronted(size: int) -> bytes:
+    """The same behind what kubectl logs --prefix and --timestamps, torchrun, srun -l and Ray put in front of lines."""
+    fronts = (
+        lambda rng, _: f"[pod/train-worker-{rng.randint(0, 63)}/pytorch] ",
+        lambda _, number: f"2026-01-02T03:{number // 6000 % 60:02d}:{number // 100 % 60:02d}.{number:09d}Z ",
+        lambda rng, _: f"[default{rng.randint(0, 7)}]:",
+        lambda rng, _: f"{rng.randint(0, 63):2d}: ",
+        lambda rng, _: f"(RayTrainWorker pid={rng.randint(1, 99999)}, ip=10.0.{rng.randint(0, 255)}.7) ",
+    )
+    return programs(size, lambda rng, number: fronts[number * len(fronts) // (size // 100) % len(fronts)](rng, number))
+
+
 def grep(path: Path) -> float:
     """Return what one run of grep costs."""
     with subprocess.Popen(["grep", "-cE", "via NET/", str(path)], stdout=subprocess.PIPE) as process:
@@ -265,7 +374,7 @@ def main() -> None:
             )
 
 
-KINDS = (hosts, subsystems, stuck, tagged, stamped, rdma, tests, training)
+KINDS = (hosts, subsystems, stuck, tagged, stamped, rdma, tests, training, programs, fronted)
 
 if __name__ == "__main__":
     main()

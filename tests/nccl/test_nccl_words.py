@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from jobs.pod.nccl_reader.events import signals
+from jobs.pod.nccl_reader.events import others, signals
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
 from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
 from jobs.pod.nccl_reader.events.quiet import is_quiet, line_says
-from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, candidates, classify
+from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
-from jobs.pod.nccl_reader.lines.words import HEX_DIGITS, any_of, needed
+from jobs.pod.nccl_reader.lines.words import HEX_DIGITS, Index, Patterns, any_of, needed, parts_of
 from jobs.pod.nccl_reader.state.seen import Source
 from tests.nccl.test_nccl_blocks import LOGS
 
@@ -48,10 +48,46 @@ def test_a_pattern_without_such_words_is_refused(pattern):
         needed(pattern)
 
 
+def test_the_words_that_a_text_holds_are_told_by_whose_they_are():
+    rng = random.Random(2)
+    for _ in range(3000):
+        words = rng.sample(WORDS, 4)
+        text = b"".join(rng.choice((*WORDS, b"kil", b"Error:", b"x", b" ", b"pid")) for _ in range(4))
+        found = Index((word, word) for word in words).owners(text)
+        assert found == {word for word in words if word in text}, (words, text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        (rb"a|b", [b"a", b"b"]),
+        (rb"a(?:b|c)|[|(]d\||e", [rb"a(?:b|c)", rb"[|(]d\|", b"e"]),
+        (rb"[]|]a|[^]|]b|[\]|]", [rb"[]|]a", rb"[^]|]b", rb"[\]|]"]),
+        (rb"", [b""]),
+    ],
+)
+def test_a_pattern_is_made_of_its_alternatives(pattern, parts):
+    assert parts_of(pattern) == parts
+
+
+def test_the_patterns_that_a_text_matches_are_those_that_are_searched_for_one_by_one():
+    patterns = [(at, item.pattern) for at, item in enumerate(SYMPTOMS)]
+    table, texts = Patterns(patterns), [word + b" " + other for item in SYMPTOMS for word, other in pairs(item.words)]
+    for text in texts:
+        found = dict.fromkeys(table.matches(text))
+        assert list(found) == [at for at, pattern in patterns if re.search(pattern, text)], text
+
+
+def pairs(words):
+    """Return each word with another one that is not its own."""
+    others = [word for item in SYMPTOMS for word in item.words]
+    return [(word, others[sum(word) % len(others)]) for word in words]
+
+
 def test_every_symptom_is_found_by_the_shape_of_its_words():
     for item in SYMPTOMS:
         assert item.words
-        assert all(item in candidates(word.translate(HEX_DIGITS)) for word in item.words)
+        assert all(may_show(word.translate(HEX_DIGITS)) for word in item.words)
 
 
 def messages():
@@ -88,14 +124,15 @@ def test_a_shape_of_other_lines_that_says_nothing_stands_for_none_that_says_some
 
 
 def test_lines_that_are_passed_over_say_nothing():
-    """All lines of the logs that SAYS does not find, read nevertheless."""
+    """All lines of the logs of which nothing is taken, read nevertheless, by one who expects nothing."""
     source = Source("x")
     reader = signals.SignalReader(source, 0)
     for path in LOGS:
         for raw in path.read_bytes().split(b"\n"):
-            if not signals.SAYS.search(raw):
+            if not others.says(raw):
                 reader.line(raw, 1)
     assert not source.events
+    assert not reader.expects()
 
 
 FRONTS = (

@@ -111,7 +111,7 @@ class Digester:
             left, mark, text = line.partition(MARK)
             if not mark:
                 others += 1
-                if (returns and b"\r" in line) or (line.translate(DIGITS) not in quiet_lines and self._says(line)):
+                if line.translate(DIGITS) not in quiet_lines and self._says(line):
                     events.append((number, -1, None, line[:-1][:MAX_LINE]))
                 continue
             process = here.get(left) or self._process(left, number)
@@ -263,7 +263,7 @@ class Digester:
 
     def _says(self, line: bytes) -> bool:
         """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row."""
-        said = line_says(line)
+        said = line_says(line[:-1])
         if said is None:
             if len(self._quiet_lines) >= _KNOWN:
                 self._quiet_lines.clear()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Dict
 
 from ..lines.prefix import parse_head, process_of
 from ..lines.words import DIGITS
+from ..tables.headings import may_head
 from ..tables.rows import TYPE
 from . import signals
 from .messages import MAX_TEXT
@@ -20,6 +21,12 @@ _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose b
 _POINTER = re.compile(rb"\b0x[0-9a-f]{4,16}\b")
 _KNOWN = 20_000  # shapes of lines that only name NCCL
 _ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn half
+
+
+def says(raw: bytes) -> bool:
+    """Say whether anything is taken from a line that holds one of the words that matter, whatever was read before."""
+    named = b"CCL" in raw or b"_perf" in raw or b"] INFO " in raw or b" WARN " in raw
+    return named or may_head(raw) or signals.says(raw)
 
 
 class Others:
@@ -43,7 +50,7 @@ class Others:
 
     def hear(self, raw: bytes, number: int) -> None:
         """Read a line that by itself says nothing, while something is open that it may belong to."""
-        if raw and (raw[-1] in _ENDS or number <= self.TAGGED or self.waits() or self.tables.piped()):
+        if raw and (raw[-1] in _ENDS or b"\r" in raw or number <= self.TAGGED or self.waits() or self.tables.piped()):
             self.line(raw, number)
 
     def line(self, raw: bytes, number: int) -> None:
@@ -62,8 +69,8 @@ class Others:
         if number <= self.TAGGED:
             self.signals.tag(raw)
         # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
-        row = TYPE.search(raw) is not None or self.tables.typeless()
-        if row and not self.tables.full and (_ROW.match(raw) or b"  " in raw or self.tables.squeezed(raw)):
+        wide = b"  " in raw or _ROW.match(raw) is not None or self.tables.squeezed(raw)
+        if wide and not self.tables.full and (TYPE.search(raw) is not None or self.tables.typeless()):
             if self.tables.row(raw, number):
                 if b": Test " in raw:  # a benchmark that failed within its row
                     self.signals.line(raw, number)
@@ -86,15 +93,14 @@ class Others:
             version = _BARE_VERSION.search(raw)
             if version:
                 self.signals.version(version.group(1), number, raw)
-        if not self.tables.full:
+        if not self.tables.full and may_head(raw):
             if self.tables.header(raw, number) or (b"Avg bus" in raw and self.tables.footer(raw, number)):
                 return
         if b"_perf" in raw and not self.tables.full:
             self.tables.command(raw)
         if b"] INFO " in raw or b" WARN " in raw:
             self._old(raw, number)
-        if self.signals.expects() or signals.SAYS.search(raw):
-            self.signals.line(raw, number)
+        self.signals.line(raw, number)
 
     def _names_only(self, raw: bytes) -> bool:
         """Say whether NCCL's name is all that matters in a line, as in most of NCCL_DEBUG=TRACE, told by its shape."""

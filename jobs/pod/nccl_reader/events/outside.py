@@ -9,10 +9,9 @@ ld.so(8), Open MPI's help-*.txt, Hydra, Slurm, ssh(1), Ray, vLLM, SGLang, DeepSp
 
 from __future__ import annotations
 
-import re
 from typing import Tuple
 
-from ..lines.words import any_of, needed
+from ..lines.words import needed
 from .around import AROUND
 
 OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
@@ -250,11 +249,5 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
     ),
 )
-_BOTH = (*AROUND, *OUTSIDE)
-WORDS = tuple(dict.fromkeys(word for _, _, pattern in _BOTH for word in needed(pattern)))  # a match holds one
-_ANY = any_of(WORDS)
-
-
-def speaks(line: bytes) -> bool:
-    """Say whether a line that is not NCCL's shows a symptom of these or of around.py."""
-    return _ANY.search(line) is not None and any(re.search(pattern, line) for _, _, pattern in _BOTH)
+BESIDES: Tuple[Tuple[str, str, bytes], ...] = (*AROUND, *OUTSIDE)  # of what is not NCCL's own
+WORDS = tuple(dict.fromkeys(word for _, _, pattern in BESIDES for word in needed(pattern)))  # a match holds one

@@ -14,8 +14,9 @@ from ..tables.rows import TYPE
 from .facts import STARTS
 from .kinds import KINDS, LANES, SILENT
 from .messages import MAX_TEXT
+from .others import says
 from .signals import matters
-from .symptoms import candidates
+from .symptoms import may_show
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *LANES))
 _SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[", b"+ NVL[")
@@ -34,7 +35,7 @@ def is_quiet(shape: bytes) -> bool:
         return True
     if shape[:4] in _MASKED_STARTS or _SAYS.search(shape) is not None:
         return False
-    return _TRACE.match(shape) is None and not candidates(shape)
+    return _TRACE.match(shape) is None and not may_show(shape)
 
 
 def line_says(raw: bytes) -> Optional[bool]:
@@ -42,9 +43,10 @@ def line_says(raw: bytes) -> Optional[bool]:
 
     None says more than False: no line that differs in its digits alone does either (no word that matters has a digit).
     """
-    if matters(raw):
+    matter = matters(raw)
+    if matter and says(raw):
         return True
-    wide = b"  " in raw
+    wide = b"  " in raw or b"\r" in raw
     if not (wide or raw[:1] in b"0123456789 \t") or _TYPE.search(raw) is None:
-        return None
+        return False if matter else None
     return (wide or _ROW.match(raw) is not None) and TYPE.search(raw) is not None

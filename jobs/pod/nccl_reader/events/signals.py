@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Tuple
 
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
-from ..lines.words import DIGITS, HEX_DIGITS, any_of, needed
+from ..lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed
 from . import outside
-from .symptoms import BENIGN, CONSEQUENCE, candidates, classify
-from .trouble import WORDS, speaks_of_failure
+from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
+from .trouble import FAILURES, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
     from ..state.seen import Source
@@ -34,7 +34,7 @@ _WATCHDOG_ANY = re.compile(
 # vLLM's pynccl names the library it loaded; torch.cuda.nccl.version() is a tuple.
 _APP_NCCL = re.compile(
     rb"\busing nccl==(\d{1,2}\.\d{1,3}\.\d{1,3})\b"
-    rb"|\b[Nn][Cc][Cc][Ll](?: [Vv]ersion)?\s?[=:]?\s?\((\d{1,2}), (\d{1,3}), (\d{1,3})\)"
+    rb"|\b(?:NCCL|Nccl|nccl)(?: [Vv]ersion)?\s?[=:]?\s?\((\d{1,2}), (\d{1,3}), (\d{1,3})\)"
 )
 _OLD_WARN = re.compile(rb"\.(?:h|cu|cc):\d{1,5} WARN ")  # NCCL 2.2 and older; the head may have been taken off
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
@@ -141,8 +141,6 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         ),
     ),
 )
-_GATED = tuple((what, pattern, needed(pattern.pattern)) for what, pattern in _SIGNALS)
-_ANY = any_of(dict.fromkeys(word for _, _, words in _GATED for word in words))  # most lines hold none
 # Which lines are looked at more closely.
 _WORDS = (
     rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend"
@@ -188,45 +186,63 @@ _SPEAKS = re.compile(
     rb"|MPI_I|ssh: |publickey|PMI_KVS|mpi/pmix|_init failed|PML add|No backend type|DUE TO PREEMPT"
     rb"|cudaGetDeviceCount|NV_ERR_RESET_REQUIRED|Duplicate GPU detected|RuntimeError: Address already in use"
 )  # words of NCCL and of what it stands on
-_ANY_SPEAKS = any_of(needed(_SPEAKS.pattern))
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
+MOST = 2048  # bytes of a line that are looked at
 
-
-# What a line holds that SignalReader.line takes anything from, unless something is expected of it.
-_SAYING = (
-    *(word for _, _, words in _GATED for word in words),
-    *(
-        word
-        for pattern in (_WATCHDOG, _WATCHDOG_ANY, _APP_NCCL, _OLD_WARN, _SPEAKS, _LAST_ERROR)
-        for word in needed(pattern.pattern, pattern.flags)
-    ),
-    *WORDS,
-    *outside.WORDS,
-    *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
+# What SignalReader.line takes from a line: names of events, as in _SIGNALS, and these.
+_VERSION, _WATCHED, _LAST, _SPEAKING = "version", "watchdog", "last error", "speaks"
+_LINE = Patterns(
+    (
+        (_VERSION, _APP_NCCL.pattern),
+        (_WATCHED, _WATCHDOG_ANY.pattern),
+        (_LAST, _LAST_ERROR.pattern),
+        (_SPEAKING, _SPEAKS.pattern),
+        (_SPEAKING, _OLD_WARN.pattern),
+        *((_SPEAKING, pattern) for _, _, pattern in outside.BESIDES),
+        *((what, pattern.pattern) for what, pattern in _SIGNALS),
+        *FAILURES,
+    )
 )
-SAYS = any_of(_SAYING)
-_SAYS_MASKED = any_of(dict.fromkeys(word.translate(DIGITS) for word in _SAYING))
+_EVENTS = tuple(what for what, _ in _SIGNALS)  # the first that a line shows counts
+_SIZES = any_of((b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD))
+_SAYS_MASKED = any_of(
+    word.translate(DIGITS)
+    for word in (
+        *(word for _, pattern in _SIGNALS for word in needed(pattern.pattern)),
+        *(
+            word
+            for each in (_WATCHDOG, _WATCHDOG_ANY, _OLD_WARN, _SPEAKS, _LAST_ERROR)
+            for word in needed(each.pattern)
+        ),
+        *WORDS,
+        *outside.WORDS,
+        *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
+    )
+)
+
+
+def says(line: bytes) -> bool:
+    """Say whether SignalReader.line takes anything from a line, unless it belongs to what another began."""
+    return _SIZES.search(line) is not None or next(_LINE.matches(line[:MOST]), None) is not None
 
 
 def tells(line: bytes) -> bool:
     """Say whether a line of NCCL's may tell more than names, which are taken out, whatever its digits are."""
     rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
     masked = rest.translate(DIGITS)
-    said = matters(masked) or _SAYS_MASKED.search(masked) or _OLD_WARN.search(line) or b" RC: " in line
-    return bool(said or candidates(rest.translate(HEX_DIGITS))) or classify(line) is not None
+    said = matters(masked) or _SAYS_MASKED.search(masked) or may_show(rest.translate(HEX_DIGITS)) or b" RC: " in line
+    return bool(said or _OLD_WARN.search(line) or _APP_NCCL.search(line)) or classify(line) is not None
 
 
-TROUBLE = frozenset((*(name for name, _ in _SIGNALS), "watchdog", "trouble"))  # events that speak against a job
+TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that speak against a job
 
 
 def tells_trouble(line: bytes) -> bool:
     """Say whether a line that is not NCCL's tells of one of these events."""
-    if SAYS.search(line) is None:
-        return False
-    said = any(pattern.search(line) for _, pattern, words in _GATED if any(word in line for word in words))
-    return said or _WATCHDOG_ANY.search(line) is not None or speaks_of_failure(line)
+    said = set(_LINE.matches(line))
+    return not TROUBLE.isdisjoint(said) or speaks_of_failure(line, said)
 
 
 class SignalReader:
@@ -254,39 +270,36 @@ class SignalReader:
 
     def line(self, raw: bytes, line: int) -> None:
         """Read one line that is neither NCCL's nor a table's."""
-        raw = raw[:2048]
+        raw = raw[:MOST]
         if self._last_error:
             self._after_last_error(raw, line)
         self._sizes(raw, line)
-        loaded = _APP_NCCL.search(raw)
+        said = list(_LINE.matches(raw))
+        loaded = _APP_NCCL.search(raw) if _VERSION in said else None
         if loaded:
             text = b".".join(part for part in loaded.groups() if part is not None)
             self.source.note("version " + text.decode("ascii"), self.index, line, raw)
-        if _WATCHDOG_ANY.search(raw):
+        if _WATCHED in said:
             self.source.note("watchdog", self.index, line, raw)
             self._watched(raw)
             return
-        last = _LAST_ERROR.search(raw)
+        last = _LAST_ERROR.search(raw) if _LAST in said else None
         if last:
             self._last_error = 4
             if last.group(1):
                 self._after_last_error(last.group(1), line)
-        for what, pattern, words in _GATED if _ANY.search(raw) else ():
-            if any(word in raw for word in words) and pattern.search(raw):
-                self.source.note(what, self.index, line, raw)
-                break
-        else:
-            if speaks_of_failure(raw):
-                self.source.note("trouble", self.index, line, raw)
+        event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
+        if event is not None:
+            self.source.note(event, self.index, line, raw)
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
-        if (_ANY_SPEAKS.search(raw) and _SPEAKS.search(raw)) or outside.speaks(raw) or _OLD_WARN.search(raw):
+        if _SPEAKING in said:
             self.mention(raw, line)
             self._symptom(raw, line)
 
     def mention(self, raw: bytes, line: int) -> None:
         """Take a line that names NCCL, or what it stands on."""
-        self.source.note("mention", self.index, line, raw[:2048])
+        self.source.note("mention", self.index, line, raw[:MOST])
 
     def _sizes(self, raw: bytes, line: int) -> None:
         """Take the size of the job from the program, gloo's rendezvous, or the job summary of NCCL RAS."""

@@ -7,13 +7,10 @@ catalogue's symptom table (section 2).
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import NamedTuple, Optional, Tuple
 
-from ..lines.words import HEX_DIGITS, any_of, needed
-from .around import AROUND
-from .outside import OUTSIDE
+from ..lines.words import HEX_DIGITS, Patterns, any_of, needed
+from .outside import BESIDES
 from .warned import LOCAL_SOCKET, WARNED
 
 CAUSE = "cause"  # by itself the reason of a failure
@@ -28,7 +25,7 @@ class Symptom(NamedTuple):
 
     fault: str
     role: str
-    pattern: bytes  # compiled on its first use (by `re`, which keeps it): a log shows few symptoms
+    pattern: bytes
     rows: Tuple[int, ...]
     words: Tuple[bytes, ...]  # of which every match holds one
 
@@ -49,7 +46,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
-    *(_symptom(*each) for each in (LOCAL_SOCKET, *AROUND, *OUTSIDE)),
+    *(_symptom(*each) for each in (LOCAL_SOCKET, *BESIDES)),
     _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
     _symptom(
         "nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"
@@ -352,16 +349,13 @@ SYMPTOMS: Tuple[Symptom, ...] = (
 
 # Of a job that came to its end all the same, such a warning leaves nothing proven.
 LASTING = frozenset(_symptom(*each) for each in WARNED if each[1] != BENIGN)
-_MASKED = tuple((item, tuple(word.translate(HEX_DIGITS) for word in item.words)) for item in SYMPTOMS)
-_GATE = any_of(dict.fromkeys(word for _, words in _MASKED for word in words))  # most messages hold none of them
+_PATTERNS = Patterns((item, item.pattern) for item in SYMPTOMS)
+_GATE = any_of(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
 
 
-@lru_cache(maxsize=16_384)
-def candidates(shape: bytes) -> Tuple[Symptom, ...]:
-    """Return the symptoms that a message of this shape may show: its hexadecimal digits made 0, the words' as well."""
-    if _GATE.search(shape) is None:
-        return ()
-    return tuple(item for item, words in _MASKED if any(word in shape for word in words))
+def may_show(shape: bytes) -> bool:
+    """Say whether any message of this shape, its hexadecimal digits made 0, may show a symptom."""
+    return _GATE.search(shape) is not None
 
 
 def classify(text: bytes) -> Optional[Symptom]:
@@ -369,5 +363,4 @@ def classify(text: bytes) -> Optional[Symptom]:
 
     Benign ones are returned too, so that they are not taken for unknown.
     """
-    text = text[:1200]
-    return next((item for item in candidates(text.translate(HEX_DIGITS)) if re.search(item.pattern, text)), None)
+    return next(_PATTERNS.matches(text[:1200]), None)

@@ -8,8 +8,9 @@ tried again or done in another way, and what tells of a setting or of a file tha
 from __future__ import annotations
 
 import re
+from typing import Collection
 
-from ..lines.words import any_of, needed
+from ..lines.words import needed
 
 # Said at any level.
 _SAID = re.compile(
@@ -115,20 +116,19 @@ _NUMBERS = (
     b"= inf",
     b": inf",
 )  # in every step of Megatron's: nan iterations
-_SPEAKING = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO)))
-WORDS = (*_SPEAKING, *_NUMBERS)  # of which such a line holds one
-_ANY, _ANY_NUMBER = any_of(_SPEAKING), any_of(_NUMBERS)
+WORDS = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO, *_NUMBERS)))  # of which such a line holds one
+_FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
+FAILURES = ((_FAILED, _SAID.pattern), (_NAN, _NOT_A_NUMBER.pattern), (_WORDED, _WORD.pattern))
 
 
-def speaks_of_failure(raw: bytes) -> bool:
-    """Say whether a line speaks of something that failed, and does not take it back."""
-    gates = ((_ANY, _SAID), (_ANY_NUMBER, _NOT_A_NUMBER))
-    said = [pattern for gate, pattern in gates if gate.search(raw) is not None]
-    if not said or _SPOKEN.match(raw):
+def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
+    """Say whether a line that shows the FAILURES in ``said`` speaks of one, and does not take it back."""
+    patterns = [pattern for name, pattern in ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER)) if name in said]
+    if not (patterns or _WORDED in said) or _SPOKEN.match(raw):
         return False
-    if any(not _taken_back(raw, match) for pattern in said for match in pattern.finditer(raw)):
+    if any(not _taken_back(raw, match) for pattern in patterns for match in pattern.finditer(raw)):
         return True
-    if _SAID not in said:
+    if _WORDED not in said:
         return False
     found = next((match for match in _WORD.finditer(raw) if not _taken_back(raw, match)), None)
     if found is None or _HANDLED.search(raw):

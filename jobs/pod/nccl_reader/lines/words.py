@@ -1,7 +1,8 @@
-"""Finds any of many words at once, in one pass at the cost of their rarest letters.
+"""Finds any of many words at once, in one pass at the cost of a few rare letters.
 
 ``re`` looks at each place where an alternation's first bytes stand, so that words which begin with common letters cost
-most. Each word is therefore looked for from its rarest byte on, with a look back at what stands in front of that.
+most. Each word is therefore looked for from one byte on (its anchor), with a look back at what stands in front of that,
+and the anchors are as few and as rare as will do for all of the words.
 """
 
 from __future__ import annotations
@@ -10,39 +11,149 @@ import re
 import sys
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Dict, Iterable, List, Optional, Pattern, Tuple
+from typing import Any, Dict, Generic, Iterable, Iterator, List, Optional, Pattern, Set, Tuple, TypeVar
 
 # Two lines that differ in numbers alone have one shape: with these, digits become 0 (and those of pointers, too).
 DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range(256))
 
 _COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
-_RARITY = [_COMMON.find(byte) % 256 for byte in range(256)]
+_RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
+
+Owner = TypeVar("Owner")
 
 
 def any_of(words: Iterable[bytes]) -> Pattern[bytes]:
-    """Return a pattern that is found where any of the words is."""
-    by_byte: Dict[int, List[bytes]] = {}
-    for word in words:
-        at = word.index(max(word, key=_RARITY.__getitem__))
-        front, back = re.escape(word[: at + 1]), re.escape(word[at + 1 :])
-        by_byte.setdefault(word[at], []).append((b"(?<=" + front + b")" if at else b"") + back)
-    return re.compile(
-        b"|".join(re.escape(bytes((byte,))) + b"(?:" + b"|".join(rests) + b")" for byte, rests in by_byte.items())
-    )
+    """Return a pattern that is found where any of the words is; it begins at the word's anchor."""
+    by_byte: Dict[int, List[Tuple[bytes, bytes]]] = {}
+    for word, at in _anchored(words):
+        by_byte.setdefault(word[at], []).append((word[at + 1 :], word))
+    return re.compile(b"|".join(re.escape(bytes((byte,))) + _tree(ends) for byte, ends in by_byte.items()))
+
+
+def _anchored(words: Iterable[bytes]) -> List[Tuple[bytes, int]]:
+    """Return each word with the place of its anchor: every byte that all words can do without is none."""
+    unlike = dict.fromkeys(words)
+    left = {word: set(word) for word in unlike}  # bytes of each that may be its anchor
+    holding: Dict[int, List[Set[int]]] = {}
+    for letters in left.values():
+        for byte in letters:
+            holding.setdefault(byte, []).append(letters)
+    for byte in sorted(holding, key=lambda byte: (_RARE.get(byte, 256), byte)):
+        if all(len(letters) > 1 for letters in holding[byte]):
+            for letters in holding[byte]:
+                letters.discard(byte)
+    return [(word, _place(word, letters)) for word, letters in left.items()]
+
+
+def _place(word: bytes, anchors: Set[int]) -> int:
+    """Return where in a word its rarest anchor stands, if possible in front of another byte."""
+    places = (at for at, byte in enumerate(word) if byte in anchors)
+    return max(places, key=lambda at: (_RARE.get(word[at], 256), at + 1 < len(word)))
+
+
+def _tree(ends: List[Tuple[bytes, bytes]]) -> bytes:
+    """Return a pattern of what may follow an anchor: the rest of a word, with what stands in front of the anchor."""
+    following: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
+    for end, word in ends:
+        following.setdefault(end[:1], []).append((end[1:], word))
+    parts = []
+    for byte, rest in following.items():
+        if len(rest) > 1 and byte:
+            parts.append(re.escape(byte) + _tree(rest))
+        else:
+            parts += [re.escape(byte + end) + b"(?<=" + re.escape(word) + b")" for end, word in rest]
+    return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
+
+
+class Index(Generic[Owner]):
+    """Says whose words a text holds."""
+
+    def __init__(self, words: Iterable[Tuple[bytes, Owner]]) -> None:
+        owners: Dict[bytes, Set[Owner]] = {}
+        for word, owner in words:
+            owners.setdefault(word, set()).add(owner)
+        self.any = any_of(owners)
+        self._near: Dict[bytes, List[Tuple[int, bytes, Set[Owner]]]] = {}  # by the anchor and the byte behind it
+        for word, at in _anchored(owners):
+            self._near.setdefault(word[at : at + 2], []).append((at, word, owners[word]))
+
+    def owners(self, text: bytes) -> Set[Owner]:
+        """Return whose words stand in a text."""
+        found: Set[Owner] = set()
+        match = self.any.search(text)
+        while match is not None:
+            at = match.start()
+            for near in {text[at : at + 1], text[at : at + 2]}:
+                for before, word, owners in self._near.get(near, ()):
+                    if before <= at and text.startswith(word, at - before):
+                        found |= owners
+            match = self.any.search(text, at + 1)
+        return found
+
+
+class Patterns(Generic[Owner]):
+    """Patterns, each with its owner and in parts that ``|`` joins; of a text those are tried whose words it holds."""
+
+    def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
+        self._parts = [(owner, part) for owner, pattern in patterns for part in parts_of(pattern)]
+        self._compiled: Dict[int, Pattern[bytes]] = {}  # on their first use: a log shows few
+        self._index: Optional[Index[int]] = None
+
+    def matches(self, text: bytes) -> Iterator[Owner]:
+        """Yield the owners of the patterns that match somewhere in a text, in the order of the patterns."""
+        if self._index is None:
+            self._index = Index((word, at) for at, (_, part) in enumerate(self._parts) for word in needed(part))
+        for at in sorted(self._index.owners(text)):
+            pattern = self._compiled.get(at)
+            if pattern is None:
+                pattern = self._compiled[at] = re.compile(self._parts[at][1])
+            if pattern.search(text) is not None:
+                yield self._parts[at][0]
+
+
+def parts_of(pattern: bytes) -> List[bytes]:
+    """Return the alternatives of which a pattern is made; itself where it is one."""
+    parts, depth, begin, at = [], 0, 0, 0
+    in_set = -1  # where the set of bytes began that is open
+    while at < len(pattern):
+        byte = pattern[at : at + 1]
+        if byte == b"\\":
+            at += 1
+        elif in_set >= 0:
+            if byte == b"]" and at > in_set:
+                in_set = -1
+        elif byte == b"[":
+            in_set = at + (2 if pattern[at + 1 : at + 2] == b"^" else 1)
+        elif byte in b"()":
+            depth += 1 if byte == b"(" else -1
+        elif byte == b"|" and not depth:
+            parts.append(pattern[begin:at])
+            begin = at + 1
+        at += 1
+    return [*parts, pattern[begin:]]
 
 
 _parser = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
-@lru_cache(maxsize=None)
-def needed(pattern: bytes, flags: int = 0) -> Tuple[bytes, ...]:
+_MEANS = re.compile(rb"[\\.^$*+?{}\[\]|()]")  # any byte that is not itself in a pattern
+
+
+def needed(pattern: bytes) -> Tuple[bytes, ...]:
     """Return words of which every match of a pattern holds at least one; raises ValueError where there are none."""
-    parsed = _parser.parse(pattern, flags)
+    return tuple(dict.fromkeys(word for part in parts_of(pattern) for word in _of_part(part)))
+
+
+@lru_cache(maxsize=None)
+def _of_part(part: bytes) -> Tuple[bytes, ...]:
+    if part and _MEANS.search(part) is None:
+        return (part,)
+    parsed = _parser.parse(part)
     words = None if parsed.state.flags & re.IGNORECASE else _needed(parsed)
     if words is None:
-        raise ValueError("no word stands in every match of %r" % pattern)
-    return tuple(dict.fromkeys(words))
+        raise ValueError("no word stands in every match of %r" % part)
+    return tuple(words)
 
 
 def _needed(items: Any) -> Optional[List[bytes]]:
