@@ -18,12 +18,13 @@ from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.termination import judge_ending, judge_truncation
+from .diagnosis.usual import with_usual
 from .diagnosis.words import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .job.attempts import last_attempt
 from .job.device_order import compact_devices
 from .job.jobs import group
 from .job.view import View
-from .job_document import NOTHING
+from .job_document import MOST_CAUSES, NOTHING
 from .rows import sides
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..pod.nccl_reader.state.partial import Partial
     from .job.jobs import Job
-    from .job_document import Bootstrap, Expected, Init, IntraNode, JobDocument, Pair, ReadTable, Table
+    from .job_document import Bootstrap, Cause, Expected, Init, IntraNode, JobDocument, Pair, ReadTable, Table
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
     ("trouble", judge_ending),
@@ -115,11 +116,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "hang": judgement.hang,
         "crash": judgement.crash or diagnosis == "crash",
         "faults": judgement.faults,
-        "causes": []
-        if verdict == "go"
-        else with_defects(
-            rank(judgement.faults, signs_of(judgement), _further(judgement, diagnosis)), judgement.faults, versions
-        ),
+        "causes": [] if verdict == "go" else _causes(judgement, diagnosis, versions),
         "tables": _tables(judgement) if judgement.tables else [],
         "pairs": _pairs(judgement),
         "hosts": judgement.hosts,
@@ -157,6 +154,12 @@ def _judge(judgement: Judgement) -> None:
         judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
     order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
+
+
+def _causes(judgement: Judgement, diagnosis: str, versions: list[str]) -> list[Cause]:
+    signs, faults = signs_of(judgement), judgement.faults
+    causes = rank(faults, signs, _further(judgement, diagnosis))
+    return with_usual(with_defects(causes, faults, versions), judgement, signs)[:MOST_CAUSES]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[str]:

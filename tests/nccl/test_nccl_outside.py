@@ -201,14 +201,57 @@ FAILED = "RuntimeError: NCCL error in: x.cpp:1269, unhandled system error, NCCL 
 def test_bridges_among_nccls_sockets_are_suspected():
     """nccl.bootstrap-unroutable: behind an unknown end, and where a peer cannot be reached; never beside a real link."""
     bridges = SOCKETS + FAILED
-    assert [cause["fault"] for cause in judged(bridges)["causes"]] == ["nccl.crash", "nccl.bootstrap-unroutable"]
+    assert [cause["fault"] for cause in judged(bridges)["causes"]][:2] == ["nccl.crash", "nccl.bootstrap-unroutable"]
     lost = "\nn1:1:9 [0] misc/socket.cc:403 NCCL WARN Connect to 172.19.0.1<33333> failed : Connection timed out\n"
     assert (
         "br-05ab815fa14e beside bond0"
         in judged(SOCKETS + lost + "n1:1:9 [0] NCCL INFO x.cc:1 -> 2\n")["causes"][0]["cause"]
     )
     for other in (SOCKETS.replace("br-05ab815fa14e", "bond1"), SOCKETS.replace("work Socket", "work IB")):
-        assert [cause["fault"] for cause in judged(other + FAILED)["causes"]] == ["nccl.crash"]
+        assert {cause["fault"] for cause in judged(other + FAILED)["causes"]} == {"nccl.crash"}
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("invalid usage (run with NCCL_DEBUG=WARN for details)", "same GPU"),
+        ("unhandled system error (run with NCCL_DEBUG=INFO for details)", "interface"),
+        ("unhandled cuda error (run with NCCL_DEBUG=INFO for details)", "each other's memory"),
+        ("remote process exited or there was a network error", "ended first"),
+    ],
+)
+def test_an_error_without_a_warning_has_its_usual_causes_behind_it(error, words):
+    """The error is what the log shows; what NCCL warned of, or a last error, is more and leaves no room for guesses."""
+    bare = died(f"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, {error}, NCCL version 2.27.5")
+    causes = judged(bare + TORCHRUN)["causes"]
+    assert causes[0]["cause"].startswith("the first sign of it is")
+    assert words in causes[1]["cause"]
+    assert causes[1]["confirm"]
+    for more in (
+        "[rank1]: Last error:\n[rank1]: ring 3 has no name\n",
+        "\nn1:1:9 [0] x.cc:1 NCCL WARN ring 3 has no name\n",
+    ):
+        assert not [each for each in judged(bare + more + TORCHRUN)["causes"] if "mostly" in each["cause"]]
+
+
+def test_a_benchmark_without_a_first_row_was_cut_or_hangs():
+    one = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode().replace("Destroy COMPLETE", "")
+    head = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+    head += "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
+    job = judged(one + head)
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
+    assert [cause["fault"] for cause in job["causes"]][:2] == ["nccl.log-truncated", "nccl.hang"]
+    row = "           8             2     float     sum      -1     8.49    0.00    0.00      0     8.37    0.00    0.00      0\n"
+    assert not judged(one + head + row)["causes"]
+
+
+@pytest.mark.parametrize(
+    ("address", "words"), [("0.0.0.0", "nobody can connect"), ("127.0.1.1", "each host's own"), ("10.0.0.1", None)]
+)
+def test_a_rendezvous_at_an_address_that_is_each_hosts_own(address, words):
+    said = f"The client socket has timed out after 300000ms while trying to connect to ({address}, 51216)."
+    cause = judged(died("torch.distributed.DistNetworkError: " + said) + TORCHRUN)["causes"][0]["cause"]
+    assert words in cause if words else "address of rank 0" not in cause
 
 
 def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
@@ -266,6 +309,7 @@ def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
         ("Permission denied (publickey).", "authorized_keys"),
         ("ssh: connect to host worker-1 port 22: Connection refused", "no sshd answers"),
         ("bash: line 1: orted: command not found", "not installed"),
+        ("slurmstepd: error: pyxis: container start failed with error code: 1", "enroot"),
         ("srun: error: Unable to create step for job 77: More processors requested than permitted", "allocation"),
     ],
 )

@@ -20,6 +20,8 @@ _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _
 _PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
+# torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
+_OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
@@ -97,6 +99,13 @@ _SAYS = (
         "the hosts announce addresses of different families, one IPv4 and one IPv6: let GLOO_SOCKET_IFNAME name an "
         "interface with addresses of one family on every host, or let their names resolve to one",
     ),
+    (
+        "nccl.launch-failed",
+        "pyxis: ",
+        None,
+        "the container could not be started on a node: the lines of enroot behind it say why (image, mount, hook, or "
+        "the NVIDIA container toolkit)",
+    ),
     *(
         ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
         for words, text in (
@@ -164,12 +173,24 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
             return why, text
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
+    if fault in ("nccl.rendezvous", *_REFUSED) and (match := _OWN_ADDRESS.search(note.text)):
+        return None, _own_address(match[1])
     if fault == "nccl.rendezvous" and (match := _JOINED.search(note.text)):
         text = "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
         return ("nccl.too-many-processes" if int(match[2]) > int(match[1]) else None), text
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(note.text)):
         return None, "%s did not come to the barrier in time" % match[1].lower()
     return (_of_cuda(judgement, fault, note) if fault in _CUDA else None), None
+
+
+def _own_address(address: str) -> str:
+    """Say what is wrong with a rendezvous at an address that is each host's own."""
+    if address == "0.0.0.0":  # noqa: S104 -- read, not bound
+        return "0.0.0.0 was given as the address of rank 0: one listens at it, and nobody can connect to it"
+    return (
+        f"the address of rank 0 (MASTER_ADDR, the rendezvous endpoint) is {address}, each host's own: ranks of other "
+        "hosts look for rank 0 at themselves; on one host, rank 0 did not start, or ended"
+    )
 
 
 def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:

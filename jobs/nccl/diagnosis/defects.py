@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..job_document import MOST_CAUSES
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -93,6 +91,15 @@ DEFECTS = (
         "cannot share memory with CUDA IPC that the program has shared before, as vLLM does (NVIDIA/nccl#957)",
     ),
     Defect(
+        "nccl.ib-protection",
+        "",
+        (2, 20, 3),
+        (),
+        "takes each card's own MTU, and cards of different MTU cannot talk: "
+        "before, the smaller of both was taken (NVIDIA/nccl#1524)",
+        "ibv_devinfo | grep active_mtu on both hosts; ip -br link",
+    ),
+    Defect(
         "nccl.cuda-arch",
         "",
         (2, 0),
@@ -118,7 +125,7 @@ def with_defects(causes: Sequence[Cause], faults: Sequence[FoundFault], versions
         for each in DEFECTS
         if each.fault == name and _has(version, each) and re.search(each.says, text)
     ]
-    return [*causes[:1], *found[:1], *causes[1:]][:MOST_CAUSES]
+    return [*causes[:1], *found[:1], *causes[1:]]
 
 
 def _has(version: str, defect: Defect) -> bool:

@@ -22,6 +22,8 @@ Signs = dict[str, bool | None]
 """What the log shows of the circumstances that tell causes apart; None where it shows nothing."""
 
 
+# What is found of these says who waits, what is missing or between whom, and their causes say the rest.
+_DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets")
 _SUSPECT = ("nccl.uneven-hosts", "nccl.node-count")  # no fault by themselves, and a cause where something is wrong
 
 
@@ -42,6 +44,7 @@ def signs_of(judgement: Judgement) -> Signs:
         "nvlink-domain": bool(view.nvlink_domain or "mnnvl" in judgement.job.flags) or None,
         "several-hosts": False if view.nodes == 1 else None,
         "pcie-p2p": _over_pcie(judgement),
+        "no-row": _no_row(judgement) or None,
     }
 
 
@@ -58,7 +61,13 @@ def _over_pcie(judgement: Judgement) -> bool | None:
     waited = [number for source in job.sources.values() for numbers in source.watch.values() for number in numbers]
     if max(map(channels_in, lanes), default=0) > _PCIE_CHANNELS or any(table["rows"] for table in judgement.tables):
         return False
-    return min(waited) <= _FIRST if waited else None
+    return min(waited) <= _FIRST if waited else _no_row(judgement) or None
+
+
+def _no_row(judgement: Judgement) -> bool:
+    """Say whether a benchmark's ranks are connected, its table has begun, and no row of it was printed."""
+    begun = [table for table in judgement.tables if table["columns"]]
+    return bool(begun) and "connected" in judgement.job.flags and not any(table["rows"] for table in judgement.tables)
 
 
 def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: Sequence[str] = ()) -> list[Cause]:
@@ -67,6 +76,8 @@ def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: S
     for fault in faults:
         if fault["severity"] != "info" or fault["why"] is not None or fault["fault"] in _SUSPECT:
             causes += _of(fault, signs) if not causes else [_own(fault)]
+        elif fault["fault"] == "nccl.log-truncated" and signs.get("no-row") and not causes:
+            causes += [_own(fault), *_alternatives("nccl.hang", signs)]
     named = {cause["fault"] for cause in causes} | {fault["fault"] for fault in faults}
     for name in seen:
         if name not in named and len(causes) < MOST_CAUSES:
@@ -77,11 +88,18 @@ def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: S
 
 
 def _of(fault: FoundFault, signs: Mapping[str, bool | None]) -> list[Cause]:
-    """Return the causes that a fault may have, those first that the circumstances speak for; else what was found."""
+    """Return what was found, where that is more than the fault's meaning, and the causes that it may have."""
     name = fault["why"] or fault["fault"]
+    others = _alternatives(name, signs)
+    found = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in _DESCRIBED
+    return [_own(fault), *others] if found or not others else others
+
+
+def _alternatives(name: str, signs: Mapping[str, bool | None]) -> list[Cause]:
+    """Return the causes that the catalogue lists of a fault, those first that the circumstances speak for."""
     left = [each for each in fault_catalogue()[name].alternatives if not each.when or signs.get(each.when) is not False]
     left.sort(key=lambda each: not (each.when and signs.get(each.when)))
-    return [{"fault": name, "cause": each.cause, "confirm": each.confirm} for each in left] or [_own(fault)]
+    return [{"fault": name, "cause": each.cause, "confirm": each.confirm} for each in left]
 
 
 def _own(fault: FoundFault) -> Cause:

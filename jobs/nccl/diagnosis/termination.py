@@ -292,6 +292,8 @@ def judge_truncation(judgement: Judgement) -> None:
     if table is not None:
         subject = "the table of %s" % (table["collective"] or "the benchmark")
         missing = "the table ends after %d rows, without its last lines" % len(table["rows"])
+        if not table["rows"]:
+            missing = "the table ends before its first row: the log was cut, or the first collective hangs"
     for needed, sign in _SIGNS_OF_A_CUT:
         if not missing and judgement.shows[needed]:
             missing = sign(judgement.view)
@@ -322,7 +324,8 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
     ]
     if not cut and not judgement.job.destroyed():
         cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
-    return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"]) else None
+    begun = bool(cut) and not cut[-1]["rows"] and "connected" in judgement.job.flags
+    return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"] or begun) else None
 
 
 def _half_shown(view: View) -> str:

@@ -54,6 +54,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.no-gpu",
         "cause",
         rb"nvidia-container-cli: (?:initialization|device|detection|mount) error|could not select device driver"
+        rb"|not found: nvidia-container-cli"
         rb"|Failed to initialize NVML: Driver|NVMLError_DriverNotLoaded|^No devices were found"
         rb"|couldn't communicate with the NVIDIA driver|rror (?:\d{1,3}|\(101\)) ?: invalid device ordinal"
         rb"|object on CUDA device \d{1,4} but torch\.cuda\.device_count|Device index must be less than device count"

@@ -1,0 +1,63 @@
+"""What mostly lies behind an error of NCCL of which the log shows the name alone, as NCCL_DEBUG was not set.
+
+Each is (the error's words, what must not be known to be otherwise, the cause, what tells it from the others), the more
+usual first. Sources: Lightning-AI/pytorch-lightning#4420, where NCCL's maintainer sorts what people come with;
+NVIDIA/nccl#1092 (network errors of NCCL 2.18 and older are called internal ones); NCCL's guide, Troubleshooting.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from .quotes import follows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..job_document import Cause
+    from .judge import Judgement
+
+_SYSTEM = r"ncclSystemError|unhandled system error"
+_CUDA = r"ncclUnhandledCudaError|unhandled cuda error"
+_NETWORK = (
+    "NCCL took a network interface by which the other hosts are not reached (a bridge, another subnet, a container "
+    "without its host's network)"
+)
+_INTERFACES = (
+    "ip -br addr on every host; then NCCL_SOCKET_IFNAME=the one that connects them; NCCL_DEBUG=WARN names the call"
+)
+_SHARED = "the shared memory (/dev/shm) is too small for NCCL's segments (64 MB is the container default)"
+USUAL = (
+    (r"ncclInvalidUsage|invalid usage", "", "two ranks use the same GPU: no device is selected per rank",
+     "print(torch.cuda.current_device()) in every rank; torch.cuda.set_device(local_rank)"),
+    (_SYSTEM, "several-hosts", _NETWORK, _INTERFACES),
+    (_SYSTEM, "", _SHARED, "df -h /dev/shm in the container; NCCL_DEBUG=WARN names the call"),
+    (_CUDA, "", "GPUs may not open each other's memory here (P2P or CUDA IPC in a container, VM or WSL)",
+     "NCCL_P2P_DISABLE=1 makes it run; NCCL_DEBUG=WARN names the CUDA error"),
+    (_CUDA, "", "the driver of the node does not fit the CUDA of the image, or the GPU has no memory left",
+     "nvidia-smi; python -c 'import torch; print(torch.version.cuda)'"),
+    (r"ncclInternalError|internal error", "several-hosts", _NETWORK, _INTERFACES),
+    (r"ncclRemoteError|remote process exited or there was a network error", "",
+     "another rank ended first, and this is what its peers see of it",
+     "look for the rank whose log ends first, or without this error; kubectl get pods; dmesg on its node"),
+)  # fmt: skip
+
+
+def with_usual(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str, bool | None]) -> list[Cause]:
+    """Return a job's causes with what mostly lies behind an end of which no line says more than NCCL's error."""
+    faults = judgement.faults
+    if not faults or faults[0]["fault"] != "nccl.crash" or _said_more(judgement):
+        return list(causes)
+    text = "\n".join(line["text"] for line in faults[0]["evidence"])
+    usual: list[Cause] = [
+        {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + cause, "confirm": confirm}
+        for words, needed, cause, confirm in USUAL
+        if re.search(words, text) and not (needed and signs.get(needed) is False)
+    ]
+    return [*causes, *usual]
+
+
+def _said_more(judgement: Judgement) -> bool:
+    """Say whether NCCL warned, or a line tells more than the error: a peer that went away, what stands behind it."""
+    return bool(judgement.earliest("warn")[0] or follows(judgement) or judgement.event("last-error"))
