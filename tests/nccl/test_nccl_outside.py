@@ -61,6 +61,11 @@ SAID = [
     ("torch.AcceleratorError: CUDA error: operation not supported on global/shared address space", "nccl.kernel-fault"),
     ("RuntimeError: CUDA error: operation not supported", "nccl.cuda-unsupported"),
     ("RuntimeError: CUDA error: mapping of buffer object failed", "nccl.gpu-mapping"),
+    ("RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server", "nccl.cuda-mps"),
+    ("RuntimeError: CUDA error: invalid argument", "nccl.cuda-failure"),
+    ("RuntimeError: CUDA error: the launch timed out and was terminated", "nccl.cuda-failure"),
+    ("jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: PjRT_Client_Connect", "nccl.rendezvous"),
+    ("E client.h:80] Terminating process because the coordinator detected missing heartbeats.", "nccl.node-lost"),
     ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "nccl.cuda-memory"),
     ("Indexing.cu:1422: indexSelect: block: [2,0,0], thread: [64,0,0] Assertion `srcIndex < size` failed.", "nccl.kernel-fault"),
     ("nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown", "nccl.no-gpu"),
@@ -117,7 +122,7 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "fault"), SAID)
 def test_what_ended_a_rank_is_named(said, fault):
-    """nccl.storage, nccl.node-lost, nccl.parallel-sizes, nccl.ddp-unused, nccl.pcie-error, nccl.wrong-store and others."""
+    """nccl.cuda-mps, nccl.storage, nccl.node-lost, nccl.parallel-sizes, nccl.ddp-unused, nccl.pcie-error, nccl.wrong-store and others."""
     line = died(said) if "Error: " in said and not said.startswith(("[", "pynvml")) else said + "\n"
     assert first(line + TORCHRUN) == fault
 

@@ -37,6 +37,7 @@ _EMPTY_GID = re.compile(r"local ?G[Ii][Dd]:? *::(?=[ ,]|$)")
 _IMPORTS, _SHARES = "transport/p2p.cc", "transport/shm.cc"
 # What CUDA says of a call that failed (cudaGetErrorString), by what explains it.
 _CUDA_SAYS = (
+    ("nccl.cuda-mps", re.compile(r"\bMPS\b|to support device connections|Cuda failure (?:80[5-9]|81[01])\b")),
     ("nccl.kernel-fault", _KERNEL),
     (
         "nccl.cuda-arch",
@@ -49,7 +50,9 @@ _CUDA_SAYS = (
     ("nccl.no-gpu", re.compile(r"invalid device ordinal|Cuda failure 101\b")),
     (
         "nccl.cuda-unsupported",
-        re.compile(r"operation not supported|operation not permitted(?! when)|Cuda failure 80[01]\b"),
+        re.compile(
+            r"operation not supported|operation not permitted(?! when)|Grid license|Cuda failure (?:80[01]|102)\b"
+        ),
     ),
     ("nccl.driver-state", re.compile(r"unknown error|Cuda failure 999\b")),
     (
@@ -84,6 +87,12 @@ _SAYS = (
         "out, or the two ends have different libfabrics",
     ),
     ("nccl.message-truncated", "Got completion", "nccl.ib-length", None),
+    (
+        "nccl.cuda-failure",
+        "the launch timed out",
+        None,
+        "a kernel ran longer than the watchdog of a GPU that drives a display allows (a collective that waits is one)",
+    ),
     ("nccl.cuda-failure", "peer access has not been enabled", "nccl.p2p-refused", None),
     (
         "nccl.cuda-failure",
@@ -146,6 +155,10 @@ _SAYS = (
         for words in ("nvidia-container-cli", "could not select device driver")
     ),
 )
+_REFUSED_ARGUMENT = (
+    "CUDA refused what it was given: mostly memory of another process that cannot be shared (a container that sees its "
+    "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
+)
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
 _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -180,7 +193,9 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return ("nccl.too-many-processes" if int(match[2]) > int(match[1]) else None), text
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(note.text)):
         return None, "%s did not come to the barrier in time" % match[1].lower()
-    return (_of_cuda(judgement, fault, note) if fault in _CUDA else None), None
+    why = _of_cuda(judgement, fault, note) if fault in _CUDA else None
+    refused = why is None and fault == "nccl.cuda-failure" and "invalid argument" in note.text
+    return why, _REFUSED_ARGUMENT if refused else None
 
 
 def _own_address(address: str) -> str:

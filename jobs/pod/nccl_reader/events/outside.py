@@ -77,7 +77,10 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"CUDA (?:driver )?error: (?:unknown error|initialization error|mapping of buffer"
         rb"|operation not (?:supported|permitted)"
         rb"|hardware stack error|invalid program counter|exclusive-thread device|peer access has not"
-        rb"|Invalid access of peer|operation failed due to a previous error during capture)",
+        rb"|Invalid access of peer|operation failed due to a previous error during capture|invalid argument"
+        rb"|invalid resource handle|resource already mapped|OS call failed|unmapping of buffer|invalid device context"
+        rb"|context is destroyed|the launch timed out|MPS |the MPS|the hardware resources required"
+        rb"|.{0,20}Grid license)",
     ),
     # -- torch's processes meet
     (
@@ -86,6 +89,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"connect\(\) timed out|DistStoreError: Socket Timeout"
         rb"|Socket Timeout while waiting|Timeout waiting for key: |store based barrier to complete"
         rb"|RendezvousStateError|RendezvousGracefulExitError"
+        rb"|Barrier_id: |Barrier timed out\. "  # of JAX's coordination service
         rb"|failed to listen on any local network address.{1,80}EADDRNOTAVAIL"
         rb"|socket has failed to (?:listen|bind).{1,200}Cannot assign requested address",
     ),
@@ -221,7 +225,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"DUE TO NODE FAILURE|srun: error: Node failure on|Nodes \S{1,200} are still not ready|\bNodeNotReady\b"
         rb"|Task launch for .{1,80}(?:Communication connection failure|Socket timed out)"
         rb"|ORTE has lost communication|daemon has unexpectedly failed after launch|health check failed due to missing"
-        rb"|marked dead because the detector",
+        rb"|marked dead because the detector|coordinator detected missing heartbeats"
+        rb"|tasks? (?:is|are) unhealthy \(stopped sending heartbeats\)",
     ),
     (
         "nccl.ended-outside",
