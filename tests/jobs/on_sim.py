@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from jobs.cluster.client.kube import path
-from jobs.trial.parts import Collective, Deadlines
+from jobs.trial.parts import Collective, Deadlines, NetworkSpec
 from jobs.trial.spec import TrialSpec, new_run_id
 
 PROBE = """
@@ -71,6 +71,7 @@ def spec(kube, **more):
         "deadlines": HERE,
         "tolerations": ({"key": "nvidia.com/gpu", "operator": "Exists"},),
         "collectives": (Collective(name="ring"),),
+        "network": NetworkSpec(seconds=0.1),
     }
     return TrialSpec(**(fields | more))
 

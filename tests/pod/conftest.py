@@ -223,6 +223,7 @@ def trial() -> dict:
         "peer_wait_s": 10,
         "collectives": [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}],
         "bench": {"min_bytes": 1024, "max_bytes": 1048576, "factor": 4, "iters": 2, "warmup": 1},
+        "network": {"seconds": 0.05},  # of sending as fast as it goes
     }
 
 
