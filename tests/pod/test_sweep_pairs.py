@@ -15,6 +15,7 @@ import pytest
 from jobs.pod.sweep.decode import decode
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
 from jobs.pod.sweep.plan import next_round
+from tests.examples import rest_is_slow
 
 PAIRS = Path(__file__).resolve().parents[3] / "shared" / "pairs"
 
@@ -49,20 +50,22 @@ def replay(values, seed):
     return decode(fleet, rules, history)
 
 
-def test_a_real_healthy_cluster_is_quiet_in_all_eight_layouts():
+@rest_is_slow(every=4)
+def test_a_real_healthy_cluster_is_quiet_in_all_eight_layouts(every):
     found = layouts("cluster01.csv")
     assert len(found) == 8
     for values in found.values():
-        for seed in range(12):
+        for seed in range(0, 12, every):
             blame = replay(values, seed)
             assert (blame.verdict, blame.findings, blame.suspects, blame.flaky) == ("go", (), {}, ()), blame.reasons
 
 
-def test_a_real_cluster_with_bad_paths_has_pairs_named_and_no_node():
+@rest_is_slow(every=5)
+def test_a_real_cluster_with_bad_paths_has_pairs_named_and_no_node(every):
     named = set()
     for values in layouts("cluster00-one-gpu.csv").values():
         middle = statistics.median(values.values())
-        for seed in range(40):
+        for seed in range(0, 40, every):
             for finding in replay(values, seed).findings:
                 assert finding.kind == "pair", finding
                 assert values[finding.names] < 0.9 * middle
@@ -78,27 +81,28 @@ def some_of(values, rng):
     return {tuple(sorted((new[a], new[b]))): v for (a, b), v in values.items() if a in new and b in new}
 
 
-def every(files):
-    return [
-        (f"{name} {key} {seed}", values) for name in files for key, values in layouts(name).items() for seed in range(4)
-    ]
+def draws(files, every=1):
+    """Four parts to draw of each layout, or so many fewer; by what a part's random numbers begin with."""
+    named = [(f"{name} {key}", values) for name in files for key, values in layouts(name).items()]
+    return [(f"{key} {seed}", values) for key, values in named for seed in range(0, 4, every)]
 
 
 def test_parts_of_the_healthy_cluster_are_go_and_of_the_other_no_node_is_named():
-    for seed, values in every(["cluster01.csv"]):
+    for seed, values in draws(["cluster01.csv"]):
         blame = replay(some_of(values, random.Random(seed)), 1)
         assert (blame.verdict, blame.findings, blame.suspects) == ("go", (), {}), (seed, blame.reasons)
-    for seed, values in every(["cluster00-one-gpu.csv"]):
+    for seed, values in draws(["cluster00-one-gpu.csv"]):
         blame = replay(some_of(values, random.Random(seed)), 1)
         assert {f.kind for f in blame.findings} <= {"pair"}, (seed, blame.reasons)
 
 
+@rest_is_slow(every=4)
 @pytest.mark.parametrize("share", [0.6, 0.8, 1.0], ids=["half", "most", "all"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_fault_that_is_put_in_is_found_and_who_only_met_it_is_not_named(share, count):
+def test_a_fault_that_is_put_in_is_found_and_who_only_met_it_is_not_named(share, count, every):
     """A node that is slow or dead with all partners is named; with most of them it is, or is told of in doubt."""
     named_of, wanted = 0, 0
-    for seed, values in every(["cluster01.csv", "cluster00-one-gpu.csv"]):
+    for seed, values in draws(["cluster01.csv", "cluster00-one-gpu.csv"], every):
         rng = random.Random(f"{seed} {share} {count}")
         found = some_of(values, rng)
         bad = set(rng.sample(sorted({node for pair in found for node in pair}), count))
@@ -124,12 +128,13 @@ def fails_with_most(values, node, middle):
     return 2 * sum(value < 0.9 * middle for value in own) > len(own)
 
 
+@rest_is_slow(every=4)
 @pytest.mark.parametrize("count", [1, 2])
-def test_nodes_that_fail_with_most_partners_are_named_beside_bad_paths(count):
+def test_nodes_that_fail_with_most_partners_are_named_beside_bad_paths(count, every):
     """Bad pairs of others make no group of them and of the node, whose failures are of one speed and theirs are not."""
     named_of, wanted = 0, 0
     for key, values in layouts("cluster00-one-gpu.csv").items():
-        for seed in range(8):
+        for seed in range(0, 8, every):
             rng, found, middle = random.Random(f"{key} {seed}"), dict(values), statistics.median(values.values())
             bad = set(rng.sample(sorted({node for pair in found for node in pair}), count))
             depth = rng.uniform(0.4, 0.8)
@@ -154,7 +159,7 @@ def test_every_pair_of_a_small_fleet_is_tested():
 
 
 def test_a_pair_whose_result_is_always_lost_is_no_go_and_nobody_is_named():
-    for seed, values in every(["cluster01.csv"]):
+    for seed, values in draws(["cluster01.csv"]):
         rng = random.Random(seed)
         found = {pair: value for pair, value in some_of(values, rng).items() if rng.random() < 0.8}
         if len({node for pair in found for node in pair}) < 8:

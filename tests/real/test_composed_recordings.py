@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.examples import rest_is_slow
 from tests.real.composed import (
     case_of,
     event,
@@ -26,8 +27,8 @@ from tests.real.test_real_recordings import HELD_S
 from tests.real.variants import VARIANTS, cut, delayed, prefixes
 
 HEARD = ("as recorded", "batches of 3 s", "Pods 1.5 s late", "Jobs 1.5 s late", "short gaps x10")
-# At every event of a timeline; the quick run takes some.
-EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+EVERY = rest_is_slow(every=20)
+"""Of the events of a timeline; the slow half takes each of them."""
 CREATING = {"waiting": {"reason": "ContainerCreating"}}
 
 

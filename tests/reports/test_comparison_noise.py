@@ -11,15 +11,17 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+from tests.examples import rest_is_slow
 from tests.reports.records import NODES, PAIR, RATES, changes, compare, record
 
 
+@rest_is_slow(every=5)
 @pytest.mark.parametrize("sides", [("out_of_place", "in_place"), ("in_place",)])
-def test_healthy_against_healthy_is_quiet_in_a_thousand_trials(sides: tuple[str, ...]) -> None:
+def test_healthy_against_healthy_is_quiet_in_a_thousand_trials(sides: tuple[str, ...], every: int) -> None:
     """Only the noise differs: nothing is called, in 1,000 of 1,000."""
     called = [
         seed
-        for seed in range(1000)
+        for seed in range(0, 1000, every)
         if compare([record(seed, sides=sides)], [record(seed + 5000, sides=sides)]).verdict != "same"
     ]
     assert called == []
@@ -64,6 +66,7 @@ def heavy_tails(chance: random.Random) -> float:
     return max(-0.5, 0.01 * chance.gauss(0, 1) / (sum(chance.gauss(0, 1) ** 2 for _ in range(3)) / 3) ** 0.5)
 
 
+@rest_is_slow(every=5)
 @pytest.mark.parametrize(
     ("draw", "level"),
     [
@@ -75,31 +78,37 @@ def heavy_tails(chance: random.Random) -> float:
         (heavy_tails, "sample"),
     ],
 )
-def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], level: str) -> None:
+def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], level: str, every: int) -> None:
     """Noise of each sample, of each row of a run, of whole runs; bell-shaped or with heavy tails: quiet in 300 of 300."""
-    found = [compare([shaped(seed, draw, level)], [shaped(seed + 5000, draw, level)]).verdict for seed in range(300)]
+    seeds = range(0, 300, every)
+    found = [compare([shaped(seed, draw, level)], [shaped(seed + 5000, draw, level)]).verdict for seed in seeds]
     assert set(found) == {"same"}
 
 
+@rest_is_slow(every=5)
 @pytest.mark.parametrize(("draw", "level"), [(within_three_percent, "sample"), (bell, "row"), (heavy_tails, "sample")])
-def test_ten_percent_is_called_under_each_shape_of_noise(draw: Callable[[random.Random], float], level: str) -> None:
+def test_ten_percent_is_called_under_each_shape_of_noise(
+    draw: Callable[[random.Random], float], level: str, every: int
+) -> None:
     """Both collectives are named in at least 99 of 100 trials."""
+    seeds = range(0, 300, every)
     wanted = {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
     called = [
-        wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in range(300)
+        wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in seeds
     ]
-    assert sum(called) >= 297
+    assert sum(called) >= 0.99 * len(seeds)
 
 
-def test_repeats_make_it_sharper() -> None:
+@rest_is_slow(every=5)
+def test_repeats_make_it_sharper(every: int) -> None:
     """Whole runs that are 3 % off hide 10 % now and then; of three runs a side they do not, and nothing is called without."""
 
     def side(first: int, scale: float = 1.0) -> list[dict[str, Any]]:
         return [shaped(first + n, within_three_percent, "run", scale) for n in range(3)]
 
-    seeds = range(0, 900, 3)
+    seeds = range(0, 900, 3 * every)
     assert {compare(side(s), side(s + 5000)).verdict for s in seeds} == {"same"}
-    assert sum(compare(side(s), side(s + 5000, 0.9)).exit_code == 1 for s in seeds) >= 297
+    assert sum(compare(side(s), side(s + 5000, 0.9)).exit_code == 1 for s in seeds) >= 0.99 * len(seeds)
 
 
 def test_every_pair_of_many_is_named() -> None:
@@ -184,20 +193,21 @@ def halve_inside(after: dict[str, Any], node: str) -> None:
             side["busbw_gbps"] /= 2
 
 
+@rest_is_slow(every=5)
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats: int) -> None:
+def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats: int, every: int) -> None:
     """In at least 99 of 100 trials, and nothing else is: with one sample of each buffer a row, and with three repeats."""
 
     def run(seed: int) -> dict[str, Any]:
         return record(seed) if repeats == 1 else shaped(seed, within_three_percent, "sample")
 
-    called = 0
-    for seed in range(300):
+    called, seeds = 0, range(0, 300, every)
+    for seed in seeds:
         after = run(seed + 5000)
         halve_inside(after, node)
         called += changes(compare([run(seed)], [after])) == {("bandwidth", f"{node}: all_reduce node")}
-    assert called >= 297
+    assert called >= 0.99 * len(seeds)
 
 
 def test_records_of_before_know_nothing_inside_nodes() -> None:
