@@ -93,9 +93,7 @@ def test_ten_percent_is_called_under_each_shape_of_noise(
     """Both collectives are named in at least 99 of 100 trials."""
     seeds = range(0, 300, every)
     wanted = {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
-    called = [
-        wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in seeds
-    ]
+    called = [wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in seeds]
     assert sum(called) >= 0.99 * len(seeds)
 
 
