@@ -266,6 +266,19 @@ def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("ibgda.cpp:1526: non-zero status: 101 ibv_modify_qp failed", "NVSHMEM_IB_GID_INDEX"),
+        ("transport.cpp:282: init failed for transport: IBGDA", "PeerMappingOverride"),
+    ],
+)
+def test_nvshmem_is_told_by_what_failed(said, words):
+    job = judged(f"/src/nvshmem/src/host/{said}\n" + TORCHRUN)
+    assert job["causes"][0]["fault"] == "nccl.nvshmem"
+    assert words in job["causes"][0]["cause"]
+
+
 def test_gloo_between_addresses_of_two_families():
     said = "RuntimeError: [enforce fail at gloo/transport/tcp/address.cc:99] ss1.ss_family == ss2.ss_family. 2 vs 10"
     assert "IPv6" in judged(died(said) + TORCHRUN)["causes"][0]["cause"]

@@ -115,6 +115,20 @@ _SAYS = (
         "the container could not be started on a node: the lines of enroot behind it say why (image, mount, hook, or "
         "the NVIDIA container toolkit)",
     ),
+    (
+        "nccl.nvshmem",
+        "modify_qp",
+        None,
+        "NVSHMEM's cards found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
+        "entry or card, or cards of the two ends are in different subnets",
+    ),
+    (
+        "nccl.nvshmem",
+        "IBGDA",
+        None,
+        "the driver of the node does not let a kernel ring the card's doorbell (IBGDA): NVreg_EnableStreamMemOPs=1 and "
+        "PeerMappingOverride=1 are not set, or NVSHMEM and the card's driver do not fit",
+    ),
     *(
         ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
         for words, text in (

@@ -11,6 +11,7 @@ from .model import Decision, Evidence, Group, Lagging, Process, Timeout
 from .moments import beginning_lost, of_another_run, waited, went_on
 from .performed import from_records, from_times
 from .sides import weigh, weigh_report
+from .unlike import called_otherwise
 from .waits import Waits, analyse
 from .watchdog import in_world
 
@@ -50,7 +51,7 @@ def decide(evidence: Evidence) -> Decision:
     _from_ras_dead(made, evidence)
     _from_errors(made, evidence)
     if made.kind == "undecided":
-        for rule in (_absent, _timed_out_in_another, _from_desync, from_counts, _from_watchdog):
+        for rule in (_absent, _timed_out_in_another, _from_desync, called_otherwise, from_counts, _from_watchdog):
             if rule(made, evidence):
                 break
     if evidence.performed:

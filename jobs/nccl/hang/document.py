@@ -15,6 +15,7 @@ from .decide import decide
 from .flight_recorder import gloo
 from .join import join, processes, told, waits_in_creation
 from .model import Evidence
+from .unlike import unlike_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,7 @@ def _conclude(
     for job in jobs:
         if evidence.not_seen:
             job["not_seen"] = evidence.not_seen
-    if not structured(evidence) and not evidence.lagging:
+    if not structured(evidence) and not evidence.lagging and not unlike_calls(evidence):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}

@@ -1,0 +1,67 @@
+"""Compare what ranks waited in, as their watchdogs print it: another operation or size under one number is a mismatch.
+
+Every process group numbers its own operations. Where a line names no group (torch before 2.2), ranks are compared only
+where nothing speaks for several groups: all have their own rank in it, and all wait under one number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from .model import Decision
+
+if TYPE_CHECKING:
+    from .model import Evidence, Timeout
+
+_SIZES = re.compile(r"NumelIn=(\d{1,15}), NumelOut=(\d{1,15})")
+_RANK = re.compile(r"Rank (\d{1,7})\]\s+Watchdog")
+# Whose sizes are the same on every rank; of the others a root, or uneven splits, has its own (torch.distributed).
+_EVEN = frozenset(
+    ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
+)
+_OTHER = frozenset(("SEND", "RECV", "COALESCED"))  # numbered by pair, or several in one
+
+
+def unlike_calls(evidence: Evidence) -> bool:
+    """Say whether watchdogs of one group waited in different operations, or sizes, under one number."""
+    return called_otherwise(Decision(), evidence)
+
+
+def called_otherwise(made: Decision, evidence: Evidence) -> bool:
+    """Name a mismatch that the watchdogs of several ranks show, and the ranks that are fewer on their side."""
+    same: dict[tuple[str, str, int], dict[str, dict[int, Timeout]]] = defaultdict(lambda: defaultdict(dict))
+    for event in evidence.timeouts:
+        if event.operation not in _OTHER:
+            same[event.group, event.number, event.sequence][_call(event)].setdefault(event.rank, event)
+    for (group, number, sequence), calls in sorted(same.items(), key=lambda item: item[0][2]):
+        spoke = [rank for ranks in calls.values() for rank in ranks]
+        if len(calls) < 2 or len(spoke) != len(set(spoke)) or not (number or group or _one_group(evidence)):
+            continue
+        if group not in ("", "default_pg") and not number:
+            continue  # groups of one name are many
+        common = max(calls, key=lambda name: (len(calls[name]), name))
+        odd = {rank for name, ranks in calls.items() if name != common for rank in ranks}
+        made.kind, made.proven = "mismatch", True
+        made.late = odd if len(odd) < len(calls[common]) else set()
+        made.waiting |= set(spoke) - made.late if made.late else set()  # of two sides, none is innocent
+        made.group, made.operation, made.sequence = group or None, common.partition(" ")[0], sequence
+        made.called = f"under number {sequence} " + ", ".join(
+            f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} called {name}" for name, ranks in sorted(calls.items())
+        )
+        made.because += [(e.file, e.line, e.text) for ranks in calls.values() for e in list(ranks.values())[:1]][:4]
+        return True
+    return False
+
+
+def _call(event: Timeout) -> str:
+    sizes = _SIZES.search(event.text) if event.operation in _EVEN else None
+    return event.operation + (f" ({sizes[0]})" if sizes else "")
+
+
+def _one_group(evidence: Evidence) -> bool:
+    """Say whether nothing tells of several groups: one number, and ranks as in the world."""
+    ranks = [(event, _RANK.search(event.text)) for event in evidence.timeouts]
+    own = all(match is not None and int(match[1]) == event.rank and not event.group for event, match in ranks)
+    return own and len({event.sequence for event in evidence.timeouts}) == 1

@@ -1,0 +1,58 @@
+"""Ranks whose watchdogs show another operation, or another size, under one number."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.nccl.hang import watchdog
+from jobs.nccl.hang.decide import decide
+from jobs.nccl.hang.model import Evidence
+
+
+def line(rank: int, operation: str, size: int, number: int = 7, group: str = "", own: int | None = None) -> str:
+    where = f"PG ID 1 PG GUID 0({group}) " if group else ""
+    return (
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:607] [{where}Rank {rank if own is None else own}] Watchdog caught collective "
+        f"operation timeout: WorkNCCL(SeqNum={number}, OpType={operation}, NumelIn={size}, NumelOut={size}, "
+        "Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
+    )
+
+
+def decided(*lines: str):
+    evidence = Evidence()
+    watchdog.read(evidence, "log", lines)
+    return decide(evidence)
+
+
+def test_the_one_rank_in_another_operation_is_named():
+    made = decided(line(0, "ALLREDUCE", 64), line(1, "ALLGATHER", 1), line(2, "ALLREDUCE", 64))
+    assert (made.kind, made.late, made.waiting) == ("mismatch", {1}, {0, 2})
+    assert "1 rank called ALLGATHER (NumelIn=1, NumelOut=1), 2 ranks called ALLREDUCE" in made.called
+
+
+def test_of_two_sides_none_is_accused():
+    made = decided(line(0, "BROADCAST", 64), line(1, "BROADCAST", 32))
+    assert (made.kind, made.proven, made.late) == ("mismatch", True, set())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (line(0, "ALLREDUCE", 64), line(1, "ALLREDUCE", 64)),
+        (line(0, "ALLREDUCE", 64), line(1, "ALLGATHER", 1, number=8)),  # another place
+        (line(0, "ALLREDUCE", 64), line(2, "ALLGATHER", 1, own=1)),  # a group of its own
+        (line(0, "ALLREDUCE", 64), line(1, "ALLGATHER", 1), line(2, "ALLGATHER", 1, number=9)),  # several groups
+        (line(0, "ALLTOALL_BASE", 64), line(1, "ALLTOALL_BASE", 32)),  # uneven splits are allowed
+        (line(0, "SEND", 64), line(1, "RECV", 32)),
+        (line(0, "ALLREDUCE", 64, group="tp"), line(1, "ALLGATHER", 1, group="dp")),
+        (line(0, "ALLREDUCE", 64, group="tp"), line(1, "ALLGATHER", 1, group="tp")),  # groups of one name are many
+        (line(0, "ALLREDUCE", 64), line(0, "ALLGATHER", 1)),  # one rank, twice
+    ],
+)
+def test_what_may_be_right_is_no_mismatch(lines):
+    assert decided(*lines).kind == "undecided"
+
+
+def test_in_the_group_of_all_ranks_numbers_are_one():
+    made = decided(line(0, "ALLREDUCE", 64, group="default_pg"), line(1, "REDUCE", 64, group="default_pg"))
+    assert made.kind == "mismatch"
