@@ -196,6 +196,14 @@ def test_a_host_that_waits_in_its_first_operation_over_pcie(number, first_word):
     assert [cause for cause in judged(HEALTHY + WATCHDOG)["causes"] if "network" in cause["cause"]]
 
 
+def test_the_very_first_collective_of_a_log_without_nccls_lines():
+    """Ranks that never reached each other, and one that is late in a later step."""
+    first, later = (judged(WATCHDOG.replace("SeqNum=7", f"SeqNum={number}"))["causes"] for number in (1, 7))
+    assert first[0]["cause"].startswith("the very first collective")
+    assert later[0]["cause"].startswith("a rank is late")
+    assert not [cause for cause in later if "very first" in cause["cause"]]
+
+
 SOCKETS = (
     "n1:1:1 [0] NCCL INFO NET/Socket : Using [0]bond0:192.168.1.161<0> [1]br-05ab815fa14e:172.19.0.1<0>\n"
     "n1:1:1 [0] NCCL INFO Using network Socket\n"

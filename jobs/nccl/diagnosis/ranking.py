@@ -44,6 +44,7 @@ def signs_of(judgement: Judgement) -> Signs:
         "nvlink-domain": bool(view.nvlink_domain or "mnnvl" in judgement.job.flags) or None,
         "several-hosts": False if view.nodes == 1 else None,
         "pcie-p2p": _over_pcie(judgement),
+        "first-operation": _first_operation(judgement),
         "no-row": _no_row(judgement) or None,
     }
 
@@ -62,6 +63,13 @@ def _over_pcie(judgement: Judgement) -> bool | None:
     if max(map(channels_in, lanes), default=0) > _PCIE_CHANNELS or any(table["rows"] for table in judgement.tables):
         return False
     return min(waited) <= _FIRST if waited else _no_row(judgement) or None
+
+
+def _first_operation(judgement: Judgement) -> bool:
+    """Say whether ranks waited in their very first operation, of a job whose log shows neither hosts nor channels."""
+    job = judgement.job
+    waited = [number for source in job.sources.values() for numbers in source.watch.values() for number in numbers]
+    return min(waited, default=2) <= 1 and judgement.view.nodes is None and not any(proc.edges for proc in job.procs)
 
 
 def _no_row(judgement: Judgement) -> bool:
