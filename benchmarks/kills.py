@@ -367,6 +367,7 @@ def main():
         finally:
             lab.process.stdin.close()
             lab.process.wait(60)
+            lab.process.stdout.close()
     for name, number in sorted(counts.items()):
         print(f"{number:>5}  {name}")
     print(f"{done} kills (seed {asked.seed}): {len(wrong)} wrong")

@@ -95,11 +95,13 @@ def handlers() -> Iterator[None]:
 
 @pytest.fixture
 def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs that a command starts, as `cron` does, are forked as well where a test runs it in its own process."""
-    from checks.framework import signals
-    from tests.program import Program
+    """What a command starts, runs as of `cron` and a cluster, is forked as well where a test runs it in its own process."""
+    from checks.framework import signals, simulation
+    from tests.program import Lab, Program
 
     monkeypatch.setattr(signals, "subprocess", SimpleNamespace(Popen=Program))
+    started = {"PIPE": subprocess.PIPE, "TimeoutExpired": subprocess.TimeoutExpired}
+    monkeypatch.setattr(simulation, "subprocess", SimpleNamespace(Popen=Lab, **started))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import tempfile
 from multiprocessing import reduction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SERVER, FORK = multiprocessing.get_context("forkserver"), multiprocessing.get_context("fork")
 SERVER.set_forkserver_preload(["tests.preload"])
+Stream = IO[Any] | int | None
 
 
 class _Handed:
@@ -47,7 +48,10 @@ def _received(handed: Any) -> int:
 
 
 class Program:
-    """A running `seatrial`: of subprocess.Popen, what is used here, by `seatrial rehearse` and by signals.child."""
+    """A running `seatrial`: of subprocess.Popen, what is used here, by `seatrial rehearse` and by signals.child.
+
+    A stream is a file, its number, that of this process (None) or, for the outputs, a pipe; no input is an empty one.
+    """
 
     def __init__(
         self,
@@ -56,16 +60,29 @@ class Program:
         env: Mapping[str, str],
         cwd: Path = ROOT,
         main: Callable[[list[str]], int] = main,
-        stdout: int | None = None,
-        stderr: int | None = None,
+        stdin: Stream = subprocess.DEVNULL,
+        stdout: Stream = None,
+        stderr: Stream = None,
         **_: Any,
     ) -> None:
         pipes = [number for number, kind in ((1, stdout), (2, stderr)) if kind == subprocess.PIPE]
         self._outputs = {number: tempfile.TemporaryFile("r", encoding="utf-8") for number in pipes}  # noqa: SIM115
         arguments = list(command[command.index("checks") + 1 :])
-        outputs = [_Handed(self._outputs[number].fileno() if number in pipes else number) for number in (1, 2)]
-        self._process = SERVER.Process(target=_run, args=(main, arguments, dict(env), cwd, outputs))
-        self._process.start()
+        out = self._file(1, stdout)
+        error = out if stderr == subprocess.STDOUT else self._file(2, stderr)
+        with Path(os.devnull).open() as empty:
+            inner = empty if stdin == subprocess.DEVNULL else self._file(0, stdin)
+            streams = [_Handed(file if isinstance(file, int) else file.fileno()) for file in (inner, out, error)]
+            self._process = SERVER.Process(target=_run, args=(main, arguments, dict(env), cwd, streams))
+            self._process.start()
+
+    def _file(self, number: int, stream: Stream) -> IO[Any] | int:
+        return number if stream is None else self._outputs[number] if stream == subprocess.PIPE else stream
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return int(self._process.pid or 0)
 
     @property
     def returncode(self) -> int | None:
@@ -84,12 +101,16 @@ class Program:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Wait for its end; return what it wrote to standard output and standard error, which are pipes."""
+        """Wait for its end; return what it wrote to standard output and standard error, "" for one that is no pipe."""
         self.wait(timeout)
-        with self._outputs[1] as out, self._outputs[2] as err:
-            out.seek(0)
-            err.seek(0)
-            return out.read(), err.read()
+        return self._read(1), self._read(2)
+
+    def _read(self, number: int) -> str:
+        if number not in self._outputs:
+            return ""
+        with self._outputs[number] as output:
+            output.seek(0)
+            return output.read()
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
@@ -105,11 +126,51 @@ class Program:
         self._process.kill()
 
 
+def lab(arguments: list[str]) -> int:
+    """Serve an embedded cluster in this process; its pods get their program compiled."""
+    from lab.__main__ import main as lab_main
+    from lab.node import volumes
+
+    write = volumes._write
+
+    def with_what_is_compiled(folder: Path, path: str, data: bytes, mode: int) -> None:
+        write(folder, path, data, mode)
+        lay_beside(folder / path, data.decode(errors="replace"))
+
+    vars(volumes)["_write"] = with_what_is_compiled
+    return lab_main(arguments)
+
+
+class Lab(Program):
+    """A running embedded cluster with pipes for streams: of subprocess.Popen, what `simulation.Simulation` uses."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path = ROOT,
+        env: Mapping[str, str] = os.environ,
+        main: Callable[[list[str]], int] = lab,
+        **_: Any,
+    ) -> None:
+        (heard, self_in), (out, said), (err, complained) = (os.pipe() for _ in range(3))
+        words = ["checks", *command[3:]]  # behind python -m lab
+        super().__init__(words, main=main, env=env, cwd=cwd, stdin=heard, stdout=said, stderr=complained)
+        for end in (heard, said, complained):
+            os.close(end)
+        self.stdin, self.stdout, self.stderr = os.fdopen(self_in, "w"), os.fdopen(out), os.fdopen(err)
+
+
 def seatrial(
-    *arguments: str, env: Mapping[str, str] = os.environ, cwd: Path = ROOT, timeout: float = 300
+    *arguments: str,
+    env: Mapping[str, str] = os.environ,
+    cwd: Path = ROOT,
+    timeout: float = 300,
+    main: Callable[[list[str]], int] = main,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    program = Program(["checks", *arguments], env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    """Run a command to its end; `main` is another program's than `seatrial`."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    program = Program(["checks", *arguments], env=env, cwd=cwd, main=main, **pipes)
     try:
         out, err = program.communicate(timeout)
     except subprocess.TimeoutExpired:
@@ -121,14 +182,12 @@ def seatrial(
 
 def run_pytest(*arguments: str, cwd: Path) -> pytest.RunResult:
     """Run pytest itself to its end, with tests of one's own in `cwd`."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    program = Program(["checks", *arguments], env=os.environ, cwd=cwd, main=_pytest, **pipes)
-    out, err = program.communicate(300)
-    assert program.returncode is not None
-    return pytest.RunResult(program.returncode, out.splitlines(), err.splitlines(), 0)
+    done = seatrial(*arguments, cwd=cwd, main=own_pytest)
+    return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0)
 
 
-def _pytest(arguments: list[str]) -> int:
+def own_pytest(arguments: list[str]) -> int:
+    """Run pytest in this process."""
     return int(pytest.main(arguments))
 
 
@@ -152,7 +211,7 @@ class _Lab(FORK.Process):  # type: ignore[name-defined,misc]
 
 
 def _run(
-    main: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], cwd: Path, outputs: list[int]
+    main: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], cwd: Path, streams: list[int]
 ) -> None:
     assert "tests.preload" in sys.modules, "nothing was imported ahead"
     os.chdir(cwd)
@@ -160,21 +219,11 @@ def _run(
     os.environ.update(environment)
     forking = SimpleNamespace(Popen=_Lab, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
     vars(simulation)["subprocess"] = forking
-    _as_program(main, arguments, [os.open(os.devnull, os.O_RDONLY), *outputs])
+    _as_program(main, arguments, streams)
 
 
 def _lab(arguments: list[str], streams: list[int]) -> None:
-    from lab.__main__ import main as lab_main
-    from lab.node import volumes
-
-    write = volumes._write
-
-    def with_what_is_compiled(folder: Path, path: str, data: bytes, mode: int) -> None:
-        write(folder, path, data, mode)
-        lay_beside(folder / path, data.decode(errors="replace"))
-
-    vars(volumes)["_write"] = with_what_is_compiled
-    _as_program(lab_main, arguments, streams)
+    _as_program(lab, arguments, streams)
 
 
 def _as_program(program: Callable[[list[str]], int], arguments: list[str], streams: list[int]) -> None:

@@ -1,16 +1,21 @@
 """The commands of README and docs do what they say: each is run, in order, as a new user would."""
 
+import functools
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.program import seatrial
+from cli import rehearse
+from cli.__main__ import main
+from tests.installed import installed
+from tests.jobs.on_sim import Sim
+from tests.program import Program, own_pytest, seatrial
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -54,68 +59,74 @@ def test_every_link_leads_somewhere(page):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """The cluster that the commands without --cluster meet."""
-    kubeconfig = tmp_path_factory.mktemp("served") / "kubeconfig"
-    serve = [
-        sys.executable,
-        "-m",
-        "lab",
-        "healthy",
-        "--write-kubeconfig",
-        str(kubeconfig),
-        "--json",
-        "--until-stdin-closes",
-    ]
-    with subprocess.Popen(serve, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline()
-        yield kubeconfig
-        process.stdin.close()
+    cluster = Sim(ROOT, tmp_path_factory.mktemp("served"), "healthy")
+    yield cluster.config
+    cluster.close()
 
 
-def in_a_shell(command, folder, env):
+@pytest.fixture(scope="module")
+def program():
+    """What a shell runs as `seatrial`."""
+    with installed() as started:
+        yield shlex.join(started)
+
+
+def in_a_shell(command, folder, env, program):
     """The command line that runs this in a shell which finds seatrial; None where it needs kubectl and there is none."""
     if "kubectl" in command and shutil.which("kubectl") is None:
         return None
-    program = folder / "bin" / "seatrial"
-    if not program.exists():
-        program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m checks "$@"\n')
-        program.chmod(0o755)
+    file = folder / "bin" / "seatrial"
+    if not file.exists():
+        file.parent.mkdir()
+        file.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+        file.chmod(0o755)
         (folder / "deploy").symlink_to(ROOT / "deploy")
-    env["PATH"] = f"{program.parent}:{os.environ['PATH']}"
+    env["PATH"] = f"{file.parent}:{os.environ['PATH']}"
     return ["sh", "-c", command]
+
+
+def rehearsed(arguments, env, folder):
+    """Rehearse in this process, with the trials forked; return the exit code."""
+    forking = SimpleNamespace(
+        Popen=functools.partial(Program, cwd=folder),
+        run=subprocess.run,
+        PIPE=subprocess.PIPE,
+        TimeoutExpired=subprocess.TimeoutExpired,
+    )
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        here.setattr(os, "environ", env)
+        here.setattr(rehearse, "subprocess", forking)
+        return main(arguments)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_the_commands_end_as_the_page_says(page, served, tmp_path):
+def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
     """'# exit code N' behind a command states how it ends; without it, 0. Files that a page shows are laid down first."""
     for text in re.findall(r"```(?:yaml|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if name := re.match(r"# (\S+\.(?:yaml|py))\n", text):
             (tmp_path / name[1]).write_text(text)
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(served)}
+    env = {**os.environ, "KUBECONFIG": str(served)}
     for command in filter(is_run, commands(page)):
-        program, *arguments = words(command)
+        name, *arguments = words(command)
         expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
-        if program in SHELL or "|" in arguments:
-            if line := in_a_shell(command, tmp_path, env):
+        if name in SHELL or "|" in arguments:
+            if line := in_a_shell(command, tmp_path, env, program):
                 done = subprocess.run(
                     line, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=300, check=False
                 )
                 assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
             continue
         arguments = [
-            str(ROOT / a) if a.startswith("tests/") or (program == "pytest" and a == "checks") else a for a in arguments
+            str(ROOT / a) if a.startswith("tests/") or (name == "pytest" and a == "checks") else a for a in arguments
         ]
-        if program == "pytest":
+        if name == "pytest":
             arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
-        if program == "pytest" or page == PAGES[0]:
-            module = {"seatrial": "checks", "pytest": "pytest"}[program]
-            started = [sys.executable, "-m", module, *arguments]
-            done = subprocess.run(
-                started, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=300, check=False
-            )
-        else:
-            done = seatrial(*arguments, env=env, cwd=tmp_path)
+        if arguments[0] == "rehearse":
+            assert rehearsed(arguments, env, tmp_path) == expected, f"$ {command}"
+            continue
+        done = seatrial(*arguments, env=env, cwd=tmp_path, main=own_pytest if name == "pytest" else main)
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
 
 

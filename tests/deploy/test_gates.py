@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from checks.profiles.loader import load_profile
+from tests.installed import installed
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -113,14 +114,15 @@ SCENARIO = {
 class Lab:
     """A served cluster, and a folder with the programs that the scripts call."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seatrial: str) -> None:
         if shutil.which("kubectl") is None:
             pytest.skip("needs kubectl")
         (folder / "three.yaml").write_text(json.dumps(SCENARIO))
         self.sim = Sim(ROOT, folder, str(folder / "three.yaml"))
         self.folder, self.programs = folder, folder / "bin"
         self.programs.mkdir()
-        self.program("seatrial", f'exec {sys.executable} -P -m checks "$@"')
+        self.seatrial = seatrial
+        self.program("seatrial", f'exec {seatrial} "$@"')
 
     def program(self, name: str, script: str) -> None:
         """Put a program where the scripts find it first."""
@@ -133,7 +135,6 @@ class Lab:
             **os.environ,
             "PATH": f"{self.programs}:{os.environ['PATH']}",
             "KUBECONFIG": str(self.sim.config),
-            "PYTHONPATH": str(ROOT),
             "PROFILE": str(GATES / "profile.yaml"),
             **more,
         }
@@ -165,10 +166,11 @@ class Lab:
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     """Three nodes; two are known to be good."""
-    made = Lab(tmp_path)
-    made.kubectl("label", "node", "gpu-node-0", "gpu-node-1", "seatrial/known-good=true")
-    yield made
-    made.sim.close()
+    with installed() as words:
+        made = Lab(tmp_path, shlex.join(words))
+        made.kubectl("label", "node", "gpu-node-0", "gpu-node-1", "seatrial/known-good=true")
+        yield made
+        made.sim.close()
 
 
 @pytest.mark.slow
@@ -214,7 +216,7 @@ def test_the_operator_is_upgraded_node_by_node(upgrade: str, meanwhile: str, cod
     lab.program("helm", HELM % upgrade)
     if upgrade == "never":
         lab.kubectl("cordon", "gpu-node-0", "gpu-node-1")
-    lab.program("seatrial", f'case "$*" in */after) {meanwhile} >&2 ;; esac; exec {sys.executable} -P -m checks "$@"')
+    lab.program("seatrial", f'case "$*" in */after) {meanwhile} >&2 ;; esac; exec {lab.seatrial} "$@"')
     done = lab.run("sh", str(GATES / "gpu-operator.sh"), "gpu-node-2", VERSION="v25.10.1")
     assert done.returncode == code, done.stdout[-3000:] + done.stderr[-2000:]
     assert said in done.stdout + done.stderr

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import fault_pairs
+from tests.program import seatrial
+
+if TYPE_CHECKING:
+    import subprocess
+
+
+def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    """Fork what it would start."""
+    return seatrial(*command[command.index("checks") + 1 :])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), [("preflight", 1), ("mixed", 2), ("trial", 3)])
-def test_two_faults_at_once_are_never_go(kind: str, seed: int) -> None:
+def test_two_faults_at_once_are_never_go(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Both are told, or one that hides the other; the program's exit code is 1 for go and for neither."""
-    command = [sys.executable, "-m", "benchmarks.fault_pairs", "--pairs", "2", "--kind", kind, "--seed", str(seed)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()[1:-1]
-    assert [line.split()[0] in ("both", "one") for line in lines] == [True, True], done.stdout
+    monkeypatch.setattr(fault_pairs, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(sys, "argv", ["fault_pairs.py", "--pairs", "2", "--kind", kind, "--seed", str(seed)])
+    code, said = fault_pairs.main(), capsys.readouterr().out
+    assert code == 0, said
+    lines = said.splitlines()[1:-1]
+    assert [line.split()[0] in ("both", "one") for line in lines] == [True, True], said
     if kind != "trial":  # what preflight finds hides nothing of another node
-        assert all(line.startswith("both") for line in lines), done.stdout
+        assert all(line.startswith("both") for line in lines), said

@@ -1,5 +1,6 @@
 """SIGINT and SIGTERM at any moment: everything created is deleted or named; nothing foreign is touched."""
 
+import functools
 import json
 import os
 import signal
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs.on_sim import Sim
+from tests.program import Program, seatrial
 from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,21 +23,9 @@ OURS = "app.kubernetes.io/managed-by=seatrial"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A simulated cluster in which the collective never ends, so that there is time to interrupt."""
-    kubeconfig = tmp_path_factory.mktemp("served") / "kubeconfig"
-    command = [
-        sys.executable,
-        "-m",
-        "lab",
-        "nccl-hang",
-        "--write-kubeconfig",
-        str(kubeconfig),
-        "--json",
-        "--until-stdin-closes",
-    ]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline()
-        yield kubeconfig
-        process.stdin.close()
+    cluster = Sim(ROOT, tmp_path_factory.mktemp("served"), "nccl-hang")
+    yield cluster.config
+    cluster.close()
 
 
 @pytest.fixture
@@ -58,20 +49,10 @@ def labelled(kube):
     return found
 
 
-def start(served, out, profile="h100-ib"):
-    command = [
-        sys.executable,
-        "-m",
-        "checks",
-        "accept",
-        "--kubeconfig",
-        str(served),
-        "--profile",
-        str(profile),
-        "--out",
-        str(out),
-    ]
-    return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(served, out, profile="h100-ib", starts=Program):
+    words = ["accept", "--kubeconfig", str(served), "--profile", str(profile), "--out", str(out)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return starts([sys.executable, "-m", "checks", *words], cwd=ROOT, env=ENV, **streams)
 
 
 def gone(kube):
@@ -119,7 +100,8 @@ def reached(kube, process, moment):
 )
 def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, tmp_path, number, moment):
     """Exit code 2, a report that names the signal, and an empty namespace."""
-    process = start(served, tmp_path / "out")
+    starts = functools.partial(subprocess.Popen, text=True) if moment in ("imports", "output") else Program
+    process = start(served, tmp_path / "out", starts=starts)
     reached(kube, process, moment)
     process.send_signal(number)
     said, _ = process.communicate(timeout=HANG_S)
@@ -134,19 +116,8 @@ def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, 
 
 def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
     """A report of a rehearsal must not pass for one of a cluster: the server itself says what it is."""
-    command = [
-        sys.executable,
-        "-m",
-        "checks",
-        "preflight",
-        "--kubeconfig",
-        str(served),
-        "--profile",
-        "h100-ib",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=60, check=False)
+    where = ["--kubeconfig", str(served), "--profile", "h100-ib"]
+    done = seatrial("preflight", *where, "--out", str(tmp_path / "out"))
     assert "SIMULATED" in done.stdout
     assert json.loads((tmp_path / "out" / "report.json").read_text())["simulated"] is True
 
@@ -178,8 +149,7 @@ def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_for
     profile.write_text("{extends: h100-ib, name: short, deadlines: {lease_s: 10}}")
     process = start(served, tmp_path / "out", profile)
     reached(kube, process, "Running")
-    command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", str(served)]
-    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120, check=False)
+    done = seatrial("cleanup", "--kubeconfig", str(served))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("kept job/seatrial-")
     assert "its run is going on" in done.stdout
@@ -187,7 +157,7 @@ def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_for
     process.kill()
     process.communicate()
     assert labelled(kube)
-    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120, check=False)
+    done = seatrial("cleanup", "--kubeconfig", str(served))
     assert done.returncode == 0, done.stdout + done.stderr
     assert gone(kube) == []
     path = "/api/v1/namespaces/default/configmaps/seatrial-of-somebody"

@@ -5,6 +5,8 @@ None goes beyond (what Kubernetes grants every account aside), and none is print
 
 from __future__ import annotations
 
+import contextlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ import lab.cluster
 from lab.apiserver.paths import route
 from lab.background import running
 from lab.scenario import load
+from tests import program
 from tests.program import seatrial
 
 if TYPE_CHECKING:
@@ -59,26 +62,56 @@ BY_THE_QUEUE = {("patch", "batch", "jobs")}
 Request = tuple[str, str, str, str, str]  # verb, group, resource[/subresource], namespace, name
 
 
+Seen = list[tuple[Request, str]]
+
+
+def listening(hear: Callable[[tuple[Request, str]], object]) -> Callable[[Any, Any], Callable[[Any], Any]]:
+    """Return what stands around the API server's handler: it passes on each request for a resource, with its target."""
+
+    def around(handler: Any) -> Any:
+        async def answer(request: Any) -> Any:
+            asked = route(request.method, request.path, request.rel_url.query).attributes()
+            if asked.resource:
+                resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+                hear(((asked.verb, asked.group, resource, asked.namespace, asked.name), request.path_qs))
+            return await handler(request)
+
+        return answer
+
+    return lambda _scenario, _injected: around
+
+
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, str]]:
-    """Every request for a resource that reached the API server from outside, with its target."""
-    found: list[tuple[Request, str]] = []
-
-    def listening(_: Any, __: Any) -> Callable[[Any], Any]:
-        def around(handler: Any) -> Any:
-            async def answer(request: Any) -> Any:
-                asked = route(request.method, request.path, request.rel_url.query).attributes()
-                if asked.resource:
-                    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-                    found.append(((asked.verb, asked.group, resource, asked.namespace, asked.name), request.path_qs))
-                return await handler(request)
-
-            return answer
-
-        return around
-
-    monkeypatch.setattr(lab.cluster, "_around", listening)
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Every request that reached the API server of a cluster in this process from outside."""
+    found: Seen = []
+    monkeypatch.setattr(lab.cluster, "_around", listening(found.append))
     return found
+
+
+def noting(arguments: list[str]) -> int:
+    """Serve a cluster that writes the requests into a file of the folder that comes first."""
+    with Path(arguments[0], "requests").open("w", encoding="utf-8", buffering=1) as file:
+        vars(lab.cluster)["_around"] = listening(lambda each: file.write(json.dumps(each) + "\n"))
+        return program.lab(arguments[1:])
+
+
+@contextlib.contextmanager
+def served(folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[str, Seen]]:
+    """Serve a shipped scenario to a user with these rights; yield the kubeconfig, and what was seen once it is over."""
+    user = {"name": "seatrial", "rules": rules.get("Role", []), "cluster_rules": rules.get("ClusterRole", [])}
+    about = {"name": "audited", "title": "t", "breaks": "b", "faults": [], "outcome": "go"}
+    file, config, seen = folder / "audited.yaml", str(folder / "kubeconfig"), Seen()
+    file.write_text(yaml.safe_dump({**about, "extends": scenario, "world": {"user": user}}))
+    words = [str(folder), str(file), "--write-kubeconfig", config, "--json", "--until-stdin-closes"]
+    cluster = program.Lab(["python", "-m", "lab", *words], main=noting)
+    with cluster.stdin, cluster.stdout, cluster.stderr:
+        assert cluster.stdout.readline(), cluster.stderr.read()
+        yield config, seen
+    cluster.wait(120)
+    for line in (folder / "requests").read_text(encoding="utf-8").splitlines():
+        asked, target = json.loads(line)
+        seen.append((tuple(asked), target))
 
 
 def printed(*options: str) -> dict[str, list[dict[str, Any]]]:
@@ -102,7 +135,7 @@ def granting(rules: Iterable[dict[str, Any]], asked: Request) -> set[tuple[str, 
 
 
 def audit(
-    seen: list[tuple[Request, str]], rules: dict[str, list[dict[str, Any]]], namespace: str = "default"
+    seen: Seen, rules: dict[str, list[dict[str, Any]]], namespace: str = "default"
 ) -> tuple[list[str], set[tuple[str, str, str]]]:
     """Return the requests that no printed rule grants, and what was printed and not used."""
     beyond: list[str] = []
@@ -165,22 +198,21 @@ def modes() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("scenario", "scope", "options"), list(modes()))
 def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
-    scenario: str, scope: str, options: tuple[str, ...], tmp_path: Path, seen: list[tuple[Request, str]]
+    scenario: str, scope: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Preflight, trial, clean-up: with exactly what is printed the run is go, and it asks for nothing else."""
     profile = profile_of(scenario, tmp_path)
     rules = printed(scope, "--profile", profile, *options)
     assert ("ClusterRole" in rules) == (scope == "--cluster")
-    with running(world(scenario, rules)) as cluster:
-        config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+    with served(tmp_path, scenario, rules) as (config, seen):
         tenant = ["--tenant"] if scope == "--tenant" else []
         done = seatrial(
             "accept", "--kubeconfig", config, "--profile", profile, *tenant, *options, "--out", str(tmp_path / "out")
         )
         assert done.returncode in (0, 10) if tenant else done.returncode == 0, done.stdout
-        before = len(seen)
+        before = (tmp_path / "requests").stat().st_size
         assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
-        assert len(seen) > before
+        assert (tmp_path / "requests").stat().st_size > before
     beyond, idle = audit(seen, rules)
     assert beyond == []
     # Whether a kind of the stack is served decides which of its objects are read; a run that is refused lists events.
@@ -200,16 +232,13 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
         for name in ("unschedulable", "image-missing", "out-of-memory", "quota-gpu", "pod-deleted", "node-lost")
     ],
 )
-def test_a_failing_run_asks_for_nothing_more(
-    scenario: str, scope: str, tmp_path: Path, seen: list[tuple[Request, str]]
-) -> None:
+def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path: Path) -> None:
     """What explains a failure is within the same rights: a tenant's run lists no nodes."""
     profile = str(tmp_path / "short.yaml")
     deadlines = {"start_s": 10, "dns_s": 10, "port_s": 10, "probe_s": 20, "collective_s": 60, "job_s": 120}
     Path(profile).write_text(yaml.safe_dump({"extends": profile_of(scenario, tmp_path), "deadlines": deadlines}))
     rules = printed(scope, "--profile", profile)
-    with running(world(scenario, rules)) as cluster:
-        config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+    with served(tmp_path, scenario, rules) as (config, seen):
         done = seatrial(
             "accept", "--kubeconfig", config, "--profile", profile, *(["--tenant"] if scope == "--tenant" else [])
         )
@@ -219,7 +248,7 @@ def test_a_failing_run_asks_for_nothing_more(
     assert audit(seen, rules)[0] == []
 
 
-def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: list[tuple[Request, str]]) -> None:
+def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: Seen) -> None:
     """What a killed run left goes by the same Role, and its deletion is seen."""
     rules = printed("--tenant", "--profile", "h100-ib")
     with running(world("healthy", rules)) as cluster:
@@ -246,9 +275,7 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: l
 
 
 @pytest.mark.parametrize("extra", [(), ("--label-nodes", "--node-condition")], ids=["plain", "marking"])
-def test_scheduled_runs_ask_for_what_is_printed_for_them(
-    extra: tuple[str, ...], tmp_path: Path, seen: list[tuple[Request, str]]
-) -> None:
+def test_scheduled_runs_ask_for_what_is_printed_for_them(extra: tuple[str, ...], tmp_path: Path, seen: Seen) -> None:
     """`cron`: Lease, state, results, events and marks of nodes."""
     rules = printed("--cluster", "--cron", "--profile", "h100-ib", *extra)
     with running(world("healthy", rules)) as cluster:
@@ -276,7 +303,7 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(
     ],
 )
 def test_what_only_prints_asks_nobody(
-    command: tuple[str, ...], tmp_path: Path, seen: list[tuple[Request, str]], monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a kubeconfig at hand, too."""
     with running("healthy") as cluster:

@@ -1,9 +1,9 @@
 """Sweeps that are disturbed: what flakes is told, what is cut off is resumed, and nothing is left behind."""
 
 import json
+import os
 import re
 import subprocess
-import sys
 import textwrap
 import time
 
@@ -11,7 +11,7 @@ import pytest
 
 from jobs.cluster.client.kube import Kube
 from tests.jobs.on_sim import Sim
-from tests.program import seatrial
+from tests.program import Program, seatrial
 
 WORLD = """
 name: cut-off
@@ -88,13 +88,13 @@ def test_a_node_whose_pod_is_preempted_while_it_trains_trains_when_it_is_back(sw
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(root, tmp_path):
+def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
     """SIGTERM: the rounds so far are counted, and the command is said."""
     world = tmp_path / "six.yaml"
     world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "cli", "sweep", "--cluster", f"sim:{world}", "--out", str(out)]
-    running = subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    words = ["checks", "sweep", "--cluster", f"sim:{world}", "--out", str(out)]
+    running = Program(words, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     limit = time.monotonic() + 200
     while not any('"sweep.round.2"' in log.read_text() for log in out.glob("logs/*.log")):
         assert running.poll() is None and time.monotonic() < limit
@@ -196,18 +196,15 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         where = ["--kubeconfig", str(served.config)]
         first, second = tmp_path / "first", tmp_path / "second"
         words = ["sweep", *where, "--profile", "h100-ib", "--out"]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "cli", *words, str(first)],
-            cwd=root,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        running = Program(
+            ["checks", *words, str(first)], env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         limit = time.monotonic() + 200
         while not any('"sweep.round.2"' in log.read_text() for log in first.glob("logs/*.log")):
             assert running.poll() is None and time.monotonic() < limit
             time.sleep(0.1)
         running.kill()
-        running.wait()
+        running.communicate(60)
         assert not (first / "report.json").exists()
         assert left(kube)
         done = seatrial("cleanup", *where, "--all")

@@ -1,7 +1,6 @@
 """A served scenario, a small probe, and what a run would leave behind: for tests that need a cluster with real pods."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from jobs.cluster.client.kube import path
 from jobs.trial.parts import Collective, Deadlines, NetworkSpec
 from jobs.trial.spec import TrialSpec, new_run_id
+from tests.program import Lab
 
 PROBE = """
 import json, os, signal, time
@@ -32,35 +32,18 @@ class Sim:
 
     def __init__(self, root, folder, scenario):
         self.config = folder / f"{scenario}.kubeconfig"
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "lab",
-                scenario,
-                "--write-kubeconfig",
-                str(self.config),
-                "--json",
-                "--until-stdin-closes",
-            ],
-            cwd=root,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert self._process.stdout
-        assert self._process.stderr
+        words = [scenario, "--write-kubeconfig", str(self.config), "--json", "--until-stdin-closes"]
+        self._process = Lab([sys.executable, "-m", "lab", *words], cwd=root)
         line = self._process.stdout.readline()
         if not line:
             pytest.fail(f"the simulated cluster did not start: {self._process.stderr.read()[-500:]!r}")
         assert json.loads(line)["ready"]
 
     def close(self):
-        assert self._process.stdin
         self._process.stdin.close()
         self._process.wait(60)
-        with self._process:  # closes the other pipes
-            pass
+        self._process.stdout.close()
+        self._process.stderr.close()
 
 
 def spec(kube, **more):

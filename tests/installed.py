@@ -1,0 +1,70 @@
+"""A `seatrial` that shells and scripts find: what it runs is forked, as in tests/program.py.
+
+An interpreter of its own would import the libraries, which is most of what a script's short runs take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLIENT = """
+import json, os, socket, struct, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect({address!r})
+    socket.send_fds(line, [b"."], [0, 1, 2])
+    told = json.dumps({{"arguments": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}}).encode()
+    line.sendall(struct.pack("I", len(told)) + told)
+    (code,) = struct.unpack("i", line.recv(4, socket.MSG_WAITALL))
+os._exit(code if code >= 0 else 128 - code)
+"""
+"""Hands its streams, words, environment and folder over, and ends as the run does: by a signal as a shell tells it."""
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[list[str]]:
+    """Yield the words with which a shell runs `seatrial` while the block lasts."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
+        address, client = str(Path(folder, "door")), Path(folder, "client.py")
+        client.write_text(CLIENT.format(address=address), encoding="utf-8")
+        door.bind(address)
+        door.listen()
+        threading.Thread(target=_let_in, args=(door,)).start()
+        try:
+            yield [sys.executable, "-I", "-S", str(client)]
+        finally:
+            door.shutdown(socket.SHUT_RD)  # which ends the thread
+
+
+def _let_in(door: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            line, _ = door.accept()
+            threading.Thread(target=_run, args=(line,), daemon=True).start()
+
+
+def _run(line: socket.socket) -> None:
+    with line:
+        _, streams, _, _ = socket.recv_fds(line, 1, 3)
+        (size,) = struct.unpack("I", line.recv(4, socket.MSG_WAITALL))
+        asked = json.loads(line.recv(size, socket.MSG_WAITALL))
+        stdin, stdout, stderr = streams
+        words, folder = ["checks", *asked["arguments"]], Path(asked["cwd"])
+        run = Program(words, env=asked["env"], cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr)
+        for stream in streams:
+            os.close(stream)
+        with contextlib.suppress(OSError):  # whoever asked is gone
+            line.sendall(struct.pack("i", run.wait()))
