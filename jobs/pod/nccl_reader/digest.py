@@ -34,8 +34,10 @@ _HEADS = 65_536  # that are known
 Spoken = Tuple[int, Any]
 """Number of a line in its block; a communicator's line (Said), or what was said up to here: channels by lane, facts."""
 Event = Tuple[int, int, Any, bytes]
-"""Number of the line in its block; the process by its place in the digest, -1 for a line that is passed on whole; what
-is said; the line, where it is kept. What is said: effects, or a list of what the process said up to here."""
+"""Number of the line in its block; the process by its place in the digest; what is said; the line, where it is kept.
+
+What is said: effects, or a list of what the process said up to here. A line that is passed on whole has none, and in
+place of a process -1 less the number of those that spoke before it."""
 
 
 class Digest(NamedTuple):
@@ -43,7 +45,7 @@ class Digest(NamedTuple):
 
     lines: int
     marked: int  # lines with NCCL INFO
-    processes: List[Process]  # in the order in which they first say something
+    processes: List[Process]  # in the order in which they first speak
     events: List[Event]
     said: List[List[Spoken]]  # by process: what depends on its own lines alone, in their order
 
@@ -56,11 +58,12 @@ _NOTHING: Message = (), (), False
 class _Process:
     """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
 
-    __slots__ = ("channels", "facts", "heads", "index", "key", "lanes", "said", "sights")
+    __slots__ = ("channels", "devices", "facts", "heads", "index", "key", "lanes", "said", "sights")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
-        self.index = -1  # its place in the digest, before its first line in a block -1
+        self.index = -1  # its place in the digest; before its first line in a block, and without a key, -1
+        self.devices: Set[bytes] = set()  # of which heads that begin their lines, as they are printed
         self.heads: Set[Tuple[Optional[int], str]] = set()  # devices and tags that were passed on
         self.channels: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
         self.lanes: List[Lane] = []  # what is named, in the same order
@@ -93,7 +96,7 @@ class Digester:
         self._events: List[Event] = []
         self._heads = Heads()
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
-        self._named: Dict[Tuple[bytes, bytes], _Process] = {}  # by host and pid, as they are printed
+        self._named: Dict[bytes, _Process] = {}  # by host and pid, as they are printed
         self._processes: Dict[Optional[Process], _Process] = {}
 
     def digest(self, data: bytes) -> Digest:  # noqa: C901, PLR0912, PLR0915 -- the hot loop: calls cost more than work
@@ -112,21 +115,21 @@ class Digester:
             if not mark:
                 others += 1
                 if line.translate(DIGITS) not in quiet_lines and self._says(line):
-                    events.append((number, -1, None, line[:-1][:MAX_LINE]))
+                    events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
                 continue
-            process = here.get(left) or self._process(left, number)
+            process = here.get(left) or self._process(left)
+            if process.index < 0 and process.key is not None:
+                process.index = len(active)
+                active.append(process)
+            if process.index < 0 or (returns and b"\r" in line):
+                events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
+                continue
             bit = bits.get(text[:10])
             if bit is not None:
                 channels, lane = process.channels, text[10:]
                 if lane in channels:
                     channels[lane] |= bit
                     continue
-                if process.key is None or (returns and b"\r" in line):
-                    events.append((number, -1, None, line[:-1][:MAX_LINE]))
-                    continue
-                if process.index < 0:
-                    process.index = len(active)
-                    active.append(process)
                 match = named(lane) if len(lane) < _LONGEST_NAME else None
                 if match is not None:
                     conn, src, dst, how = match.groups()
@@ -137,23 +140,25 @@ class Digester:
                         sight = sight_of(end[0])
                         if sight is not None and sight not in process.sights:
                             process.sights.add(sight)
-                            self._event(process, ((SIGHT, sight),), number, line[:-1])
+                            events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
                         continue
                 found = self._read(process, line, text, number)
             else:
                 found = known.get(text)
-                if process.key is None or (returns and b"\r" in line):
-                    events.append((number, -1, None, line[:-1][:MAX_LINE]))
-                    continue
-                if found is None and text.translate(HEX_DIGITS) in quiet:
-                    continue
-                if process.index < 0:
-                    process.index = len(active)
-                    active.append(process)
                 if found is None:
+                    start = text[:4]
+                    if start in COMMUNICATORS:
+                        said = usual(text[:-1])
+                        if said is not None:
+                            if process.lanes:
+                                process.flush(number)
+                            process.said.append((number, said))
+                            continue
+                    if text.translate(HEX_DIGITS) in quiet:
+                        continue
                     found = self._read(process, line, text, number)
             if found is None:
-                events.append((number, -1, None, line[:-1][:MAX_LINE]))
+                events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
                 continue
             facts, effects, quoted = found
             if facts:
@@ -170,7 +175,7 @@ class Digester:
         number += 1
         digest = Digest(number, number - others, [], events, [])
         for process in active:
-            said = process.flush(number)
+            said = process.flush(number) if process.lanes else process.said
             if process.facts:
                 said.append((number, process.facts))
                 process.facts = []
@@ -182,16 +187,23 @@ class Digester:
             process.said, process.index = [], -1
         return digest
 
-    def _process(self, left: bytes, number: int) -> _Process:
+    def _process(self, left: bytes) -> _Process:
         """Return the process that a head names; one without a key where there is more than a head."""
+        place, _, rest = left.rpartition(b":")
+        process = self._named.get(place)
+        if process is not None:
+            thread, _, device = rest.partition(b" ")  # of a process that is known
+            if device in process.devices and thread.isdigit() and len(thread) <= 20:
+                self._here[left] = process
+                return process
         alone = ALONE.fullmatch(left)  # nothing stands in front of most
         if alone is not None and b"NCCL" not in left:
             host, pid, dev = alone.groups()
-            process = self._named.get((host, pid))
             if process is None:
                 key: Optional[Process] = (name(host, 255), int(pid), "")
-                process = self._named[host, pid] = self._processes.setdefault(key, _Process(key))
+                process = self._named[place] = self._processes.setdefault(key, _Process(key))
             said: Tuple[Optional[int], str] = int(dev), ""
+            process.devices.add(b"[%s] " % dev)
             again = True
         else:
             seen, again = self._heads.find(left)
@@ -205,7 +217,7 @@ class Digester:
             process, said = seen.owner, (seen.head.dev, seen.head.tag)
         if said not in process.heads:
             process.heads.add(said)
-            self._event(process, ((HEAD, *said),), number, b"")
+            process.facts.append(((HEAD, *said),))
         if again:
             self._here[left] = process
         return process
@@ -219,10 +231,6 @@ class Digester:
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
         start, message = text[:4], text[:-1]
-        said = usual(message) if start in COMMUNICATORS else None
-        if said is not None:
-            process.flush(number).append((number, said))
-            return _NOTHING
         if b" NCCL " in text or len(message) > MAX_TEXT:
             return None
         if start in LANES:

@@ -136,7 +136,7 @@ class Reader:
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
         processes, others = self.processes, self.others
         processes.begin(digest.processes, digest.said, start)
-        follow = processes.follow
+        here, follow = processes.here, processes.follow
         lines: List[bytes] = []
         at = 0  # the line behind the last event
         listens = others.listens() or start <= others.TAGGED
@@ -146,6 +146,7 @@ class Reader:
                 listens = self._hear(lines, at, number, start)
             at = number + 1
             if process < 0:
+                processes.meet(-1 - process)
                 processes.at = number
                 if MARK in raw:
                     self.messages.line(raw, start + number)
@@ -153,7 +154,7 @@ class Reader:
                     others.line(raw, start + number)
                 listens = others.listens() or start + number < others.TAGGED
             elif type(what) is tuple:
-                follow(process).apply(what, start + number, raw)
+                (here[process] or follow(process)).apply(what, start + number, raw)
             else:
                 processes.take(follow(process), what)
         if listens and at < digest.lines:

@@ -21,35 +21,53 @@ _ENDING = re.compile(rb"(?<=[ \d])- (?:(Init|Destroy|Abort|Revoke) )?(START|COMP
 _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
 
 
-# The forms of 2.12 to 2.30 as they are printed, in one pattern: a large log has one of these lines in ten.
+# The forms of 2.12 to 2.30 as they are printed: what stands in front of the pointer, and behind the rank.
+_OPENING = re.compile(rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,40} )?comm")
 _USUAL = re.compile(
-    rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,40} )?comm (0x[0-9a-fA-F]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7}) "
-    rb"(?:nNodes (\d{1,6}) localRanks (\d{1,5}) localRank \d{1,5} MNNVL (\d)"
+    rb"n[rR]anks (\d{1,7}) (?:nNodes (\d{1,6}) localRanks (\d{1,5}) localRank \d{1,5} MNNVL (\d)"
     rb"|cudaDev \d{1,4} (?:[\w-]{1,24} \d{1,4} )?busId [0-9a-fA-F]{1,12} (?:commId (0x[0-9a-fA-F]{1,16}) )?- "
-    rb"(Init|Destroy|Abort) (START|COMPLETE))\Z"
+    rb"(Init|Destroy|Abort) (START|COMPLETE))"
 )
-
+_POINTER = b"0123456789abcdefABCDEF"
 
 COMMUNICATORS = frozenset((b"nccl", b"comm", b"[Ran"))  # how these messages begin
 
-
-Said = Tuple[int, int, bytes, bool, bytes, str, Optional[Tuple[int, int, int]], bytes, str]
-"""One line about a communicator: rank; size; Init, Destroy, Abort, Revoke, or empty where the line reports no step;
-whether that is done; pointer; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split; which
-part of it, as count of splits and color."""
+Step = Tuple[int, bytes, bool, str, Optional[Tuple[int, int, int]], bytes, str]
+"""What a line says of a communicator whose rank it names: size; Init, Destroy, Abort, Revoke, or empty where the line
+reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split;
+which part of it, as count of splits and color."""
+Said = Tuple[int, bytes, Step]
+"""One line about a communicator: rank, pointer, and what most ranks say alike."""
 
 
 def usual(text: bytes) -> Optional[Said]:
-    """Read a line of one of the usual forms; None for any other."""
-    match = _USUAL.match(text)
+    """Read a line of one of the usual forms; None for any other. A large log has one of these lines in ten."""
+    head, _, tail = text.partition(b" rank ")
+    digits, _, rest = tail.partition(b" ")
+    step = _step(rest)
+    if step is None or not digits.isdigit() or len(digits) > 7:
+        return None
+    opening, _, pointer = head.rpartition(b" ")
+    if not 3 <= len(pointer) <= 18 or pointer[:2] != b"0x" or pointer[2:].strip(_POINTER) or not _opens(opening):
+        return None
+    rank = int(digits)
+    return (rank, pointer, step) if rank < step[0] else None
+
+
+@lru_cache(maxsize=1024)
+def _opens(text: bytes) -> bool:
+    return _OPENING.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _step(text: bytes) -> Optional[Step]:
+    """Read what stands behind the rank in a line of a usual form."""
+    match = _USUAL.fullmatch(text)
     if match is None:
         return None
-    pointer, rank, nranks, nodes, local, mnnvl, ident, what, step = match.groups()
-    own, size = int(rank), int(nranks)
-    if own >= size:
-        return None
+    nranks, nodes, local, mnnvl, ident, what, step = match.groups()
     counts = None if nodes is None else (int(nodes), int(local), int(mnnvl))
-    return own, size, what or b"", step == b"COMPLETE", pointer, _ident(ident), counts, b"", ""
+    return int(nranks), what or b"", step == b"COMPLETE", _ident(ident), counts, b"", ""
 
 
 def parse_communicator(text: bytes) -> Optional[Said]:
@@ -61,17 +79,16 @@ def parse_communicator(text: bytes) -> Optional[Said]:
     ending = _ENDING.search(text)
     pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
     split = None if ident else _SPLIT.search(text)
-    return (
-        int(rank.group(1)),
+    step = (
         int(rank.group(2)),
         (ending.group(1) or b"Init") if ending else b"",
         ending is not None and ending.group(2) == b"COMPLETE",
-        pointer.group(1) if pointer else b"",
         _ident(ident.group(1) if ident else None),
         (int(nodes.group(1)), int(nodes.group(2)), int(nodes.group(3) or 0)) if nodes else None,
         split.group(1) if split else b"",
         (b"%s.%s" % (split.group(2) or b"", split.group(3))).decode("ascii") if split else "",
     )
+    return int(rank.group(1)), pointer.group(1) if pointer else b"", step
 
 
 @lru_cache(maxsize=256)

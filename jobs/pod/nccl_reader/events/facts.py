@@ -80,7 +80,7 @@ TRACE = 6  # the code of an error that a function returned, and whether it asked
 COMM = 7  # what is said of a communicator (comms.Said)
 RING = 8  # the ranks of a ring, in its order
 SIGHT = 9  # name of a line that a fault may quote, kept once
-HEAD = 10  # a device and a launcher's tag that stood in front of a line
+HEAD = 10  # a device and a launcher's tag that stood in front of a line; of a process, and no line's effect
 READ_BACK = (("flag", "no-pci-path"), ("flag", "mnnvl"))  # facts that the reading of later lines asks for
 _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
 

@@ -33,8 +33,9 @@ class Processes:
         self.trackers: Dict[Process, Tracker] = {}
         self._named: List[Process] = []  # in the present block
         self._said: List[List[Tuple[int, Any]]] = []  # by them, and was not taken
-        self._here: List[Optional[Tracker]] = []  # what follows each of them, as far as that was looked up
+        self.here: List[Optional[Tracker]] = []  # what follows each of them, as far as that was looked up
         self._places: Dict[Process, int] = {}
+        self._met = 0  # how many of them were found
         self.at = 0  # the line of that block that is read
         self.start = 1  # the number of its first line in the stream
         self._by_pid: Dict[int, List[str]] = {}
@@ -53,21 +54,27 @@ class Processes:
             if type(what) is dict:
                 self.channels(tracker, what)
             elif type(what) is list:
-                tracker.proc.add_all(what)
+                tracker.facts(what)
             else:
                 tracker.communicator(what, self.start + number)
 
     def begin(self, named: List[Process], said: List[List[Tuple[int, Any]]], start: int) -> None:
-        """Begin a block: the processes that say something in it, what depends on their own lines alone, its start."""
+        """Begin a block: the processes that speak in it, in the order in which they begin, what they say, its first line."""
         self.start = start
-        self._named, self._said, self._here, self._places = named, said, [None] * len(named), {}
+        self._named, self._said, self.here, self._places, self._met = named, said, [None] * len(named), {}, 0
+
+    def meet(self, count: int) -> None:
+        """Find the first processes of the present block: who spoke first is kept, where not all can be."""
+        for place in range(self._met, count):
+            self.here[place] = self.find(self._named[place])
+        self._met = max(self._met, count)
 
     def follow(self, place: int) -> Tracker:
         """Return what follows a process of the present block."""
-        tracker = self._here[place]
-        if tracker is None:
-            tracker = self.find(self._named[place])
-            self._here[place] = tracker
+        self.meet(place + 1)
+        tracker = self.here[place]
+        if tracker is None:  # was let go
+            tracker = self.here[place] = self.find(self._named[place])
         return tracker
 
     def end(self) -> None:
@@ -75,9 +82,10 @@ class Processes:
 
         Only where it is clear whose they are.
         """
+        self.meet(len(self._named))
         for place, said in enumerate(self._said):
             if said:
-                self.take(self.follow(place), said)
+                self.take(self.here[place] or self.follow(place), said)
         if len(self._waiting) > _MANY:
             for tracker in self._waiting:
                 if tracker.announced and tracker.pending:
@@ -142,7 +150,7 @@ class Processes:
         for tracker in self.trackers.values():
             tracker.settle()
         self._waiting = []
-        self._here = [None] * len(self._here)
+        self.here[:] = [None] * len(self.here)
         self.trackers.clear()
 
     def finish(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from ..state.seen import MAX_EDGES, Comm, Proc
+from ..state.seen import MAX_EDGES, Comm, Proc, alone
 from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE, Effect
 from .symptoms import BENIGN, LASTING, classify
 
@@ -21,12 +21,13 @@ _MAX_POINTERS = 64
 _UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
 
 Key = Tuple[str, int]  # a communicator's name, and this process's rank in it
+_NEVER = b"", ("", -1), None
 
 
 class Tracker:
     """Follows one process through one stream."""
 
-    __slots__ = ("_current", "_ordinals", "_pointers", "announced", "pending", "proc", "source", "stream")
+    __slots__ = ("_current", "_latest", "_ordinals", "_pointers", "announced", "pending", "proc", "source", "stream")
 
     def __init__(self, proc: Proc, source: int, stream: Source) -> None:
         self.proc = proc
@@ -35,6 +36,7 @@ class Tracker:
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
+        self._latest: Tuple[bytes, Key, Optional[Comm]] = _NEVER  # pointer, name, and the communicator
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
         self.pending: Dict[Lane, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
 
@@ -58,7 +60,7 @@ class Tracker:
         """Add the channels that wait to the communicator they belong to."""
         lanes, self.pending = self.pending, _UNUSED
         comms, name = self.proc.comms, "" if self._current is None else self._current[0]
-        if not comms or (len(comms) == 1 and self._current in comms) or all(key[0] == name for key in comms):
+        if len(comms) <= 1 and (not comms or self._current in comms) or all(key[0] == name for key in comms):
             self.proc.channels(name, lanes)
             return
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
@@ -86,8 +88,6 @@ class Tracker:
                 proc.set_env(effect[1], effect[2])
             elif what == DEVICES:
                 proc.list_devices(effect[1])
-            elif what == HEAD:
-                proc.head(effect[1], effect[2])
             elif what == IB:
                 proc.ibs.setdefault(effect[1], line)
             elif what == CHOSE:  # what failed before it is overcome
@@ -99,6 +99,19 @@ class Tracker:
                 proc.ranks = effect[1] if len(effect[1]) > len(proc.ranks) else proc.ranks
             elif effect[1] not in proc.notes:
                 proc.note(effect[1], self.source, line, raw)
+
+    def facts(self, facts: List[Tuple[Effect, ...]]) -> None:
+        """Take facts, devices and tags, which count whenever they are said."""
+        proc = self.proc
+        known = proc.facts
+        for said in facts:
+            for kind, fact, value in said:
+                if kind == HEAD:
+                    proc.head(fact, value)
+                elif fact not in known:
+                    known[fact] = alone(value)
+                elif value not in known[fact]:
+                    proc.add(fact, value)
 
     def _trace(self, effect: Effect, line: int, raw: bytes) -> None:
         if effect[2] and self.proc.has("flag", "no-pci-path"):
@@ -131,27 +144,32 @@ class Tracker:
     # -- communicators -------------------------------------------------------------------------------------------------
     def communicator(self, said: Said, line: int) -> None:
         """Take a line of a communicator."""
-        rank, nranks, what, done, _, _, nodes, _, _ = said
-        init = what == b"Init"
+        rank, pointer, (nranks, what, done, ident, nodes, _, part) = said
+        init, proc = what == b"Init", self.proc
         if self.pending and (self.announced or (init and not done)):
             self.settle()  # channels in front of this line belong to what was current there
-        key = self._key(said)
+        latest, key, comm = self._latest  # of which most of its lines are
+        if pointer != latest or rank != key[1] or part or (ident != key[0] if ident else init and done):
+            key = self._key(said)
+            comm = proc.comms.get(key)
         self.stream.span(key[0], line)
-        comm = self.proc.comms.get(key)
         ending = not init and what != b""  # all that an excerpt may show of a communicator
         if ending and done and what != b"Revoke":
-            self.proc.add("aborted" if what == b"Abort" else "destroyed", key[0])
+            proc.add("aborted" if what == b"Abort" else "destroyed", key[0])
         if comm is None:
-            if (ending and self.proc.comms) or not self.proc.joins():
+            self._latest = _NEVER
+            if (ending and proc.comms) or not proc.joins():
                 return
-            comm = self.proc.comms[key] = Comm(rank, nranks)
+            comm = proc.comms[key] = Comm(rank, nranks)
+        if comm is not self._latest[2] and self._pointers[-1:] == ((pointer, key),):
+            self._latest = pointer, key, comm
         if init:
             comm.started = True
-            self.announced = self.announced or not done
-            comm.completed = comm.completed or done
             self._current = key
             if done:
-                self.proc.last_error = None
+                comm.completed, proc.last_error = True, None
+            else:
+                self.announced = True
         if nodes is not None:
             comm.nnodes = max(comm.nnodes, nodes[0])
             comm.local = max(comm.local, nodes[1])
@@ -162,7 +180,7 @@ class Tracker:
 
         By its id, which all ranks share (2.16.2+), else by its size and its turn in this process.
         """
-        rank, nranks, what, done, pointer, ident, _, whole, part = said
+        rank, pointer, (nranks, what, done, ident, _, whole, part) = said
         parent = self._pointed(whole) if part else None
         if parent is not None:
             ident = sys.intern("%s/%s" % (parent[0], part))

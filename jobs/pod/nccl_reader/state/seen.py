@@ -6,6 +6,7 @@ lines, files or pods arrive does not matter.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 from ..lines.clean import printable
@@ -44,6 +45,12 @@ def shared(values: Iterable[Any]) -> FrozenSet[Any]:
     if len(_SHARED) >= 8_000:
         _SHARED.clear()
     return _SHARED.setdefault(wanted, wanted)
+
+
+@lru_cache(maxsize=8192)
+def alone(value: Any) -> FrozenSet[Any]:
+    """Return the set of one value that all processes with it hold."""
+    return shared((value,))
 
 
 class Note:
@@ -229,17 +236,7 @@ class Proc:
         """Remember a fact; a bounded set per name."""
         values = self.facts.get(fact, _NONE)
         if value not in values and len(values) < MAX_ITEMS:
-            self.facts[fact] = shared((*values, value))
-
-    def add_all(self, facts: List[Tuple[Tuple[int, str, str], ...]]) -> None:
-        """Remember facts."""
-        known = self.facts
-        for said in facts:
-            for _, fact, value in said:
-                if fact not in known:
-                    known[fact] = shared((value,))
-                elif value not in known[fact]:
-                    self.add(fact, value)
+            self.facts[fact] = shared((*values, value)) if values else alone(value)
 
     def _extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
         return {**base, key: value} if self.crowd is None else self.crowd.extended(base, key, value)
@@ -261,9 +258,9 @@ class Proc:
     def head(self, dev: Optional[int], tag: str) -> None:
         """Remember a device and a launcher's tag that stood in front of a line."""
         if dev is not None and dev not in self.devs and len(self.devs) < MAX_ITEMS:
-            self.devs = shared((*self.devs, dev))
+            self.devs = shared((*self.devs, dev)) if self.devs else alone(dev)
         if tag and tag not in self.tags and len(self.tags) < MAX_ITEMS:
-            self.tags = shared((*self.tags, tag))
+            self.tags = shared((*self.tags, tag)) if self.tags else alone(tag)
 
     def has(self, fact: str, value: str) -> bool:
         """Say whether a fact is known."""
@@ -284,7 +281,7 @@ class Proc:
     def channels(self, comm: str, lanes: Dict[Lane, int]) -> None:
         """Add channels of a communicator, up to a bound; the lanes are this process's from here on."""
         edges = self.edges.get(comm)
-        if edges:
+        if edges and not edges.keys().isdisjoint(lanes):
             fresh: Dict[Lane, int] = {}
             for lane, mask in lanes.items():
                 if lane in edges:
@@ -363,6 +360,9 @@ class Source:
         """Take a line that speaks of a communicator."""
         known = self.spans.get(comm)
         if known is not None:
-            known[:] = min(known[0], line), max(known[1], line)
+            if line > known[1]:
+                known[1] = line
+            elif line < known[0]:
+                known[0] = line
         elif comm.startswith("0x") and len(self.spans) < MAX_COMMS:
             self.spans[comm] = [line, line]
