@@ -148,11 +148,11 @@ class Digester:
                 if found is None:
                     start = text[:4]
                     if start in COMMUNICATORS:
-                        said = usual(text[:-1])
-                        if said is not None:
+                        step = usual(text[:-1])
+                        if step is not None:
                             if process.lanes:
                                 process.flush(number)
-                            process.said.append((number, said))
+                            process.said.append((number, step))
                             continue
                     if text.translate(HEX_DIGITS) in quiet:
                         continue

@@ -59,7 +59,7 @@ class Processes:
                 tracker.communicator(what, self.start + number)
 
     def begin(self, named: List[Process], said: List[List[Tuple[int, Any]]], start: int) -> None:
-        """Begin a block: the processes that speak in it, in the order in which they begin, what they say, its first line."""
+        """Begin a block: who speaks in it, in the order in which they begin, what they say, and its first line."""
         self.start = start
         self._named, self._said, self.here, self._places, self._met = named, said, [None] * len(named), {}, 0
 

@@ -60,7 +60,7 @@ class Tracker:
         """Add the channels that wait to the communicator they belong to."""
         lanes, self.pending = self.pending, _UNUSED
         comms, name = self.proc.comms, "" if self._current is None else self._current[0]
-        if len(comms) <= 1 and (not comms or self._current in comms) or all(key[0] == name for key in comms):
+        if (len(comms) <= 1 and (not comms or self._current in comms)) or all(key[0] == name for key in comms):
             self.proc.channels(name, lanes)
             return
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
