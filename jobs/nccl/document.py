@@ -211,11 +211,11 @@ def _intra_node(judgement: Judgement) -> IntraNode:
 
 def _init(judgement: Judgement) -> Init:
     job = judgement.job
-    world = [(rank, comm) for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world]
+    world = [comm for key in job.world for comm in job.comms[key]]
     return {
         "nranks": judgement.view.ranks,
-        "started": len({rank for rank, comm in world if comm.started}),
-        "completed": len({rank for rank, comm in world if comm.completed}),
+        "started": len({comm.rank for comm in world if comm.started}),
+        "completed": len({comm.rank for comm in world if comm.completed}),
         "communicators": len(job.comms),
     }
 

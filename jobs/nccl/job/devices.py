@@ -45,7 +45,7 @@ class Devices:
     def known(self, proc: Proc) -> dict[str, Carrier]:
         """Return what is known of the carriers of all processes that see their devices as this one does."""
         # a list lives as long as its process, and most processes share one
-        listed: object = id(proc.hcas) if proc.hcas else self._node_of[proc]
+        listed: object = id(proc.hcas) if proc.hcas else self._node_of[proc] if self._all else None
         return self._known.setdefault((listed, proc.facts.get("provider")), {})
 
     def carrier(self, proc: Proc, text: str) -> Carrier:

@@ -32,17 +32,19 @@ def hosts_of(view: View) -> list[Host]:
     hosts: list[Host] = []
     world = set(job.world)
     for node, procs in sorted(nodes.items()):
-        ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in world})
-        ranks = ranks or sorted(rank for rank, name in listed.items() if name == node)
-        speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
+        members = {rank for proc in procs for (key, rank) in proc.comms if key in world}
+        ranks = sorted(members) or sorted(rank for rank, name in listed.items() if name == node)
+        speak = members
+        if not all(proc.edges for proc in procs):
+            speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
         connected = speak or {
             dst if text[:1] == "r" and dst >= 0 else src
             for proc in procs
             for lanes in proc.edges.values()
             for src, dst, text in lanes
         }
-        versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
-        nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})
+        versions = sorted(set().union(*[proc.facts.get("version", ()) for proc in procs]))
+        nets = sorted(set().union(*[proc.facts.get("net", ()) for proc in procs]))
         states = gdr.get(node, set())
         hosts.append(
             {

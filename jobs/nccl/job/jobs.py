@@ -36,8 +36,10 @@ class Job:
         self.comms: dict[str, list[Comm]] = {}
         for proc in procs:
             for (key, rank), comm in proc.comms.items():
-                self.members.setdefault(key, {}).setdefault(rank, proc)
-                self.comms.setdefault(key, []).append(comm)
+                if key not in self.comms:
+                    self.members[key], self.comms[key] = {}, []
+                self.members[key].setdefault(rank, proc)
+                self.comms[key].append(comm)
         self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
         self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
@@ -47,12 +49,13 @@ class Job:
         self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them
         alike = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
         for (fact, texts), count in alike.items():
-            self.facts[fact].update(dict.fromkeys(sorted(texts), count))
+            for text in sorted(texts):
+                self.facts[fact][text] += count
         for env in {id(proc.env): proc.env for proc in procs}.values():
             for name, value in env.items():
                 self.env[name].add(value)
         self.flags = self.facts["flag"].keys()
-        self.noted = {name for proc in procs for name in proc.notes}  # kinds of lines that any process printed
+        self.noted = set().union(*[proc.notes for proc in procs])  # kinds of lines that any process printed
         for source in sources.values():
             for rank, line in source.ranks.items():
                 self.rank_lines.setdefault(rank, line)
@@ -343,6 +346,9 @@ def _nodes(procs: list[Proc]) -> dict[Proc, str]:
         by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)
     names: dict[Proc, str] = {}
     for host, members in by_host.items():
+        if len({tuple([proc.facts.get(fact) for fact in _MARKS]) for proc in members}) == 1:  # most hosts are one node
+            names.update(dict.fromkeys(members, host))
+            continue
         marks = [min(proc.facts.get("hostid") or [""]) for proc in members]
         if len({mark for mark in marks if mark}) > 1:
             for proc, mark in zip(members, marks):  # noqa: B905 -- strict= came with Python 3.10
@@ -357,6 +363,7 @@ def _nodes(procs: list[Proc]) -> dict[Proc, str]:
 
 
 _ADDRESSES = ("oob", "boot", "socket")  # facts: an interface and its address
+_MARKS = ("hostid", *_ADDRESSES)
 
 
 def _by_address(members: list[Proc]) -> list[tuple[str, list[Proc]]]:

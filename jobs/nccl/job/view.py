@@ -107,8 +107,7 @@ class View:
             carriers, inside = self.devices.known(proc), self.inside.setdefault(here, set())
             for comm, lanes in proc.edges.items():
                 known, shown = nodes.get(comm) or {}, self.shown.setdefault(comm, set())
-                for lane, mask in lanes.items():
-                    src, dst, text = lane
+                for (src, dst, text), mask in lanes.items():
                     way, transport, device = carriers.get(text) or self.devices.carrier(proc, text)
                     side, kind = way[0], way[2]
                     shown.add(dst if side == "r" and dst >= 0 else src)
@@ -121,18 +120,19 @@ class View:
                         if kind != "mnnvl":
                             inside.add(kind)
                             continue
-                    own = listed.get(src if side == "s" else dst, proc.host)
+                    own = listed.get(src if side == "s" else dst, proc.host) if listed else proc.host
                     own = here if own == proc.host else own
                     src_node = own if side == "s" else known.get(src)
                     dst_node = own if side == "r" else known.get(dst)
-                    crossing = Crossing(proc, here, comm, src, dst, mask, src_node, dst_node, way, transport, device)
                     same = self.single or (
-                        src_node == dst_node and bool(src_node) and (not twice or self._certain(twice, comm, lane))
+                        src_node == dst_node
+                        and bool(src_node)
+                        and (not twice or self._certain(twice, comm, (src, dst, text)))
                     )
-                    if not same:
-                        self.crossings.append(crossing)
-                    elif kind == "net":
-                        self.local_net.append(crossing)
+                    if not same or kind == "net":
+                        (self.local_net if same else self.crossings).append(
+                            Crossing(proc, here, comm, src, dst, mask, src_node, dst_node, way, transport, device)
+                        )
 
     def _certain(self, twice: set[int], comm: str, lane: Lane) -> bool:
         """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.
