@@ -181,14 +181,14 @@ def seatrial(
 
 
 def run_pytest(*arguments: str, cwd: Path) -> pytest.RunResult:
-    """Run pytest itself to its end, with tests of one's own in `cwd`."""
+    """Run pytest itself to its end, with tests of one's own in `cwd`; it loads no plugin that `seatrial` leaves out."""
     done = seatrial(*arguments, cwd=cwd, main=own_pytest)
     return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0)
 
 
 def own_pytest(arguments: list[str]) -> int:
-    """Run pytest in this process."""
-    return int(pytest.main(arguments))
+    """Run pytest in this process, without the plugins that `seatrial` leaves out."""
+    return int(pytest.main(["-p", "no:hypothesispytest", "-p", "no:unraisableexception", *arguments]))
 
 
 class _Lab(FORK.Process):  # type: ignore[name-defined,misc]

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from checks.framework import signals
-from tests.program import run_pytest
+from tests.program import run_pytest, seatrial
 
 pytest_plugins = ["pytester"]
 NUMBERS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -113,7 +113,7 @@ def test_a_report_that_cannot_be_completed_leaves_no_go_behind(pytester, monkeyp
     monkeypatch.setenv("PYTHONPATH", str(root))
     pytester.makeconftest(CONFTEST.format(undo="", late="", times=1))
     pytester.makepyfile(test_sample=SOURCE.format(body="os.makedirs('out/report.md/in-the-way')"))
-    result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider")
+    result = run_pytest("--out", "out", "-p", "no:cacheprovider", cwd=pytester.path)
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
     assert not (pytester.path / "out" / "report.json").exists()
 
@@ -137,8 +137,7 @@ def test_a_signal_while_the_checks_are_collected_is_no_traceback(pytester, monke
     pytester.makepyfile(
         test_sample=f"import os, signal\nos.kill(os.getpid(), signal.{name})\n" + SOURCE.format(body="pass")
     )
-    command = [sys.executable, "-m", "checks", "accept", "--cluster", "sim", "--out", "out", "test_sample.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=pytester.path)
+    done = seatrial("accept", "--cluster", "sim", "--out", "out", "test_sample.py", cwd=pytester.path)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr == f"seatrial: received {name} before the first check: nothing was judged\n"
     assert "!!!" not in done.stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.rehearse import Rehearsal, command_of
+from tests.program import seatrial
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +43,7 @@ def rehearse(*arguments, cwd=ROOT, **env):
 )
 def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, words):
     """One line with the nearest right word, exit code 4."""
-    done = rehearse(*arguments)
+    done = seatrial("rehearse", *arguments)
     assert done.returncode == 4
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import yaml
 
 from jobs.cluster.client.kube import Kube
 from tests.jobs.on_sim import Sim
+from tests.program import seatrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,21 +84,9 @@ def test_what_the_chart_takes_over_is_the_kustomizations_own() -> None:
         ).read_bytes()
     for scope in ("tenant", "cluster"):
         for end, flags in {"": [], "-kueue": ["--queue", "kueue:any"]}.items():
-            command = [
-                sys.executable,
-                "-m",
-                "checks",
-                "rbac",
-                "--cron",
-                f"--{scope}",
-                *flags,
-                "--namespace",
-                "release-namespace",
-                "--profile",
-                "deploy/base/profile.yaml",
-            ]
-            said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-            assert (CHART / "files" / f"rights-{scope}{end}.yaml").read_text() == said
+            where = ["--namespace", "release-namespace", "--profile", "deploy/base/profile.yaml"]
+            said = seatrial("rbac", "--cron", f"--{scope}", *flags, *where)
+            assert (said.returncode, said.stdout) == (0, (CHART / "files" / f"rights-{scope}{end}.yaml").read_text())
 
 
 def test_the_values_are_checked() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+
+from tests.program import run_pytest, seatrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,22 +22,20 @@ OVERLAYS = ("tenant", "cluster", "kueue", "airgapped", "results-pvc", "openshift
 FLAGS = {"tenant": ["--tenant"], "kueue": ["--cluster", "--queue", "kueue:seatrial"]}
 
 
+@functools.cache
 def printed(*flags: str) -> dict[tuple[str, str], Any]:
     """The rules that seatrial rbac prints for scheduled runs of the shipped profile."""
-    command = [
-        sys.executable,
-        "-m",
-        "checks",
-        "rbac",
-        "--cron",
-        "--namespace",
-        "default",
-        "--profile",
-        "deploy/base/profile.yaml",
-        *flags,
-    ]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return rules(list(yaml.safe_load_all(said)))
+    said = seatrial("rbac", "--cron", "--namespace", "default", "--profile", "deploy/base/profile.yaml", *flags)
+    assert said.returncode == 0, said.stderr
+    return rules(list(yaml.safe_load_all(said.stdout)))
+
+
+@functools.cache
+def options() -> str:
+    """What pytest prints of its options and of the suite's."""
+    said = run_pytest("--help", cwd=ROOT)
+    assert said.ret == 0, said.errlines
+    return str(said.stdout)
 
 
 def rules(objects: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
@@ -86,11 +85,8 @@ def test_the_arguments_are_options_that_exist(overlay: str, rendered: Render) ->
 
     maps = [o["data"] for o in rendered(overlay) if o["kind"] == "ConfigMap"]
     _, further = parser().parse_known_args(maps[0]["arguments"].split())
-    said = subprocess.run(
-        [sys.executable, "-m", "pytest", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
     for word in further:
-        assert word.partition("=")[0] in said.stdout
+        assert word.partition("=")[0] in options()
 
 
 def test_the_priority_never_preempts(rendered: Render) -> None:

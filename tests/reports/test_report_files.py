@@ -12,6 +12,7 @@ from reports import html
 from reports.matrix import matrix
 from reports.record import CheckResult, Finding, Run, verdict_of
 from reports.schema import Outcome, Verdict
+from tests.program import run_pytest
 
 pytest_plugins = ["pytester"]
 
@@ -55,7 +56,7 @@ def reported(pytester, monkeypatch):
     pytester.makepyfile(test_sample=CHECKS)
 
     def run(*arguments):
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--cluster", "sim:x", *arguments)
+        result = run_pytest("-p", "no:cacheprovider", "--cluster", "sim:x", *arguments, cwd=pytester.path)
         return pytester.path, result
 
     return run
