@@ -145,5 +145,6 @@ def _sentence(findings: list[Finding], total: int) -> str:
 def _text(value: object) -> str:
     """A bounded, redacted text without control characters."""
     text = redact(str(value))
-    text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

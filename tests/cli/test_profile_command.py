@@ -11,6 +11,7 @@ import yaml
 from checks.profiles.loader import load_profile, profile_names
 from cli.__main__ import main
 from lab.scenario import platform_names
+from tests.program import seatrial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,37 +42,36 @@ def test_lint_objects_to_a_blind_floor(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(said) == 3
 
 
-def test_detect_proposes_a_profile_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_detect_proposes_a_profile_that_loads(tmp_path: Path) -> None:
     """What detect prints is a profile that can be used as it stands."""
-    assert main(["profile", "detect", "--cluster", "sim:healthy"]) == 0
+    done = seatrial("profile", "detect", "--cluster", "sim:healthy")
+    assert done.returncode == 0, done.stderr
     file = tmp_path / "mine.yaml"
-    file.write_text(capsys.readouterr().out)
+    file.write_text(done.stdout)
     assert load_profile(str(file)).gpu.per_node == 8
 
 
 @pytest.mark.parametrize("platform", sorted({*platform_names()} & {*profile_names()}))
-def test_each_platform_of_the_lab_is_told_by_what_it_offers(
-    platform: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_platform_of_the_lab_is_told_by_what_it_offers(platform: str, tmp_path: Path) -> None:
     """Claimed GPUs, AMD's, GKE's without feature discovery: the profile of that name is proposed, and it loads."""
     world = tmp_path / "world.yaml"
     world.write_text(
         f"{{name: w, title: t, breaks: nothing, faults: [], outcome: go, world: {{platform: {platform}}}}}"
     )
-    assert main(["profile", "detect", "--cluster", f"sim:{world}"]) == 0
+    done = seatrial("profile", "detect", "--cluster", f"sim:{world}")
+    assert done.returncode == 0, done.stderr
     file = tmp_path / "mine.yaml"
-    file.write_text(capsys.readouterr().out)
-    assert yaml.safe_load(file.read_text())["extends"] == platform
+    file.write_text(done.stdout)
+    assert yaml.safe_load(done.stdout)["extends"] == platform
     mine, shipped = load_profile(str(file)), load_profile(platform)
     assert (mine.gpu, mine.pod.resources, mine.pod.claims) == (shipped.gpu, shipped.pod.resources, shipped.pod.claims)
 
 
-def test_detect_fits_the_pod_to_small_nodes_and_takes_no_foreign_floors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_detect_fits_the_pod_to_small_nodes_and_takes_no_foreign_floors() -> None:
     """Nodes of two GPUs are not those of eight, and a pod of eight CPUs has no room on them."""
-    assert main(["profile", "detect", "--cluster", "sim:no-profile-small-nodes"]) == 0
-    document = yaml.safe_load(capsys.readouterr().out)
+    done = seatrial("profile", "detect", "--cluster", "sim:no-profile-small-nodes")
+    assert done.returncode == 0, done.stderr
+    document = yaml.safe_load(done.stdout)
     assert "extends" not in document
     assert document["gpu"] == {"resource": "nvidia.com/gpu", "per_node": 2}
     assert document["pod"]["cpu"] == "2900m"
@@ -79,8 +79,9 @@ def test_detect_fits_the_pod_to_small_nodes_and_takes_no_foreign_floors(
 
 def test_detect_says_why_it_cannot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Without a GPU node there is nothing to propose; a wrong word is a usage error in one line."""
-    assert main(["profile", "detect", "--cluster", "sim:cpu-only"]) == 10
-    assert "has a GPU" in capsys.readouterr().err
+    done = seatrial("profile", "detect", "--cluster", "sim:cpu-only")
+    assert done.returncode == 10
+    assert "has a GPU" in done.stderr
     for wrong in (["--cluster", "kind"], ["--cluster", "sim:helthy"], ["--kubeconfig", str(tmp_path / "none")]):
         assert main(["profile", "detect", *wrong]) == 4
         assert len(capsys.readouterr().err.splitlines()) == 1

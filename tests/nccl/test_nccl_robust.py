@@ -120,7 +120,7 @@ def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
             for at in range(0, lines, 2000)
         )
 
-    few, many = peak(unique(100_000)), peak(unique(600_000))
+    few, many = peak(unique(50_000)), peak(unique(250_000))
     assert many < few + 1_000_000
 
 
