@@ -3,14 +3,14 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
 from cli.explain import main
 from jobs.nccl.hang.pickles import loads
+from tests.hang import recorded as hangs
 
-DATA = Path(__file__).parent / "data" / "gloo-2.13"
+DATA = hangs.DATA / "gloo-2.13"
 
 
 @pytest.fixture

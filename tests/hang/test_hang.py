@@ -16,8 +16,8 @@ from jobs.nccl.hang import watchdog
 from jobs.nccl.hang.decide import decide
 from jobs.nccl.hang.model import Evidence, Group, Sample
 from jobs.nccl.hang.pickles import loads
+from tests.hang.recorded import DATA
 
-DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
 given = pytest.mark.skipif(not SHARED.is_dir(), reason="the samples of others are not here")
 
@@ -326,12 +326,16 @@ def test_ten_thousand_ranks(explain, tmp_path):
     assert time.process_time() - before < 12
 
 
-def dumped(folder, entries):
-    """Write a dump a rank: [(group, sequence, name, state), ...]; "g" and "h" are groups of ranks 0 and 1."""
+def dumped(folder, entries, timed=True):
+    """Write a dump a rank: [(group, sequence, name, state), ...]; "g" and "h" are groups of ranks 0 and 1.
+
+    The operations were queued ten minutes and a second ago, NCCL's time-out.
+    """
+    queued = int((time.time() - 601) * 1e9)
     for rank, made in enumerate(entries):
         rows = [
             {"record_id": n, "process_group": [group, group], "collective_seq_id": sequence, "profiling_name": f"nccl:{name}",
-             "input_sizes": [[8]], "state": state, "is_p2p": False}
+             "input_sizes": [[8]], "state": state, "is_p2p": False} | ({"time_created_ns": queued + n} if timed else {})
             for n, (group, sequence, name, state) in enumerate(made)
         ]  # fmt: skip
         config = {name: {"name": name, "desc": name, "ranks": "[0, 1]"} for name in ("g", "h")}
@@ -346,6 +350,14 @@ def test_a_dump_in_json_without_its_groups_is_one(explain, tmp_path):
         (tmp_path / f"dump_{rank}.json").write_text(json.dumps({"version": "2.1", "entries": content["entries"]}))
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"], job["waiting_ranks"]) == (1, [2], [0, 1, 3])
+
+
+def test_dumps_without_any_time_are_no_hang_by_themselves(explain, tmp_path):
+    """Every version writes when an operation was queued: a dump of a job that runs may have been stripped of it."""
+    dumped(tmp_path, [[("g", 1, "all_reduce", "started")], [("h", 1, "all_reduce", "started")]], timed=False)
+    code, job = explain(tmp_path)
+    assert (code, job["diagnosis"]) == (10, "hang-undecided")
+    assert "something altered them" in job["sentence"]
 
 
 def test_two_groups_in_another_order_lock_each_other(explain, tmp_path):

@@ -3,13 +3,12 @@
 import os
 import pickle
 import shutil
-from pathlib import Path
 
 import pytest
 
 from jobs.nccl.hang.pickles import loads
+from tests.hang.recorded import DATA
 
-DATA = Path(__file__).parent / "data"
 MUCH_LATER = 2_000_000_000
 
 

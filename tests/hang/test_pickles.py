@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.nccl.hang.pickles import PickleRefusedError, loads
-
-DATA = Path(__file__).parent / "data"
+from tests.hang.recorded import DATA
 
 
 class Evil:

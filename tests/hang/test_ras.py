@@ -12,9 +12,9 @@ from jobs.cluster.client.pod_exec import Executed
 from jobs.nccl import conclude_hang
 from jobs.nccl.hang.model import Evidence
 from reports.record import EXIT_CODES
+from tests.hang.recorded import DATA
 from tests.hang.test_layouts import dumped, play
 
-DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
 given = pytest.mark.skipif(not SHARED.is_dir(), reason="the samples of others are not here")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cli.explain import main
+from tests.hang.recorded import DATA
 
-DATA = Path(__file__).parent / "data"
 REAL = DATA / "nccl-2.28.9"
 START = 1_700_000_000
 

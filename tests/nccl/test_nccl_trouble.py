@@ -233,6 +233,35 @@ def test_what_is_known_to_be_harmless_stays_a_go(judge, line):
     assert judge(LOG + TABLE + line + "\n")["verdict"] == "go"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[mpiexec@gpu-1] HYDT_bscu_wait_for_completion (bscu_wait.c:109): one of the processes terminated badly; aborting",
+        "[81.1] infiniband mlx5_0: create_qp:3206:(pid 1): Create QP type 2 failed",
+        "[81.1] mce: [Hardware Error]: Machine check events logged",
+        "prterun: the daemon on node gpu-1 failed",
+    ],
+)
+def test_what_a_launcher_or_the_kernel_says_is_overcome_by_nobody(judge, line):
+    """A program may have handled its exception; these tell of an end, or of hardware."""
+    assert judge(line + "\n" + LOG + TABLE)["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mpirun-worker: Name or service not known",
+        "socket.gaierror: [Errno -2] Name or service not known",
+        "[c10d] recvValue failed on SocketImpl(fd=52, addr=[node1]:46092): failed to recv, got 0 bytes",
+    ],
+)
+def test_what_torch_only_warns_of_is_told_where_it_is_no_warning(judge, line):
+    """Who waits for a name asks for it before NCCL begins."""
+    warning = f"[W1122 10:00:00.1 socket.cpp:460] [c10d] {line}"
+    assert [judge(each)["verdict"] for each in (warning + "\n" + WHOLE, WHOLE + warning + "\n")] == ["go", "go"]
+    assert judge(WHOLE + line + "\n")["verdict"] == "inconclusive"
+
+
 CAUGHT = "ModuleNotFoundError: No module named 'flash_attn'\n"
 
 

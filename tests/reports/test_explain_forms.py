@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
 import types
 import typing
 from html.parser import HTMLParser
@@ -17,10 +16,9 @@ import pytest
 from cli.explain import main
 from jobs.nccl import job_document
 from reports.explain_page import MAX_HOSTS, to_html
-from tests.hang.conftest import written_at_timeout
+from tests.hang.recorded import DATA as HANG
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "explain.schema.json"
-HANG = Path(__file__).resolve().parents[1] / "hang" / "data"
 LOG = Path(__file__).resolve().parents[1] / "nccl" / "data" / "recorded" / "ib-disabled.log"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
@@ -135,10 +133,9 @@ def test_nothing_of_a_log_is_markup_and_a_large_job_is_bounded(capsys):
     assert re.search(r'class="rank late">9600<', text)
 
 
-def test_the_page_has_both_colour_schemes_and_says_what_to_switch_on(capsys, tmp_path):
+def test_the_page_has_both_colour_schemes_and_says_what_to_switch_on(capsys):
     """Colours stand in variables that the dark scheme sets again, all of them; evidence without a line has no number."""
-    written_at_timeout(shutil.copytree(HANG / "nested", tmp_path / "nested"))  # a clone's files are as old as the clone
-    main([str(tmp_path / "nested"), "--format", "html"])
+    main([str(HANG / "nested"), "--format", "html"])
     text = capsys.readouterr().out
     light, dark = text.partition("prefers-color-scheme:dark")[::2]
     names = set(re.findall(r"(--\w+):#", light))

@@ -7,6 +7,7 @@ Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, classify
@@ -164,21 +165,26 @@ class Judgement:
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
             notes += [note for name, note in self.causes if name not in WARNED]
-        notes += [note for name, note in named.items() if name in _NAMED]
+        notes += [note for name, note in named.items() if name in _NAMED or (name in WARNED and self._told(note))]
         return min(notes, key=place, default=None)
+
+    def _told(self, note: Note) -> bool:
+        """Say whether a line is no warning, nor a wait for others before NCCL began in a job that ended."""
+        return not _WARNS.search(note.text) and not (self.finished and self.stands_before(note))
 
     def _overcome(self, note: Note) -> bool:
         """Say whether a line stands alone of its kind, and before NCCL began, in a job that came to its end.
 
-        What a rule names is no exception that a program handles.
+        What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
         """
-        alone = self.finished and note.count == 1 and self.stands_before(note)
+        alone = self.finished and note.count == 1 and self.stands_before(note) and not _OUTSIDE.search(note.text)
         named = classify(note.text.encode()) if alone else None
         return alone and (named is None or named.role == BENIGN)
 
     def stands_before(self, note: Note) -> bool:
         """Say whether a line stands before NCCL's first one in its stream."""
-        began = [table["line"] for table in self.job.sources[note.source].tables]
+        source = self.job.sources[note.source]
+        began = [table["line"] for table in source.tables] + [first for first, _ in source.spans.values()]
         began += [each.line for proc in self.job.procs for each in proc.notes.values() if each.source == note.source]
         return note.line < min(began, default=0)
 
@@ -221,6 +227,10 @@ _UNEXPLAINED_NOTES = (
     "warn",
     "line dead-peer",
     *(f"info:nccl.{name}" for name in ("ib-link-flap", "ib-card", "ib-error", "ib-protection")),
+)
+_WARNS = re.compile(r"\[W\d{0,4} |WARN|[Ww]arning")  # torch's level (c10/util/Logging.cpp), and that of Python
+_OUTSIDE = re.compile(
+    r"^(?:<\d>)?\[ *\d{1,9}\.\d{1,6}\] |kernel: |\[?(?:mpi(?:run|exec)|prte(?:run)?|orte[dr]|hydra|srun|slurmstepd)\b"
 )
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")

@@ -131,11 +131,17 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     if evidence.standing is not None or evidence.lagging or still(evidence):
         return
     waits = waited(evidence.ranks, analysis.heads)
-    if waits is None or (waits.dated and waits.ended and waits.longest >= PASSING):
+    if waits is None:
+        if not analysis.heads or any(head.created for head in analysis.heads.values()):
+            return
+        made.undated = "their entries have no time, which every recorder writes: something altered them"
+    elif not waits.dated:
+        made.undated = "gloo's recorder keeps no time, and the files are much younger than a time-out, as copies are"
+    elif waits.ended and waits.longest >= PASSING:
         return
-    made.undated, made.kind, made.proven = not waits.dated, "undecided", False
-    made.passing = None if made.undated else waits.longest
-    if not made.undated and waits.longest < PASSING:
+    made.kind, made.proven = "undecided", False
+    made.passing = None if waits is None or made.undated else waits.longest
+    if waits is not None and not made.undated and waits.longest < PASSING:
         made.late, made.suspects = set(), set()
 
 

@@ -287,9 +287,9 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         missing = late | made.suspects
         came = f"{_first(_placed(made, missing))} had not come" if missing else "Ranks waited and had come"
         return (
-            f"{came} to {where} when these dumps were taken, and nothing tells when that was: gloo's recorder keeps no"
-            " time, and the files are much younger than a time-out, as copies are. A job that runs looks like this for"
-            " a moment: give a second dump of all ranks, some minutes later, or what the ranks wrote to standard error"
+            f"{came} to {where} when these dumps were taken, and nothing tells when that was: {made.undated}. A job"
+            " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
+            " ranks wrote to standard error"
         ) + _missing(made)
     if made.passing is not None:
         behind = f", and {_placed(made, late)} had not come to {where}" if late else ""

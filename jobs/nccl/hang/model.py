@@ -230,8 +230,8 @@ class Decision:
     sequence: int | None = None
     passing: float | None = None
     """Seconds that the longest pending operation had waited when the dumps were taken, where that is no hang yet."""
-    undated: bool = False
-    """Nothing tells when the dumps were taken: the files' times are those of copies, as far as anybody knows."""
+    undated: str = ""
+    """Why nothing tells when the dumps were taken: the files' times are those of copies, as far as anybody knows."""
     moved: str = ""
     """How the dumps show that the job went on while they were written."""
     called: str = ""

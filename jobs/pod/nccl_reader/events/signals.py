@@ -92,7 +92,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
             rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
             rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal|Fatal error in P?MPI_"
-            rb"|^Abort\(\d{1,10}\) on node "
+            rb"|^Abort\(\d{1,10}\) on node |processes terminated badly"
         ),
     ),
     # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None is a go.
