@@ -107,6 +107,16 @@ def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
     assert late == [[2], [1]]
 
 
+def test_what_ranks_wrote_to_standard_error_is_of_one_job(explain, tmp_path):
+    """gloo names no operation: a rank's exception tells whose file it is, and one rank twice tells of two jobs."""
+    for path in (DATA / "gloo-2.13" / "timed_out").glob("*.txt"):
+        shutil.copy(path, tmp_path)
+    _, jobs = explain(tmp_path)
+    assert [len(job["files"]) for job in jobs] == [3]
+    (tmp_path / "log_7.txt").write_text((tmp_path / "log_1.txt").read_text().replace("4000ms", "9000ms"))
+    assert sorted(len(job["files"]) for job in explain(*tmp_path.iterdir())[1]) == [1, 3]
+
+
 def test_logs_and_answers_of_a_larger_job_say_nothing_of_the_dumps(explain, tmp_path):
     for rank in range(4):
         shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path)

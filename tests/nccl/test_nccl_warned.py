@@ -209,6 +209,11 @@ def test_what_nccl_tells_as_information_is_no_cause(said):
         ("Cuda failure 700 'an illegal memory access was encountered'", "inconclusive"),
         ("Failed to CUDA calloc 512 bytes", "inconclusive"),
         ("socketFinalizeAccept from 10.0.0.2<4>: wrong type 3 != 7", "inconclusive"),
+        (
+            "socketPollConnect: connect to 10.0.0.2<4> returned Connection refused, exceeded error retry count after 35"
+            " attempts",
+            "inconclusive",
+        ),
         ("NET/IB : mlx5_0:1 Got async event : port error", "no-go"),
         ("NET/IB : mlx5_0:1 async fatal event: local catastrophic error", "no-go"),
         ("NET/IB: Got completion from peer 10.0.0.2<4> with status=12 opcode=0 len=0 vendor err 129", "no-go"),

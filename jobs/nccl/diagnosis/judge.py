@@ -162,10 +162,11 @@ class Judgement:
             if note is not None and not (name in _CAUGHT and self._overcome(note)):
                 notes.append(note)
         notes += [proc.notes[name] for proc in self.job.procs for name in _NEVER_RETRIED if name in proc.notes]
+        notes += [note for name, note in self.causes if name in _TRIED and "retrying" not in note.text]
         if not self.finished:
             notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
             notes += [note for name, note in self.causes if name not in WARNED]
-        notes += [note for name, note in named.items() if name in _NAMED or (name in WARNED and self._told(note))]
+        notes += [note for name, note in named.items() if name in _NAMED or (name in _RAISED and self._told(note))]
         return min(notes, key=place, default=None)
 
     def _told(self, note: Note) -> bool:
@@ -248,6 +249,7 @@ UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
 # What torch warns of and mostly overcomes: a name without an IPv6 address, a store whose process ended first.
 WARNED = ("nccl.name-resolution", "nccl.store-gone", "nccl.loopback-name", "nccl.stalled-ranks", "nccl.wrong-store")
+_RAISED = ("nccl.name-resolution", "nccl.store-gone")  # what it, and others, also say as an error
 
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(
@@ -318,10 +320,11 @@ _WHILE_RUNNING = frozenset(
     )
 )
 
-# misc/socket.cc: "retrying (3/34)", and a stranger's connection is closed and the next one accepted.
-_RETRIED = {"nccl.connect-refused", "nccl.connect-timeout", "nccl.wrong-peer"}
+_TRIED = ("nccl.connect-refused", "nccl.connect-timeout")  # misc/socket.cc: "retrying (3/34)", as information
 
-_NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _RETRIED)
+_PASSED = {*_TRIED, "nccl.wrong-peer"}  # a stranger's connection is closed, and the next one accepted
+
+_NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _PASSED)
 """What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""
 
 _NAMED = {*_NEVER_RETRIED} - {*WARNED}

@@ -242,19 +242,28 @@ def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[
     for index, source in enumerate(partial.sources):
         if len(roots) == 1 and index not in speaking and not TROUBLE.isdisjoint(source.events):
             join(next(iter(roots)), index)
-    _join_watchdogs({index: source for index, source in enumerate(partial.sources) if index not in speaking}, join)
+    _join_reports({index: source for index, source in enumerate(partial.sources) if index not in speaking}, join)
 
 
-def _join_watchdogs(silent: Mapping[int, Source], join: Callable[[int, int], None]) -> None:
-    """Join streams in which only torch's watchdogs speak, each of other ranks, under names that differ in a number."""
+def _join_reports(silent: Mapping[int, Source], join: Callable[[int, int], None]) -> None:
+    """Join streams in which only torch and programs speak, each of other ranks, under names that differ in a number."""
     ranks: dict[str, set[str]] = {}
     first: dict[str, int] = {}
     for index, source in silent.items():
         name = re.sub(r"\d+(?=\D*$)", "#", source.name)
-        taken = ranks.setdefault(name, set())
-        if source.watch and name != source.name and not taken & source.watch.keys():
-            taken |= source.watch.keys()
+        taken, own = ranks.setdefault(name, set()), _speaking(source)
+        if own and name != source.name and not taken & own:
+            taken |= own
             join(first.setdefault(name, index), index)
+
+
+def _speaking(source: Source) -> set[str]:
+    """Return the ranks whose watchdog, or whose exception that nobody caught, stands in a stream."""
+    said = [_OF_RANK.search(note.text) for name, note in source.events.items() if name in TROUBLE]
+    return {key.partition(" ")[0] for key in source.watch} | {found[1] for found in said if found}
+
+
+_OF_RANK = re.compile(r"\[rank(\d{1,7})\]:")  # torch/distributed/distributed_c10d.py (_distributed_excepthook)
 
 
 def _stem(path: str) -> tuple[str, str]:
