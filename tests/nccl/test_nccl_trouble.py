@@ -1,5 +1,7 @@
 """Lines that say that something failed, around a log that is healthy: never go; harmless ones change nothing."""
 
+import re
+
 import pytest
 
 from jobs.nccl import NcclLogError, conclude, open_sources, read
@@ -415,3 +417,21 @@ def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):
     assert judge(runs)["verdict"] == "go"
     job = judge(runs + gone)
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
+
+
+def test_a_second_job_in_one_log_is_neither_excused_nor_left_out(judge):
+    """Its peer went away before its own end; and half of its ranks are not in the log at all."""
+    second = re.sub(
+        r":(1\d{3}):\1 ",
+        lambda pid: f":{int(pid[1]) + 5000}:{int(pid[1]) + 5000} ",
+        sequential(
+            Maker(hosts=("gpu-node-2", "gpu-node-3"), gpus=4, rails=4, channels=4, comm_id=77).processes()
+        ).decode(),
+    )
+    runs = "".join(line for line in second.splitlines(keepends=True) if "Destroy COMPLETE" not in line)
+    gone = (
+        "gpu-node-2:6000:6050 [0] misc/socket.cc:57 NCCL WARN socketProgress: Connection closed by remote peer x<5>\n"
+    )
+    half = "".join(line for line in second.splitlines(keepends=True) if "gpu-node-3" in line)
+    assert [judge(WHOLE + each)["verdict"] for each in (second, runs, second + gone)] == ["go"] * 3
+    assert [judge(WHOLE + each)["verdict"] for each in (runs + gone, half)] == ["inconclusive"] * 2

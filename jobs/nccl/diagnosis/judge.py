@@ -37,11 +37,12 @@ class Judgement:
         self.expect = expect
         self.hosts = hosts_of(view)
         self.tables = [cast("ReadTable", table) for source in self.job.sources.values() for table in source.tables]
+        self.tabled = {(line[0], line[1]) for line in self.job.rank_lines.values()}  # host and pid of a table's ranks
         self.faults: list[FoundFault] = []
         self.causes: list[tuple[str, Note]] = []  # that lines of any process speak of, the first one first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
         # A benchmark or the job's own communicator ended as it should: peers that go away then are no trouble.
-        self.finished = self.job.destroyed() or any(table["complete"] for table in self.tables)
+        self.finished = self.job.destroyed(self.job.world) or any(table["complete"] for table in self.tables)
         self.ended_well = self._ended_well()
         self.hang, self.crash = self._ending()
         self.ended_badly = False  # and a fault says how
@@ -106,11 +107,23 @@ class Judgement:
             return self.ended_well
         warned = [proc for proc in self.job.procs if cause in proc.notes]
         came = bool(warned) and not self.event("symptom " + cause)
-        return came and all(self.job.ended(proc) or self._in_table(proc) for proc in warned)
+        return came and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
 
-    def _in_table(self, proc: Proc) -> bool:
-        """Say whether a process is named above a benchmark's table."""
-        return any(line[:2] == [proc.host, proc.pid] for line in self.job.rank_lines.values())
+    def _peers_gone(self) -> list[Note]:
+        """Return what processes say of peers that went away before the run that they take part in came to its end."""
+        said = [proc for proc in self.job.procs if not proc.notes.keys().isdisjoint(FOLLOWS)]
+        named = any((proc.host, proc.pid) in self.tabled for proc in self.job.procs)
+        whole = any(table["complete"] for table in self.tables)
+        ends: dict[tuple[str, ...], bool] = {}
+        notes = []
+        for proc in said:
+            largest = self.job.largest(proc)
+            if largest not in ends:
+                ends[largest] = self.job.destroyed(largest)
+            of_table = whole and (not named or (proc.host, proc.pid) in self.tabled)
+            if not (of_table or (ends[largest] if largest else self.finished)):
+                notes += [proc.notes[name] for name in FOLLOWS if name in proc.notes]
+        return notes
 
     def tell_earlier(self, earlier: Judgement) -> None:
         """Say of the last attempt of a job how one before it ended."""
@@ -163,8 +176,8 @@ class Judgement:
                 notes.append(note)
         notes += [proc.notes[name] for proc in self.job.procs for name in _NEVER_RETRIED if name in proc.notes]
         notes += [note for name, note in self.causes if name in _TRIED and "retrying" not in note.text]
+        notes += self._peers_gone()
         if not self.finished:
-            notes += [proc.notes[name] for proc in self.job.procs for name in FOLLOWS if name in proc.notes]
             notes += [note for name, note in self.causes if name not in WARNED]
         notes += [note for name, note in named.items() if name in _NAMED or (name in _RAISED and self._told(note))]
         return min(notes, key=place, default=None)
@@ -220,7 +233,13 @@ class Judgement:
             return False
         nodes = self.job.node_of
         speak = {nodes[proc] for proc in self.job.procs if proc.edges}
-        return all(proc.edges for proc in world) and all(nodes[proc] in speak for proc in self.job.procs if proc.host)
+        known = [key for key in self.job.world if key.startswith("0x")]
+        whole = all(len(self.job.members[key]) >= self.job.nranks for key in known)
+        return (
+            whole
+            and all(proc.edges for proc in world)
+            and all(nodes[proc] in speak for proc in self.job.procs if proc.host)
+        )
 
 
 # A warning that no symptom knows, a peer that RAS calls dead, a port that lost its link.

@@ -322,7 +322,7 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
         for tables in streams
         if len(tables) > 1 and tables[-2]["complete"] and not tables[-1]["complete"]
     ]
-    if not cut and not judgement.job.destroyed():
+    if not cut and not judgement.job.destroyed(judgement.job.world):
         cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
     begun = bool(cut) and not cut[-1]["rows"] and "connected" in judgement.job.flags
     return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"] or begun) else None

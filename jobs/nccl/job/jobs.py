@@ -17,7 +17,7 @@ from ...pod.nccl_reader.events.signals import TROUBLE
 from ...pod.nccl_reader.state.seen import Comm, Note, Proc, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ...pod.nccl_reader.state.partial import Partial
 
@@ -78,19 +78,22 @@ class Job:
 
     def ended(self, proc: Proc) -> bool:
         """Say whether a process destroyed or aborted those of its communicators that hold the whole job, or all."""
-        own = {key for key, _ in proc.comms}
-        wanted = own.intersection(self.world) or own
+        wanted = {key for key, _ in proc.comms if key in self.world} or {key for key, _ in proc.comms}
         return bool(wanted) and wanted <= proc.facts.get("destroyed", _NONE) | proc.facts.get("aborted", _NONE)
 
-    def destroyed(self) -> bool:
-        """Say whether a communicator of the whole job ended as it should: one of its ranks said so.
+    def largest(self, proc: Proc) -> tuple[str, ...]:
+        """Return the communicators of a process that hold most ranks."""
+        most = max((comm.nranks for comm in proc.comms.values()), default=0)
+        return tuple(sorted({key for (key, _), comm in proc.comms.items() if comm.nranks == most}))
+
+    def destroyed(self, keys: Collection[str]) -> bool:
+        """Say whether one of these communicators ended as it should: one of its ranks said so.
 
         A rank aborts its own when another one failed, too, so that all of them must have.
         """
-        procs = [proc for key in self.world for proc in self.members[key].values()]
-        if any(not proc.facts.get("destroyed", _NONE).isdisjoint(self.world) for proc in procs):
-            return True
-        return bool(procs) and all(map(self.ended, procs))
+        procs = [proc for key in keys for proc in self.members[key].values()]
+        cleanly = any(not proc.facts.get("destroyed", _NONE).isdisjoint(keys) for proc in procs)
+        return cleanly or (bool(procs) and all(map(self.ended, procs)))
 
     def nodes_of_ranks(self) -> dict[str, dict[int, str]]:
         """Return communicator ("" where a line names none) -> rank -> node.
