@@ -1,14 +1,18 @@
 """Imported by the process from which tests/program.py forks: everything that a run imports, without its starting anything.
 
-Pytest's own plugins are left to pytest, which rewrites their assertions; the fakes run in pods.
+Plugins and checks are left to pytest, which rewrites their assertions; the fakes run in pods.
 """
 
+import contextlib
 import gc
+import io
 import pkgutil
+import signal
 from importlib import import_module
 
 from _pytest.config import get_config
 
+from cli.__main__ import main
 from tests.compiled import of_the_pods
 
 LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb", "readline", "tomllib")
@@ -23,4 +27,11 @@ for package in map(import_module, PACKAGES):
         if not NOT & set(module.name.split(".")):
             import_module(module.name)
 of_the_pods()
+handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["checks"])  # has pytest import the checks, whose assertions it rewrites
+for number, handler in handlers.items():
+    if signal.getsignal(number) is not handler:
+        signal.signal(number, handler)
+gc.collect()
 gc.freeze()
