@@ -16,6 +16,7 @@ import pytest
 from cli import rehearse
 from reports.schema import completed
 from reports.summary import summarize
+from reports.sweep.text import lines
 from tests.program import Program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +63,24 @@ def test_every_scenario_is_rehearsed():
     assert sorted(asked_of_all()) == NAMES
 
 
+def flaky(sweep):
+    """The link failed, it was tried again, and it passed; nobody is blamed for it."""
+    pair = ["gpu-node-0", "gpu-node-1"]
+    assert [test["share"] < 0.9 for test in sweep["tests"] if test["nodes"] == pair] == [True, False]
+    assert (sweep["findings"], sweep["flaky"]) == ([], [pair])
+    assert "Flaky, failed once and passed once: gpu-node-0 - gpu-node-1" in lines(sweep)
+
+
+def groups(sweep):
+    """The nodes of one leaf have older cables: a note, and a go."""
+    assert sweep["findings"] == []
+    assert any(line.startswith("Note: two groups in a leaf") for line in lines(sweep)), sweep["notes"]
+
+
+SWEEPS = {"sweep-flaky": flaky, "sweep-groups": groups}
+"""What a sweep tells of a cluster besides its faults."""
+
+
 @pytest.mark.parametrize("name", parameters())
 def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
     """Exactly the stated faults on the stated subjects, the stated outcome, nothing left behind, and words for it."""
@@ -75,6 +94,8 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
         entry = record["faults"][fault]
         assert all(entry[key] for key in ("meaning", "confirm", "remedy")), fault
     in_every_form(out, record)
+    if name in SWEEPS:
+        SWEEPS[name](record["sweep"])
 
 
 def in_every_form(out, record):

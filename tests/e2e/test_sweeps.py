@@ -37,27 +37,6 @@ def sweep(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_flaky_link_is_told_and_nobody_is_blamed_for_it(sweep):
-    """It failed, it was tried again, and it passed."""
-    code, record, said = sweep("sweep-flaky")
-    assert (code, record["sweep"]["findings"]) == (0, []), said
-    pair = ["gpu-node-0", "gpu-node-1"]
-    slow = [test["share"] < 0.9 for test in record["sweep"]["tests"] if test["nodes"] == pair]
-    assert slow == [True, False]
-    assert record["sweep"]["flaky"] == [pair]
-    assert "Flaky, failed once and passed once: gpu-node-0 - gpu-node-1" in said
-
-
-@pytest.mark.slow
-def test_groups_of_different_speed_are_told_and_nobody_is_blamed(sweep):
-    """The nodes of one leaf have older cables: a note, and a go."""
-    code, record, said = sweep("sweep-groups")
-    assert (code, record["sweep"]["findings"]) == (0, []), said
-    assert any("two groups in a leaf" in note for note in record["sweep"]["notes"]), record["sweep"]["notes"]
-    assert "Note: two groups in a leaf" in said
-
-
-@pytest.mark.slow
 def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
     """What it found is kept, why it ended is said, and --resume tests what is missing only."""
     file = tmp_path / "cut-off.yaml"
