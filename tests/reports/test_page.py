@@ -1,19 +1,18 @@
 """The page in a real browser: it fits, it is readable, it asks nobody for anything, and its buttons work."""
 
+import functools
 import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.program import own_pytest, seatrial
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: the page is not looked at in a browser"),
 ]
-ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
 import checks.framework.session
 checks.framework.session.Session.open = lambda self, cwd: None
@@ -63,24 +62,20 @@ def test_rdma(evidence):
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """Pages of runs over 2, 64 and 1,000 nodes, each with one bad GPU on the second node."""
-    made = {}
-    for nodes in (2, 64, 1000):
+def page_of(tmp_path_factory):
+    """Return a function: a number of nodes to the page of a run over them, with one bad GPU on the second node."""
+
+    @functools.cache
+    def made(nodes):
         folder = tmp_path_factory.mktemp(f"nodes{nodes}")
         (folder / "conftest.py").write_text(CONFTEST)
         (folder / "test_sample.py").write_text(CHECKS)
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--cluster", "sim:x", "--out", "out"],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "NODES": str(nodes)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        env = os.environ | {"NODES": str(nodes)}
+        words = ["-p", "no:cacheprovider", "--cluster", "sim:x", "--out", "out"]
+        done = seatrial(*words, env=env, cwd=folder, main=own_pytest)
         assert done.returncode == 1, done.stdout + done.stderr
-        made[nodes] = folder / "out" / "report.html"
+        return folder / "out" / "report.html"
+
     return made
 
 
@@ -99,7 +94,7 @@ def browser():
 
 
 @pytest.fixture
-def look(browser, pages):
+def look(browser, page_of):
     """Open the page of so many nodes; at the end nothing may have gone wrong in it, or been asked of the network."""
     trouble, contexts = [], []
 
@@ -113,7 +108,7 @@ def look(browser, pages):
         page.on(
             "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else trouble.append(asked.url)
         )
-        page.goto(f"file://{pages[nodes]}")
+        page.goto(f"file://{page_of(nodes)}")
         return page
 
     yield opened
@@ -193,9 +188,9 @@ def test_a_command_is_selected_without_a_clipboard(look):
     assert page.evaluate("getSelection().toString()") == page.locator(".command code").first.inner_text()
 
 
-def test_a_large_page_is_bounded(pages):
+def test_a_large_page_is_bounded(page_of):
     """1,000 nodes of eight GPUs fit into 1.5 MB."""
-    assert pages[1000].stat().st_size < 1_500_000
+    assert page_of(1000).stat().st_size < 1_500_000
 
 
 def test_what_differs_between_nodes_is_marked(look):
