@@ -214,7 +214,7 @@ FAILED = "RuntimeError: NCCL error in: x.cpp:1269, unhandled system error, NCCL 
 def test_bridges_among_nccls_sockets_are_suspected():
     """nccl.bootstrap-unroutable: behind an unknown end, and where a peer cannot be reached; never beside a real link."""
     bridges = SOCKETS + FAILED
-    assert [cause["fault"] for cause in judged(bridges)["causes"]][:2] == ["nccl.crash", "nccl.bootstrap-unroutable"]
+    assert [cause["fault"] for cause in judged(bridges)["causes"]][:2] == ["nccl.bootstrap-unroutable", "nccl.crash"]
     lost = "\nn1:1:9 [0] misc/socket.cc:403 NCCL WARN Connect to 172.19.0.1<33333> failed : Connection timed out\n"
     assert (
         "br-05ab815fa14e beside bond0"
@@ -229,6 +229,7 @@ def test_bridges_among_nccls_sockets_are_suspected():
     [
         ("invalid usage (run with NCCL_DEBUG=WARN for details)", "same GPU"),
         ("unhandled system error (run with NCCL_DEBUG=INFO for details)", "interface"),
+        ("invalid argument (run with NCCL_DEBUG=WARN for details)", "two copies"),
         ("unhandled cuda error (run with NCCL_DEBUG=INFO for details)", "each other's memory"),
         ("remote process exited or there was a network error", "ended first"),
     ],
@@ -237,9 +238,8 @@ def test_an_error_without_a_warning_has_its_usual_causes_behind_it(error, words)
     """The error is what the log shows; what NCCL warned of, or a last error, is more and leaves no room for guesses."""
     bare = died(f"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, {error}, NCCL version 2.27.5")
     causes = judged(bare + TORCHRUN)["causes"]
-    assert causes[0]["cause"].startswith("the first sign of it is")
-    assert words in causes[1]["cause"]
-    assert causes[1]["confirm"]
+    assert words in causes[0]["cause"]
+    assert causes[0]["confirm"]
     for more in (
         "[rank1]: Last error:\n[rank1]: ring 3 has no name\n",
         "\nn1:1:9 [0] x.cc:1 NCCL WARN ring 3 has no name\n",
@@ -285,6 +285,20 @@ def test_nvshmem_is_told_by_what_failed(said, words):
     job = judged(f"/src/nvshmem/src/host/{said}\n" + TORCHRUN)
     assert job["causes"][0]["fault"] == "nccl.nvshmem"
     assert words in job["causes"][0]["cause"]
+
+
+def test_torchs_analyser_names_the_ranks():
+    said = "error msg: Culprit rank 22; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[1025]]' does not match"
+    job = judged(said + " found input sizes: '[[262144]]', Culprit rank 110; Error type: SIZE_OR_SYNTAX_MISMATCH\n")
+    assert job["causes"][0]["cause"].startswith("ranks 22, 110 called")
+
+
+def test_what_failed_stands_before_that_a_cuda_call_failed():
+    last = (
+        "[rank0]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank0]: Last error:\n[rank0]: Failed to bind NVLink "
+        "SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed'\n"
+    )
+    assert first(last + TORCHRUN) == "nccl.nvls-failed"
 
 
 def test_gloo_between_addresses_of_two_families():

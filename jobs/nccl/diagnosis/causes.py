@@ -174,6 +174,7 @@ _REFUSED_ARGUMENT = (
     "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
 )
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
+_CULPRIT = re.compile(r"Culprit rank (\d{1,7})")  # torchfrtrace
 _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -202,14 +203,24 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.shm-name", None
     if fault in ("nccl.rendezvous", *_REFUSED) and (match := _OWN_ADDRESS.search(note.text)):
         return None, _own_address(match[1])
-    if fault == "nccl.rendezvous" and (match := _JOINED.search(note.text)):
-        text = "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
-        return ("nccl.too-many-processes" if int(match[2]) > int(match[1]) else None), text
-    if fault == "nccl.hang-late" and (match := _NOT_THERE.search(note.text)):
-        return None, "%s did not come to the barrier in time" % match[1].lower()
+    if (named := _of_ranks(fault, note.text)) is not None:
+        return named
     why = _of_cuda(judgement, fault, note) if fault in _CUDA else None
     refused = why is None and fault == "nccl.cuda-failure" and "invalid argument" in note.text
     return why, _REFUSED_ARGUMENT if refused else None
+
+
+def _of_ranks(fault: str, text: str) -> tuple[str | None, str] | None:
+    """Return (why, cause) of a fault whose line counts or names the ranks."""
+    if fault == "nccl.rendezvous" and (match := _JOINED.search(text)):
+        why = "nccl.too-many-processes" if int(match[2]) > int(match[1]) else None
+        return why, "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
+    if fault == "nccl.collective-mismatch" and (culprits := _CULPRIT.findall(text)):
+        who = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
+        return None, f"{who} called the operation with another size or type, or another operation, than the others"
+    if fault == "nccl.hang-late" and (match := _NOT_THERE.search(text)):
+        return None, "%s did not come to the barrier in time" % match[1].lower()
+    return None
 
 
 def _own_address(address: str) -> str:

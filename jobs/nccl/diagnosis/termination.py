@@ -190,6 +190,9 @@ _OWN = frozenset(
 _BEFORE = frozenset(("nccl.port-in-use", "nccl.name-resolution"))
 
 
+_NAMES_NOTHING = "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before what failed
+
+
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     """Return the causes that were seen: the earliest line over processes first, of each its first warning that is one.
 
@@ -208,7 +211,8 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
         for event, note in source.events.items():
             name = event[8:]
             if event.startswith("symptom ") and name in (_CAUSES if bare else _KERNEL):
-                causes.append((name in _SECOND or name in said, note.source, note.line, name, note))
+                second = name in _SECOND or name in said or _NAMES_NOTHING in note.text
+                causes.append((second, note.source, note.line, name, note))
     if _came_up(judgement) or any(source.watch for source in judgement.job.sources.values()):
         causes = [cause for cause in causes if cause[3] not in _BEFORE]
     if judgement.event("watchdog") or _unknown_end(judgement):

@@ -31,6 +31,9 @@ _SHARED = "the shared memory (/dev/shm) is too small for NCCL's segments (64 MB 
 USUAL = (
     (r"ncclInvalidUsage|invalid usage", "", "two ranks use the same GPU: no device is selected per rank",
      "print(torch.cuda.current_device()) in every rank; torch.cuda.set_device(local_rank)"),
+    (r"ncclInvalidArgument|invalid argument \(run", "",
+     "two copies or versions of NCCL are in this process, or what the program hands over is of another communicator",
+     "grep libnccl /proc/PID/maps | sort -u; NCCL_DEBUG=WARN names the argument"),
     (_SYSTEM, "several-hosts", _NETWORK, _INTERFACES),
     (_SYSTEM, "", _SHARED, "df -h /dev/shm in the container; NCCL_DEBUG=WARN names the call"),
     (_CUDA, "", "GPUs may not open each other's memory here (P2P or CUDA IPC in a container, VM or WSL)",
@@ -55,7 +58,10 @@ def with_usual(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str
         for words, needed, cause, confirm in USUAL
         if re.search(words, text) and not (needed and signs.get(needed) is False)
     ]
-    return [*causes, *usual]
+    if not usual:
+        return list(causes)
+    slow = [cause for cause in causes[1:] if cause["fault"].startswith("nccl.bandwidth")]  # ends no job
+    return [*(cause for cause in causes[1:] if cause not in slow), *usual, *slow]  # the first one only quotes the error
 
 
 def _said_more(judgement: Judgement) -> bool:

@@ -70,6 +70,13 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|larger than the available KV cache memory"
         rb"|memory capacity is unbalanced",
     ),
+    ("nccl.cuda-arch", "cause", rb"is not compatible with the current PyTorch installation"),
+    # torch's analyser of Flight Recorder dumps (tools/flight_recorder: torchfrtrace)
+    (
+        "nccl.collective-mismatch",
+        "cause",
+        rb"Culprit rank .{0,80}Error type: (?:SIZE_OR_SYNTAX|COLLECTIVE_(?:TYPE|DTYPE))",
+    ),
     ("nccl.kernel-fault", "cause", rb"thread: \[\d{1,5},\d{1,5},\d{1,5}\] Assertion `"),
     (
         "nccl.cuda-failure",

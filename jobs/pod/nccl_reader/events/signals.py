@@ -60,7 +60,8 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA (?:driver )?error: (?!no error)"
             rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
             rb"|NCCL error in:"
-            rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|^NCCL error "
+            rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalid(?:Usage|Argument)"
+            rb"|^NCCL error "
             rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
             rb"|is setting up NCCL communicator .* got error"
         ),
