@@ -22,7 +22,7 @@ from .diagnosis.usual import with_usual
 from .diagnosis.words import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .job.attempts import last_attempt
 from .job.device_order import compact_devices
-from .job.jobs import group
+from .job.streams import group
 from .job.view import View
 from .job_document import MOST_CAUSES, NOTHING
 from .rows import sides

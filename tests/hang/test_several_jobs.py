@@ -107,6 +107,18 @@ def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
     assert late == [[2], [1]]
 
 
+def test_dumps_of_two_names_that_complete_one_another_are_one_job_and_that_is_said(explain, tmp_path):
+    for rank, name in enumerate("aabb"):
+        shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path / f"{name}_rank_{rank}")
+    _, (job,) = explain(tmp_path)
+    assert job["late_ranks"] == [2]
+    assert "The dumps named a_rank_N and b_rank_N are taken for one job's" in job["sentence"]
+    for rank in range(2):
+        shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path / f"b_rank_{rank}")
+        (tmp_path / f"a_rank_{rank}").unlink()
+    assert "are taken for one" not in explain(tmp_path)[1][0]["sentence"]
+
+
 def test_what_ranks_wrote_to_standard_error_is_of_one_job(explain, tmp_path):
     """gloo names no operation: a rank's exception tells whose file it is, and one rank twice tells of two jobs."""
     for path in (DATA / "gloo-2.13" / "timed_out").glob("*.txt"):

@@ -28,6 +28,8 @@ class Job:
 
     evidence: Evidence = field(default_factory=Evidence)
     folders: set[str] = field(default_factory=set)
+    stems: set[str] = field(default_factory=set)
+    """The names of its dumps, without their ranks."""
     world: tuple[int, ...] = ()
 
 
@@ -60,6 +62,7 @@ def absorb(job: Job, part: Job) -> None:
     for name in ("world", "failed", "logs", "named"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders
+    job.stems |= part.stems
     job.world = job.world or part.world
 
 
@@ -115,6 +118,8 @@ def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
     """Add a part to the job that it is of, or as a job of its own; ``surely``: where nothing tells, it is its own."""
     for job in jobs:
         if same_job(job, part, surely=surely):
+            if job.folders & part.folders and not job.stems & part.stems:
+                job.evidence.joined = " and ".join(f"{stem}N" for stem in sorted(job.stems | part.stems)[:4])
             absorb(job, part)
             return
         if _again(job, part):

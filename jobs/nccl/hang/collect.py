@@ -36,7 +36,8 @@ class _Place:
     def part(self, path: str, kind: str = "", world: tuple[int, ...] = ()) -> Evidence:
         """Return the evidence that a file belongs to."""
         folder = os.path.dirname(os.path.abspath(path))
-        return self.parts.setdefault((folder, kind, world), Job(folders={folder}, world=world)).evidence
+        stems = {kind} if kind else set()
+        return self.parts.setdefault((folder, kind, world), Job(folders={folder}, stems=stems, world=world)).evidence
 
     def reports(self) -> int:
         """Return how many of torch's reports were found."""
@@ -158,7 +159,7 @@ def _take(place: _Place, path: str) -> bool:
                     raise PickleRefusedError(f"larger than the {MAX_BYTES >> 20} MiB that are read of one dump")  # noqa: TRY301
                 rank, content = flight_recorder.parse(path, head + file.read(MAX_BYTES), place.members)
                 world = flight_recorder.world_of(content, place.members)
-                evidence = place.part(path, f"dump {flight_recorder.stem_of(path)}", world)
+                evidence = place.part(path, flight_recorder.stem_of(path) or "dump", world)
                 flight_recorder.add(evidence, rank, content, place.members, status.st_mtime)
                 evidence.files.append(shown)
                 return True

@@ -36,6 +36,11 @@ def decide(evidence: Evidence) -> Decision:
             f"{copies} of the answers of RAS are copies of another one, or written at once with it: they show no second"
             " moment; ask again, some seconds later"
         )
+    if evidence.joined:
+        made.contradictions.append(
+            f"the dumps named {evidence.joined} are taken for one job's: their ranks complete one another, and a dump"
+            " names neither host nor job. If they are of two, give each a folder of its own"
+        )
     if old:
         made.contradictions.append(
             f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: what they have behind them the others queued"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.lines.clean import printable
-from ..job.jobs import group
+from ..job.streams import group
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.partial import Partial

@@ -197,6 +197,8 @@ class Evidence:
     """The folders in which it lies, as they were named."""
     logs: set[str] = field(default_factory=set)
     """Logs that lie beside it, by the names under which they are read."""
+    joined: str = ""
+    """Under which names its dumps lie in one folder, where only that no rank is twice tells that they are one job's."""
     standing: float | None = None
     """Seconds between two dumps of each rank that show it at the same operation."""
     moved: str = ""
