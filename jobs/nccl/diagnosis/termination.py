@@ -341,8 +341,9 @@ def _half_shown(view: View) -> str:
     present: dict[str, dict[int, Proc]] = view.job.members
     sent: dict[tuple[str, int, int, int], int] = {}
     received: dict[tuple[str, int, int, int], int] = {}
-    for _, _, comm, src, dst, mask, _, _, (side, conn, kind, *_), _, _ in chain(view.crossings, view.local_net):
-        here = present.get(comm) if kind == "net" and side else None
+    for _, _, comm, src, dst, mask, _, _, way, _, _ in chain(view.crossings, view.local_net):
+        side, conn = way[:2]
+        here = present.get(comm) if way[2] == "net" and side else None
         if here and src in here and dst in here:
             known, key = sent if side == "s" else received, (comm, src, dst, conn)
             known[key] = known.get(key, 0) | mask

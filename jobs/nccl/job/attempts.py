@@ -44,18 +44,19 @@ def last_attempt(job: Job) -> Job | None:
 
 def _attempts(procs: list[Proc]) -> list[set[Proc]]:
     """Return the processes that have to do with one another, since they share communicators."""
-    groups: list[tuple[set[str], set[Proc]]] = []
+    group_of: dict[str, list[Proc]] = {}  # by communicator
     for proc in procs:
-        keys, members = {key for key, _ in proc.comms if key.startswith("0x")}, {proc}
-        if keys:
-            apart = []
-            for known in groups:
-                if known[0].isdisjoint(keys):
-                    apart.append(known)
-                else:
-                    keys, members = keys | known[0], members | known[1]
-            groups = [*apart, (keys, members)]
-    return [members for _, members in groups] or [{proc for proc in procs if proc.comms}]
+        keys = [key for key, _ in proc.comms if key.startswith("0x")]
+        known = {id(group_of[key]): group_of[key] for key in keys if key in group_of}
+        group = max(known.values(), key=len, default=[])  # the others are moved: nothing is moved often
+        for other in known.values():
+            if other is not group:
+                group += other
+                group_of.update({key: group for each in other for key, _ in each.comms if key in group_of})
+        group.append(proc)
+        group_of.update(dict.fromkeys(keys, group))
+    groups = {id(group): group for group in group_of.values()}.values()
+    return [set(group) for group in groups] or [{proc for proc in procs if proc.comms}]
 
 
 def _last(job: Job, attempts: list[set[Proc]]) -> set[Proc]:

@@ -58,11 +58,12 @@ _NOTHING: Message = (), (), False
 class _Process:
     """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
 
-    __slots__ = ("channels", "devices", "facts", "heads", "index", "key", "lanes", "said", "sights")
+    __slots__ = ("channels", "devices", "facts", "heads", "index", "key", "lanes", "said", "sights", "speaks")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
-        self.index = -1  # its place in the digest; before its first line in a block, and without a key, -1
+        self.speaks = False  # in the present block; never without a key
+        self.index = -1  # its place in the digest
         self.devices: Set[bytes] = set()  # of which heads that begin their lines, as they are printed
         self.heads: Set[Tuple[Optional[int], str]] = set()  # devices and tags that were passed on
         self.channels: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
@@ -92,7 +93,6 @@ class Digester:
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
-        self._active: List[_Process] = []  # that say something in the present block
         self._events: List[Event] = []
         self._heads = Heads()
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
@@ -107,8 +107,9 @@ class Digester:
         if len(self._here) + len(self._processes) > _HEADS:
             self._here, self._named, self._processes, self._heads = {}, {}, {}, Heads()
         here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
-        self._active, self._events = [], []
-        named, active, events = NAMED.fullmatch, self._active, self._events
+        active: List[_Process] = []  # that speak in this block
+        events = self._events = []
+        named = NAMED.fullmatch
         number, others = -1, 0
         for number, line in enumerate(BytesIO(data)):  # not split(): so a line's memory is the next one's
             left, mark, text = line.partition(MARK)
@@ -118,10 +119,10 @@ class Digester:
                     events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
                 continue
             process = here.get(left) or self._process(left)
-            if process.index < 0 and process.key is not None:
-                process.index = len(active)
+            if not process.speaks and process.key is not None:
+                process.index, process.speaks = len(active), True
                 active.append(process)
-            if process.index < 0 or (returns and b"\r" in line):
+            if not process.speaks or (returns and b"\r" in line):
                 events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
                 continue
             bit = bits.get(text[:10])
@@ -184,7 +185,7 @@ class Digester:
             assert process.key is not None  # else its lines are passed on whole
             digest.processes.append(process.key)
             digest.said.append(said)
-            process.said, process.index = [], -1
+            process.said, process.speaks = [], False
         return digest
 
     def _process(self, left: bytes) -> _Process:
@@ -221,12 +222,6 @@ class Digester:
         if again:
             self._here[left] = process
         return process
-
-    def _event(self, process: _Process, effects: Tuple[Effect, ...], number: int, raw: bytes) -> None:
-        if process.index < 0:
-            process.index = len(self._active)
-            self._active.append(process)
-        self._events.append((number, process.index, effects, raw))
 
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
@@ -266,7 +261,7 @@ class Digester:
         sight = sight_of(lane[2])
         if sight is not None and sight not in process.sights:
             process.sights.add(sight)
-            self._event(process, ((SIGHT, sight),), number, line[:-1])
+            self._events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
         return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
     def _says(self, line: bytes) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import re
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, MAX_LINE, Digest, Digester
@@ -137,7 +138,7 @@ class Reader:
         processes, others = self.processes, self.others
         processes.begin(digest.processes, digest.said, start)
         here, follow = processes.here, processes.follow
-        lines: List[bytes] = []
+        lines: Optional[Iterator[Tuple[int, bytes]]] = None
         at = 0  # the line behind the last event
         listens = others.listens() or start <= others.TAGGED
         for number, process, what, raw in digest.events:
@@ -168,22 +169,26 @@ class Reader:
             self._most[what] = max([self._most.get(what, -1), *found])
         self._looked += len(data)
 
-    def _hear(self, lines: List[bytes], at: int, end: int, start: int) -> bool:
+    def _hear(self, lines: Iterator[Tuple[int, bytes]], at: int, end: int, start: int) -> bool:
         """Read the lines that by themselves say nothing, as long as something is open that they may belong to."""
         others = self.others
-        for number in range(at, end):
-            raw = lines[number]
+        for number, raw in lines:  # goes on where it ended
+            if number >= end:
+                break
+            if number < at:
+                continue
             if MARK not in raw:
-                others.hear(raw, start + number)
+                others.hear(raw[:-1], start + number)
             if not (others.listens() or start + number < others.TAGGED):
                 return False
         return True
 
 
-def _lines_of(data: bytes) -> List[bytes]:
+def _lines_of(data: bytes) -> Iterator[Tuple[int, bytes]]:
+    """Return the lines of a block, numbered."""
     if b"\x1b" in data or b"\r" in data:
         data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
-    return data.split(b"\n")
+    return enumerate(BytesIO(data))
 
 
 def read(

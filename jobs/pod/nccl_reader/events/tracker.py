@@ -152,7 +152,9 @@ class Tracker:
         if pointer != latest or rank != key[1] or part or (ident != key[0] if ident else init and done):
             key = self._key(said)
             comm = proc.comms.get(key)
-        self.stream.span(key[0], line)
+        span = self.stream.spans.get(key[0])
+        if span is None or not span[0] <= line <= span[1]:
+            self.stream.span(key[0], line)
         ending = not init and what != b""  # all that an excerpt may show of a communicator
         if ending and done and what != b"Revoke":
             proc.add("aborted" if what == b"Abort" else "destroyed", key[0])
