@@ -58,17 +58,16 @@ _NOTHING: Message = (), (), False
 class _Process:
     """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
 
-    __slots__ = ("channels", "devices", "facts", "heads", "index", "key", "lanes", "said", "sights", "speaks")
+    __slots__ = ("channels", "devices", "facts", "index", "key", "lanes", "said", "sights", "speaks")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
         self.speaks = False  # in the present block; never without a key
         self.index = -1  # its place in the digest
-        self.devices: Set[bytes] = set()  # of which heads that begin their lines, as they are printed
-        self.heads: Set[Tuple[Optional[int], str]] = set()  # devices and tags that were passed on
+        self.devices: Tuple[bytes, ...] = ()  # of heads that begin their lines, as they are printed
         self.channels: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
         self.lanes: List[Lane] = []  # what is named, in the same order
-        self.sights: Set[str] = set()  # what a fault may quote of them, and was passed on
+        self.sights: Tuple[str, ...] = ()  # what a fault may quote of them, and was passed on
         self.facts: List[Tuple[Effect, ...]] = []
         self.said: List[Spoken] = []
 
@@ -140,7 +139,7 @@ class Digester:
                         process.lanes.append((int(src), int(dst), end[0]))
                         sight = sight_of(end[0])
                         if sight is not None and sight not in process.sights:
-                            process.sights.add(sight)
+                            process.sights += (sight,)
                             events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
                         continue
                 found = self._read(process, line, text, number)
@@ -180,8 +179,7 @@ class Digester:
             if process.facts:
                 said.append((number, process.facts))
                 process.facts = []
-            if process.sights:
-                process.sights = set()
+            process.sights = ()
             assert process.key is not None  # else its lines are passed on whole
             digest.processes.append(process.key)
             digest.said.append(said)
@@ -203,8 +201,8 @@ class Digester:
             if process is None:
                 key: Optional[Process] = (name(host, 255), int(pid), "")
                 process = self._named[place] = self._processes.setdefault(key, _Process(key))
-            said: Tuple[Optional[int], str] = int(dev), ""
-            process.devices.add(b"[%s] " % dev)
+            process.devices += (b"[%s] " % dev,)
+            process.facts.append(((HEAD, int(dev), ""),))
             again = True
         else:
             seen, again = self._heads.find(left)
@@ -215,10 +213,8 @@ class Digester:
                 return process
             if seen.owner is None:
                 seen.owner = self._processes.setdefault(seen.process, _Process(seen.process))
-            process, said = seen.owner, (seen.head.dev, seen.head.tag)
-        if said not in process.heads:
-            process.heads.add(said)
-            process.facts.append(((HEAD, *said),))
+                seen.owner.facts.append(((HEAD, seen.head.dev, seen.head.tag),))
+            process = seen.owner
         if again:
             self._here[left] = process
         return process
@@ -240,8 +236,13 @@ class Digester:
         effects = effects_of(message) if kind is None or (kind == OPERATION and b"> Algo " in text) else ()
         if effects and effects[0][0] == COMM:
             return (), effects, False
-        facts = tuple(effect for effect in effects if effect[0] == FACT and effect[1:] not in READ_BACK)
-        rest = tuple(effect for effect in effects if effect not in facts)
+        facts: Tuple[Effect, ...] = ()
+        rest: Tuple[Effect, ...] = ()
+        for effect in effects:
+            if effect[0] == FACT and effect[1:] not in READ_BACK:
+                facts += (effect,)
+            else:
+                rest += (effect,)
         found = facts, rest, keeps_line(rest)
         if len(text) <= _LONGEST:
             if len(self._known) >= _KNOWN:
@@ -260,7 +261,7 @@ class Digester:
         process.lanes.append(lane)
         sight = sight_of(lane[2])
         if sight is not None and sight not in process.sights:
-            process.sights.add(sight)
+            process.sights += (sight,)
             self._events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
         return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
