@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -33,10 +34,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Of the slow tests alone, leave the modules that have none unread: each worker would import them all."""
-    if config.option.markexpr != "slow" or not collection_path.match("test_*.py"):
+    """Of the slow tests alone, leave modules and folders that have none unread: each worker would import them all."""
+    if config.option.markexpr != "slow" or not collection_path.is_relative_to(ROOT / "tests"):
         return None
-    return True if "slow" not in collection_path.read_text(encoding="utf-8") else None
+    return None if collection_path in _with_slow_tests() else True
+
+
+@functools.cache
+def _with_slow_tests() -> set[Path]:
+    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    modules = [path for path, text in texts.items() if "mark.slow" in text or "rest_is_slow" in text]
+    return {place for module in modules for place in (module, *module.parents)}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The other half of the tests reads all modules: a slow test that the slow half would not read is noticed there."""
+    if item.get_closest_marker("slow") and item.path not in _with_slow_tests():
+        raise pytest.UsageError(f"{item.nodeid} is slow, and conftest.py does not see it in its module")
 
 
 # The modules with slow tests of a quarter of a minute and more, by how long the longest takes on a quiet machine.
