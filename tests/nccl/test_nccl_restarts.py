@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from jobs.nccl import conclude, open_sources, read
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
@@ -65,3 +66,12 @@ def test_a_benchmark_that_was_cut_off_is_no_attempt_at_the_one_behind_it(judge):
 
 def test_two_runs_without_trouble_are_no_attempts(judge):
     assert judge(FIRST + LAST)["verdict"] == "go"
+
+
+def test_the_logs_of_pods_that_hold_both_attempts_are_one_job(tmp_path):
+    for number, host in enumerate(("gpu-node-0", "gpu-node-1")):
+        said = ENDS["the job ended with an error"] if number else ""
+        first, last = ("".join(line for line in log.splitlines(keepends=True) if host in line) for log in (FIRST, LAST))
+        (tmp_path / f"{host}.log").write_text(first + said + last)
+    (job,) = conclude(read(open_sources([str(tmp_path)])))
+    assert (job["diagnosis"], job["ranks"], len(job["files"])) == ("restarted", 8, 2)

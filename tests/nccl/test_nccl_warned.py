@@ -16,6 +16,7 @@ LINES = [
     ("TOPO/NET : Could not force merge NICs mlx5_0,mlx5_9. Please specify a valid NCCL_NET_FORCE_MERGE string.", FUSION),
     ("NET/IB : Trying to merge multiple devices together when NCCL_IB_MERGE_NICS=0. Please enable it", FUSION),
     ("NET/IB : Cannot use physical device 9, max 8", FUSION),
+    ("NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try selecting NICs", FUSION),
     ("NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=1 link_layer=1 rem_link_layer=2",
      "nccl.ib-mixed-fabric"),
     # Google's plugins (fastrak_offload), the UCX plugin
