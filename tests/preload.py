@@ -7,6 +7,7 @@ import contextlib
 import gc
 import io
 import pkgutil
+import re
 import signal
 from importlib import import_module
 
@@ -19,8 +20,9 @@ LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb
 PACKAGES = ("jobs", "checks.rules", "checks.faults", "checks.profiles", "reports", "cli", "lab")
 NOT = {"plugin", "fakes", "pod"}
 
+vars(re)["_MAXCACHE"] = 1 << 14  # patterns of the pods' program, which read again are not compiled again
 get_config()  # pytest and its own plugins
-for name in LIBRARIES:
+for name in (*LIBRARIES, "tests.forkedpods"):
     import_module(name)
 for package in map(import_module, PACKAGES):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

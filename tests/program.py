@@ -127,9 +127,10 @@ class Program:
 
 
 def lab(arguments: list[str]) -> int:
-    """Serve an embedded cluster in this process; its pods get their program compiled."""
+    """Serve an embedded cluster in this process; its pods are forked, and get their program compiled."""
     from lab.__main__ import main as lab_main
     from lab.node import volumes
+    from tests import forkedpods
 
     write = volumes._write
 
@@ -138,6 +139,7 @@ def lab(arguments: list[str]) -> int:
         lay_beside(folder / path, data.decode(errors="replace"))
 
     vars(volumes)["_write"] = with_what_is_compiled
+    forkedpods.install()
     return lab_main(arguments)
 
 

@@ -334,26 +334,21 @@ def in_memory() -> str | None:
     return MEMORY if roomy and not there.f_flag & os.ST_NOEXEC else None
 
 
+def launch(control: int, mode: str, keep: list[str]) -> subprocess.Popen[bytes]:
+    """Start the launcher on its end of the control socket."""
+    code = CODE.format(path=str(FOLDER.parent), package=FOLDER.name, fd=control, pid=os.getpid(), mode=mode, keep=keep)
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], pass_fds=[control], stdin=subprocess.DEVNULL, start_new_session=True
+    )
+
+
 async def start(mode: str) -> ProcessNetwork:
     """Start launcher and agent; `mode` is namespaces or plain.  Unavailable says why the kernel refused."""
     root = os.path.realpath(tempfile.mkdtemp(prefix="seatrial-sim-", dir=in_memory()))  # noqa: ASYNC240 - quick
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)
-    code = CODE.format(
-        path=str(FOLDER.parent),
-        package=FOLDER.name,
-        fd=theirs.fileno(),
-        pid=os.getpid(),
-        mode=mode,
-        keep=[root, *visible_folders()],
-    )
     with theirs:
-        launcher = subprocess.Popen(  # noqa: ASYNC220 - it only forks
-            [sys.executable, "-I", "-S", "-c", code],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        launcher = launch(theirs.fileno(), mode, [root, *visible_folders()])
     ours.settimeout(START_S)
     try:
         answer = await asyncio.to_thread(ours.recv, 65536)

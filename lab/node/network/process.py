@@ -60,8 +60,11 @@ class Child:
             self.stage = "user"
             self._restrict()
         self.stage = "exec"
-        argv = self.spec["argv"]
-        os.execvpe(argv[0], argv, self.spec["env"])  # noqa: S606 - the pod's own command
+        self.become(self.spec["argv"], self.spec["env"])
+
+    def become(self, argv: list[str], env: dict[str, str]) -> NoReturn:
+        """Replace this program by the command."""
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - the pod's own command
 
     def _restrict(self) -> None:
         """Drop capabilities that the container does not keep; a user other than root is one of a nested namespace."""
