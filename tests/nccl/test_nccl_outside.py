@@ -356,3 +356,19 @@ def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
 def test_a_launcher_that_fails_is_told_by_what_it_lacks(said, words):
     """nccl.launch-failed."""
     assert words in judged(said + "\nsrun: error: gpu-3: task 1: Exited with exit code 1\n")["causes"][0]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("transport/nvls.cc:251 NCCL WARN Cuda failure 1 'invalid argument'", "container without /dev/nvidia-caps"),
+        (
+            "n1:7:9 [0] misc/ibvwrap.cc:288 NCCL WARN Call to ibv_reg_dmabuf_mr failed with error Operation not supported",
+            "too old for DMA-BUF",
+        ),
+    ],
+)
+def test_what_the_driver_refuses_names_what_is_too_old_or_missing(line, words):
+    """The first or the second cause (pie-project/pie#500, NVIDIA/nccl#778)."""
+    causes = judged(f"{line}\nTest NCCL failure common.cu:1000 'unhandled system error'\n")["causes"]
+    assert any(words in cause["cause"] for cause in causes[:2])

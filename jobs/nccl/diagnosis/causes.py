@@ -67,6 +67,13 @@ _NOT_OPENED = re.compile(
 # What a line says beyond its kind: (fault, its words, why, the cause where the catalogue's own is not enough).
 _SAYS = (
     (
+        "nccl.gdr-register",
+        "ibv_reg_dmabuf_mr failed with error Operation not supported",
+        None,
+        "this node's RDMA driver or kernel is too old for DMA-BUF, and this NCCL did not fall back to nvidia-peermem: "
+        "NCCL_DMABUF_ENABLE=0, or a newer OFED or NCCL",
+    ),
+    (
         "nccl.invalid-usage",
         "must be CUDA and dense",
         None,
