@@ -88,6 +88,9 @@ def _document(judgement: Judgement) -> JobDocument:
     version, versions = _version(judgement)
     verdict = judgement.verdict()
     diagnosis = diagnosis_of(judgement, verdict)
+    beside = judgement.passed_over() if verdict == "inconclusive" else None
+    if beside is not None:
+        judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
     # One host is the whole job only where something tells its size.
     shown = bool(view.carriers) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
@@ -143,6 +146,8 @@ def _document(judgement: Judgement) -> JobDocument:
         "compacted": False,
     }
     document["sentence"] = sentence_of(document, judgement)
+    if beside is not None:
+        document["sentence"] += " It also says: %s." % quoted(beside)
     return document
 
 

@@ -220,6 +220,7 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
         "word error rate (WER) 4.3, max abs error 0.00195, quantization error 1.2e-03",
         "Total errors: 0 warnings: 0",
         "exit 0",
+        "+ export NCCL_WORK_FIFO_DEPTH=4194304",
         "missing ranks: []",
         "pg timeout: 1800 s",
         "Setting pg timeout",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from jobs.nccl import failure_class_of
+from jobs.nccl.diagnosis.faults import lowered
+from tests.nccl.logmaker import Maker, table_of
 from tests.nccl.test_nccl_causes import HEALTHY, WARN, A, failing, judged, whys
 
 SETTING, FUSION, DIFFER = "nccl.setting-invalid", "nccl.nic-fusion", "nccl.ranks-differ"
@@ -228,3 +232,29 @@ def test_a_job_that_came_to_its_end_is_accused_only_of_a_link_that_broke(said, v
     assert said[:30] in job["sentence"] + str(job["faults"][0]["evidence"])
     if "CUDA" in said.upper():
         assert judged(HEALTHY + "\n" + warning.replace(":1000:1000", ":999:999") + "\n")["verdict"] == "no-go"
+
+
+def test_what_a_job_overcame_is_quoted_also_where_other_evidence_is_missing():
+    table = "\n".join(table_of(Maker())) + "\n"
+    rank = re.search(r"Rank +0 .*Pid +(\d+) on +(\S+) device", table)
+    said = f"{rank[2]}:{rank[1]}:{rank[1]} [0] misc/x.cc:3 NCCL WARN Cuda failure 700 'an illegal memory access'"
+    assert judged(table)["diagnosis"] == "table-only"
+    job = judged(table + said + "\n")
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "table-only")
+    assert job["sentence"].endswith("It also says: Cuda failure 700 'an illegal memory access'.")
+    assert job["faults"][-1]["evidence"][0]["text"] == said
+
+
+@pytest.mark.parametrize(
+    ("title", "inside"),
+    [
+        ("DDP waits", "DDP waits"),
+        ("A rank is late", "a rank is late"),
+        ("InfiniBand", "InfiniBand"),
+        ("Gloo finds none", "Gloo finds none"),
+        ("NCCL's own", "NCCL's own"),
+        ("/dev/shm is full", "/dev/shm is full"),
+    ],
+)
+def test_a_title_inside_a_sentence_keeps_its_names(title, inside):
+    assert lowered(title) == inside

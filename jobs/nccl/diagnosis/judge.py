@@ -182,6 +182,13 @@ class Judgement:
         notes += [note for name, note in named.items() if name in _NAMED or (name in _RAISED and self._told(note))]
         return min(notes, key=place, default=None)
 
+    def passed_over(self) -> Note | None:
+        """Return the first cause that a line names and no fault does, since the job came to its end all the same."""
+        if self.has("nccl.unexplained", "nccl.restarted", *(name for name, _ in self.causes)):
+            return None
+        said = [note for name, note in self.causes if name in _NEVER_RETRIED and name not in WARNED]
+        return min(said, key=place, default=None) if self.ended_well else None
+
     def _told(self, note: Note) -> bool:
         """Say whether a line is no warning, nor a wait for others before NCCL began in a job that ended."""
         return not _WARNS.search(note.text) and not (self.finished and self.stands_before(note))

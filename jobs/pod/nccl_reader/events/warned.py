@@ -32,7 +32,7 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.setting-invalid",
         "cause",
         rb"Unrecognized (?:element|prefix) token|All entries except the first must have a prefix"
-        rb"|NCCL_WORK_FIFO_DEPTH=\S"
+        rb"|NCCL_WORK_FIFO_DEPTH=\S{1,24} is too"
         rb"|NCCL_GIN_\w{1,10}_POOL_SIZE has|invalid for family|Unknown netDevs policy"
         rb"|network devices = -?\d{1,9} for policy|NCCL_SOCKET_MAGIC invalid value",
     ),
