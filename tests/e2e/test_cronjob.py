@@ -17,6 +17,7 @@ import pytest
 from jobs.cluster.client.kube import Kube
 from reports.metrics import exposition
 from reports.schema import completed
+from tests import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,18 +46,8 @@ class Lab:
         self.namespace = namespace
         objects = render(overlay, namespace)
         self.kubeconfig = folder / "kubeconfig"
-        command = [
-            sys.executable,
-            "-m",
-            "lab",
-            scenario,
-            "--write-kubeconfig",
-            str(self.kubeconfig),
-            "--json",
-            "--until-stdin-closes",
-        ]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
+        words = [scenario, "--write-kubeconfig", str(self.kubeconfig), "--json", "--until-stdin-closes"]
+        self.process = program.Lab([sys.executable, "-m", "lab", *words])
         facts = json.loads(self.process.stdout.readline())
         if facts["network"] == "plain":
             pytest.skip("this machine grants no namespaces: pods do not reach the API server at its own address")
@@ -163,11 +154,10 @@ class Lab:
 
     def close(self) -> None:
         """End the cluster."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
-        assert self.process.stdout is not None
         self.process.stdout.close()
+        self.process.stderr.close()
 
 
 @pytest.fixture
