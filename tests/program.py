@@ -7,6 +7,7 @@ interpreter starts (streams, inherited signals, an installed program, the comman
 from __future__ import annotations
 
 import atexit
+import functools
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from checks.framework import simulation
+from cli import rehearse
 from cli.__main__ import main
 from tests.compiled import lay_beside
 
@@ -180,6 +182,16 @@ def seatrial(
         raise
     assert program.returncode is not None
     return subprocess.CompletedProcess(arguments, program.returncode, out, err)
+
+
+def rehearse_here(arguments: list[str], *, cwd: Path, env: Mapping[str, str]) -> int:
+    """Rehearse in this process, its trials forked; return the exit code."""
+    forking = {name: getattr(subprocess, name) for name in ("run", "PIPE", "TimeoutExpired")}
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(cwd)
+        here.setattr(os, "environ", dict(env))
+        here.setattr(rehearse, "subprocess", SimpleNamespace(Popen=functools.partial(Program, cwd=cwd), **forking))
+        return main(["rehearse", *arguments])
 
 
 def run_pytest(*arguments: str, cwd: Path) -> pytest.RunResult:

@@ -1,21 +1,18 @@
 """The commands of README and docs do what they say: each is run, in order, as a new user would."""
 
-import functools
 import os
 import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from cli import rehearse
 from cli.__main__ import main
 from tests.installed import installed
 from tests.jobs.on_sim import Sim
-from tests.program import Program, own_pytest, seatrial
+from tests.program import own_pytest, rehearse_here, seatrial
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -85,21 +82,6 @@ def in_a_shell(command, folder, env, program):
     return ["sh", "-c", command]
 
 
-def rehearsed(arguments, env, folder):
-    """Rehearse in this process, with the trials forked; return the exit code."""
-    forking = SimpleNamespace(
-        Popen=functools.partial(Program, cwd=folder),
-        run=subprocess.run,
-        PIPE=subprocess.PIPE,
-        TimeoutExpired=subprocess.TimeoutExpired,
-    )
-    with pytest.MonkeyPatch.context() as here:
-        here.chdir(folder)
-        here.setattr(os, "environ", env)
-        here.setattr(rehearse, "subprocess", forking)
-        return main(arguments)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
@@ -124,7 +106,7 @@ def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
         if name == "pytest":
             arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
         if arguments[0] == "rehearse":
-            assert rehearsed(arguments, env, tmp_path) == expected, f"$ {command}"
+            assert rehearse_here(arguments[1:], cwd=tmp_path, env=env) == expected, f"$ {command}"
             continue
         done = seatrial(*arguments, env=env, cwd=tmp_path, main=own_pytest if name == "pytest" else main)
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"

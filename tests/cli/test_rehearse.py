@@ -1,7 +1,9 @@
 """seatrial rehearse: the matrix, the exit codes, and what is refused."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.rehearse import Rehearsal, command_of
-from tests.program import seatrial
+from tests.program import rehearse_here, seatrial
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,8 +19,6 @@ WRONG = "name: liar\ntitle: A scenario that lies\nbreaks: nothing\nfaults: [gpu.
 
 
 def rehearse(*arguments, cwd=ROOT, **env):
-    import os
-
     return subprocess.run(
         [sys.executable, "-m", "checks", "rehearse", *map(str, arguments)],
         cwd=cwd,
@@ -107,27 +107,30 @@ def test_the_scenarios_own_profile_and_options_start_the_trial(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path):
+def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path, capsys):
     """A row each, in the order asked; reports are kept; exit code 1 because one scenario says what is not true."""
     (tmp_path / "liar.yaml").write_text(WRONG)
-    done = rehearse("gpu-missing", "liar.yaml", "--out", "kept", cwd=tmp_path, TAO_K8S_NAMESPACE="mine")
-    rows = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    env = os.environ | {"TAO_K8S_NAMESPACE": "mine"}
+    code = rehearse_here(["gpu-missing", "liar.yaml", "--out", "kept"], cwd=tmp_path, env=env)
+    said = capsys.readouterr().out
+    rows = [re.split(r"  +", line) for line in said.splitlines()]
     assert rows[0] == ["scenario", "expected", "found", "verdict", "seconds", "recognised"]
     assert rows[1][:4] + rows[1][5:] == ["gpu-missing", "gpu.missing", "gpu.missing", "no-go", "yes"]
     assert rows[2][:4] + rows[2][5:] == ["liar", "gpu.missing", "-", "go", "NO"]
-    assert "1 of 2 recognised; not: liar" in done.stdout
-    assert done.returncode == 1
+    assert "1 of 2 recognised; not: liar" in said
+    assert code == 1
     kept = json.loads((tmp_path / "kept" / "rehearsal.json").read_text())
     assert [(each["name"], each["recognised"]) for each in kept] == [("gpu-missing", True), ("liar", False)]
     assert {path.parent.name for path in (tmp_path / "kept").glob("*/report.json")} == {"gpu-missing", "liar"}
 
 
 @pytest.mark.slow
-def test_two_at_once_under_weather(tmp_path):
+def test_two_at_once_under_weather(tmp_path, capsys):
     """--jobs and --weather; exit code 0 when all were recognised, and the user's folder stays as it was."""
-    done = rehearse("allocatable-zero", "gpu-missing", "--jobs", "2", "--weather", "slow:3", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "2 of 2 recognised" in done.stdout
+    words = ["allocatable-zero", "gpu-missing", "--jobs", "2", "--weather", "slow:3"]
+    code, said = rehearse_here(words, cwd=tmp_path, env=os.environ), capsys.readouterr().out
+    assert code == 0, said
+    assert "2 of 2 recognised" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,9 +138,6 @@ def test_two_at_once_under_weather(tmp_path):
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_ends_the_trials_too(how, tmp_path):
     """Exit code 2; the trial that runs is told, ends its cluster and says in its report that it was interrupted."""
-    import os
-    import signal
-
     command = [
         sys.executable,
         "-m",
