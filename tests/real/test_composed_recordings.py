@@ -27,6 +27,9 @@ from tests.real.test_real_recordings import HELD_S
 from tests.real.variants import VARIANTS, cut, delayed, prefixes
 
 HEARD = ("as recorded", "batches of 3 s", "Pods 1.5 s late", "Jobs 1.5 s late", "short gaps x10")
+IN_EACH_WAY = pytest.mark.parametrize(
+    "heard", [*HEARD[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in HEARD[2:])]
+)
 EVERY = rest_is_slow(every=20)
 """Of the events of a timeline; the slow half takes each of them."""
 CREATING = {"waiting": {"reason": "ContainerCreating"}}
@@ -107,7 +110,7 @@ def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
         ("01-healthy-a", "completed", None),
     ],
 )
-@pytest.mark.parametrize("heard", HEARD)
+@IN_EACH_WAY
 def test_what_the_second_attempt_meets_is_told(second, ends, cause, heard):
     """An interruption is nobody's fault, and what the next attempt finds is not of it: a quota takes no pods away."""
     case = expecting(case_of("25b-preempted"), ends, cause)
@@ -204,7 +207,7 @@ def test_a_node_that_reboots_while_it_pulls_is_waited_for(for_s, status, every):
 
 
 @pytest.mark.parametrize("code", [255, 137])
-@pytest.mark.parametrize("heard", HEARD)
+@IN_EACH_WAY
 def test_a_node_that_rebooted_under_a_rank_is_what_ended_it(code, heard):
     """The kubelet that comes back finds no container: 255, Unknown, from containerd, or 137, ContainerStatusUnknown."""
     case = expecting(case_of("35b-evicted"), "failed", "node.lost", "gpu-node-2")
@@ -244,7 +247,7 @@ def test_a_node_that_goes_away_while_it_pulls_is_lost():
 # -- admission ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("heard", HEARD)
+@IN_EACH_WAY
 def test_a_webhook_that_changes_what_pods_ask_for_is_believed(heard):
     """The Job's template asks for what it did; the scheduler speaks of the pod, as somebody's webhook made it."""
     case = case_of("07-too-much")
