@@ -50,6 +50,7 @@ COMMANDS = {
     "getent",
     "mpirun",
     "pip",
+    "ps",
     "rdma",
     "readlink",
     "ss",
