@@ -221,6 +221,8 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
         "Total errors: 0 warnings: 0",
         "exit 0",
         "+ export NCCL_WORK_FIFO_DEPTH=4194304",
+        "Running this sequence through the model will result in indexing errors",
+        "Setting up the NCCL watchdog timeout of 1800 s",
         "missing ranks: []",
         "pg timeout: 1800 s",
         "Setting pg timeout",

@@ -108,7 +108,8 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG|Error waiting on exit barrier"
             rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
             rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|hang detected)"
-            rb"|NCCL watchdog timeout|[Cc]ollectives? timed out|gloo/transport/\S{1,60}:\d{1,5}\] "
+            rb"|NCCL watchdog timeout(?! ?(?:of|is|set to|to|[:=]) ?\d)"
+            rb"|[Cc]ollectives? timed out|gloo/transport/\S{1,60}:\d{1,5}\] "
             rb"|Received \d{1,2} death signal|usually means the child failed"
         ),
     ),

@@ -79,7 +79,8 @@ _SPOKEN = re.compile(
 )  # of what may come, and what a model was asked or wrote
 _NONE = re.compile(
     rb"(?i)(?<![\w.-])(?:(?:no|zero|without|with no|if|any|whether|unless|ignore)\W{1,2}(?:\w{1,20} ){0,2}"
-    rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?)$"
+    rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?"
+    rb"|(?:will|would|may|might|can|could) (?:result in|lead to|cause|produce|raise) (?:\w{1,20} ){0,2})$"
 )
 _COUNTED = re.compile(rb"(?<![\w.-])0 (?:\w{1,20} ){0,2}$")
 _NUMBERED = re.compile(
