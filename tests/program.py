@@ -75,7 +75,9 @@ class Program:
         with Path(os.devnull).open() as empty:
             inner = empty if stdin == subprocess.DEVNULL else self._file(0, stdin)
             streams = [_Handed(file if isinstance(file, int) else file.fileno()) for file in (inner, out, error)]
-            self._process = SERVER.Process(target=_run, args=(main, arguments, dict(env), cwd, streams))
+            # A daemon: whatever a test that failed has left, is ended with this process, which else would wait for it.
+            given = (main, arguments, dict(env), cwd, streams)
+            self._process = SERVER.Process(target=_run, args=given, daemon=True)
             self._process.start()
 
     def _file(self, number: int, stream: Stream) -> IO[Any] | int:
@@ -228,6 +230,7 @@ def _run(
     main: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], cwd: Path, streams: list[int]
 ) -> None:
     assert "tests.preload" in sys.modules, "nothing was imported ahead"
+    vars(multiprocessing.current_process())["_config"]["daemon"] = False  # one that may fork its cluster
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
