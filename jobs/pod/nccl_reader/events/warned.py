@@ -213,7 +213,7 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.ucx-error",
         "cause",
-        rb"[Ff]ailed to (?:initialize|init|create|connect|get|query) (?:UC[PTX]|ucp|ucx)|UCX (?:returned|connect)",
+        rb"[Ff]ailed to (?:initialize|init|create|connect|get|query) (?:UC[PTX]|ucp|ucx)|UCX returned|UCX connect",
     ),
     # -- NVLink between hosts: mnnvl.cc
     ("nccl.mnnvl-failed", "cause", rb"MNNVL is not supported on this system"),

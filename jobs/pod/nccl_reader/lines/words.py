@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Dict, Generic, Iterable, Iterator, List, Optional, Pattern, Set, Tuple, TypeVar
@@ -18,7 +19,6 @@ DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range(256))
 
 _COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
-_FEW = 200  # texts that are asked for each word by itself: 0.2 ms each, and an index takes 40 ms to be made
 _RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
 
 Owner = TypeVar("Owner")
@@ -67,41 +67,13 @@ def _tree(ends: List[Tuple[bytes, bytes]]) -> bytes:
     return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
 
 
-class Index(Generic[Owner]):
-    """Says whose words a text holds."""
-
-    def __init__(self, words: Iterable[Tuple[bytes, Owner]]) -> None:
-        owners: Dict[bytes, Set[Owner]] = {}
-        for word, owner in words:
-            owners.setdefault(word, set()).add(owner)
-        self.any = any_of(owners)
-        self._near: Dict[bytes, List[Tuple[int, bytes, Set[Owner]]]] = {}  # by the anchor and the byte behind it
-        for word, at in _anchored(owners):
-            self._near.setdefault(word[at : at + 2], []).append((at, word, owners[word]))
-
-    def owners(self, text: bytes) -> Set[Owner]:
-        """Return whose words stand in a text."""
-        found: Set[Owner] = set()
-        match = self.any.search(text)
-        while match is not None:
-            at = match.start()
-            for near in {text[at : at + 1], text[at : at + 2]}:
-                for before, word, owners in self._near.get(near, ()):
-                    if before <= at and text.startswith(word, at - before):
-                        found |= owners
-            match = self.any.search(text, at + 1)
-        return found
-
-
 class Patterns(Generic[Owner]):
     """Patterns, each with its owner and in parts that ``|`` joins; of a text those are tried whose words it holds."""
 
     def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
         self._parts = [(owner, part) for owner, pattern in patterns for part in parts_of(pattern)]
         self._compiled: Dict[int, Pattern[bytes]] = {}  # on their first use: a log shows few
-        self._words: List[Tuple[bytes, int]] = []  # each of a part's, made on their first use
-        self._index: Optional[Index[int]] = None
-        self._asked = 0
+        self._words: Dict[bytes, List[Tuple[bytes, int]]] = {}  # of parts, by two of their bytes, once asked
 
     def matches(self, text: bytes) -> Iterator[Owner]:
         """Yield the owners of the patterns that match somewhere in a text, in the order of the patterns."""
@@ -113,14 +85,19 @@ class Patterns(Generic[Owner]):
                 yield self._parts[at][0]
 
     def _holding(self, text: bytes) -> Set[int]:
-        """Return the parts whose words a text holds; few logs have so many texts that an index pays."""
+        """Return the parts whose words a text holds."""
         if not self._words:
-            self._words = [(word, at) for at, (_, part) in enumerate(self._parts) for word in _of_part(part)]
-        if self._index is None and self._asked < _FEW:
-            self._asked += 1
-            return {at for word, at in self._words if word in text}
-        self._index = self._index or Index(self._words)
-        return self._index.owners(text)
+            words = [(word, at) for at, (_, part) in enumerate(self._parts) for word in _of_part(part)]
+            often = Counter(pair for word, _ in words for pair in _pairs(word))
+            for word, at in words:
+                self._words.setdefault(min(_pairs(word), key=often.__getitem__, default=b""), []).append((word, at))
+        found = self._words.keys() & {b"", *_pairs(text)}
+        return {part for pair in found for word, part in self._words[pair] if word in text}
+
+
+def _pairs(text: bytes) -> List[bytes]:
+    """Return every two bytes that stand side by side."""
+    return [text[at : at + 2] for at in range(len(text) - 1)]
 
 
 def parts_of(pattern: bytes) -> List[bytes]:
