@@ -21,6 +21,8 @@ HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range
 _COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
 _RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
 
+_MANY = 1000  # texts from which on a pattern of all words pays, which takes 30 ms to be made: 0.02 ms for each text
+
 Owner = TypeVar("Owner")
 
 
@@ -73,6 +75,8 @@ class Patterns(Generic[Owner]):
     def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
         self._parts = [(owner, part) for owner, pattern in patterns for part in parts_of(pattern)]
         self._compiled: Dict[int, Pattern[bytes]] = {}  # on their first use: a log shows few
+        self._any: Optional[Pattern[bytes]] = None
+        self._asked = 0
         self._words: Dict[bytes, List[Tuple[bytes, int]]] = {}  # of parts, by two of their bytes, once asked
 
     def matches(self, text: bytes) -> Iterator[Owner]:
@@ -91,6 +95,11 @@ class Patterns(Generic[Owner]):
             often = Counter(pair for word, _ in words for pair in _pairs(word))
             for word, at in words:
                 self._words.setdefault(min(_pairs(word), key=often.__getitem__, default=b""), []).append((word, at))
+        self._asked += 1
+        if self._asked > _MANY:
+            self._any = self._any or any_of(word for words in self._words.values() for word, _ in words)
+            if self._any.search(text) is None:
+                return set()
         found = self._words.keys() & {b"", *_pairs(text)}
         return {part for pair in found for word, part in self._words[pair] if word in text}
 
