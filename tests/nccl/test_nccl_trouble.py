@@ -422,6 +422,21 @@ def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
 
 
+@pytest.mark.parametrize("ended", [1, 7])
+def test_the_end_of_some_ranks_does_not_excuse_that_a_peer_went_away(judge, ended):
+    """The rank that raised an exception destroys its communicator as well, and one that was killed says nothing."""
+    lines = LOG.splitlines(keepends=True)
+    ends = [line for line in lines if "Destroy COMPLETE" in line]
+    runs = "".join(line for line in lines if line not in ends)
+    gone = (
+        "gpu-node-0:1000:1050 [0] misc/socket.cc:57 NCCL WARN socketProgress: Connection closed by remote peer x<5>\n"
+    )
+    assert len(ends) == 8
+    for log in (runs + "".join(ends[:ended]) + gone, runs + gone + "".join(ends[:ended])):
+        assert judge(log)["diagnosis"] == "unexplained"
+    assert judge(runs + "".join(ends) + gone)["verdict"] == "go"
+
+
 def test_a_second_job_in_one_log_is_neither_excused_nor_left_out(judge):
     """Its peer went away before its own end; and half of its ranks are not in the log at all."""
     second = re.sub(

@@ -119,7 +119,7 @@ class Judgement:
         for proc in said:
             largest = self.job.largest(proc)
             if largest not in ends:
-                ends[largest] = self.job.destroyed(largest)
+                ends[largest] = self.job.left_by_all(largest)
             of_table = whole and (not named or (proc.host, proc.pid) in self.tabled)
             if not (of_table or (ends[largest] if largest else self.finished)):
                 notes += [proc.notes[name] for name in FOLLOWS if name in proc.notes]

@@ -91,6 +91,12 @@ class Job:
         cleanly = any(not proc.facts.get("destroyed", _NONE).isdisjoint(keys) for proc in procs)
         return cleanly or (bool(procs) and all(map(self.ended, procs)))
 
+    def left_by_all(self, keys: Collection[str]) -> bool:
+        """Say whether every rank of these communicators ended: a rank that died says nothing, and others do end."""
+        ranks = [rank for key in keys for rank in self.members[key].values()]
+        shown = all(len(self.members[key]) >= self.comms[key][0].nranks for key in keys)
+        return shown and bool(ranks) and all(map(self.ended, ranks))
+
     def nodes_of_ranks(self) -> dict[str, dict[int, str]]:
         """Return communicator ("" where a line names none) -> rank -> node.
 
