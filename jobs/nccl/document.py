@@ -20,7 +20,7 @@ from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvl
 from .diagnosis.termination import judge_ending, judge_truncation
 from .diagnosis.usual import with_usual
 from .diagnosis.words import diagnosis_of, sentence_of, signs_beside, signs_shown
-from .job.attempts import last_attempt
+from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices
 from .job.streams import group
 from .job.view import View
@@ -73,7 +73,7 @@ def _judged(job: Job, expect: Expected) -> Judgement:
     judgement = Judgement(View(job), expect)
     _judge(judgement)
     again = last_attempt(job) if judgement.ended_badly else None
-    if again is None:
+    if again is None or not stands_before(judgement.faults[0]["evidence"], again):
         return judgement
     last = Judgement(View(again), expect)
     if not last.ended_well and (len(again.comms) == len(job.comms) or not last.proven()):

@@ -64,6 +64,20 @@ def test_a_benchmark_that_was_cut_off_is_no_attempt_at_the_one_behind_it(judge):
     assert judge(FIRST + cut + end + LAST + TABLE)["verdict"] == "no-go"
 
 
+UNREACHED = (
+    "gpu-node-9:240:240 [6] misc/socket.cc:533 NCCL WARN socketPollConnect: Connect to 10.0.0.4<5> returned "
+    "113(No route to host) errno 115(Operation now in progress)\n"
+)
+
+
+def test_what_processes_say_that_never_came_up_is_of_no_attempt_before_it(judge):
+    """Behind the attempt that came to its end, they are a third one; before and behind, it cannot be told."""
+    for log in (FIRST + LAST + UNREACHED, FIRST + UNREACHED + LAST + UNREACHED):
+        job = judge(log)
+        assert (job["verdict"], job["faults"][0]["fault"]) == ("no-go", "nccl.no-route")
+    assert judge(FIRST + UNREACHED + LAST)["diagnosis"] == "restarted"
+
+
 def test_two_runs_without_trouble_are_no_attempts(judge):
     assert judge(FIRST + LAST)["verdict"] == "go"
 

@@ -14,6 +14,7 @@ from .jobs import Job
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc, Source
+    from ..job_document import EvidenceLine
 
 _FAILS = ("symptom ", "last-error")  # how further events that speak against a job begin
 
@@ -31,6 +32,9 @@ def last_attempt(job: Job) -> Job | None:
     before = [table for index, line in starts.items() for table in job.sources[index].tables if table["line"] < line]
     if not starts or any(not table["complete"] for table in before):
         return None  # a benchmark that did not come to its end is no attempt at the one behind it
+    apart = [note for proc in job.procs if not proc.comms for note in proc.notes.values()]
+    if any(note.line < starts.get(note.source, 0) <= note.last for note in apart):
+        return None  # as above
     others = [proc for proc in job.procs if proc.comms and proc not in last]
     if any(note.last >= starts.get(note.source, 0) for proc in others for note in proc.notes.values()):
         return None
@@ -40,6 +44,15 @@ def last_attempt(job: Job) -> Job | None:
         len(source.events) == len(job.sources[index].events) for index, source in sources.items()
     )
     return None if same else Job(sources, procs, job.limited)
+
+
+def stands_before(evidence: list[EvidenceLine], last: Job) -> bool:
+    """Say whether the first of some lines stands in front of an attempt, in a stream that shows where that begins."""
+    begins = {
+        source.name: min((first for key, (first, _) in source.spans.items() if key in last.comms), default=0)
+        for source in last.sources.values()
+    }
+    return all(each["line"] < begins.get(each["file"] or "", 0) for each in evidence[:1])
 
 
 def _attempts(procs: list[Proc]) -> list[set[Proc]]:
