@@ -156,7 +156,9 @@ class ScheduledRun:
         choice, before = self._choose(before)
         self._say(f"trial on {', '.join(choice.nodes)}: {choice.why}" if choice.nodes else f"no trial: {choice.why}")
         code = self._child(choice)
+        self.lease.check()
         if self.lease.lost.is_set():
+            self._say("the lease was lost: the run is ended, for another one may be going")
             self._tell("inconclusive", failed=True)
             return INCONCLUSIVE  # another run may be going: what is remembered is that one's now
         try:
@@ -245,7 +247,6 @@ class ScheduledRun:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(timeout=1)
                 if self.lease.lost.is_set():
-                    self._say("the lease was lost: the run is ended, for another one may be going")
                     child.terminate()
                     child.wait()
             return child.returncode

@@ -115,6 +115,21 @@ def test_who_lost_it_knows_soon_and_leaves_it_alone(kube: Kube) -> None:
     assert held(kube)["holderIdentity"] == "thief"
 
 
+def test_who_asks_knows_at_once(kube: Kube) -> None:
+    """Between two renewals, too: a Lease that somebody else took, or that is gone, is lost; one's own is not."""
+    with Lease(kube, NAME, "one") as lease:
+        lease.check()
+        assert not lease.lost.is_set()
+        kube.patch(PATH, {"spec": {"holderIdentity": "thief", "renewTime": moment(0)}})
+        lease.check()
+        assert lease.lost.is_set()
+    kube.delete(PATH)
+    with Lease(kube, NAME, "two") as lease:
+        kube.delete(PATH)
+        lease.check()
+        assert lease.lost.is_set()
+
+
 def test_ones_own_change_is_no_thief(kube: Kube) -> None:
     """An answer that is lost makes the client send the change twice; the second one conflicts with the first."""
     with Lease(kube, NAME, "one", seconds=1) as lease:

@@ -67,6 +67,17 @@ class Lease:
             except ClusterError:
                 return  # it runs out by itself
 
+    def check(self) -> None:
+        """Ask the server whether it is still ours, and set ``lost`` where it is not; an outage decides nothing."""
+        try:
+            ours = self._ours()
+        except NotFound:
+            ours = False
+        except ClusterError:
+            return
+        if not ours:
+            self.lost.set()
+
     def _take(self) -> None:
         spec = {
             "holderIdentity": self._holder,
