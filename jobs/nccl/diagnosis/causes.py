@@ -240,10 +240,15 @@ def _own_address(address: str) -> str:
     )
 
 
+def peer_of(text: str) -> Address | None:
+    """Return the address that a line could not connect to."""
+    match = _PEER.search(text)
+    return address_of(match[1]) if match else None
+
+
 def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
     """Say what the address of a peer tells that cannot be reached."""
-    match = _PEER.search(note.text)
-    peer = _address(match[1]) if match else None
+    peer = peer_of(note.text)
     if peer is not None and peer.is_link_local:
         return "nccl.bootstrap-link-local", (
             f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
@@ -297,7 +302,7 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
         match = _GIDS.search(other.text)
     if match is None:
         return None, None
-    ends = _address(match[1]), _address(match[2])
+    ends = address_of(match[1]), address_of(match[2])
     local, remote = ends
     if local is None or remote is None:
         return None, None
@@ -315,7 +320,8 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
     return None, None
 
 
-def _address(text: str) -> Address | None:
+def address_of(text: str) -> Address | None:
+    """Return the IP address that a text is, without a full stop or colon behind it; None where it is none."""
     try:
         address: Address = ipaddress.ip_address(text.rstrip(".:") if not text.endswith("::") else text)
     except ValueError:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import TCP
+from .causes import address_of
 
 if TYPE_CHECKING:
+    from .causes import Address
     from .judge import Judgement
 
 # Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
@@ -25,9 +27,12 @@ def virtual_interfaces(judgement: Judgement) -> list[str]:
     return sorted(virtual)
 
 
-def virtual_sockets(judgement: Judgement) -> str | None:
-    """Say which virtual interfaces NCCL's sockets use beside a real one, where the peers are on other hosts."""
-    if judgement.view.nodes == 1 or not judgement.view.chosen & TCP:
+def virtual_sockets(judgement: Judgement, peer: Address | None = None) -> str | None:
+    """Say which virtual interfaces NCCL's sockets use beside a real one, where the peers are on other hosts.
+
+    A ``peer`` that could not be reached must have an address of theirs.
+    """
+    if judgement.view.nodes == 1 or not judgement.view.chosen & TCP or not _of_virtual(judgement, peer):
         return None
     for proc in judgement.job.procs:
         names = list(dict.fromkeys(text.split(" ")[0] for text in proc.facts.get("socket", ())))
@@ -38,3 +43,14 @@ def virtual_sockets(judgement: Judgement) -> str | None:
             said = "NCCL's sockets use %s beside %s: other hosts have an interface of the same kind, and no way to it"
             return said % (few, real)
     return None
+
+
+def _of_virtual(judgement: Judgement, peer: Address | None) -> bool:
+    """Say whether of all interfaces' addresses a virtual one's has the longest prefix in common with a peer's."""
+    unlike: dict[str, int] = {}  # interface -> bits behind the common prefix
+    for text in judgement.job.facts["socket"]:
+        name, _, said = text.partition(" ")
+        address = address_of(said.partition("<")[0])
+        if peer is not None and address is not None and address.version == peer.version:
+            unlike[name] = min((int(address) ^ int(peer)).bit_length(), unlike.get(name, peer.max_prefixlen))
+    return not unlike or min(unlike, key=unlike.__getitem__).startswith(_VIRTUAL)

@@ -13,7 +13,7 @@ from ...pod.nccl_reader.events.signals import SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.state.seen import channels_in
 from ..job.jobs import place
-from .causes import refine
+from .causes import peer_of, refine
 from .faults import fault_catalogue, lowered
 from .interfaces import virtual_interfaces, virtual_sockets
 from .judge import DEADLY, WARNED, Judgement
@@ -41,7 +41,7 @@ def judge_ending(judgement: Judgement) -> None:
         if why is None and name in _UNREACHED:
             if virtual_interfaces(judgement):
                 why, text = "nccl.bootstrap-unroutable", None
-            elif among := virtual_sockets(judgement):
+            elif among := virtual_sockets(judgement, peer_of(note.text)):
                 why, text = "nccl.bootstrap-unroutable", among
         if later := later_run(judgement, note):
             text = (text or fault_catalogue()[why or name].meaning) + later
