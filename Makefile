@@ -19,7 +19,7 @@ demo: $(VENV)/.runtime
 	@echo "The report is in $(OUT)/: open $(OUT)/report.html in a browser; $(OUT)/report.json is for machines."
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 6 --dist worksteal -m slow $(ARGS)

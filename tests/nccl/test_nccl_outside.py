@@ -222,7 +222,11 @@ def test_bridges_among_nccls_sockets_are_suspected():
     )
     other_end = lost.replace("172.19.0.1", "192.168.1.162")
     assert "br-05ab815fa14e" not in str(judged(SOCKETS + other_end + "n1:1:9 [0] NCCL INFO x.cc:1 -> 2\n")["causes"])
-    for other in (SOCKETS.replace("br-05ab815fa14e", "bond1"), SOCKETS.replace("work Socket", "work IB")):
+    for other in (
+        SOCKETS.replace("br-05ab815fa14e", "bond1"),
+        SOCKETS.replace("br-05ab815fa14e", "br-ex"),
+        SOCKETS.replace("work Socket", "work IB"),
+    ):
         assert {cause["fault"] for cause in judged(other + FAILED)["causes"]} == {"nccl.crash"}
 
 

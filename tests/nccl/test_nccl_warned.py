@@ -171,7 +171,7 @@ def test_whose_failure_a_warning_is(said, who):
         "Profiler init failed with error (3). Continue without profiler.",
         "Unable to open /tmp/topo.xml, not dumping topology.",
         "SHARP group create: No resources(-10)",
-        "NET/IB : mlx5_0:1 Got async event : LID change",
+        "NET/IB : mlx5_0:1 Got async event : SM change",
         "NET/IB : mlx5_0:1 Got non-fatal async event: last WQE reached(16)",
         "socketFinalizeAccept: wrong magic 0x42 != 0x9",
         "Cuda failure 4 'driver shutting down'",
@@ -180,6 +180,12 @@ def test_whose_failure_a_warning_is(said, who):
 def test_what_nccl_replaces_or_goes_on_with_costs_no_healthy_job_its_go(said):
     job = judged(HEALTHY + f"\n{A}{WARN}{said}\n")
     assert (job["verdict"], job["causes"]) == ("go", [])
+
+
+@pytest.mark.parametrize("said", ["LID change", "P_Key change"])
+def test_a_port_that_changes_its_address_proves_no_healthy_job(said):
+    job = judged(HEALTHY + f"\n{A}{WARN}NET/IB : mlx5_0:1 Got async event : {said}\n")
+    assert job["verdict"] == "inconclusive"
 
 
 @pytest.mark.parametrize(("said", "fault"), LINES)

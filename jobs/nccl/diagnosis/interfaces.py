@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import TCP
@@ -11,8 +12,9 @@ if TYPE_CHECKING:
     from .causes import Address
     from .judge import Judgement
 
-# Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
-_VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "lxc", "podman", "ip6tnl", "tunl")
+# Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35). Docker names a
+# network's bridge by twelve digits of its id; a br-ex of OVN and the overlays of flannel and Calico reach other hosts.
+_VIRTUAL = re.compile(r"docker|virbr|veth|br-[0-9a-f]{12}\b|cni|cali|lxc|podman|ip6tnl")
 
 
 def virtual_interfaces(judgement: Judgement) -> list[str]:
@@ -22,7 +24,7 @@ def virtual_interfaces(judgement: Judgement) -> list[str]:
     virtual = set()
     for proc in judgement.job.procs:
         names = {text.split(" ")[0] for text in proc.facts.get("boot", ())}
-        if names and all(name == "lo" or name.startswith(_VIRTUAL) for name in names):
+        if names and all(name == "lo" or _VIRTUAL.match(name) for name in names):
             virtual |= names
     return sorted(virtual)
 
@@ -36,7 +38,7 @@ def virtual_sockets(judgement: Judgement, peer: Address | None = None) -> str | 
         return None
     for proc in judgement.job.procs:
         names = list(dict.fromkeys(text.split(" ")[0] for text in proc.facts.get("socket", ())))
-        virtual = [name for name in names if name.startswith(_VIRTUAL)]
+        virtual = [name for name in names if _VIRTUAL.match(name)]
         if virtual and len(virtual) < len(names):
             few = ", ".join(virtual[:3]) + (", ..." if len(virtual) > 3 else "")
             real = next(name for name in names if name not in virtual)
@@ -53,4 +55,4 @@ def _of_virtual(judgement: Judgement, peer: Address | None) -> bool:
         address = address_of(said.partition("<")[0])
         if peer is not None and address is not None and address.version == peer.version:
             unlike[name] = min((int(address) ^ int(peer)).bit_length(), unlike.get(name, peer.max_prefixlen))
-    return not unlike or min(unlike, key=unlike.__getitem__).startswith(_VIRTUAL)
+    return not unlike or _VIRTUAL.match(min(unlike, key=unlike.__getitem__)) is not None

@@ -118,11 +118,12 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"retrying \d+/\d+ after|Port recovery succeeded", 75),
     _symptom("", BENIGN, rb"NCCL_NVLS_NCHANNELS|NVLS_NCHANNELS|cudaDriverVersion|Library dmabuf"),
     # What NCCL calls non-fatal (ncclIbAsyncThreadMain) and no link that broke: a port came up, the subnet manager moved
-    # or swept, a queue pair was closed (ibv_event_type_str of rdma-core). Traffic goes on.
+    # or swept, a queue pair was closed (ibv_event_type_str of rdma-core). Traffic goes on. Not so where LID or P_Key
+    # changed: NCCL calls these non-fatal, too, but its queue pairs keep the old ones.
     _symptom(
         "",
         BENIGN,
-        rb"async event ?: ?(?:SM change|client rereg|port active|LID change|P_Key change|send queue drained"
+        rb"async event ?: ?(?:SM change|client rereg|port active|send queue drained"
         rb"|last WQE reached|SRQ limit|path migrated|communication est)",
     ),
     # -- consequences of another rank's end
