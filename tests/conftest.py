@@ -53,18 +53,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid} is slow, and conftest.py does not see it in its module")
 
 
-# The modules with slow tests of a quarter of a minute and more, by how long the longest takes on a quiet machine.
+# The modules with slow tests of a quarter of a minute and more, and single tests, by how long the longest takes.
 LONG = (
-    "tests/cli/test_readme.py",
     "tests/deploy/test_gates.py",
-    "tests/real/test_real_recordings.py",
     "tests/e2e/test_kills.py",
-    "tests/lab/contract/test_contract_cases.py",
     "tests/e2e/test_rights_audit.py",
-    "tests/e2e/test_fault_pairs.py",
-    "tests/real/test_composed_recordings.py",
-    "tests/e2e/test_sweeps.py",
+    "tests/e2e/test_scenarios.py::test_a_scenario_is_recognised_for_the_right_reason[node-lost]",
+    "tests/cli/test_readme.py",
     "tests/e2e/test_cronjob.py",
+    "tests/e2e/test_scenarios.py::test_a_scenario_is_recognised_for_the_right_reason[storage-hangs]",
+    "tests/lab/contract/test_contract_cases.py",
+    "tests/real/test_composed_recordings.py",
+    "tests/e2e/test_scenarios.py::test_a_scenario_is_recognised_for_the_right_reason[sweep-node-lost]",
+    "tests/e2e/test_sweeps.py",
+    "tests/real/test_real_recordings.py",
+    "tests/e2e/test_fault_pairs.py",
     "tests/e2e/test_canary.py",
     "tests/e2e/test_interrupt.py",
     "tests/e2e/test_attach.py",
@@ -79,9 +82,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     With `--dist worksteal` a worker first gets as many tests in a row as any other.
     """
-    places = {item: item.nodeid.partition("::")[0] for item in items if item.get_closest_marker("slow")}
-    long = sorted((item for item in items if places.get(item) in LONG), key=lambda item: LONG.index(places[item]))
-    others = iter([item for item in items if places.get(item) not in LONG])
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    places = {item: at for item in slow for at, name in enumerate(LONG) if item.nodeid.startswith(name)}
+    long = sorted(places, key=places.__getitem__)
+    others = iter([item for item in items if item not in places])
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     dealt: list[pytest.Item] = []
     for number in range(workers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -292,7 +293,8 @@ def kill_runner(lab: Lab) -> None:
     found = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and is_runner(p, lab.process.pid)]
     assert found
     for pid in found:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the child ends with its parent
+            os.kill(pid, signal.SIGKILL)
 
 
 def is_runner(process: Path, sim: int) -> bool:
