@@ -1,4 +1,4 @@
-"""A job that was started again is judged by its last attempt, and what ended the one before it is said."""
+"""Several runs in one log: of a job that was started again the last attempt is judged; two jobs excuse nothing."""
 
 import re
 
@@ -89,3 +89,21 @@ def test_the_logs_of_pods_that_hold_both_attempts_are_one_job(tmp_path):
         (tmp_path / f"{host}.log").write_text(first + said + last)
     (job,) = conclude(read(open_sources([str(tmp_path)])))
     assert (job["diagnosis"], job["ranks"], len(job["files"])) == ("restarted", 8, 2)
+
+
+def test_a_second_job_in_one_log_is_neither_excused_nor_left_out(judge):
+    """Its peer went away before its own end; and half of its ranks are not in the log at all."""
+    second = re.sub(
+        r":(1\d{3}):\1 ",
+        lambda pid: f":{int(pid[1]) + 5000}:{int(pid[1]) + 5000} ",
+        sequential(
+            Maker(hosts=("gpu-node-2", "gpu-node-3"), gpus=4, rails=4, channels=4, comm_id=77).processes()
+        ).decode(),
+    )
+    runs = "".join(line for line in second.splitlines(keepends=True) if "Destroy COMPLETE" not in line)
+    gone = (
+        "gpu-node-2:6000:6050 [0] misc/socket.cc:57 NCCL WARN socketProgress: Connection closed by remote peer x<5>\n"
+    )
+    half = "".join(line for line in second.splitlines(keepends=True) if "gpu-node-3" in line)
+    assert [judge(LAST + TABLE + each)["verdict"] for each in (second, runs, second + gone)] == ["go"] * 3
+    assert [judge(LAST + TABLE + each)["verdict"] for each in (runs + gone, half)] == ["inconclusive"] * 2
