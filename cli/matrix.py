@@ -28,7 +28,7 @@ class ListedScenario(TypedDict):
     title: str
     platform: str
     breaks: str
-    weather: NotRequired[str]
+    api_faults: NotRequired[str]
     faults: list[str]
     subjects: dict[str, list[str]]
     words: dict[str, list[str]]
@@ -88,8 +88,8 @@ def _broken(entry: ListedScenario) -> str:
 
 def _special(entry: ListedScenario) -> str:
     special = entry["breaks"].removeprefix("nothing").lstrip(";, ")
-    weather = f" (weather {entry['weather']})" if entry.get("weather") else ""
-    return f"{entry['title']}{': ' + special if special else ''}{weather}"
+    under = f" (API faults {entry['api_faults']})" if entry.get("api_faults") else ""
+    return f"{entry['title']}{': ' + special if special else ''}{under}"
 
 
 def _run(entry: ListedScenario) -> str:

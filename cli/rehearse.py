@@ -96,7 +96,7 @@ def parser() -> Parser:
         prog="seatrial rehearse",
         description="Run the trial on scenarios of the embedded cluster and show which faults were recognised.",
         epilog="Exit codes: 0 all were recognised, 1 not all, 2 interrupted, 4 usage error.",
-        examples=("seatrial rehearse gpu-missing socket-fallback", "seatrial rehearse --weather storm:7 healthy"),
+        examples=("seatrial rehearse gpu-missing socket-fallback", "seatrial rehearse --api-faults storm:7 healthy"),
     )
     made.add_argument(
         "scenarios",
@@ -104,7 +104,7 @@ def parser() -> Parser:
         metavar="SCENARIO",
         help="shipped ones by name, your own by path (default: all shipped); seatrial sim --list",
     )
-    made.add_argument("--weather", metavar="NAME[:SEED]", help="let the API server misbehave meanwhile")
+    made.add_argument("--api-faults", "--weather", metavar="NAME[:SEED]", help="let the API server misbehave meanwhile")
     made.add_argument(
         "--jobs",
         metavar="N",
@@ -155,12 +155,12 @@ def main(arguments: Sequence[str]) -> int:
 def rehearsals(options: argparse.Namespace) -> Iterator[Rehearsal]:
     """What is to be rehearsed, in the order given; a name that is wrong is refused before anything starts."""
     suffix = ""
-    if options.weather is not None:
-        name, _, seed = options.weather.partition(":")
-        suffix = f"?weather={name}" + (f"&seed={seed}" if seed else "")
+    if options.api_faults is not None:
+        name, _, seed = options.api_faults.partition(":")
+        suffix = f"?api-faults={name}" + (f"&seed={seed}" if seed else "")
     shipped, taken = {entry["name"]: entry for entry in _listed()}, set()
     if suffix:
-        _listed(f"healthy{suffix}")  # is there such a weather?
+        _listed(f"healthy{suffix}")  # are there such API faults?
     for ref in dict.fromkeys(options.scenarios or shipped):
         entry = shipped.get(ref) or _listed(ref)[0]
         name = entry["name"]

@@ -18,14 +18,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .chaos.api_faults import Weather
+from .chaos.api_faults import ApiFaults
 from .scenario import Scenario, ScenarioError, load, names, platform_names
 
 if TYPE_CHECKING:
     from .background import Running, running
     from .cluster import Cluster
 
-__all__ = ["Cluster", "Running", "Scenario", "ScenarioError", "Weather", "load", "names", "platform_names", "running"]
+__all__ = ["ApiFaults", "Cluster", "Running", "Scenario", "ScenarioError", "load", "names", "platform_names", "running"]
 _LATE = {"Cluster": "cluster", "Running": "background", "running": "background"}
 
 

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from .chaos.api_faults import KINDS, Weather
+from .chaos.api_faults import KINDS, ApiFaults
 from .scenario import Scenario, ScenarioError, load, names
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("scenario", nargs="?", help="a shipped one (default: healthy), the path of one, or replay=FILE")
     parser.add_argument("--list", action="store_true", help="show the scenarios, or the one that is named")
-    parser.add_argument("--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}")
+    parser.add_argument(
+        "--api-faults", "--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}"
+    )
     parser.add_argument("--write-kubeconfig", metavar="FILE", type=Path, help="for the scenario's user")
     parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="for one without rights")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -71,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(listing(options.scenario, as_json=options.json))
             return 0
         scenario = load(options.scenario)
-        if options.weather is not None:
-            scenario = scenario.under(Weather.parse(options.weather))
+        if options.api_faults is not None:
+            scenario = scenario.under(ApiFaults.parse(options.api_faults))
         return asyncio.run(_serve(scenario, options))
     except ScenarioError as error:
         print(f"seatrial sim: {error}", file=sys.stderr)
@@ -144,11 +146,11 @@ def _ready(cluster: Cluster, options: argparse.Namespace) -> str:
                 "namespace": "default",
                 "network": cluster.network,
                 "lost": list(cluster.lost),
-                "weather": str(scenario.weather) if scenario.weather else None,
+                "api_faults": str(scenario.api_faults) if scenario.api_faults else None,
             }
         )
     lost = "".join(f"\n  lost: {text}" for text in cluster.lost)
-    under = f" under the weather {scenario.weather}" if scenario.weather else ""
+    under = f" under API faults {scenario.api_faults}" if scenario.api_faults else ""
     return (
         f"{scenario.name} ({scenario.title}){under} is ready at {cluster.server}{lost}\n"
         f"  export KUBECONFIG={options.write_kubeconfig.absolute()}\n  Ctrl-C stops it"

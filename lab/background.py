@@ -1,6 +1,6 @@
 """A cluster for programs that are not asynchronous: it runs in a thread, for as long as a `with` block.
 
-    with running("gpu-missing", weather="storm:7") as cluster:
+    with running("gpu-missing", api_faults="storm:7") as cluster:
         cluster.write_kubeconfig(path)
         subprocess.run(["my-tool", "--kubeconfig", path])
 
@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .chaos.api_faults import Weather
+from .chaos.api_faults import ApiFaults
 from .cluster import Cluster
 from .scenario import Scenario, load
 
@@ -53,7 +53,7 @@ class Running:
 
     @property
     def happened(self) -> Mapping[str, int]:
-        """How often each trouble of the weather came so far."""
+        """How often each of the API faults came so far."""
         return dict(self.cluster.happened)
 
     def write_kubeconfig(self, path: Path) -> Path:
@@ -78,14 +78,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(scenario: str | Scenario = "healthy", *, weather: str = "", network: str = "auto") -> Iterator[Running]:
+def running(scenario: str | Scenario = "healthy", *, api_faults: str = "", network: str = "auto") -> Iterator[Running]:
     """Run a scenario (a name, a path, or one that was loaded) until the block ends; nothing of it stays.
 
-    `weather`: NAME[:SEED]; `network`: auto, namespaces or plain. Raises ScenarioError for what cannot be played.
+    `api_faults`: NAME[:SEED]; `network`: auto, namespaces or plain. Raises ScenarioError for what cannot be played.
     """
     chosen = load(scenario) if isinstance(scenario, str) else scenario
-    if weather:
-        chosen = chosen.under(Weather.parse(weather))
+    if api_faults:
+        chosen = chosen.under(ApiFaults.parse(api_faults))
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name=f"sim {chosen.name}", daemon=True)
     thread.start()

@@ -57,7 +57,7 @@ class Cluster:
     lost: tuple[str, ...] = ()
     store: Store | None = None  # None where nothing listens
     kubelet: Kubelet | None = None
-    happened: Mapping[str, int] = field(default_factory=dict)  # of the weather: how often each trouble came
+    happened: Mapping[str, int] = field(default_factory=dict)  # of the API faults: how often each came
     _ends: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack, repr=False)
 
     @classmethod
@@ -88,7 +88,7 @@ class Cluster:
             files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()[:READY_NODES]))
             ends.push_async_callback(asyncio.wait, [files])
             await _services(store, scenario, pods, kubelet, ends)
-            injected = FaultInjection(scenario.weather, lambda: store.revision) if scenario.weather else None
+            injected = FaultInjection(scenario.api_faults, lambda: store.revision) if scenario.api_faults else None
             server = await serve(
                 store,
                 kubelet=kubelet,
@@ -149,7 +149,7 @@ async def _services(
 
 
 def _around(scenario: Scenario, injected: FaultInjection | None) -> Callable[[Handler], Handler] | None:
-    """What stands between clients and the API server: the weather, and a clock or a wire that is not right."""
+    """What stands between clients and the API server: API faults, and a clock or a wire that is not right."""
     api = scenario.world.get("api", {})
     skew, latency = api.get("clock_skew_s"), api.get("latency_s")
     if not skew and not latency:

@@ -9,8 +9,8 @@ Shipped ones are known by name; a path works as well, so that anybody can write 
       - {fault: nccl.rail-missing, subject: gpu-node-1}   # whom it must accuse: a name, a pattern (*), or a list;
                                                           # tells: TEXT, what its findings must say
     outcome: no-go                   # go | no-go | inconclusive, or a list of those that are right
-    extends: healthy-storage        # optional: the scenario, or the file beside this one, whose world, weather and run
-                                    # this one changes; null takes away, objects are changed by kind and name
+    extends: healthy-storage        # optional: the scenario, or the file beside this one, whose world, run and
+                                    # API faults this one changes; null takes away, objects are changed by kind and name
     run: {profile: h100-ib, options: [--tenant]}          # optional: how the trial is started
     world:                           # optional; see WORLD below for the keys
       hardware: {gpu-node-1: {rdma: {devices: {mlx5_3: {state: DOWN}}}}}
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from .chaos.api_faults import Weather
+from .chaos.api_faults import ApiFaults
 from .format import PLATFORM, WORLD, ScenarioError, check, check_places, check_world, compose, merge, nearest, read_yaml
 from .rehearsal import read_faults, read_run, read_words
 
@@ -46,7 +46,7 @@ TOP = {
     "outcome": (str, list),
     "run": dict,
     "world": dict,
-    "weather": (str, dict),
+    "api_faults": (str, dict),
 }
 #: What a platform without GPUs or a fabric has.
 BARE: dict[str, Any] = {"gpu": {"resource": "nvidia.com/gpu", "count": 0}, "fabric": {}, "node_name": "gpu-node-{n}"}
@@ -64,7 +64,7 @@ class Scenario:
     outcomes: tuple[str, ...]
     platform: str
     world: Mapping[str, Any] = field(repr=False)
-    weather: Weather | None = None
+    api_faults: ApiFaults | None = None
     subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> whom it accuses; none: not said
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> what its findings must say
     run: Mapping[str, Any] = field(default_factory=dict)  # how whoever rehearses it starts the trial; see rehearsal.py
@@ -81,12 +81,12 @@ class Scenario:
             "outcomes": list(self.outcomes),
             "platform": self.platform,
             "run": dict(self.run),
-            **({"weather": str(self.weather)} if self.weather else {}),
+            **({"api_faults": str(self.api_faults)} if self.api_faults else {}),
         }
 
-    def under(self, weather: Weather) -> Scenario:
-        """Return the same scenario under this weather."""
-        return replace(self, weather=weather)
+    def under(self, api_faults: ApiFaults) -> Scenario:
+        """Return the same scenario under these API faults."""
+        return replace(self, api_faults=api_faults)
 
 
 @functools.cache
@@ -99,16 +99,16 @@ def names() -> tuple[str, ...]:
 def load(ref: str) -> Scenario:
     """Return a scenario by name, by path, or `replay=FILE`: healthy, but the collective prints that log.
 
-    `?weather=NAME&seed=N` behind any of them lets the API server misbehave (see weather.py).
+    `?api-faults=NAME&seed=N` behind any of them lets the API server misbehave (see chaos/api_faults.py).
     Raises `ScenarioError` with one line that says what is wrong and where.
     """
-    found = re.fullmatch(r"(.*?)\?((?:weather|seed)=.*)", ref)
+    found = re.fullmatch(r"(.*?)\?((?:api-faults|weather|seed)=.*)", ref)
     if found:
-        asked = dict(parse_qsl(found[2], keep_blank_values=True))
-        check(asked, {"weather": str, "seed": str}, ref)
+        asked = dict(parse_qsl(found[2].replace("weather=", "api-faults="), keep_blank_values=True))  # its former name
+        check(asked, {"api-faults": str, "seed": str}, ref)
         base = load(found[1])
-        kind = asked.get("weather") or (base.weather.name if base.weather else "")
-        return base.under(Weather.parse(f"{kind}:{asked['seed']}" if "seed" in asked else kind))
+        kind = asked.get("api-faults") or (base.api_faults.name if base.api_faults else "")
+        return base.under(ApiFaults.parse(f"{kind}:{asked['seed']}" if "seed" in asked else kind))
     if ref.startswith("replay="):
         return _replay(ref)
     if ref.endswith((".yaml", ".yml")) or "/" in ref:
@@ -143,9 +143,11 @@ def _replay(ref: str) -> Scenario:
 
 
 def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a scenario's file and put its world, weather and run over those of the scenario that it extends."""
+    """Read a scenario's file and put its world, API faults and run over those of the scenario that it extends."""
     where = path.stem if path.parent == SHIPPED else str(path)
     data = read_yaml(path)
+    if "weather" in data:  # its former name
+        data["api_faults"] = data.pop("weather")
     check(data, TOP, where)
     for key in ("name", "title", "breaks", "faults", "outcome"):
         if key not in data:
@@ -163,7 +165,12 @@ def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     run = _overridden(below.get("run") or {}, data.get("run") or {})
     world = compose(below.get("world") or {}, data.get("world") or {})
     world["objects"] = _both(*((each.get("world") or {}).get("objects") or [] for each in (below, data)))
-    return {**({"weather": below["weather"]} if "weather" in below else {}), **data, "world": world, "run": run}
+    return {
+        **({"api_faults": below["api_faults"]} if "api_faults" in below else {}),
+        **data,
+        "world": world,
+        "run": run,
+    }
 
 
 def _overridden(below: Any, above: Any) -> Any:
@@ -193,7 +200,7 @@ def _read(path: Path) -> Scenario:
     world["node_changes"] = changes.get("node", {})  # applied to the Node objects, where null removes
     world["objects"] = _over(platform.get("objects", []), changes.get("objects", []))
     check_places(world, where)
-    weather = Weather.read(data["weather"], f"scenario {where}") if "weather" in data else None
+    api_faults = ApiFaults.read(data["api_faults"], f"scenario {where}") if "api_faults" in data else None
     return Scenario(
         data["name"],
         data["title"],
@@ -202,7 +209,7 @@ def _read(path: Path) -> Scenario:
         tuple(outcomes),
         platform["name"],
         world,
-        weather,
+        api_faults,
         {f: s for f, s in faults.items() if s},
         read_words(data["faults"]),
         run,

@@ -135,7 +135,7 @@ class Cluster(TypedDict, total=False):
     platform: str
     network: object
     lost: list[str]
-    weather: str
+    api_faults: str
 
 
 class TrialFailure(TypedDict):

@@ -42,8 +42,8 @@ def header(terminal: Any, run: Run) -> None:
     """Say what is on trial, and that it is simulated where it is."""
     terminal.ensure_newline()
     if run.simulated:
-        weather = f", weather {run.cluster['weather']}" if run.cluster.get("weather") else ""
-        terminal.write_line(f"SIMULATED cluster, scenario {run.cluster.get('scenario', '')}{weather}", bold=True)
+        under = f", API faults {run.cluster['api_faults']}" if run.cluster.get("api_faults") else ""
+        terminal.write_line(f"SIMULATED cluster, scenario {run.cluster.get('scenario', '')}{under}", bold=True)
         for lost in run.cluster.get("lost", ()):
             _paragraph(terminal, "", f"not simulated here: {lost}", _width())
     terminal.write_line(

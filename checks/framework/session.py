@@ -57,7 +57,7 @@ SWEEP_REQUIRED = ("rights.run", "sweep.ran", "sweep.nodes", "sweep.links")
 """Of a sweep: whatever a profile requires of a trial, it does not run."""
 
 
-SIMULATED_FACTS = ("scenario", "platform", "network", "lost", "weather")
+SIMULATED_FACTS = ("scenario", "platform", "network", "lost", "api_faults")
 
 
 class Session:

@@ -27,7 +27,7 @@ from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from checks.rules.rights import LEASE, RESULTS, STATE
 from cli.schedule import node_history
-from cli.schedule.patrol import LEAST, STARVED_S, overdue, patrol
+from cli.schedule.next_nodes import LEAST, STARVED_S, next_nodes, overdue
 from cli.schedule.remembered import NodeHistory, bounded
 from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program, refuse
 from jobs.cluster import node_labels as marking
@@ -228,7 +228,7 @@ class ScheduledRun:
         if waits := next((pod.namespace for pod in trials if not pod.node), ""):
             return node_history.Choice((), f"a trial of namespace {waits} waits for GPUs"), state
         if self.options.sweep:
-            return patrol(state, idle, most=self.options.sweep, now=time.time(), every_s=due_s), state
+            return next_nodes(state, idle, most=self.options.sweep, now=time.time(), every_s=due_s), state
         return node_history.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
 
     def _child(self, choice: node_history.Choice) -> int:

@@ -1,10 +1,10 @@
 """Faults of requests, drawn from a seed, for any scenario.
 
 A clean world shows how a client fares when nothing goes wrong. A client that repeats what may be repeated survives all
-of this: the same request is refused at most `patience` times in a row. gusts.py makes it happen.
+of this: the same request is refused at most `patience` times in a row. injection.py makes it happen.
 
-    sim:healthy?weather=storm&seed=7         # or  seatrial sim healthy --weather storm:7
-    weather: {kind: storm, seed: 7, reset: 0.2}      # in a scenario file: a kind, and what differs from it
+    sim:healthy?api-faults=storm&seed=7         # or  seatrial sim healthy --api-faults storm:7
+    api_faults: {kind: storm, seed: 7, reset: 0.2}      # in a scenario file: a kind, and what differs from it
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..format import ScenarioError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: A share of requests that would leave no way through is no weather but another scenario (api-down).
+#: A share of requests that would leave no way through is another scenario (api-down).
 MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """A kind of weather: how likely each trouble is for one request (0 to 0.5), and its measures."""
+class ApiFaults:
+    """A kind of API faults: how likely each one is for one request (0 to 0.5), and its measures."""
 
     name: str = "calm"
     seed: int = 0
@@ -48,18 +48,18 @@ class Weather:
     patience: int = 2
 
     @classmethod
-    def parse(cls, text: str) -> Weather:
+    def parse(cls, text: str) -> ApiFaults:
         """Read NAME[:SEED]; ScenarioError with the nearest right word."""
         name, colon, seed = text.partition(":")
         if name not in KINDS:
-            raise ScenarioError(f"unknown weather {name!r}{nearest(name, KINDS)}")
+            raise ScenarioError(f"unknown API faults {name!r}{nearest(name, KINDS)}")
         if colon and not seed.isdigit():
-            raise ScenarioError(f"weather {text!r}: the seed must be a whole number")
+            raise ScenarioError(f"API faults {text!r}: the seed must be a whole number")
         return replace(KINDS[name], seed=int(seed or 0))
 
     @classmethod
-    def read(cls, given: Any, where: str) -> Weather:
-        """Read the `weather:` of a scenario file: NAME[:SEED], or a map of `kind` and what differs from it."""
+    def read(cls, given: Any, where: str) -> ApiFaults:
+        """Read the `api_faults:` of a scenario file: NAME[:SEED], or a map of `kind` and what differs from it."""
         if isinstance(given, str):
             return cls.parse(given)
         known = {each.name: each for each in fields(cls) if each.name != "name"}
@@ -68,11 +68,11 @@ class Weather:
             if key == "kind":
                 continue
             if key not in known:
-                raise ScenarioError(f"{where}: weather: unknown key {key!r}{nearest(str(key), [*known, 'kind'])}")
+                raise ScenarioError(f"{where}: api_faults: unknown key {key!r}{nearest(str(key), [*known, 'kind'])}")
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-                raise ScenarioError(f"{where}: weather: {key} must be a number, not {value!r}")
+                raise ScenarioError(f"{where}: api_faults: {key} must be a number, not {value!r}")
             if key in CHANCES and value > MOST:
-                raise ScenarioError(f"{where}: weather: {key} is a probability of at most {MOST:g}, not {value!r}")
+                raise ScenarioError(f"{where}: api_faults: {key} is a probability of at most {MOST:g}, not {value!r}")
             changes[key] = value if isinstance(known[key].default, float) else int(value)
         return replace(cls.parse(str(given.get("kind", "calm"))), **changes)
 
@@ -96,22 +96,22 @@ CHANCES = (
     "cut",
     "drip",
 )
-KINDS: Mapping[str, Weather] = {
-    weather.name: weather
-    for weather in (
-        Weather("calm"),
-        Weather("throttled", throttle=0.25),
-        Weather("errors", error=0.12),
-        Weather("resets", reset=0.12),
-        Weather("slow", latency=0.5, drip=0.15),
-        Weather("short-watches", watch_end=0.5, watch_gone=0.3),
-        Weather("stale", stale=0.4),
-        Weather("torn-logs", log_cut=0.5),
-        Weather("cut-bodies", cut=0.15),
-        Weather("repeated-events", watch_twice=0.5),
-        Weather("late-events", watch_late=0.4),
-        Weather("lagging-watches", watch_lag=0.5, late_s=3.0),
-        Weather(
+KINDS: Mapping[str, ApiFaults] = {
+    kind.name: kind
+    for kind in (
+        ApiFaults("calm"),
+        ApiFaults("throttled", throttle=0.25),
+        ApiFaults("errors", error=0.12),
+        ApiFaults("resets", reset=0.12),
+        ApiFaults("slow", latency=0.5, drip=0.15),
+        ApiFaults("short-watches", watch_end=0.5, watch_gone=0.3),
+        ApiFaults("stale", stale=0.4),
+        ApiFaults("torn-logs", log_cut=0.5),
+        ApiFaults("cut-bodies", cut=0.15),
+        ApiFaults("repeated-events", watch_twice=0.5),
+        ApiFaults("late-events", watch_late=0.4),
+        ApiFaults("lagging-watches", watch_lag=0.5, late_s=3.0),
+        ApiFaults(
             "storm",
             throttle=0.08,
             error=0.04,

@@ -1,7 +1,7 @@
 """API faults at one request: a layer around the API server's handler.
 
 What is drawn for a request depends on the seed, its kind (verb, resource, subresource) and how many of that kind came
-before, never on the time, on names or on other kinds: a client that asks in the same order meets the same weather.
+before, never on the time, on names or on other kinds: a client that asks in the same order meets the same fault.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ..apiserver.paths import Route
-    from .api_faults import Weather
+    from .api_faults import ApiFaults
 
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -41,52 +41,52 @@ _TORN_BYTES = (200, 6000)
 
 
 class FaultInjection:
-    """The weather over one server."""
+    """The API faults of one server."""
 
-    def __init__(self, weather: Weather, revision: Callable[[], int]) -> None:
+    def __init__(self, api_faults: ApiFaults, revision: Callable[[], int]) -> None:
         """`revision`: the store's current one; no list ever shows a state from before now."""
-        self.weather, self.revision, self.oldest = weather, revision, revision()
+        self.api_faults, self.revision, self.oldest = api_faults, revision, revision()
         self.happened: collections.Counter[str] = collections.Counter()
         self._asked: collections.Counter[str] = collections.Counter()
         self._refused: collections.Counter[bytes] = collections.Counter()
         self._bursts: dict[str, list[tuple[int, str, str]]] = {}
 
     def over(self, handler: Handler) -> Handler:
-        """Return a handler that does what `handler` does, when the weather lets it."""
+        """Return a handler that does what `handler` does, unless a fault comes first."""
 
-        async def weathered(request: web.BaseRequest) -> web.StreamResponse:
+        async def disturbed(request: web.BaseRequest) -> web.StreamResponse:
             if request.path.startswith(SPARED):
                 return await handler(request)
             asked = route(request.method, request.path, request.rel_url.query)
             kind = f"{asked.verb} {asked.group}/{asked.resource or asked.path}/{asked.subresource}"
             self._asked[kind] += 1
-            seed = f"{self.weather.seed} {kind} {self._asked[kind]}"
-            chance = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - weather is no secret
+            seed = f"{self.api_faults.seed} {kind} {self._asked[kind]}"
+            chance = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - faults are no secret
             try:
-                return await self._blow(handler, request, asked, kind, chance)
+                return await self._respond(handler, request, asked, kind, chance)
             except ApiError as error:  # of a body that is too large; the handler makes answers of its own
                 return refuse(error)
 
-        return weathered
+        return disturbed
 
-    async def _blow(
+    async def _respond(
         self, handler: Handler, request: web.BaseRequest, asked: Route, kind: str, chance: random.Random
     ) -> web.StreamResponse:
-        weather = self.weather
-        if self.disturbs(chance, weather.latency, "latency"):
-            await asyncio.sleep(chance.uniform(0.2, 1.0) * weather.latency_s)
+        faults = self.api_faults
+        if self.disturbs(chance, faults.latency, "latency"):
+            await asyncio.sleep(chance.uniform(0.2, 1.0) * faults.latency_s)
         same = await _same(request)
-        if self._refused[same] < weather.patience:
+        if self._refused[same] < faults.patience:
             self._refused[same] += 1
             refusal = self._refusal(kind, chance)
             if refusal is not None:
                 return refusal
-            if self.disturbs(chance, weather.reset, "reset"):
+            if self.disturbs(chance, faults.reset, "reset"):
                 return await self._reset(handler, request, asked, chance)
         del self._refused[same]
-        if asked.verb == "watch" and self.disturbs(chance, weather.watch_gone, "watch_gone"):
+        if asked.verb == "watch" and self.disturbs(chance, faults.watch_gone, "watch_gone"):
             return await self._gone(request)
-        if asked.subresource == "log" and self.disturbs(chance, weather.log_cut, "log_cut"):
+        if asked.subresource == "log" and self.disturbs(chance, faults.log_cut, "log_cut"):
             return await self._torn(handler, request, chance)
         return await self._spoilt(handler, request, asked, chance)
 
@@ -94,18 +94,18 @@ class FaultInjection:
         self, handler: Handler, request: web.BaseRequest, asked: Route, chance: random.Random
     ) -> web.StreamResponse:
         """An answer that is given, but of an older state, out of order, in drips or in part."""
-        weather = self.weather
+        faults = self.api_faults
         changed = self._changed(request, asked, chance)
         if asked.verb == "watch":
-            lag = chance.uniform(0.1, weather.late_s) if self.disturbs(chance, weather.watch_lag, "watch_lag") else 0.0
+            lag = chance.uniform(0.1, faults.late_s) if self.disturbs(chance, faults.watch_lag, "watch_lag") else 0.0
             changed[DELIVERY] = functools.partial(_Disorder, injected=self, chance=chance, lag_s=lag)
         answer = await handler(changed)
         if not isinstance(answer, web.Response):
             return answer
-        if self.disturbs(chance, weather.drip, "drip"):
+        if self.disturbs(chance, faults.drip, "drip"):
             return await _drip(request, answer)
         # Who loses the answer of a write meets `reset`.
-        if asked.verb in ("get", "list") and self.disturbs(chance, weather.cut, "cut"):
+        if asked.verb in ("get", "list") and self.disturbs(chance, faults.cut, "cut"):
             return await _cut(request, answer, chance)
         return answer
 
@@ -118,8 +118,8 @@ class FaultInjection:
 
     def _refusal(self, kind: str, chance: random.Random) -> web.StreamResponse | None:
         """429, or an error of a burst that is under way or begins now."""
-        if self.disturbs(chance, self.weather.throttle, "throttle"):
-            wait = self.weather.retry_after_s
+        if self.disturbs(chance, self.api_faults.throttle, "throttle"):
+            wait = self.api_faults.retry_after_s
             return refuse(
                 ApiError(
                     429,
@@ -129,8 +129,8 @@ class FaultInjection:
                 )
             )
         burst = self._bursts.setdefault(kind, [])
-        if not burst and self.disturbs(chance, self.weather.error, "error"):
-            burst += [chance.choice(ERRORS)] * chance.randint(1, max(1, self.weather.burst))
+        if not burst and self.disturbs(chance, self.api_faults.error, "error"):
+            burst += [chance.choice(ERRORS)] * chance.randint(1, max(1, self.api_faults.burst))
         return refuse(ApiError(*burst.pop())) if burst else None
 
     async def _reset(
@@ -166,12 +166,12 @@ class FaultInjection:
 
     def _changed(self, request: web.BaseRequest, asked: Route, chance: random.Random) -> web.BaseRequest:
         """The same request for less: a watch of a second or two, a list of an older state."""
-        weather, query = self.weather, request.rel_url.query
-        if asked.verb == "watch" and self.disturbs(chance, weather.watch_end, "watch_end"):
+        faults, query = self.api_faults, request.rel_url.query
+        if asked.verb == "watch" and self.disturbs(chance, faults.watch_end, "watch_end"):
             return _with(request, timeoutSeconds=chance.randint(1, 2))
         plain = asked.verb == "list" and request.method == "GET" and not {"continue", "resourceVersion"} & set(query)
-        if plain and self.disturbs(chance, weather.stale, "stale"):
-            older = max(self.oldest, self.revision() - chance.randint(1, max(1, weather.stale_revisions)))
+        if plain and self.disturbs(chance, faults.stale, "stale"):
+            older = max(self.oldest, self.revision() - chance.randint(1, max(1, faults.stale_revisions)))
             return _with(request, resourceVersion=older, resourceVersionMatch="Exact")
         return request
 
@@ -226,19 +226,19 @@ class _Disorder(Delivery):
         self, response: web.StreamResponse, *, injected: FaultInjection, chance: random.Random, lag_s: float
     ) -> None:
         super().__init__(response)
-        self._sky, self._chance, self._lag_s = injected, chance, lag_s
+        self._injection, self._chance, self._lag_s = injected, chance, lag_s
         self._held: set[asyncio.Task[None]] = set()
 
     async def write(self, lines: list[bytes]) -> None:
-        weather = self._sky.weather
+        faults = self._injection.api_faults
         await asyncio.sleep(self._lag_s)
         for line in lines:
-            if self._sky.disturbs(self._chance, weather.watch_late, "watch_late"):
-                self._hold(line, self._chance.uniform(0.05, weather.late_s))
+            if self._injection.disturbs(self._chance, faults.watch_late, "watch_late"):
+                self._hold(line, self._chance.uniform(0.05, faults.late_s))
             else:
                 await self.response.write(line)
-            if self._sky.disturbs(self._chance, weather.watch_twice, "watch_twice"):
-                self._hold(line, self._chance.choice((0.0, self._chance.uniform(0.0, weather.late_s))))
+            if self._injection.disturbs(self._chance, faults.watch_twice, "watch_twice"):
+                self._hold(line, self._chance.choice((0.0, self._chance.uniform(0.0, faults.late_s))))
 
     async def finish(self) -> None:
         """Send what was held back."""

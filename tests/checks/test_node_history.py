@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from cli.schedule.next_nodes import next_nodes, overdue
 from cli.schedule.node_history import ANY, choose, choose_unseen, conclude, learn, trend
-from cli.schedule.patrol import overdue, patrol
 from cli.schedule.remembered import MOST_NODES, MOST_RUNS, NodeHistory, Watched
 from reports.metrics import exposition
 from reports.schema import Record, completed
@@ -264,7 +264,7 @@ def test_a_node_that_is_never_idle_is_overdue_from_when_it_was_first_seen() -> N
     assert text.count("seatrial_node_tested_timestamp_seconds{") == 1000
 
 
-def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
+def test_suspects_are_taken_beside_proven_nodes_then_the_oldest() -> None:
     """Idle nodes only, at most so many, in an order that the planner keeps to; nothing where nothing is due."""
     state = NodeHistory(
         {
@@ -277,7 +277,7 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     idle = sorted([*state.nodes, "new"])
 
     def nodes(*, most: int = 64, among: list[str] = idle, known: NodeHistory = state) -> tuple[str, ...]:
-        return patrol(known, among, most=most, now=NOW, every_s=WEEK).nodes
+        return next_nodes(known, among, most=most, now=NOW, every_s=WEEK).nodes
 
     assert nodes() == ("odd", "g0", "bad", "g1", "new", "old4", "old3", "old2", "old1", "old0")
     assert nodes(most=4) == ("odd", "g0", "new", "old4")
@@ -290,10 +290,10 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     assert nodes(known=NodeHistory({"a": Watched(tested=NOW + WEEK)}), among=["a", "b"]) == ("a", "b"), (
         "a clock that was ahead"
     )
-    chosen = patrol(state, idle, most=64, now=NOW, every_s=WEEK)
+    chosen = next_nodes(state, idle, most=64, now=NOW, every_s=WEEK)
     assert chosen.why == "of 12 idle nodes 2 under suspicion and 6 due"
-    assert "1 idle node" in patrol(state, ["old1"], most=64, now=NOW, every_s=WEEK).why
-    assert "all 3 idle nodes were tested" in patrol(state, ["g0", "g1", "g2"], most=64, now=NOW, every_s=WEEK).why
+    assert "1 idle node" in next_nodes(state, ["old1"], most=64, now=NOW, every_s=WEEK).why
+    assert "all 3 idle nodes were tested" in next_nodes(state, ["g0", "g1", "g2"], most=64, now=NOW, every_s=WEEK).why
 
 
 @pytest.mark.parametrize("most", [2, 3, 4, 8, 9])
@@ -305,7 +305,7 @@ def test_many_suspects_do_not_keep_the_oldest_from_their_turn(most: int) -> None
     every_s, gap_s = WEEK, 6 * 3600.0
     for run in range(600):
         now = NOW + run * gap_s
-        for name in patrol(NodeHistory(nodes), names, most=most, now=now, every_s=every_s).nodes:
+        for name in next_nodes(NodeHistory(nodes), names, most=most, now=now, every_s=every_s).nodes:
             longest[name] = max(longest[name], now - nodes[name].tested)
             nodes[name] = dataclasses.replace(nodes[name], tested=now)
     waited = max(*longest.values(), *(now - each.tested for each in nodes.values()))

@@ -43,7 +43,7 @@ def test_a_busy_node_is_named_and_no_pass():
 
 
 def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run():
-    """A patrol's nodes come as it chose them; a sweep of all nodes pairs them alike each time."""
+    """A scheduled sweep's nodes come in the order chosen; a sweep of all nodes pairs them alike each time."""
     names = tuple(f"node-{n}" for n in (5, 2, 9, 1, 7, 4))
 
     def first(run, trial_on):

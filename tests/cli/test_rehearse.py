@@ -35,8 +35,8 @@ def rehearse(*arguments, cwd=ROOT, **env):
     [
         (["heathy"], "did you mean 'healthy'"),
         (["healthy", "no-such-thing-at-all"], "unknown scenario"),
-        (["healthy", "--weather", "strom"], "did you mean 'storm'"),
-        (["healthy", "--weather", "storm:x"], "whole number"),
+        (["healthy", "--api-faults", "strom"], "did you mean 'storm'"),
+        (["healthy", "--api-faults", "storm:x"], "whole number"),
         (["healthy", "--wether", "storm"], "unrecognized arguments"),
         (["./no-file.yaml"], "no scenario file"),
     ],
@@ -125,9 +125,9 @@ def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_two_at_once_under_weather(tmp_path, capsys):
-    """--jobs and --weather; exit code 0 when all were recognised, and the user's folder stays as it was."""
-    words = ["allocatable-zero", "gpu-missing", "--jobs", "2", "--weather", "slow:3"]
+def test_two_at_once_under_api_faults(tmp_path, capsys):
+    """--jobs and --api-faults; exit code 0 when all were recognised, and the user's folder stays as it was."""
+    words = ["allocatable-zero", "gpu-missing", "--jobs", "2", "--api-faults", "slow:3"]
     code, said = rehearse_here(words, cwd=tmp_path, env=os.environ), capsys.readouterr().out
     assert code == 0, said
     assert "2 of 2 recognised" in said

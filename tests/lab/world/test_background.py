@@ -48,9 +48,9 @@ def test_a_test_breaks_something_while_it_runs(tmp_path):
             cluster.do(lambda _: {}["nothing"])
 
 
-def test_weather_is_counted():
+def test_api_faults_are_counted():
     """What happened so far can be asked for, so that a test knows that it tested something."""
-    with running(weather="throttled:1") as cluster:
+    with running(api_faults="throttled:1") as cluster:
         script = "import sys, urllib.request, ssl\nfor _ in range(30):\n try: urllib.request.urlopen(sys.argv[1] + '/version', context=ssl._create_unverified_context())\n except OSError: pass"
         subprocess.run([sys.executable, "-c", script, cluster.server], check=True, env={})
         assert 0 < cluster.happened["throttle"] < 30

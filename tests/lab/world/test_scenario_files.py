@@ -143,7 +143,7 @@ def test_merge_patches_as_rfc_7386():
 BASE = (
     GOOD.replace("mine", "base")
     + """
-weather: storm:7
+api_faults: storm:7
 run: {profile: {extends: h100-ib, nodes: 2}, options: [--tenant]}
 world:
   nodes: 3
@@ -157,7 +157,7 @@ world:
 
 
 def test_a_scenario_changes_the_one_that_it_extends(tmp_path):
-    """World, weather and run are taken over; null takes away, objects are changed by kind and name."""
+    """World, API faults and run are taken over; null takes away, objects are changed by kind and name."""
     (tmp_path / "base.yaml").write_text(BASE)
     changes = """
 extends: base.yaml
@@ -170,14 +170,14 @@ world:
     - {apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: default}, absent: true}
 """
     found = scenario.load(written(tmp_path, GOOD + changes))
-    assert (found.name, found.title, str(found.weather)) == ("mine", "Mine", "storm:7")
+    assert (found.name, found.title, str(found.api_faults)) == ("mine", "Mine", "storm:7")
     assert found.run == {"profile": {"extends": "h100-ib", "pod": None}}
     assert found.world["nodes"] == 3
     assert found.world["dns"] == {}
     assert found.world["node_changes"] == {"gpu-node-0": {"labels": {"a": None}}}
     maps = [each for each in found.world["objects"] if each["kind"] == "ConfigMap"]
     assert [(each["metadata"]["name"], each["data"]) for each in maps] == [("one", {"b": "2", "c": "3"})]
-    assert scenario.load(written(tmp_path, GOOD + "extends: base.yaml\nweather: storm:8\n")).weather.seed == 8
+    assert scenario.load(written(tmp_path, GOOD + "extends: base.yaml\napi_faults: storm:8\n")).api_faults.seed == 8
 
 
 def test_what_a_scenario_extends_must_be_there_and_end(tmp_path):

@@ -193,14 +193,14 @@ def test_the_list_is_for_people_and_for_programs(root):
     assert found["healthy"]["outcomes"] == ["go"]
 
 
-def test_a_cluster_is_served_under_weather(root, tmp_path):
-    """--weather NAME[:SEED], said in the line that it is ready; an unknown one is a usage error."""
-    sim = Sim(root, tmp_path, "healthy", "--weather", "slow:3")
-    assert sim.ready["weather"] == "slow:3"
+def test_a_cluster_is_served_under_api_faults(root, tmp_path):
+    """--api-faults NAME[:SEED], said in the line that it is ready; an unknown one is a usage error."""
+    sim = Sim(root, tmp_path, "healthy", "--api-faults", "slow:3")
+    assert sim.ready["api_faults"] == "slow:3"
     assert len(sim.ask("/api/v1/nodes")["items"]) == 2
     assert sim.end() == 0
     wrong = subprocess.run(
-        [sys.executable, "-m", "lab", "healthy", "--weather", "strom", "--write-kubeconfig", str(tmp_path / "k")],
+        [sys.executable, "-m", "lab", "healthy", "--api-faults", "strom", "--write-kubeconfig", str(tmp_path / "k")],
         cwd=root,
         capture_output=True,
         text=True,
@@ -209,5 +209,5 @@ def test_a_cluster_is_served_under_weather(root, tmp_path):
     assert (wrong.returncode, wrong.stdout, wrong.stderr) == (
         4,
         "",
-        "seatrial sim: unknown weather 'strom' (did you mean 'storm'?)\n",
+        "seatrial sim: unknown API faults 'strom' (did you mean 'storm'?)\n",
     )

@@ -14,7 +14,7 @@ from jobs.run.launcher import Launcher
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
 
 
-class Weather:
+class ApiFaults:
     """Forwards to the real server; some answers get lost on the way."""
 
     def __init__(self, api, kube, seed, drop, *, writes):
@@ -73,26 +73,26 @@ class Weather:
 
 @pytest.fixture(scope="module")
 def healthy(root, tmp_path_factory):
-    sim = Sim(root, tmp_path_factory.mktemp("weather"), "healthy")
+    sim = Sim(root, tmp_path_factory.mktemp("api_faults"), "healthy")
     yield sim
     sim.close()
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_reads_in_bad_weather_change_nothing(api, drop, healthy, tmp_path, kubeconfig, seed):
+def test_reads_under_api_faults_change_nothing(api, drop, healthy, tmp_path, kubeconfig, seed):
     """Lists, watches and logs that break: the same result, complete evidence, nothing left."""
     real = Kube.connect(str(healthy.config))
-    weather = Weather(api, real, seed, drop, writes=False)
+    api_faults = ApiFaults(api, real, seed, drop, writes=False)
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
     ledger = Ledger()
     result = Launcher(kube, ledger=ledger, logs=tmp_path / "logs").run(
         spec(kube, env={"NAP": "1"}), {"probe.py": PROBE}
     )
-    assert weather.faults > 0
+    assert api_faults.faults > 0
     assert (result.state, result.analysis) == ("Complete", None)
     assert all(evidence.complete for evidence in result.evidence.values()) and len(result.evidence) == 2
     assert all(file.read_text().count('"stage": "end"') == 1 for file in result.logs.values())
-    weather.bad = False
+    api_faults.bad = False
     assert ledger.unwind() == [] and left_over(real) == []
 
 
@@ -100,11 +100,11 @@ def test_reads_in_bad_weather_change_nothing(api, drop, healthy, tmp_path, kubec
 def test_writes_whose_answer_is_lost_leave_nothing_behind(api, drop, healthy, tmp_path, kubeconfig, seed):
     """Created or not? Whatever the launcher knows or does not, the ledger removes it."""
     real = Kube.connect(str(healthy.config))
-    weather = Weather(api, real, seed + 100, drop, writes=True)
+    api_faults = ApiFaults(api, real, seed + 100, drop, writes=True)
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
     ledger = Ledger()
     with contextlib.suppress(ClusterError, JobError):
         result = Launcher(kube, ledger=ledger).run(spec(kube), {"probe.py": PROBE})
         assert result.state == "Complete"
-    weather.bad = False
+    api_faults.bad = False
     assert ledger.unwind() == [] and left_over(real) == []

@@ -1,10 +1,10 @@
-"""Verdicts while the API server misbehaves: per kind of weather, how often they were right.
+"""Verdicts while the API server misbehaves: per kind of API faults, how often they were right.
 
-Each seed rehearses one scenario under that weather: healthy for even seeds, in turn a broken one for odd ones.
+Each seed rehearses one scenario under those API faults: healthy for even seeds, in turn a broken one for odd ones.
 `right`: the stated verdict and exactly the stated faults; `inconclusive`: exit code 10, which is honest; `wrong`:
 anything else. What was not right is printed with the command that repeats it.
 
-Usage: python benchmarks/weather.py [--kinds KIND ...] [--seeds N] [--first SEED] [--jobs N] [--minutes M] [--out FILE]
+Usage: python benchmarks/api_faults.py [--kinds KIND ...] [--seeds N] [--first S] [--jobs N] [--minutes M] [--out FILE]
 """
 
 import argparse
@@ -61,13 +61,13 @@ def main() -> int:
     asked = [(kind, seed) for seed in range(options.first, options.first + options.seeds) for kind in options.kinds]
     sums = {kind: Counter() for kind in options.kinds}
     end = time.monotonic() + 60 * options.minutes
-    with tempfile.TemporaryDirectory(prefix="seatrial-weather-") as folder, ThreadPoolExecutor(options.jobs) as pool:
+    with tempfile.TemporaryDirectory(prefix="seatrial-api-faults-") as folder, ThreadPoolExecutor(options.jobs) as pool:
 
         def run(kind: str, seed: int) -> tuple[str, int, Rehearsal] | None:
             if time.monotonic() > end:
                 return None
             base = plain[scenario_of(seed)]
-            each = replace(base, name=f"{base.name}-{kind}-{seed}", where=f"{base.where}?weather={kind}&seed={seed}")
+            each = replace(base, name=f"{base.name}-{kind}-{seed}", where=f"{base.where}?api-faults={kind}&seed={seed}")
             rehearse(each, Path(folder) / each.name, Path(folder), [])
             shutil.rmtree(Path(folder) / each.name, ignore_errors=True)
             return kind, seed, each
@@ -93,12 +93,12 @@ def main() -> int:
             if judge(each) != "right":
                 print(
                     f"{judge(each)}: {each.verdict} {' '.join(each.found)} {said['why']}  again: seatrial rehearse "
-                    f"{scenario_of(seed)} --weather {kind}:{seed}",
+                    f"{scenario_of(seed)} --api-faults {kind}:{seed}",
                     flush=True,
                 )
     print(
-        f"{'weather':<18}{'right':>7}{'inconclusive':>14}{'wrong':>7}   {sum(map(Counter.total, sums.values()))} runs, "
-        f"seeds from {options.first}"
+        f"{'API faults':<18}{'right':>7}{'inconclusive':>14}{'wrong':>7}   {sum(map(Counter.total, sums.values()))} "
+        f"runs, seeds from {options.first}"
     )
     for kind, counts in sums.items():
         print(f"{kind:<18}{counts['right']:>7}{counts['inconclusive']:>14}{counts['wrong']:>7}")

@@ -1,4 +1,4 @@
-"""The trial under bad weather: never a wrong verdict, and mostly the right one."""
+"""The trial under API faults: never a wrong verdict, and mostly the right one."""
 
 import json
 
@@ -22,8 +22,8 @@ KINDS = (
 )
 
 
-def accept(scenario, weather, seed, out):
-    done = seatrial("accept", "--cluster", f"sim:{scenario}?weather={weather}&seed={seed}", "--out", str(out))
+def accept(scenario, api_faults, seed, out):
+    done = seatrial("accept", "--cluster", f"sim:{scenario}?api-faults={api_faults}&seed={seed}", "--out", str(out))
     assert (out / "report.json").exists(), done.stdout + done.stderr
     return json.loads((out / "report.json").read_text())
 
@@ -46,19 +46,19 @@ def said(record):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weather", KINDS)
-def test_a_healthy_cluster_is_not_accused_of_the_weather(weather, tmp_path):
+@pytest.mark.parametrize("api_faults", KINDS)
+def test_a_healthy_cluster_is_not_accused_of_api_faults(api_faults, tmp_path):
     """go, or an honest inconclusive; no fault of the cluster is made up, and nothing is left behind."""
-    record = accept("healthy", weather, 1, tmp_path / "out")
+    record = accept("healthy", api_faults, 1, tmp_path / "out")
     assert record["verdict"] in ("go", "inconclusive"), said(record)
     assert not [c["id"] for c in record["checks"] if c["outcome"] == "failed"], said(record)
     assert record["leftovers"] == []
-    assert record["cluster"]["weather"] == f"{weather}:1"
+    assert record["cluster"]["api_faults"] == f"{api_faults}:1"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weather", KINDS)
-def test_a_fault_is_recognised_in_any_weather(weather, tmp_path):
+@pytest.mark.parametrize("api_faults", KINDS)
+def test_a_fault_is_recognised_under_any_api_faults(api_faults, tmp_path):
     """Sockets are sockets, whatever the API server does meanwhile; and they are the only fault."""
-    record = accept("socket-fallback", weather, 1, tmp_path / "out")
+    record = accept("socket-fallback", api_faults, 1, tmp_path / "out")
     assert (record["verdict"], found(record)) == ("no-go", {"nccl.socket-fallback"}), said(record)

@@ -20,7 +20,7 @@ OLDEST_SHARE = 0.5
 """Of the places of a run, for who was not tested longest: so that many suspects cannot keep the others from theirs."""
 
 
-def patrol(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
+def next_nodes(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
     """Choose at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
 
     Suspects come first, each with a node that has passed beside it, then who was not tested longest, for whom half of

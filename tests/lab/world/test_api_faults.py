@@ -1,4 +1,4 @@
-"""The API server's weather: what clients meet, how it is asked for, and that a seed brings the same again."""
+"""API faults: what clients meet, how it is asked for, and that a seed brings the same again."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lab import Cluster, load
-from lab.chaos.api_faults import KINDS, Weather
+from lab.chaos.api_faults import KINDS, ApiFaults
 from lab.scenario import ScenarioError
 from tests.waiting import HANG_S
 
@@ -55,26 +55,31 @@ def meet(ref, judge):
 
 @pytest.mark.parametrize(
     ("ref", "expected"),
-    [("healthy?weather=storm&seed=7", ("storm", 7)), ("healthy?weather=slow", ("slow", 0)), ("healthy", None)],
+    [
+        ("healthy?api-faults=storm&seed=7", ("storm", 7)),
+        ("healthy?api-faults=slow", ("slow", 0)),
+        ("healthy", None),
+        ("healthy?weather=slow&seed=2", ("slow", 2)),
+    ],
 )
-def test_a_scenario_is_asked_for_with_its_weather(ref, expected):
-    """sim:NAME?weather=KIND&seed=N."""
-    weather = load(ref).weather
-    assert (weather and (weather.name, weather.seed)) == expected
+def test_a_scenario_is_asked_for_with_its_api_faults(ref, expected):
+    """sim:NAME?api-faults=KIND&seed=N, and by its former name."""
+    api_faults = load(ref).api_faults
+    assert (api_faults and (api_faults.name, api_faults.seed)) == expected
 
 
-def test_a_scenario_file_brings_its_own_weather(tmp_path):
+def test_a_scenario_file_brings_its_own_api_faults(tmp_path):
     """A name, or a kind and what differs from it; ?seed= changes the seed alone."""
     path = tmp_path / "mine.yaml"
-    path.write_text(GOOD + "weather: {kind: storm, seed: 3, reset: 0.2}\n")
-    assert load(str(path)).weather == Weather(**{**_fields(KINDS["storm"]), "seed": 3, "reset": 0.2})
-    assert (load(f"{path}?seed=5").weather.name, load(f"{path}?seed=5").weather.seed) == ("storm", 5)
-    path.write_text(GOOD + "weather: errors:4\n")
-    assert (load(str(path)).weather.name, load(str(path)).weather.seed) == ("errors", 4)
+    path.write_text(GOOD + "api_faults: {kind: storm, seed: 3, reset: 0.2}\n")
+    assert load(str(path)).api_faults == ApiFaults(**{**_fields(KINDS["storm"]), "seed": 3, "reset": 0.2})
+    assert (load(f"{path}?seed=5").api_faults.name, load(f"{path}?seed=5").api_faults.seed) == ("storm", 5)
+    path.write_text(GOOD + "weather: errors:4\n")  # its former name
+    assert (load(str(path)).api_faults.name, load(str(path)).api_faults.seed) == ("errors", 4)
 
 
-def _fields(weather):
-    return {name: getattr(weather, name) for name in weather.__dataclass_fields__}
+def _fields(api_faults):
+    return {name: getattr(api_faults, name) for name in api_faults.__dataclass_fields__}
 
 
 @pytest.mark.parametrize(
@@ -85,18 +90,18 @@ def _fields(weather):
         ("{kind: storm, rest: 0.1}", "did you mean 'reset'"),
         ("{kind: storm, reset: 0.9}", "probability of at most 0.5"),
         ("{kind: storm, reset: often}", "must be a number"),
-        ("[storm]", "weather must be text or a map"),
+        ("[storm]", "api_faults must be text or a map"),
     ],
 )
-def test_wrong_weather_is_refused_in_one_line(tmp_path, text, words):
+def test_wrong_api_faults_are_refused_in_one_line(tmp_path, text, words):
     """With the nearest right word, as everything in a scenario."""
-    (tmp_path / "mine.yaml").write_text(GOOD + f"weather: {text}\n")
+    (tmp_path / "mine.yaml").write_text(GOOD + f"api_faults: {text}\n")
     with pytest.raises(ScenarioError, match=words) as caught:
         load(str(tmp_path / "mine.yaml"))
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("query", ["weather=strom", "weather=storm&sed=1", "weather=storm&seed=one", "seed=1"])
+@pytest.mark.parametrize("query", ["api-faults=strom", "api-faults=storm&sed=1", "api-faults=storm&seed=one", "seed=1"])
 def test_a_wrong_question_is_refused(query):
     """Also behind the name of a scenario."""
     with pytest.raises(ScenarioError):
@@ -113,9 +118,9 @@ async def _forecast(_, client, times=60):
     return seen
 
 
-def test_the_same_seed_brings_the_same_weather():
-    """Repeatable for a client that asks in the same order; another seed brings other weather."""
-    first, second, other = (meet(f"healthy?weather=storm&seed={seed}", _forecast) for seed in (7, 7, 8))
+def test_the_same_seed_brings_the_same_faults():
+    """Repeatable for a client that asks in the same order; another seed brings others."""
+    first, second, other = (meet(f"healthy?api-faults=storm&seed={seed}", _forecast) for seed in (7, 7, 8))
     assert [each[:2] for each in first] == [each[:2] for each in second]  # not the sizes: lists carry times
     assert [each[0] for each in first] != [each[0] for each in other]
     assert collections.Counter(each[0] for each in first)[200] > 60  # most requests get through
@@ -138,8 +143,8 @@ def test_refusals_are_those_of_an_api_server():
                     assert headers["Retry-After"] == "1" and told["details"]["retryAfterSeconds"] == 1
         return set(seen)
 
-    assert meet("healthy?weather=throttled&seed=1", judge) == {429}
-    assert meet("healthy?weather=errors&seed=1", judge) == {500, 503}
+    assert meet("healthy?api-faults=throttled&seed=1", judge) == {429}
+    assert meet("healthy?api-faults=errors&seed=1", judge) == {500, 503}
 
 
 def test_a_lost_answer_may_hide_a_deed():
@@ -155,7 +160,7 @@ def test_a_lost_answer_may_hide_a_deed():
                 done += cluster.store.get("configmaps", "default", f"c{number}") is not None
         return broken, done
 
-    broken, done = meet("healthy?weather=resets&seed=2", judge)
+    broken, done = meet("healthy?api-faults=resets&seed=2", judge)
     assert 0 < done < broken
 
 
@@ -174,7 +179,7 @@ def test_stale_lists_show_a_state_that_was():
             assert len(json.loads(body)["items"]) == 2
         return versions, names
 
-    versions, behind = meet("healthy?weather=stale&seed=1", judge)
+    versions, behind = meet("healthy?api-faults=stale&seed=1", judge)
     assert 0 in behind and 0 < max(behind) <= 9
     assert all((old > 0) >= (late > 0) for old, late in zip(versions, behind, strict=True))
 
@@ -192,7 +197,7 @@ def test_watches_end_early_or_are_too_old():
 
         return await asyncio.gather(*(watch() for _ in range(12)))
 
-    seen = meet("healthy?weather=short-watches&seed=1", judge)
+    seen = meet("healthy?api-faults=short-watches&seed=1", judge)
     gone = [json.loads(body) for _, body in seen if body]
     assert gone and all(
         (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
@@ -214,7 +219,7 @@ def test_bodies_end_in_the_middle():
                 seen["torn"] += 1
         return seen
 
-    seen = meet("healthy?weather=cut-bodies&seed=1", judge)
+    seen = meet("healthy?api-faults=cut-bodies&seed=1", judge)
     assert seen[2] > 50 and seen["torn"] > 0 and seen["broken"] > 0
 
 
@@ -245,7 +250,7 @@ async def _told(cluster, client):
 
 
 @pytest.mark.parametrize(
-    ("weather", "twice", "disordered"),
+    ("api_faults", "twice", "disordered"),
     [
         ("repeated-events", True, None),
         ("late-events", False, True),
@@ -253,9 +258,9 @@ async def _told(cluster, client):
         ("calm", False, False),
     ],
 )
-def test_events_come_twice_late_or_after_others_but_they_come(weather, twice, disordered):
+def test_events_come_twice_late_or_after_others_but_they_come(api_faults, twice, disordered):
     """Nothing is lost: every event reaches the watch before it ends."""
-    told, _ = meet(f"healthy?weather={weather}&seed=3", _told)
+    told, _ = meet(f"healthy?api-faults={api_faults}&seed=3", _told)
     assert set(told) == {f"c{number}" for number in range(10)}
     assert (len(told) > 10) == twice
     assert disordered is None or (told != sorted(told)) == disordered
@@ -263,7 +268,7 @@ def test_events_come_twice_late_or_after_others_but_they_come(weather, twice, di
 
 def test_a_watch_that_lags_keeps_its_order():
     """It is behind by a part of its `late_s`, again and again."""
-    _, late = meet("healthy?weather=lagging-watches&seed=2", _told)
+    _, late = meet("healthy?api-faults=lagging-watches&seed=2", _told)
     assert max(late.values()) > 0.1
 
 
@@ -273,7 +278,7 @@ def test_health_is_spared():
     async def judge(_, client):
         return {(await client.ask(path))[0] for path in ("/readyz", "/livez", "/healthz") for _ in range(40)}
 
-    assert meet("healthy?weather=storm&seed=1", judge) == {200}
+    assert meet("healthy?api-faults=storm&seed=1", judge) == {200}
 
 
 def test_slow_answers_are_whole():
@@ -283,13 +288,13 @@ def test_slow_answers_are_whole():
         bodies = [(await client.ask("/api/v1/nodes"))[2] for _ in range(20)]
         return [len(json.loads(body)["items"]) for body in bodies]
 
-    assert meet("healthy?weather=slow&seed=3", judge) == [2] * 20
+    assert meet("healthy?api-faults=slow&seed=3", judge) == [2] * 20
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_no_weather_closes_all_ways(name):
-    """A kind of weather is survivable: its chances are below the limit, and patience ends every row of refusals."""
-    weather = KINDS[name]
-    assert weather.name == name
-    assert all(getattr(weather, chance) <= 0.5 for chance in ("throttle", "error", "reset", "watch_gone", "stale"))
-    assert weather.patience <= 2
+def test_no_api_faults_close_all_ways(name):
+    """A client survives each kind: its chances are below the limit, and patience ends every row of refusals."""
+    api_faults = KINDS[name]
+    assert api_faults.name == name
+    assert all(getattr(api_faults, chance) <= 0.5 for chance in ("throttle", "error", "reset", "watch_gone", "stale"))
+    assert api_faults.patience <= 2
