@@ -165,12 +165,8 @@ def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     run = _overridden(below.get("run") or {}, data.get("run") or {})
     world = compose(below.get("world") or {}, data.get("world") or {})
     world["objects"] = _both(*((each.get("world") or {}).get("objects") or [] for each in (below, data)))
-    return {
-        **({"api_faults": below["api_faults"]} if "api_faults" in below else {}),
-        **data,
-        "world": world,
-        "run": run,
-    }
+    inherited = {"api_faults": below["api_faults"]} if "api_faults" in below else {}
+    return {**inherited, **data, "world": world, "run": run}
 
 
 def _overridden(below: Any, above: Any) -> Any:
