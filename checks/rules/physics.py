@@ -10,10 +10,14 @@ TOLERANCE = 1.02
 """Timers of different ranks and a rail's rounded rate may put an honest number a little above the limit."""
 
 
-LINKS_GBPS = {"A100": 300.0, "H100": 450.0, "H200": 450.0, "B200": 900.0, "B300": 900.0, "MI300X": 448.0}
+LINKS_GBPS = {
+    "V100": 150.0, "A100": 300.0, "A800": 200.0, "H100": 450.0, "H200": 450.0, "H20": 450.0, "H800": 200.0,
+    "B200": 900.0, "B300": 900.0, "MI300X": 448.0,
+}  # fmt: skip
 """What one GPU sends to the others of its node at most, in GB/s one way, by a word of its product's name.
 
-NVIDIA's data sheets give both directions together (NVLink 3: 600, 4: 900, 5: 1,800); AMD's of MI300X 7 links of 128.
+NVIDIA's data sheets give both directions together (NVLink 2: 300, 3: 600, 4: 900, 5: 1,800; A800 and
+H800: 400); AMD's of MI300X 7 links of 128.
 """
 
 

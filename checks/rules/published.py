@@ -18,7 +18,7 @@ from jobs.nccl.rows import bandwidths
 from reports.sizes import format_size
 
 from ..profiles.yaml_schema import build, parse_size, read_yaml
-from .physics import limit_gbps
+from .physics import limit_gbps, links_gbps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,8 @@ _INSTANCES = {
     "p6-b200.48xlarge": "B200",
 }
 """What the libfabric plugin prints without a table's header: AWS, Amazon EC2 accelerated computing instances."""
-_LARGE = 1 << 30
+_LARGE, MIDDLING = 1 << 30, 64 << 20
+"""Rows between them are still bound by latency in part."""
 _NEAR_TCP = 2.5
 """3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port gives at most 12.5 GB/s to all of it."""
 FAR_BELOW = 0.05
@@ -163,20 +164,47 @@ def published_for(job: JobDocument, table: Table) -> list[Published]:
     ]
 
 
-def least_elsewhere(job: JobDocument, table: Table) -> tuple[Published, float] | None:
-    """Return the least that was published for these GPUs on several hosts in any other layout or fabric.
+_RINGED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+"""On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one is told by another."""
 
-    With it, what that is for as many GPUs a host as the log has, in GB/s. None where nothing was published.
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What other hosts of the same GPUs give, in GB/s, and from which size on that is told by a number."""
+
+    what: str
+    busbw_gbps: float
+    source: str
+    from_size: int
+
+
+def least_elsewhere(job: JobDocument, table: Table) -> Elsewhere | None:
+    """Return the least that was published for these GPUs in any other layout, fabric or collective.
+
+    Between hosts, scaled to as many GPUs a host as the log has, and to one of them where each sends on its own. Inside
+    one, what NVLink carries is all there is where nothing was published. None where neither is known.
     """
-    if (job["nodes"] or 0) < 2 or not job["ranks"]:
-        return None
+    several, per_node = (job["nodes"] or 0) > 1, (job["ranks"] or 0) // (job["nodes"] or 1)
     collective = table["collective"] or "all_reduce"
-    comparable = [
-        (entry, max(entry.busbw_gbps.values()) * (job["ranks"] / (job["nodes"] or 1)) / entry.gpus_per_node)
-        for entry in _of_gpus(job, any_host=True)
-        if entry.nodes > 1 and entry.fabric != TCP and entry.collective == collective
+    known = [entry for entry in _of_gpus(job, any_host=True) if (entry.nodes > 1) is several and entry.fabric != TCP]
+    known = known or (list(_of_slower_gpus(job)) if several else [])
+    known = [entry for entry in known if entry.fabric == _fabric(job)] or known
+    alike = [entry for entry in known if entry.collective == collective]
+    alone = several and not alike and collective not in _RINGED
+    scaled = [
+        (max(entry.busbw_gbps.values()) * (per_node / entry.gpus_per_node if several else 1), entry)
+        for entry in alike or known
     ]
-    return min(comparable, key=lambda item: item[1], default=None)
+    if scaled:
+        value, entry = min(scaled, key=lambda item: item[0])
+        what = "as many of the GPUs of " if several else ""
+        what = ("one of the GPUs of " if alone else what) + str(entry)
+        if not alike:
+            what += f", {entry.collective}"
+        return Elsewhere(what, value / per_node if alone else value, entry.source, _LARGE if alone else MIDDLING)
+    names = tuple(job["gpus"])
+    links = None if several or any(map(is_card, names)) else links_gbps(names)
+    return Elsewhere(f"the links of {names[0]}", links, "its data sheet", MIDDLING) if links else None
 
 
 def _of_gpus(job: JobDocument, *, any_host: bool = False) -> Iterator[Published]:
@@ -189,6 +217,15 @@ def _of_gpus(job: JobDocument, *, any_host: bool = False) -> Iterator[Published]
     for entry in published():
         same = any_host or entry.gpus_per_node == ranks // nodes
         if same and re.search(rf"\b{re.escape(entry.gpu)}\b", names[0]):
+            yield entry
+
+
+def _of_slower_gpus(job: JobDocument) -> Iterator[Published]:
+    """Yield what was published between hosts of any GPUs whose links are no faster than these: an older network."""
+    links = None if any(map(is_card, job["gpus"])) else links_gbps(tuple(job["gpus"]))
+    for entry in published() if links else ():
+        theirs = links_gbps((entry.gpu,))
+        if entry.nodes > 1 and entry.fabric != TCP and theirs is not None and theirs <= (links or 0.0):
             yield entry
 
 

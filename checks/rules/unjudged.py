@@ -12,7 +12,7 @@ from jobs import nccl
 from jobs.nccl.rows import bandwidths, sides
 from reports.sizes import format_size
 
-from .published import FAR_BELOW, least_elsewhere, published_for
+from .published import FAR_BELOW, MIDDLING, least_elsewhere, published_for
 from .reference import algorithm_of
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 SMALL = 0.25
 """Of what is published: a cluster that others describe as healthy gives more with two of its eight rails."""
 _LARGE = 1 << 30
-_MIDDLING, _OF_MIDDLING = 64 << 20, 0.1
-"""Rows between 64 MiB and 1 GiB are still bound by latency in part; a tenth is then what one of eight rails gives."""
+_OF_MIDDLING = 0.1
+"""Of what is published, in rows from 64 MiB to 1 GiB: what one of eight rails gives."""
 _SHOWN = 4
 
 
@@ -47,7 +47,7 @@ def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
             missing = list(_far_below(job))
             text = "; ".join(missing[:_SHOWN])
         if missing:
-            nccl.withhold(job, text)
+            nccl.withhold(job, "far-below-published" if profile is None else "not-judged", text)
 
 
 def _key(table: Table, job: JobDocument, size: int) -> tuple[str, str, int, int]:
@@ -97,11 +97,12 @@ def _far_below(job: JobDocument) -> Iterator[str]:
         size, value = max(
             ((row["size_bytes"], max(busbw)) for row in table["rows"] if (busbw := bandwidths(row))), default=(0, 0.0)
         )
-        if not entries and size >= _MIDDLING and (other := least_elsewhere(job, table)) is not None:
-            entry, scaled = other
-            if value < FAR_BELOW * scaled:
-                yield _below_published(value, size, scaled, f"as many of the GPUs of {entry}", entry.source)
-        if not entries or size < _MIDDLING:
+        if not entries:
+            other = least_elsewhere(job, table)
+            if other is not None and size >= other.from_size and value < FAR_BELOW * other.busbw_gbps:
+                yield _below_published(value, size, other.busbw_gbps, other.what, other.source)
+            continue
+        if size < MIDDLING:
             continue
         least = min(entries, key=lambda entry: max(entry.busbw_gbps.values()))
         peak = max(least.busbw_gbps.values())
@@ -111,6 +112,10 @@ def _far_below(job: JobDocument) -> Iterator[str]:
 
 def _below_published(value: float, size: int, published: float, topology: str, source: str) -> str:
     return (
-        f"{value:g} GB/s at {format_size(size)} is {value / published:.0%} of the {published:g} GB/s that are "
+        f"{value:g} GB/s at {format_size(size)} is {_share(value / published)} of the {published:.4g} GB/s that are "
         f"published for {topology} ({source}), and nothing in the log says why"
     )
+
+
+def _share(ratio: float) -> str:
+    return "less than 1%" if ratio < 0.01 else f"{ratio:.0%}"

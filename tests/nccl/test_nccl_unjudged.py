@@ -74,6 +74,7 @@ def test_what_met_no_row_or_layout_is_named_and_no_go(profile, named, tmp_path, 
     job = explained(capsys, tmp_path, logged(), profile)
     assert job["verdict"] == "inconclusive"
     assert "not judged against the profile" in job["sentence"]
+    assert job["diagnosis"] == "not-judged"
     assert named in job["sentence"]
 
 
@@ -102,6 +103,7 @@ def test_a_small_fraction_of_what_is_published_is_said_first(busbw, verdict, tmp
     job = explained(capsys, tmp_path, logged(busbw))
     assert job["verdict"] == verdict
     assert ("GB/s that are published for 2 x 8 H100, ib" in job["sentence"]) == (verdict != "go")
+    assert job["diagnosis"] == ("healthy-rdma" if verdict == "go" else "far-below-published")
 
 
 @pytest.mark.parametrize("maker", [Maker(gpus=8, link="RoCE"), Maker(gpus=4), Maker(gpus=4, net="AWS Libfabric")])
@@ -115,6 +117,55 @@ def test_fewer_gpus_a_host_are_expected_to_reach_less(tmp_path, capsys):
     """What was published for eight a host is scaled to as many as the log has."""
     assert explained(capsys, tmp_path, logged(10.0, maker=Maker(gpus=8, link="RoCE")))["verdict"] == "inconclusive"
     assert explained(capsys, tmp_path, logged(10.0, maker=Maker(gpus=4)))["verdict"] == "go"
+
+
+FACTORS = {
+    "all_reduce": 2.0,
+    "all_gather": 1.0,
+    "alltoall": 1.0,
+    "sendrecv": 1.0,
+}  # bus over algorithm bandwidth, many ranks
+
+
+def of(collective: str, gpu: str, busbw: float, maker: Maker) -> str:
+    """Return a healthy job's log with one row of 1 GiB of another collective, on GPUs of this name."""
+    log = logged(busbw, maker=maker).replace("H100 80GB HBM3", gpu).replace("all_reduce_perf", f"{collective}_perf")
+    algbw = busbw / FACTORS[collective]
+    side = f"{(1 << 30) / algbw / 1e3:.2f}  {algbw:.3f}  {busbw:.3f}  0"
+    redop = "sum" if collective == "all_reduce" else "none"
+    lines = [line for line in log.splitlines() if not line.startswith("     1048576")]
+    row = f"1073741824  268435456  float  {redop}  -1  {side}  {side}"
+    return "\n".join(row if line.startswith("1073741824") else line for line in lines) + "\n"
+
+
+ONE = Maker(gpus=8, rails=8, hosts=("one",))
+
+
+@pytest.mark.parametrize(
+    ("collective", "gpu", "maker", "low", "sound"),
+    [
+        ("all_gather", "H100 80GB HBM3", EIGHT, 9.0, 60.0),
+        ("alltoall", "H100 80GB HBM3", EIGHT, 1.0, 20.0),
+        ("sendrecv", "H100 80GB HBM3", EIGHT, 1.0, 20.0),
+        ("all_gather", "A100-SXM4-80GB", ONE, 4.0, 60.0),
+        ("all_reduce", "H100 80GB HBM3", Maker(gpus=4, hosts=("one",)), 5.0, 120.0),
+        ("all_reduce", "B300 SXM6", ONE, 15.0, 300.0),
+        ("all_reduce", "B300 SXM6", EIGHT, 1.0, 60.0),
+        ("alltoall", "GH200 480GB", Maker(gpus=4), 0.1, 20.0),
+    ],
+)
+def test_another_collective_or_newer_gpus_than_any_published_are_compared_more_loosely(
+    collective, gpu, maker, low, sound, tmp_path, capsys
+):
+    """1 GB/s of an all-to-all was a go where only the all-reduce of such hosts is published; and any on newer GPUs."""
+    job = explained(capsys, tmp_path, of(collective, gpu, low, maker))
+    assert (job["verdict"], f"{low:g} GB/s at 1G is" in job["sentence"]) == ("inconclusive", True), job["sentence"]
+    assert explained(capsys, tmp_path, of(collective, gpu, sound, maker))["verdict"] == "go"
+
+
+@pytest.mark.parametrize("gpu", ["L40S", "H100 PCIe", "V100-SXM2-32GB"])
+def test_hosts_of_which_nothing_alike_is_published_are_not_compared(gpu, tmp_path, capsys):
+    assert explained(capsys, tmp_path, of("all_reduce", gpu, 1.0, EIGHT))["verdict"] == "go"
 
 
 @pytest.mark.parametrize("name", loader.profile_names())

@@ -38,5 +38,4 @@ def tell_alone(documents: Sequence[JobDocument]) -> None:
                 continue
             cause = said + ": if one job over them was meant, they never spoke to each other"
             document["faults"].append(found_fault("nccl.separate-runs", "the job", [], cause=cause))
-            document["diagnosis"] = "separate-runs"
-            withhold(document, cause)
+            withhold(document, "separate-runs", cause)

@@ -89,17 +89,17 @@ def call_odd(document: JobDocument, cause: str) -> None:
     document["faults"].append(fault)
     document["causes"] = [*document["causes"], *rank([fault], {})][:MOST_CAUSES]
     if document["verdict"] == "go":
-        document["diagnosis"] = "odd-numbers"
-        withhold(document, "the benchmark's numbers cannot be true (%s), so they prove nothing" % cause)
+        why = "the benchmark's numbers cannot be true (%s), so they prove nothing" % cause
+        withhold(document, "odd-numbers", why)
 
 
-def withhold(document: JobDocument, why: str) -> None:
-    """Make a go inconclusive and say why; any other verdict stays."""
+def withhold(document: JobDocument, diagnosis: str, why: str) -> None:
+    """Make a go inconclusive, with a diagnosis out of DIAGNOSES, and say why; any other verdict stays."""
     if document["verdict"] != "go":
         return
     hosts, carried = document["nodes"] or 0, document["inter_node_transport"]
     over = f", {carried} between them" if hosts > 1 and carried not in ("none", "unknown") else ""
-    document["verdict"] = "inconclusive"
+    document["verdict"], document["diagnosis"] = "inconclusive", diagnosis
     document["sentence"] = f"{document['ranks']} ranks on {hosts} host{'' if hosts == 1 else 's'}{over}: {why}."
 
 
