@@ -139,7 +139,13 @@ def test_more_than_the_wires_carry_is_nvlink(tmp_path, capsys, monkeypatch):
         interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table).encode()
     )
     code, said = explained(capsys, str(tmp_path / "x.log"), "--profile", "h100-ib")
-    assert (code, said["jobs"][0]["diagnosis"]) == (10, "healthy-nvlink-limited")  # the profile's floors are at 8G
+    assert (code, said["jobs"][0]["diagnosis"]) == (10, "not-judged")  # the profile's floors are at 8G
+    (tmp_path / "profile.yaml").write_text(
+        "name: made\ngpu: {per_node: 8}\nfabric: {kind: ib, rails: 8, rail_gbit_s: 400, gdr: true}\nfloors:\n"
+        "  - {collective: all_reduce, algorithm: default, nodes: 2, size: 1G, busbw_gbps: 400, topology: made up, source: made up}\n"
+    )
+    code, said = explained(capsys, str(tmp_path / "x.log"), "--profile", str(tmp_path / "profile.yaml"))
+    assert (code, said["jobs"][0]["diagnosis"]) == (0, "healthy-nvlink-limited")
 
 
 def test_an_unknown_profile_is_a_usage_error(logs, capsys):
