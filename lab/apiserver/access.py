@@ -145,14 +145,14 @@ def impersonate(store: Store, user: User, headers: Mapping[str, str], groups: Se
         return user
     if name.startswith("system:serviceaccount:") and name.count(":") == 3:
         _, _, namespace, account = name.split(":")
-        wanted = Attributes("impersonate", "", "serviceaccounts", "", namespace, account)
+        attributes = Attributes("impersonate", "", "serviceaccounts", "", namespace, account)
         become = service_account(namespace, account)
         mode = "serviceaccount"
     else:
-        wanted = Attributes("impersonate", "", "users", "", "", name)
+        attributes = Attributes("impersonate", "", "users", "", "", name)
         become = User(name, ())
         mode = "user-info"
-    for needed in (wanted, *(Attributes("impersonate", "", "groups", "", "", group) for group in groups)):
+    for needed in (attributes, *(Attributes("impersonate", "", "groups", "", "", group) for group in groups)):
         if authorize(store, user, needed) is None:
             raise replace(asked, verb=f"impersonate-on:{mode}:{asked.verb}").refusal(user.name)
     chosen = list(groups) or list(become.groups)

@@ -40,28 +40,28 @@ class Form:
 
 
 def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
-    found = []
+    clauses = []
     for clause in accept.split(","):
         media, *parameters = [part.strip() for part in clause.split(";")]
         pairs = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
         if media:
-            found.append((media.lower(), pairs))
-    return found
+            clauses.append((media.lower(), pairs))
+    return clauses
 
 
 def negotiate(accept: str | None, *, shapes: bool = True) -> Form:
     """Choose a form for an Accept header; 406 when nothing that is asked for can be served."""
     for media, pairs in _clauses(accept or "*/*"):
-        wanted = pairs.get("as", "")
+        requested = pairs.get("as", "")
         if media in ("*/*", "application/*"):
             kind = JSON
         elif media in (JSON, YAML):
             kind = media
         else:
             continue
-        if not wanted:
+        if not requested:
             return Form(kind)
-        shape = wanted.removesuffix("List") if wanted.startswith("PartialObject") else wanted
+        shape = requested.removesuffix("List") if requested.startswith("PartialObject") else requested
         known = shape in ("Table", "PartialObjectMetadata") and pairs.get("g") == "meta.k8s.io"
         if shapes and known and pairs.get("v") in META_VERSIONS:
             return Form(kind, shape, pairs["v"])

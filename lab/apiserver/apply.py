@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from .store import Store
 
 
-def apply(store: Store, kind: Kind, wanted: Object, subresource: str, request: Request) -> tuple[Object, bool]:
+def apply(store: Store, kind: Kind, applied: Object, subresource: str, request: Request) -> tuple[Object, bool]:
     """Apply a configuration; returns (the object, whether it was created)."""
-    meta = wanted["metadata"]
+    meta = applied["metadata"]
     meta.pop("managedFields", None)
     old = store.get(kind.key, meta.get("namespace", ""), meta["name"])
     request.apply = True
     known = fieldsets.root(kind)
     who = (request.manager, "Apply", kind.api_version, subresource)
     skip = () if subresource == "status" else ("status",)
-    claims = fieldsets.stripped(fieldsets.of({k: v for k, v in wanted.items() if k not in skip}, known))
+    claims = fieldsets.stripped(fieldsets.of({k: v for k, v in applied.items() if k not in skip}, known))
     if old is None:
         if subresource:
             raise ApiError(404, "NotFound", f'{kind.key} "{meta["name"]}" not found')
-        fresh = clone(wanted)
+        fresh = clone(applied)
         fieldsets.write(fresh, {who: claims}, {}, store.clock())
         return store.create(kind.key, fresh, meta.get("namespace"), request=request), True
     owned = fieldsets.managers(old)
     mine = owned.pop(who, set())
     live = {key: value for key, value in old.items() if key not in skip}
-    merged = _merge(live, {k: v for k, v in wanted.items() if k not in skip}, known)
+    merged = _merge(live, {k: v for k, v in applied.items() if k not in skip}, known)
     _settle(owned, live, merged, known, force=request.force)
     dropped = mine - claims - {path for paths in owned.values() for path in paths}
     for path in sorted(dropped, key=len, reverse=True):
@@ -55,17 +55,17 @@ def apply(store: Store, kind: Kind, wanted: Object, subresource: str, request: R
     return store.replace(kind.key, merged, subresource or None, request=request), False
 
 
-def _merge(live: Any, wanted: Any, known: Field) -> Any:
-    if not (granular(live, known) and granular(wanted, known)):
-        return clone(wanted)
-    if isinstance(wanted, dict):
+def _merge(live: Any, applied: Any, known: Field) -> Any:
+    if not (granular(live, known) and granular(applied, known)):
+        return clone(applied)
+    if isinstance(applied, dict):
         merged = dict(live)
-        for key, value in wanted.items():
+        for key, value in applied.items():
             merged[key] = _merge(live[key], value, child(known, key)) if key in live else clone(value)
         return merged
     inner = known.items
     have = {item_key(item, known): item for item in live}
-    asked = {item_key(item, known): item for item in wanted}
+    asked = {item_key(item, known): item for item in applied}
     result = []
     for key, item in have.items():
         both = key in asked and inner is not None and not known.is_set

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from .schema.values import Object
 
 LIMIT = 3 * 1024 * 1024  # MaxRequestBodyBytes of the API server
-KEPT: Any = web.RequestKey("sim.body", bytes) if hasattr(web, "RequestKey") else "sim.body"  # 3.14 warns of text
+BODY: Any = web.RequestKey("sim.body", bytes) if hasattr(web, "RequestKey") else "sim.body"  # 3.14 warns of text
 YAML_TYPES = ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml")
 
 
 async def read(request: web.BaseRequest) -> bytes:
     """Read the body, which may be asked for again; 413 beyond the limit."""
-    kept: bytes | None = request.get(KEPT)
-    if kept is not None:
-        return kept
+    cached: bytes | None = request.get(BODY)
+    if cached is not None:
+        return cached
     parts: list[bytes] = []
     size = 0
     async for chunk in request.content.iter_any():
@@ -32,7 +32,7 @@ async def read(request: web.BaseRequest) -> bytes:
         if size > LIMIT:
             raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {LIMIT}")
         parts.append(chunk)
-    body = request[KEPT] = b"".join(parts)
+    body = request[BODY] = b"".join(parts)
     return body
 
 
@@ -58,24 +58,24 @@ class _Pairs(dict[str, Any]):
         if len(plain) == len(pairs):
             return plain
         names = [name for name, _ in pairs]
-        found = cls(plain)
-        found.twice = tuple(dict.fromkeys(name for name in names if names.count(name) > 1))
-        return found
+        obj = cls(plain)
+        obj.twice = tuple(dict.fromkeys(name for name in names if names.count(name) > 1))
+        return obj
 
 
 def duplicates(value: Any, path: str = "") -> list[str]:
     """Return a complaint for every field that a JSON body holds twice."""
-    found: list[str] = []
+    errors: list[str] = []
     if isinstance(value, dict):
         prefix = f"{path}." if path else ""
-        found += [f'duplicate field "{prefix}{name}"' for name in getattr(value, "twice", ())]
+        errors += [f'duplicate field "{prefix}{name}"' for name in getattr(value, "twice", ())]
         for key, item in value.items():
             if isinstance(item, (dict, list)):
-                found += duplicates(item, prefix + key)
+                errors += duplicates(item, prefix + key)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            found += duplicates(item, f"{path}[{index}]")
-    return found
+            errors += duplicates(item, f"{path}[{index}]")
+    return errors
 
 
 def decode(raw: bytes, media: str) -> Any:

@@ -66,19 +66,19 @@ class Call:
 
     def current(self) -> Object:
         """Return the object of this call; 404 if there is none."""
-        found = self.existing()
-        if found is None:
+        obj = self.existing()
+        if obj is None:
             raise self.missing()
-        return found
+        return obj
 
     def decoded(self, body: Object, options_kind: str, *, applied: bool = False) -> Object:
         """Return what the server makes of a body: known fields only; complains as fieldValidation says."""
         how = field_validation(self.query, options_kind)
         if self.kind.custom:
-            found, unknown = custom.prune(self.kind, body)
+            obj, unknown = custom.prune(self.kind, body)
         else:
             decoder = Decoder(self.kind.kind, self.kind.version)
-            found = decoder.decode(body, types.of_kind(self.kind.api_version, self.kind.kind))
+            obj = decoder.decode(body, types.of_kind(self.kind.api_version, self.kind.kind))
             unknown = decoder.unknown
         if unknown and applied:
             raise self._undeclared(body, unknown)
@@ -89,7 +89,7 @@ class Call:
             raise bad_request(f'{name} in version "{version}" cannot be handled as a {name}: {why}')
         if how == "Warn":
             self.warnings.extend(problems)
-        return versions.stored(self.kind, found)
+        return versions.stored(self.kind, obj)
 
     def _undeclared(self, body: Object, unknown: list[str]) -> ApiError:
         """Return the refusal of an applied configuration with unknown fields (structured-merge-diff's words)."""

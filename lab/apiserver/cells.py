@@ -42,12 +42,12 @@ class Column:
 
 def layout(names: str, wide: str = "") -> list[Column]:
     """Return columns from their names; a colon adds a type."""
-    found = []
+    columns = []
     for text, priority in ((names, 0), (wide, 1)):
         for entry in filter(None, text.split("|")):
             name, _, kind = entry.partition(":")
-            found.append(Column(name, kind or "string", priority))
-    return found
+            columns.append(Column(name, kind or "string", priority))
+    return columns
 
 
 def duration(seconds: float) -> str:
@@ -89,13 +89,13 @@ def selector(given: Object | None) -> str:
     parts = [f"{key}={value}" for key, value in sorted((given.get("matchLabels") or {}).items())]
     for expression in given.get("matchExpressions") or []:
         key, operator, values = expression["key"], expression["operator"], ",".join(expression.get("values") or [])
-        words = {
+        texts = {
             "In": f"{key} in ({values})",
             "NotIn": f"{key} notin ({values})",
             "Exists": key,
             "DoesNotExist": f"!{key}",
         }
-        parts.append(words.get(operator, key))
+        parts.append(texts.get(operator, key))
     return ",".join(parts) or NONE
 
 
@@ -107,5 +107,26 @@ def containers(spec: Object) -> tuple[str, str]:
 
 def template(obj: Object) -> Object:
     """Return the pod spec of a workload's template."""
-    found: Object = obj["spec"].get("template", {}).get("spec", {})
-    return found
+    pod_spec: Object = obj["spec"].get("template", {}).get("spec", {})
+    return pod_spec
+
+
+def stamped(obj: Object, now: float) -> list[Any]:
+    """Print a name and when it was created."""
+    del now
+    return [name_of(obj), obj["metadata"].get("creationTimestamp", "")]
+
+
+def simple(*paths: str) -> Cells:
+    """Return a function that prints the values at some paths."""
+
+    def cells(obj: Object, now: float) -> list[Any]:
+        row: list[Any] = [name_of(obj)]
+        for path in paths:
+            at: Any = obj
+            for part in path.split("."):
+                at = at.get(part) if isinstance(at, dict) else None
+            row.append(at if at is not None else "")
+        return [*row, age_of(obj, now)]
+
+    return cells

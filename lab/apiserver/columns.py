@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import othercells, podcells, workloadcells
-from .cells import Column, age, layout
+from . import clustercells, networkcells, podcells, storagecells, workloadcells
+from .cells import Column, age, layout, simple, stamped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +43,9 @@ COLUMNS: dict[str, tuple[Sequence[Column], Cells]] = {
     ),
     "nodes": (
         layout("Name|Status|Roles|Age|Version", "Internal-IP|External-IP|OS-Image|Kernel-Version|Container-Runtime"),
-        othercells.node,
+        clustercells.node,
     ),
-    "namespaces": (layout("Name|Status|Age"), othercells.namespace),
+    "namespaces": (layout("Name|Status|Age"), clustercells.namespace),
     "events": (
         [
             *layout("Last Seen|Type|Reason|Object"),
@@ -53,52 +53,52 @@ COLUMNS: dict[str, tuple[Sequence[Column], Cells]] = {
             *layout("Message"),
             *layout("", "First Seen|Count|Name"),
         ],
-        othercells.event,
+        clustercells.event,
     ),
-    "services": (layout("Name|Type|Cluster-IP|External-IP|Port(s)|Age", "Selector"), othercells.service),
-    "endpoints": (layout("Name|Endpoints|Age"), othercells.endpoints),
-    "endpointslices.discovery.k8s.io": (layout("Name|AddressType|Ports|Endpoints|Age"), othercells.endpoint_slice),
-    "configmaps": (layout("Name|Data|Age"), othercells.config_map),
-    "secrets": (layout("Name|Type|Data|Age"), othercells.secret),
-    "serviceaccounts": (layout("Name|Secrets|Age"), othercells.service_account),
-    "resourcequotas": (layout("Name|Request|Limit|Age"), othercells.quota),
-    "limitranges": (layout("Name|Created At"), othercells.stamped),
+    "services": (layout("Name|Type|Cluster-IP|External-IP|Port(s)|Age", "Selector"), networkcells.service),
+    "endpoints": (layout("Name|Endpoints|Age"), networkcells.endpoints),
+    "endpointslices.discovery.k8s.io": (layout("Name|AddressType|Ports|Endpoints|Age"), networkcells.endpoint_slice),
+    "configmaps": (layout("Name|Data|Age"), clustercells.config_map),
+    "secrets": (layout("Name|Type|Data|Age"), clustercells.secret),
+    "serviceaccounts": (layout("Name|Secrets|Age"), clustercells.service_account),
+    "resourcequotas": (layout("Name|Request|Limit|Age"), clustercells.quota),
+    "limitranges": (layout("Name|Created At"), stamped),
     "persistentvolumeclaims": (
         layout("Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age", "VolumeMode"),
-        othercells.claim,
+        storagecells.claim,
     ),
     "persistentvolumes": (
         layout(
             "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age",
             "VolumeMode",
         ),
-        othercells.volume,
+        storagecells.volume,
     ),
     "storageclasses.storage.k8s.io": (
         layout("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"),
-        othercells.storage_class,
+        storagecells.storage_class,
     ),
-    "roles.rbac.authorization.k8s.io": (layout("Name|Created At"), othercells.stamped),
-    "clusterroles.rbac.authorization.k8s.io": (layout("Name|Created At"), othercells.stamped),
+    "roles.rbac.authorization.k8s.io": (layout("Name|Created At"), stamped),
+    "clusterroles.rbac.authorization.k8s.io": (layout("Name|Created At"), stamped),
     "rolebindings.rbac.authorization.k8s.io": (
         layout("Name|Role|Age", "Users|Groups|ServiceAccounts"),
-        othercells.binding,
+        clustercells.binding,
     ),
     "clusterrolebindings.rbac.authorization.k8s.io": (
         layout("Name|Role|Age", "Users|Groups|ServiceAccounts"),
-        othercells.binding,
+        clustercells.binding,
     ),
-    "customresourcedefinitions.apiextensions.k8s.io": (layout("Name|Created At"), othercells.stamped),
-    "leases.coordination.k8s.io": (layout("Name|Holder|Age"), othercells.simple("spec.holderIdentity")),
-    "runtimeclasses.node.k8s.io": (layout("Name|Handler|Age"), othercells.simple("handler")),
+    "customresourcedefinitions.apiextensions.k8s.io": (layout("Name|Created At"), stamped),
+    "leases.coordination.k8s.io": (layout("Name|Holder|Age"), simple("spec.holderIdentity")),
+    "runtimeclasses.node.k8s.io": (layout("Name|Handler|Age"), simple("handler")),
     "priorityclasses.scheduling.k8s.io": (
         [*layout("Name|Value:integer|Global-Default:boolean|Age"), Column("PreemptionPolicy")],
-        othercells.priority_class,
+        clustercells.priority_class,
     ),
-    "networkpolicies.networking.k8s.io": (layout("Name|Pod-Selector|Age"), othercells.network_policy),
+    "networkpolicies.networking.k8s.io": (layout("Name|Pod-Selector|Age"), networkcells.network_policy),
     "poddisruptionbudgets.policy": (
         layout("Name|Min Available|Max Unavailable|Allowed Disruptions:integer|Age"),
-        othercells.budget,
+        clustercells.budget,
     ),
 }
-DEFAULT: tuple[Sequence[Column], Cells] = (layout("Name|Age"), othercells.simple())
+DEFAULT: tuple[Sequence[Column], Cells] = (layout("Name|Age"), simple())

@@ -39,15 +39,15 @@ def _pruned(value: Any, schema: Any, path: str, unknown: list[str]) -> Any:
     known = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
     keep = schema.get(PRESERVE) or schema.get("x-kubernetes-embedded-resource")
-    found: dict[str, Any] = {}
+    pruned: dict[str, Any] = {}
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
         if key in known:
-            found[key] = _pruned(item, known[key], where, unknown)
+            pruned[key] = _pruned(item, known[key], where, unknown)
         elif extra is not None and extra is not False:
-            found[key] = _pruned(item, extra, where, unknown)
+            pruned[key] = _pruned(item, extra, where, unknown)
         elif keep or (schema.get("x-kubernetes-embedded-resource") and key in ENVELOPE):
-            found[key] = clone(item)
+            pruned[key] = clone(item)
         else:
             unknown.append(where)
-    return found
+    return pruned

@@ -108,10 +108,10 @@ def _subresource(kind: Kind, sub: Subresource) -> dict[str, Any]:
 def wants_aggregated(accept: str) -> str:
     """Return the version of aggregated discovery that an Accept header asks for first, or ""."""
     for clause in accept.split(","):
-        words = {word.strip() for word in clause.split(";")}
-        if "as=APIGroupDiscoveryList" in words and "g=apidiscovery.k8s.io" in words:
+        parameters = {word.strip() for word in clause.split(";")}
+        if "as=APIGroupDiscoveryList" in parameters and "g=apidiscovery.k8s.io" in parameters:
             for version in ("v2", "v2beta1"):
-                if f"v={version}" in words:
+                if f"v={version}" in parameters:
                     return version
         elif clause.strip().startswith("application/json"):
             return ""

@@ -56,9 +56,11 @@ def document(kinds: Kinds, group: str, version: str, release: str) -> Schema | N
     for kind in served:
         name = _kind_schema(kind, schemas)
         prefix = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        inside = f"{prefix}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{prefix}/{kind.plural}"
-        paths[inside] = _operations(kind, COLLECTION, name)
-        paths[f"{inside}/{{name}}"] = _operations(kind, METHODS, name)
+        collection = (
+            f"{prefix}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{prefix}/{kind.plural}"
+        )
+        paths[collection] = _operations(kind, COLLECTION, name)
+        paths[f"{collection}/{{name}}"] = _operations(kind, METHODS, name)
     info = {"title": "Kubernetes", "version": release}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
@@ -68,7 +70,7 @@ def _gvk(kind: Kind) -> dict[str, str]:
 
 
 def _operations(kind: Kind, methods: dict[str, tuple[str, str]], name: str) -> Schema:
-    found: Schema = {}
+    operations: Schema = {}
     for verb, (method, action) in methods.items():
         if verb not in kind.verbs:
             continue
@@ -85,8 +87,8 @@ def _operations(kind: Kind, methods: dict[str, tuple[str, str]], name: str) -> S
         }
         if method in WRITES:
             operation["requestBody"] = {"content": {"*/*": content["application/json"]}, "required": True}
-        found[method] = operation
-    return found
+        operations[method] = operation
+    return operations
 
 
 def _parameter(name: str, kind: str) -> Schema:
@@ -134,23 +136,23 @@ def _add(type_name: str, schemas: dict[str, Schema]) -> None:
 def _field(known: Field, schemas: dict[str, Schema]) -> Schema:
     if known.code == "@":
         _add(known.type_name, schemas)
-        found = _reference(known.type_name)
-        return {**found, "x-kubernetes-map-type": "atomic"} if known.atomic else found
+        schema = _reference(known.type_name)
+        return {**schema, "x-kubernetes-map-type": "atomic"} if known.atomic else schema
     if known.code not in "[{":
         return SCALARS[known.code]
     assert known.items is not None
     inner = _field(known.items, schemas)
     if known.code == "{":
         return {"type": "object", "additionalProperties": inner}
-    found = {"type": "array", "items": inner}
+    schema = {"type": "array", "items": inner}
     if known.keys:
-        found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(known.keys)}
+        schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(known.keys)}
     elif known.is_set:
-        found["x-kubernetes-list-type"] = "set"
+        schema["x-kubernetes-list-type"] = "set"
     else:
-        found["x-kubernetes-list-type"] = "atomic"
+        schema["x-kubernetes-list-type"] = "atomic"
     if known.merge_key is not None:
-        found["x-kubernetes-patch-strategy"] = "merge"
+        schema["x-kubernetes-patch-strategy"] = "merge"
         if known.merge_key:
-            found["x-kubernetes-patch-merge-key"] = known.merge_key
-    return found
+            schema["x-kubernetes-patch-merge-key"] = known.merge_key
+    return schema

@@ -161,9 +161,11 @@ def _ordered(items: list[Any], order: Any, known: Field | None) -> list[Any]:
     def identity(item: Any) -> str:
         return json.dumps(item.get(key) if key and isinstance(item, dict) else item)
 
-    wanted = [identity(item) for item in order]
-    named = sorted((item for item in items if identity(item) in wanted), key=lambda item: wanted.index(identity(item)))
+    identities = [identity(item) for item in order]
+    named = sorted(
+        (item for item in items if identity(item) in identities), key=lambda item: identities.index(identity(item))
+    )
     if len(named) == len(items):
         return named
     queue = iter(named)
-    return [next(queue) if identity(item) in wanted else item for item in items]
+    return [next(queue) if identity(item) in identities else item for item in items]

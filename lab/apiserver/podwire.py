@@ -93,7 +93,8 @@ CORE = {
     "ScopedResourceSelectorRequirement": "scopeName operator values",
 }
 
-OTHERS = {
+NUMBERS = {
+    **{f"core.v1.{name}": fields for name, fields in CORE.items()},
     "batch.v1.PodFailurePolicy": "rules",
     "batch.v1.PodFailurePolicyRule": "action onExitCodes onPodConditions",
     "batch.v1.PodFailurePolicyOnExitCodesRequirement": "containerName operator values",
@@ -121,5 +122,3 @@ OTHERS = {
     "networking.v1.HTTPIngressRuleValue": "paths",
     "networking.v1.HTTPIngressPath": "path backend pathType",
 }
-
-NUMBERS = {**{f"core.v1.{name}": fields for name, fields in CORE.items()}, **OTHERS}

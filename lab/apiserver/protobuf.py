@@ -127,13 +127,13 @@ class MalformedError(ValueError):
 
 @functools.cache
 def _numbered(type_name: str) -> dict[int, str]:
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     number = 0
     for word in NUMBERS[type_name].split():
         name, _, given = word.partition("=")
         number = int(given) if given else number + 1
-        found[number] = name
-    return found
+        names[number] = name
+    return names
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
@@ -194,18 +194,18 @@ def decode(raw: bytes) -> Object:
 def _struct(raw: bytes, type_name: str) -> Object:
     if type_name not in NUMBERS:
         raise ApiError(415, "UnsupportedMediaType", f"the simulated server does not read {type_name} as protobuf")
-    found: Object = {}
-    _take(raw, type_name, types.struct(type_name), found)
-    return _without_zeroes(found)
+    obj: Object = {}
+    _take(raw, type_name, types.struct(type_name), obj)
+    return _without_zeroes(obj)
 
 
-def _take(raw: bytes, type_name: str, fields: Mapping[str, Field], found: Object) -> None:
-    """Read the entries of a message into `found`; an embedded one fills the same object."""
+def _take(raw: bytes, type_name: str, fields: Mapping[str, Field], obj: Object) -> None:
+    """Read the entries of a message into `obj`; an embedded one fills the same object."""
     names = _numbered(type_name)
     for number, value in _entries(raw):
         name = names.get(number)
         if name is not None and name.startswith("+"):
-            _take(value, name[1:], fields, found)
+            _take(value, name[1:], fields, obj)
             continue
         if name is None or name not in fields:
             text = f"the simulated server does not know field {number} of {type_name} in protobuf"
@@ -214,12 +214,12 @@ def _take(raw: bytes, type_name: str, fields: Mapping[str, Field], found: Object
             continue
         known = fields[name]
         if known.code == "[":
-            found.setdefault(name, []).append(_value(value, known.items or known))
+            obj.setdefault(name, []).append(_value(value, known.items or known))
         elif known.code == "{":
             key, item = _pair(value, known.items or known)
-            found.setdefault(name, {})[key] = item
+            obj.setdefault(name, {})[key] = item
         else:
-            found[name] = _value(value, known)
+            obj[name] = _value(value, known)
 
 
 def _pair(raw: bytes, known: Field) -> tuple[str, Any]:
@@ -261,8 +261,8 @@ NO_POINTERS = {
 }
 
 
-def _without_zeroes(found: Object) -> Object:
-    return {name: value for name, value in found.items() if not _is_zero(name, value)}
+def _without_zeroes(obj: Object) -> Object:
+    return {name: value for name, value in obj.items() if not _is_zero(name, value)}
 
 
 def _is_zero(name: str, value: Any) -> bool:

@@ -76,26 +76,26 @@ async def list_objects(call: Call) -> web.StreamResponse:
         everything = _snapshot(call, options.revision, options.start)
         if options.start:
             everything = (stored for stored in everything if _place(stored) > options.start)
-        found = list(everything) if chosen is None else [stored for stored in everything if chosen(stored)]
+        selected = list(everything) if chosen is None else [stored for stored in everything if chosen(stored)]
     except ApiError as error:
         if error.code == 410 and options.start:
             raise token_expired(options.start) from None
         raise
     meta: Object = {"resourceVersion": str(revision)}
-    if options.limit and len(found) > options.limit:
-        meta["continue"] = make_token(revision, _place(found[options.limit - 1]))
+    if options.limit and len(selected) > options.limit:
+        meta["continue"] = make_token(revision, _place(selected[options.limit - 1]))
         if not options.label_selector and not options.field_selector:
-            meta["remainingItemCount"] = len(found) - options.limit
-        found = found[: options.limit]
+            meta["remainingItemCount"] = len(selected) - options.limit
+        selected = selected[: options.limit]
     if form.shape or form.media != "application/json" or call.kind.stored_as:
-        return _shaped_list(call, form, found, meta)
+        return _shaped_list(call, form, selected, meta)
     head = dumps({"kind": call.kind.lists, "apiVersion": call.kind.api_version, "metadata": meta})
     parts = [head[:-1] + b',"items":[']
     if call.kind.custom:
         item = object_head(call.kind)
-        items = [item + s.raw[1:] for s in found]
+        items = [item + s.raw[1:] for s in selected]
     else:
-        items = [s.raw for s in found]
+        items = [s.raw for s in selected]
     for each in items:
         parts += (each, b",")
     parts[len(parts) - bool(items) :] = [b"]}\n"]
@@ -114,8 +114,8 @@ def _too_new(asked: int, current: int) -> ApiError:
     return ApiError(504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details)
 
 
-def _shaped_list(call: Call, form: Form, found: list[Stored], meta: Object) -> web.Response:
-    objects = [versions.served(call.kind, stored.obj) for stored in found]
+def _shaped_list(call: Call, form: Form, selected: list[Stored], meta: Object) -> web.Response:
+    objects = [versions.served(call.kind, stored.obj) for stored in selected]
     if form.shape == "Table":
         include = call.query.get("includeObject", "Metadata")
         return respond(table(call.store, call.kind, objects, form.version, include, meta), form)

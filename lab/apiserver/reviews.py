@@ -82,14 +82,14 @@ def self_subject(store: Store, user: User, body: Object) -> Object:
 def token(store: Store, _user: User, body: Object) -> Object:
     """Answer a TokenReview."""
     spec = body.get("spec") or {}
-    wanted = spec.get("audiences") or [ISSUER]
+    audiences = spec.get("audiences") or [ISSUER]
     try:
-        found = by_token(store, store.authority, spec.get("token", ""), wanted)
+        user = by_token(store, store.authority, spec.get("token", ""), audiences)
     except ApiError:
         return {**body, "status": {"user": {}, "error": "[invalid bearer token]"}}
     claims = store.authority.claims(spec["token"])
-    meant = [name for name in wanted if claims is None or name in claims["aud"]]
-    return {**body, "status": {"authenticated": True, "user": found.info(), "audiences": meant}}
+    meant = [name for name in audiences if claims is None or name in claims["aud"]]
+    return {**body, "status": {"authenticated": True, "user": user.info(), "audiences": meant}}
 
 
 REVIEWS: dict[str, Callable[[Store, User, Object], Object]] = {

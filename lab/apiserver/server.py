@@ -228,8 +228,8 @@ class Front:
         version = parts[-1]
         group = parts[1] if len(parts) == 3 and parts[0] == "apis" else ""
         good = len(parts) == (3 if group else 2)
-        found = openapi.document(self.store.kinds, group, version, self.version) if good else None
-        return respond(found) if found else page_not_found()
+        document = openapi.document(self.store.kinds, group, version, self.version) if good else None
+        return respond(document) if document else page_not_found()
 
     def _health(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
         if len(parts) > 1:
@@ -240,21 +240,21 @@ class Front:
 
     def _discovery(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
         kinds = self.store.kinds
-        found: Any = None
+        document: Any = None
         if len(parts) == 1:
             version = discovery.wants_aggregated(request.headers.get("Accept", ""))
             if version:
                 return self._aggregate(request, version, core=parts[0] == "api")
-            found = discovery.core_versions(self.address) if parts[0] == "api" else discovery.group_list(kinds)
+            document = discovery.core_versions(self.address) if parts[0] == "api" else discovery.group_list(kinds)
         elif parts[0] == "api":
-            found = discovery.resource_list(kinds, "", parts[1]) if len(parts) == 2 else None
+            document = discovery.resource_list(kinds, "", parts[1]) if len(parts) == 2 else None
         elif len(parts) == 2:
-            found = discovery.one_group(kinds, parts[1])
+            document = discovery.one_group(kinds, parts[1])
         elif len(parts) == 3:
-            found = discovery.resource_list(kinds, parts[1], parts[2])
-            if found is None and parts[1] in kinds.groups():
+            document = discovery.resource_list(kinds, parts[1], parts[2])
+            if document is None and parts[1] in kinds.groups():
                 raise unserved()
-        return respond(found) if found is not None else page_not_found()
+        return respond(document) if document is not None else page_not_found()
 
     def _aggregate(self, request: web.BaseRequest, version: str, *, core: bool) -> web.Response:
         changed, body, etag = self._aggregated.get((version, core), (-1, b"", ""))

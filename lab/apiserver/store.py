@@ -87,8 +87,8 @@ class Store:
 
     def get(self, key: str, ns: str | None, name: str) -> Object | None:
         """Return an object or None. Shared: do not mutate."""
-        found = self.stored(key, ns, name)
-        return found.obj if found else None
+        stored = self.stored(key, ns, name)
+        return stored.obj if stored else None
 
     def need(self, key: str, ns: str | None, name: str) -> Object:
         """Return an object; 404 if there is none."""
@@ -284,10 +284,10 @@ class Store:
             raise ApiError(400, "BadRequest", f"an object of {kind.key} needs a namespace")
 
     def _need(self, kind: Kind, ns: str, name: str) -> Stored:
-        found = self._tables.get(kind.store_key, {}).get(ns, {}).get(name)
-        if found is None:
+        stored = self._tables.get(kind.store_key, {}).get(ns, {}).get(name)
+        if stored is None:
             raise not_found(kind.plural, kind.group, name)
-        return found
+        return stored
 
     def _update(self, kind: Kind, old: Stored, new: Object, subresource: str, request: Request) -> Object:
         request.operation = "UPDATE"

@@ -86,8 +86,8 @@ async def converse(call: Call, kubelet: object) -> web.StreamResponse:
             "the simulated cluster does not forward ports: its pods can be reached "
             "from other pods, and from here with kubectl exec",
         )
-    wanted = {name: name in call.query and is_true(call.query[name]) for name in ("stdin", "stdout", "stderr", "tty")}
-    if not (wanted["stdin"] or wanted["stdout"] or wanted["stderr"]):
+    options = {name: name in call.query and is_true(call.query[name]) for name in ("stdin", "stdout", "stderr", "tty")}
+    if not (options["stdin"] or options["stdout"] or options["stderr"]):
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
     container = chosen_container(pod, call.query.get("container", ""))
     if not hasattr(kubelet, "attach"):
@@ -96,7 +96,7 @@ async def converse(call: Call, kubelet: object) -> web.StreamResponse:
     place = (pod["metadata"]["namespace"], pod["metadata"]["name"], container)
     nodes.running(*place)
     _upgradable(call)
-    return await _Channels(call, nodes, place, wanted).serve()
+    return await _Channels(call, nodes, place, options).serve()
 
 
 def _upgradable(call: Call) -> None:
@@ -114,8 +114,8 @@ def _upgradable(call: Call) -> None:
 class _Channels:
     """One upgraded connection."""
 
-    def __init__(self, call: Call, nodes: Terminals, place: tuple[str, str, str], wanted: dict[str, bool]) -> None:
-        self._call, self._nodes, self._place, self._wanted = call, nodes, place, wanted
+    def __init__(self, call: Call, nodes: Terminals, place: tuple[str, str, str], options: dict[str, bool]) -> None:
+        self._call, self._nodes, self._place, self._options = call, nodes, place, options
         self._command: list[str] = call.query.getall("command", [])
         self._socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=PING_S, max_msg_size=0)
 
@@ -126,7 +126,7 @@ class _Channels:
         if socket.ws_protocol is None:
             await socket.close(code=1002)
             return socket
-        ready = STDOUT if self._wanted["stdout"] else STDERR if self._wanted["stderr"] else ERROR
+        ready = STDOUT if self._options["stdout"] else STDERR if self._options["stderr"] else ERROR
         await socket.send_bytes(bytes([ready]))  # tells the client that it is connected
         with contextlib.suppress(ConnectionError):  # the client left
             try:
@@ -140,15 +140,15 @@ class _Channels:
     async def _open(self) -> Session:
         if self._call.route.subresource == "attach":
             return self._nodes.attach(*self._place)
-        stdin, tty = self._wanted["stdin"], self._wanted["tty"]
+        stdin, tty = self._options["stdin"], self._options["tty"]
         return await self._nodes.execute(*self._place, self._command, stdin=stdin, tty=tty)
 
     async def _carry(self, session: Session) -> Object:
         typing = asyncio.create_task(self._type(session))
-        wanted = {STDOUT: self._wanted["stdout"], STDERR: self._wanted["stderr"]}
+        enabled = {STDOUT: self._options["stdout"], STDERR: self._options["stderr"]}
         try:
             async for stream, data in session.output():
-                if wanted[stream]:
+                if enabled[stream]:
                     await self._socket.send_bytes(bytes([stream]) + data)
         finally:
             typing.cancel()
@@ -161,7 +161,7 @@ class _Channels:
             if not data:
                 continue
             channel, content = data[0], data[1:]
-            if channel == STDIN and self._wanted["stdin"] and content:
+            if channel == STDIN and self._options["stdin"] and content:
                 await session.feed(content)
             elif channel == CLOSE and content[:1] == bytes([STDIN]):
                 session.end_input()

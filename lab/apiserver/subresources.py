@@ -88,20 +88,20 @@ async def scale(call: Call) -> web.Response:
     if call.route.verb == "patch":
         change = bodies.decode(content, "application/json")
         held = _scale(obj)
-        wanted = (
+        desired = (
             patches.json_patch(held, change)
             if media == patches.JSON_PATCH
             else patches.merge_patch(clone(held), change)
         )
         request = call.write("PatchOptions")
     else:
-        wanted = bodies.mapping(content, media)
+        desired = bodies.mapping(content, media)
         request = call.write("UpdateOptions")
-    replicas = (wanted.get("spec") or {}).get("replicas", 0)
+    replicas = (desired.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
         text = "must be greater than or equal to 0"
         raise invalid("Scale", "autoscaling", obj["metadata"]["name"], [invalid_value("spec.replicas", replicas, text)])
-    version = (wanted.get("metadata") or {}).get("resourceVersion")
+    version = (desired.get("metadata") or {}).get("resourceVersion")
     new = clone(obj)
     new["spec"]["replicas"] = replicas
     new["metadata"]["resourceVersion"] = version or obj["metadata"]["resourceVersion"]

@@ -107,17 +107,17 @@ def json_path(obj: Any, path: str) -> Any:
     at, rest = obj, path
     while rest and at is not None:
         if rest.startswith("[?(@."):
-            inside, _, rest = rest[5:].partition(")]")
-            key, _, wanted = inside.partition("==")
-            wanted = wanted.strip().strip("\"'")
+            condition, _, rest = rest[5:].partition(")]")
+            key, _, value = condition.partition("==")
+            value = value.strip().strip("\"'")
             items = at if isinstance(at, list) else []
-            at = next((item for item in items if str(json_path(item, "." + key.strip())) == wanted), None)
+            at = next((item for item in items if str(json_path(item, "." + key.strip())) == value), None)
         elif rest.startswith("["):
-            inside, _, rest = rest[1:].partition("]")
-            if isinstance(at, list) and inside.lstrip("-").isdigit():
-                at = at[int(inside)] if -len(at) <= int(inside) < len(at) else None
+            subscript, _, rest = rest[1:].partition("]")
+            if isinstance(at, list) and subscript.lstrip("-").isdigit():
+                at = at[int(subscript)] if -len(at) <= int(subscript) < len(at) else None
             else:
-                at = at.get(inside.strip("\"'")) if isinstance(at, dict) else None
+                at = at.get(subscript.strip("\"'")) if isinstance(at, dict) else None
         else:
             rest = rest.removeprefix(".")
             name = ""

@@ -73,10 +73,10 @@ def _claim(store: Objects, new: Object, address: str) -> None:
         text = f"failed to allocate IP {address}: provided IP is already allocated"
         raise invalid("Service", "", name, [invalid_value("spec.clusterIPs", [address], text)])
     try:
-        inside = ipaddress.ip_address(address) in RANGE
+        in_range = ipaddress.ip_address(address) in RANGE
     except ValueError:
         return  # validation says what is wrong with it
-    if not inside:
+    if not in_range:
         why = f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {RANGE}"
         text = f"failed to allocate IP {address}: {why}"
         raise invalid("Service", "", name, [invalid_value("spec.clusterIPs", [address], text)])

@@ -76,9 +76,9 @@ def _spec(path: str, spec: Object) -> Iterator[str]:
 
 
 def _environment(path: str, container: Object) -> Iterator[str]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for index, variable in enumerate(container.get("env") or []):
         name = variable.get("name", "")
-        if name in seen:
+        if name in names:
             yield f'{path}[{index}]: hides previous definition of "{name}", which may be dropped when using apply'
-        seen.add(name)
+        names.add(name)

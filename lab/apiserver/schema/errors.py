@@ -128,14 +128,14 @@ def qualified(name: str, group: str) -> str:
 
 
 def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if name:
-        found["name"] = name
+        details["name"] = name
     if group:
-        found["group"] = group
+        details["group"] = group
     if kind:
-        found["kind"] = kind
-    return {**found, **more}
+        details["kind"] = kind
+    return {**details, **more}
 
 
 def not_found(plural: str, group: str, name: str) -> ApiError:

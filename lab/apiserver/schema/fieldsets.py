@@ -155,13 +155,13 @@ def to_fields(paths: Iterable[Path]) -> Object:
 
 def _plain(tree: Object) -> Object:
     """Drop the dot of leaves: a leaf is an empty object, an inner node that is owned itself keeps its dot."""
-    found: Object = {}
+    plain: Object = {}
     for element, below in tree.items():
         if element == ".":
             continue
         rest = [name for name in below if name != "."]
-        found[element] = ({".": {}} if "." in below and rest else {}) | _plain(below)
-    return found
+        plain[element] = ({".": {}} if "." in below and rest else {}) | _plain(below)
+    return plain
 
 
 def from_fields(tree: Object, prefix: Path = ()) -> Iterator[Path]:
@@ -177,7 +177,7 @@ def from_fields(tree: Object, prefix: Path = ()) -> Iterator[Path]:
 
 def managers(obj: Object) -> dict[Manager, Paths]:
     """Return who manages which fields of an object."""
-    found: dict[Manager, Paths] = {}
+    by_manager: dict[Manager, Paths] = {}
     for entry in obj.get("metadata", {}).get("managedFields") or []:
         who = (
             entry.get("manager", ""),
@@ -185,8 +185,8 @@ def managers(obj: Object) -> dict[Manager, Paths]:
             entry.get("apiVersion", ""),
             entry.get("subresource", ""),
         )
-        found[who] = set(from_fields(entry.get("fieldsV1") or {}))
-    return found
+        by_manager[who] = set(from_fields(entry.get("fieldsV1") or {}))
+    return by_manager
 
 
 def write(new: Object, owned: dict[Manager, Paths], old: Object, seconds: float) -> None:

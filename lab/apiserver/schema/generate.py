@@ -68,18 +68,18 @@ class Reader:
     @staticmethod
     def marks(schema: dict[str, Any]) -> str:
         """Return how a list merges, for strategic merge (`merge`) and for server-side apply (`map`, `set`)."""
-        found = ""
+        marks = ""
         strategy = schema.get("x-kubernetes-patch-strategy", "")
         if "merge" in strategy:
-            found += "|merge:" + schema.get("x-kubernetes-patch-merge-key", "")
+            marks += "|merge:" + schema.get("x-kubernetes-patch-merge-key", "")
         if "retainKeys" in strategy:
-            found += "|retain"
+            marks += "|retain"
         keys = schema.get("x-kubernetes-list-map-keys")
         if keys:
-            found += "|map:" + ",".join(keys)
+            marks += "|map:" + ",".join(keys)
         elif schema.get("x-kubernetes-list-type") == "set":
-            found += "|set"
-        return found
+            marks += "|set"
+        return marks
 
     def add(self, name: str) -> None:
         """Note a type once."""
@@ -103,9 +103,9 @@ def main() -> None:
         for gvk in definition.get("x-kubernetes-group-version-kind", []):
             group_version = f"{gvk['group']}/{gvk['version']}" if gvk["group"] else gvk["version"]
             by_kind.setdefault(f"{group_version}.{gvk['kind']}", name)
-    wanted = [f"{kind.api_version}.{kind.kind}" for kind in builtin()] + list(ALSO)
+    gvks = [f"{kind.api_version}.{kind.kind}" for kind in builtin()] + list(ALSO)
     roots = {}
-    for gvk in wanted:
+    for gvk in gvks:
         reader.add(by_kind[gvk])
         roots[gvk] = short(by_kind[gvk])
     lines = [f" {json.dumps(name)}: {json.dumps(fields)}" for name, fields in sorted(reader.types.items())]

@@ -281,9 +281,9 @@ class Kinds:
     def of(self, api_version: str, kind: str) -> Kind | None:
         """Return the kind that an object's apiVersion and kind name."""
         group, _, version = api_version.rpartition("/")
-        for path, found in self.by_path.items():
-            if path[0] == group and path[1] == version and found.kind == kind:
-                return found
+        for path, candidate in self.by_path.items():
+            if path[0] == group and path[1] == version and candidate.kind == kind:
+                return candidate
         return None
 
     def groups(self) -> dict[str, dict[str, list[Kind]]]:

@@ -168,9 +168,9 @@ def _restore_pod_status(old: Object, new: Object) -> None:
         status["qosClass"] = old["status"]["qosClass"]
 
 
-def wish(kind: Kind, obj: Object) -> Object:
+def desired_state(kind: Kind, obj: Object) -> Object:
     """Return the part of an object whose change counts a generation."""
-    wanted = {part: value for part, value in obj.items() if part not in ("metadata", "status")}
+    desired = {part: value for part, value in obj.items() if part not in ("metadata", "status")}
     if kind.key == "pods":
-        wanted["spec"] = {key: value for key, value in wanted.get("spec", {}).items() if key != "nodeName"}
-    return wanted
+        desired["spec"] = {key: value for key, value in desired.get("spec", {}).items() if key != "nodeName"}
+    return desired

@@ -29,5 +29,5 @@ def of(spec: Object) -> str:
 
 
 def _positive(amounts: Object | None) -> dict[str, object]:
-    found = {name: quantity.value((amounts or {})[name]) for name in COUNTED if name in (amounts or {})}
-    return {name: amount for name, amount in found.items() if amount > 0}
+    values = {name: quantity.value((amounts or {})[name]) for name in COUNTED if name in (amounts or {})}
+    return {name: amount for name, amount in values.items() if amount > 0}

@@ -110,7 +110,9 @@ def update(store: Objects, kind: Kind, old: Object, new: Object, request: Reques
     if not request.trusted:
         _defaults(kind, new)
     new = prepare.update(store, kind, old, new, request)
-    if (kind.key in WITH_GENERATION or kind.custom) and prepare.wish(kind, old) != prepare.wish(kind, new):
+    if (kind.key in WITH_GENERATION or kind.custom) and prepare.desired_state(kind, old) != prepare.desired_state(
+        kind, new
+    ):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if request.trusted:
         return new
@@ -177,7 +179,7 @@ def mark_deleted(store: Objects, kind: Kind, old: Object, grace: int | None, pro
         meta["deletionTimestamp"] = rfc3339(store.clock() + seconds)
         meta["deletionGracePeriodSeconds"] = seconds
         if "generation" in meta:
-            meta["generation"] += 1  # rest.BeforeDelete: the start of a deletion is a change of the wish
+            meta["generation"] += 1  # rest.BeforeDelete: the start of a deletion is a change of the desired state
     if kind.key == "namespaces":
         new["status"] = {**new.get("status", {}), "phase": "Terminating"}
     return new

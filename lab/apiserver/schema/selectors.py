@@ -58,14 +58,14 @@ class _Requirement:
 
 
 def _tokens(text: str) -> list[str]:
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if match is None:
             raise bad_request(f"unable to parse requirement: found '{text[at:]}'")
-        found.append(match["op"] or match["word"])
+        tokens.append(match["op"] or match["word"])
         at = match.end()
-    return found
+    return tokens
 
 
 class _Parser:
@@ -84,9 +84,9 @@ class _Parser:
         return token
 
     def requirements(self) -> list[_Requirement]:
-        found: list[_Requirement] = []
+        requirements: list[_Requirement] = []
         while self.peek():
-            found.append(self.requirement())
+            requirements.append(self.requirement())
             if self.peek() == ",":
                 self.take()
                 if not self.peek():
@@ -95,7 +95,7 @@ class _Parser:
                 raise bad_request(
                     f"unable to parse requirement: found '{self.peek()}', expected: ',' or 'end of string'"
                 )
-        return found
+        return requirements
 
     def requirement(self) -> _Requirement:
         if self.peek() == "!":
@@ -132,21 +132,21 @@ class _Parser:
     def values(self) -> frozenset[str]:
         if self.take() != "(":
             raise bad_request("unable to parse requirement: found '', expected: '('")
-        found: list[str] = []
+        values: list[str] = []
         expects = True
         while (token := self.take()) != ")":
             if not token:
                 raise bad_request("unable to parse requirement: found '', expected: ',', or ')'")
             if token == ",":  # noqa: S105 - punctuation
                 if expects:
-                    found.append("")
+                    values.append("")
                 expects = True
             else:
-                found.append(_checked(token))
+                values.append(_checked(token))
                 expects = False
         if expects:
-            found.append("")
-        return frozenset(found)
+            values.append("")
+        return frozenset(values)
 
 
 def _checked(value: str) -> str:
@@ -163,21 +163,23 @@ def labels(selector: str | Mapping[str, Any] | None) -> Callable[[Mapping[str, s
     """
     if selector is None:
         return lambda _labels: False
-    wanted = _Parser(selector).requirements() if isinstance(selector, str) else _from_object(selector)
-    if not wanted:
+    requirements = _Parser(selector).requirements() if isinstance(selector, str) else _from_object(selector)
+    if not requirements:
         return lambda _labels: True
-    return lambda given: all(requirement.holds(given) for requirement in wanted)
+    return lambda given: all(requirement.holds(given) for requirement in requirements)
 
 
 def _from_object(selector: Mapping[str, Any]) -> list[_Requirement]:
-    found = [
+    requirements = [
         _Requirement(key, "in", frozenset([str(value)])) for key, value in (selector.get("matchLabels") or {}).items()
     ]
     operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent", "Gt": "gt", "Lt": "lt"}
     for expression in selector.get("matchExpressions") or []:
         operator = operators.get(expression.get("operator", ""), "in")
-        found.append(_Requirement(expression.get("key", ""), operator, frozenset(expression.get("values") or [])))
-    return found
+        requirements.append(
+            _Requirement(expression.get("key", ""), operator, frozenset(expression.get("values") or []))
+        )
+    return requirements
 
 
 def matches(selector: str | Mapping[str, Any] | None, obj: Mapping[str, Any]) -> bool:

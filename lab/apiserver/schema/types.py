@@ -90,8 +90,8 @@ def of_kind(api_version: str, kind: str) -> str:
 
 def kinds() -> dict[str, str]:
     """Return apiVersion.Kind -> type name."""
-    found: dict[str, str] = _document()["kinds"]
-    return found
+    type_names: dict[str, str] = _document()["kinds"]
+    return type_names
 
 
 class Decoder:
@@ -110,7 +110,7 @@ class Decoder:
         if not isinstance(value, dict):
             raise self._wrong(value, path, type_name.split(".", 1)[1])
         fields = struct(type_name)
-        found: dict[str, Any] = {}
+        obj: dict[str, Any] = {}
         for key, given in value.items():
             where = f"{path}.{key}" if path else key
             known = fields.get(key)
@@ -119,8 +119,8 @@ class Decoder:
             elif given is not None:
                 decoded = self._value(given, known, where)
                 if decoded is not None:
-                    found[key] = decoded
-        return found
+                    obj[key] = decoded
+        return obj
 
     def _value(self, value: Any, known: Field, path: str) -> Any:
         code = known.code
@@ -147,13 +147,13 @@ class Decoder:
         assert known.items is not None
         if not isinstance(value, dict):
             raise self._wrong(value, path, "map[string]" + self._go(known.items))
-        found = {}
+        mapping = {}
         empty = {"s": "", "q": "0"}.get(known.items.code)
         for key, given in value.items():
             item = empty if given is None else given
             if item is not None:
-                found[key] = self._value(item, known.items, f"{path}.{key}")
-        return found or None
+                mapping[key] = self._value(item, known.items, f"{path}.{key}")
+        return mapping or None
 
     def _scalar(self, value: Any, code: str, path: str) -> Any:
         if code == "o":

@@ -53,20 +53,20 @@ def _defaults(container: Object, item: Object, word: str) -> list[str]:
 def judge(store: Objects, kind: Kind, obj: Object) -> None:
     """Refuse what asks for more or less than the namespace allows."""
     meta = obj["metadata"]
-    found: list[str] = []
+    violations: list[str] = []
     for item in _items(store, meta["namespace"]):
         if kind.key == "persistentvolumeclaims":
             if item.get("type") == "PersistentVolumeClaim":
                 asked = (obj["spec"].get("resources") or {}).get("requests") or {}
-                found += _bounds(item, asked, asked, storage=True)
+                violations += _bounds(item, asked, asked, storage=True)
         elif item.get("type") == "Container":
             for container in [*obj["spec"].get("containers", []), *(obj["spec"].get("initContainers") or [])]:
                 resources = container.get("resources") or {}
-                found += _bounds(item, resources.get("requests") or {}, resources.get("limits") or {})
+                violations += _bounds(item, resources.get("requests") or {}, resources.get("limits") or {})
         elif item.get("type") == "Pod":
-            found += _bounds(item, total(obj["spec"], "requests"), total(obj["spec"], "limits"))
-    if found:
-        why = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+            violations += _bounds(item, total(obj["spec"], "requests"), total(obj["spec"], "limits"))
+    if violations:
+        why = violations[0] if len(violations) == 1 else f"[{', '.join(violations)}]"
         raise forbidden(kind.plural, kind.group, meta.get("name", ""), why)
 
 
@@ -93,21 +93,21 @@ def total(spec: Object, part: str) -> dict[str, str]:
 
 def _bounds(item: Object, requests: dict[str, str], limits: dict[str, str], *, storage: bool = False) -> list[str]:
     kind = item["type"]
-    found: list[str] = []
+    violations: list[str] = []
     for name, low in (item.get("min") or {}).items():
         if name not in requests:
-            found.append(f"minimum {name} usage per {kind} is {low}.  No request is specified")
+            violations.append(f"minimum {name} usage per {kind} is {low}.  No request is specified")
         elif quantity.value(requests[name]) < quantity.value(low):
-            found.append(f"minimum {name} usage per {kind} is {low}, but request is {requests[name]}")
+            violations.append(f"minimum {name} usage per {kind} is {low}, but request is {requests[name]}")
     word = "request" if storage else "limit"
     for name, high in (item.get("max") or {}).items():
         if name not in limits:
-            found.append(f"maximum {name} usage per {kind} is {high}.  No {word} is specified")
+            violations.append(f"maximum {name} usage per {kind} is {high}.  No {word} is specified")
         elif quantity.value(limits[name]) > quantity.value(high):
-            found.append(f"maximum {name} usage per {kind} is {high}, but {word} is {limits[name]}")
+            violations.append(f"maximum {name} usage per {kind} is {high}, but {word} is {limits[name]}")
     for name, most in (item.get("maxLimitRequestRatio") or {}).items():
-        found += _ratio(name, most, kind, requests, limits)
-    return found
+        violations += _ratio(name, most, kind, requests, limits)
+    return violations
 
 
 def _ratio(name: str, most: str, kind: str, requests: dict[str, str], limits: dict[str, str]) -> list[str]:

@@ -19,18 +19,18 @@ UNWELL = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 def priority(store: Objects, pod: Object) -> None:
     """Resolve a pod's priority class to a number and a preemption policy."""
     spec, name = pod["spec"], pod["metadata"].get("name", "")
-    wanted = spec.get("priorityClassName", "")
-    if wanted:
-        found = store.get(CLASSES, None, wanted)
-        if found is None:
-            raise forbidden("pods", "", name, f"no PriorityClass with name {wanted} was found")
+    class_name = spec.get("priorityClassName", "")
+    if class_name:
+        priority_class = store.get(CLASSES, None, class_name)
+        if priority_class is None:
+            raise forbidden("pods", "", name, f"no PriorityClass with name {class_name} was found")
     else:
         defaults = [item for item in store.list(CLASSES) if item.get("globalDefault")]
-        found = max(defaults, key=lambda item: item.get("value", 0), default=None)
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    value = (found or {}).get("value", 0)
-    policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
+        priority_class = max(defaults, key=lambda item: item.get("value", 0), default=None)
+        if priority_class is not None:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
+    value = (priority_class or {}).get("value", 0)
+    policy = (priority_class or {}).get("preemptionPolicy", "PreemptLowerPriority")
     if spec.get("priority") not in (None, value):
         why = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
@@ -65,19 +65,19 @@ def _tolerates(toleration: Object, key: str) -> bool:
 def runtime_class(store: Objects, pod: Object) -> None:
     """Look up a pod's runtime class; take over its overhead and its node selector."""
     spec, name = pod["spec"], pod["metadata"].get("name", "")
-    wanted = spec.get("runtimeClassName")
-    if not wanted:
+    class_name = spec.get("runtimeClassName")
+    if not class_name:
         return
-    found = store.get("runtimeclasses.node.k8s.io", None, wanted)
-    if found is None:
-        raise forbidden("pods", "", name, f'pod rejected: RuntimeClass "{wanted}" not found')
-    overhead = (found.get("overhead") or {}).get("podFixed")
+    runtime = store.get("runtimeclasses.node.k8s.io", None, class_name)
+    if runtime is None:
+        raise forbidden("pods", "", name, f'pod rejected: RuntimeClass "{class_name}" not found')
+    overhead = (runtime.get("overhead") or {}).get("podFixed")
     if overhead:
         if spec.get("overhead") and spec["overhead"] != overhead:
             why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
             raise forbidden("pods", "", name, why)
         spec["overhead"] = clone(overhead)
-    scheduling = found.get("scheduling") or {}
+    scheduling = runtime.get("scheduling") or {}
     for key, value in (scheduling.get("nodeSelector") or {}).items():
         held = spec.setdefault("nodeSelector", {}).setdefault(key, value)
         if held != value:

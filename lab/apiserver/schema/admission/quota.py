@@ -110,9 +110,9 @@ def in_scope(pod: Object, quota: Object) -> bool:
         "Terminating": terminating,
         "NotTerminating": not terminating,
     }
-    wanted = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or []]
-    wanted += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
-    for expression in wanted:
+    requirements = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or []]
+    requirements += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
+    for expression in requirements:
         name, operator = expression.get("scopeName"), expression.get("operator", "Exists")
         if name in simple:
             if not simple[name]:

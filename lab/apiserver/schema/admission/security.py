@@ -89,14 +89,14 @@ def judge(store: Objects, kind: Kind, obj: Object, request: Request) -> None:
         spec = template.get("spec") or {}
     else:
         level, version = policy(labels, "enforce")
-        found = violations(spec, level)
-        if found:
-            why = f'violates PodSecurity "{level}:{version}": {found}'
+        reasons = violations(spec, level)
+        if reasons:
+            why = f'violates PodSecurity "{level}:{version}": {reasons}'
             raise forbidden("pods", "", obj["metadata"].get("name", ""), why)
     level, version = policy(labels, "warn")
-    found = violations(spec, level)
-    if found:
-        request.warnings.append(f'would violate PodSecurity "{level}:{version}": {found}')
+    reasons = violations(spec, level)
+    if reasons:
+        request.warnings.append(f'would violate PodSecurity "{level}:{version}": {reasons}')
 
 
 def policy(labels: Object, mode: str) -> tuple[str, str]:
@@ -114,9 +114,9 @@ def relabelled(store: Objects, old: Object, new: Object, request: Request) -> No
     name = new["metadata"]["name"]
     by_text: dict[str, list[str]] = {}
     for pod in store.list("pods", name):
-        found = findings(pod.get("spec", {}), after[0])
-        if found:
-            by_text.setdefault(", ".join(reason for reason, _ in found), []).append(pod["metadata"]["name"])
+        failures = findings(pod.get("spec", {}), after[0])
+        if failures:
+            by_text.setdefault(", ".join(reason for reason, _ in failures), []).append(pod["metadata"]["name"])
     if by_text:
         request.warnings.append(
             f'existing pods in namespace "{name}" violate the new PodSecurity enforce level "{after[0]}:{after[1]}"'
@@ -138,7 +138,7 @@ def findings(spec: Object, level: str) -> list[tuple[str, str]]:
     checks = list(BASELINE)
     if level == "restricted":
         checks = [check for check in checks if check not in OVERRIDDEN] + RESTRICTED
-    return [found for check in checks if (found := check(spec)) is not None]
+    return [finding for check in checks if (finding := check(spec)) is not None]
 
 
 def _containers(spec: Object) -> list[Object]:

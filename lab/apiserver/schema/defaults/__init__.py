@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import others, pods, services, workloads
+from . import cluster, config, pods, services, storage, workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,16 +28,16 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
     "endpointslices.discovery.k8s.io": services.endpoint_slice,
     "networkpolicies.networking.k8s.io": services.network_policy,
     "configmaps": lambda _obj: None,
-    "secrets": others.secret,
-    "nodes": others.node,
-    "persistentvolumeclaims": others.claim,
-    "persistentvolumes": others.volume,
-    "storageclasses.storage.k8s.io": others.storage_class,
-    "rolebindings.rbac.authorization.k8s.io": others.binding,
-    "clusterrolebindings.rbac.authorization.k8s.io": others.binding,
-    "limitranges": others.limit_range,
-    "priorityclasses.scheduling.k8s.io": others.priority_class,
-    "customresourcedefinitions.apiextensions.k8s.io": others.definition,
+    "secrets": config.secret,
+    "nodes": cluster.node,
+    "persistentvolumeclaims": storage.claim,
+    "persistentvolumes": storage.volume,
+    "storageclasses.storage.k8s.io": storage.storage_class,
+    "rolebindings.rbac.authorization.k8s.io": cluster.binding,
+    "clusterrolebindings.rbac.authorization.k8s.io": cluster.binding,
+    "limitranges": config.limit_range,
+    "priorityclasses.scheduling.k8s.io": cluster.priority_class,
+    "customresourcedefinitions.apiextensions.k8s.io": cluster.definition,
 }
 
 

@@ -7,7 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import custom, definitions, events, jobs, limits, metadata, others, pods, rbac, services, workloads
+from . import (
+    cluster,
+    config,
+    custom,
+    definitions,
+    events,
+    jobs,
+    limits,
+    metadata,
+    pods,
+    quotas,
+    rbac,
+    services,
+    storage,
+    workloads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,18 +42,18 @@ CHECKS: dict[str, Check] = {
     "replicasets.apps": workloads.replica_set,
     "daemonsets.apps": workloads.daemon_set,
     "services": services.service,
-    "configmaps": others.config_map,
-    "secrets": others.secret,
+    "configmaps": config.config_map,
+    "secrets": config.secret,
     "events": events.event,
-    "nodes": others.node,
-    "namespaces": others.namespace,
-    "leases.coordination.k8s.io": others.lease,
-    "persistentvolumeclaims": others.claim,
-    "resourcequotas": others.quota,
+    "nodes": cluster.node,
+    "namespaces": cluster.namespace,
+    "leases.coordination.k8s.io": cluster.lease,
+    "persistentvolumeclaims": storage.claim,
+    "resourcequotas": quotas.quota,
     "limitranges": limits.limit_range,
-    "runtimeclasses.node.k8s.io": others.runtime_class,
-    "priorityclasses.scheduling.k8s.io": others.priority_class,
-    "storageclasses.storage.k8s.io": others.storage_class,
+    "runtimeclasses.node.k8s.io": cluster.runtime_class,
+    "priorityclasses.scheduling.k8s.io": cluster.priority_class,
+    "storageclasses.storage.k8s.io": storage.storage_class,
     "roles.rbac.authorization.k8s.io": rbac.role,
     "clusterroles.rbac.authorization.k8s.io": rbac.cluster_role,
     "rolebindings.rbac.authorization.k8s.io": rbac.role_binding,
@@ -54,13 +69,13 @@ CHANGES: dict[str, Change] = {
     "replicasets.apps": workloads.selector_change,
     "daemonsets.apps": workloads.selector_change,
     "services": services.service_change,
-    "configmaps": others.config_map_change,
-    "secrets": others.secret_change,
-    "persistentvolumeclaims": others.claim_change,
-    "resourcequotas": others.quota_change,
-    "runtimeclasses.node.k8s.io": others.runtime_class_change,
-    "priorityclasses.scheduling.k8s.io": others.priority_class_change,
-    "storageclasses.storage.k8s.io": others.storage_class_change,
+    "configmaps": config.config_map_change,
+    "secrets": config.secret_change,
+    "persistentvolumeclaims": storage.claim_change,
+    "resourcequotas": quotas.quota_change,
+    "runtimeclasses.node.k8s.io": cluster.runtime_class_change,
+    "priorityclasses.scheduling.k8s.io": cluster.priority_class_change,
+    "storageclasses.storage.k8s.io": storage.storage_class_change,
     "rolebindings.rbac.authorization.k8s.io": rbac.binding_change,
     "clusterrolebindings.rbac.authorization.k8s.io": rbac.binding_change,
 }
@@ -68,11 +83,11 @@ CHANGES: dict[str, Change] = {
 
 def check(kind: Kind, obj: Object) -> list[Cause]:
     """Return everything that is wrong with an object."""
-    found = metadata.check(kind.key, obj, namespaced=kind.namespaced)
+    causes = metadata.check(kind.key, obj, namespaced=kind.namespaced)
     if kind.custom:
-        return found + custom.check(kind, obj)
+        return causes + custom.check(kind, obj)
     checker = CHECKS.get(kind.key)
-    return found + (checker(obj) if checker else [])
+    return causes + (checker(obj) if checker else [])
 
 
 def check_change(key: str, old: Object, new: Object) -> list[Cause]:

@@ -51,21 +51,21 @@ def _type(value: Any, schema: Object, path: str) -> list[Cause]:
     if schema.get("x-kubernetes-int-or-string"):
         good = isinstance(value, (int, str)) and not isinstance(value, bool)
         return [] if good else [_wrong_type(path, value, "integer,string")]
-    wanted = schema.get("type")
-    if not wanted:
+    declared = schema.get("type")
+    if not declared:
         return []
-    if wanted in ("integer", "number"):
-        kinds: Any = int if wanted == "integer" else (int, float)
+    if declared in ("integer", "number"):
+        kinds: Any = int if declared == "integer" else (int, float)
         good = isinstance(value, kinds) and not isinstance(value, bool)
-        good = good or (wanted == "integer" and isinstance(value, float) and value.is_integer())
+        good = good or (declared == "integer" and isinstance(value, float) and value.is_integer())
     else:
-        good = isinstance(value, TYPES[wanted])
-    return [] if good else [_wrong_type(path, value, wanted)]
+        good = isinstance(value, TYPES[declared])
+    return [] if good else [_wrong_type(path, value, declared)]
 
 
-def _wrong_type(path: str, value: Any, wanted: str) -> Cause:
+def _wrong_type(path: str, value: Any, declared: str) -> Cause:
     shown = "null" if value is None else GO_NAMES[type(value)]
-    text = f'Invalid value: "{shown}": {path} in body must be of type {wanted}: "{shown}"'
+    text = f'Invalid value: "{shown}": {path} in body must be of type {declared}: "{shown}"'
     return Cause(path or "<nil>", "FieldValueTypeInvalid", text)
 
 
@@ -77,18 +77,18 @@ def _enum(value: Any, schema: Object, path: str) -> list[Cause]:
 
 
 def _number(value: float, schema: Object, path: str) -> list[Cause]:
-    found = []
+    causes = []
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and (value <= low if schema.get("exclusiveMinimum") else value < low):
         word = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        found.append(invalid_value(path, value, f"{path} in body should be {word} {low}"))
+        causes.append(invalid_value(path, value, f"{path} in body should be {word} {low}"))
     if high is not None and (value >= high if schema.get("exclusiveMaximum") else value > high):
         word = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        found.append(invalid_value(path, value, f"{path} in body should be {word} {high}"))
+        causes.append(invalid_value(path, value, f"{path} in body should be {word} {high}"))
     factor = schema.get("multipleOf")
     if factor and value % factor:
-        found.append(invalid_value(path, value, f"{path} in body should be a multiple of {factor}"))
-    return found
+        causes.append(invalid_value(path, value, f"{path} in body should be a multiple of {factor}"))
+    return causes
 
 
 def _string(value: str, schema: Object, path: str) -> list[Cause]:
@@ -103,46 +103,46 @@ def _string(value: str, schema: Object, path: str) -> list[Cause]:
 
 
 def _array(value: list[Any], schema: Object, path: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     most, least = schema.get("maxItems"), schema.get("minItems")
     if most is not None and len(value) > most:
-        found.append(Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items"))
+        causes.append(Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items"))
     if least is not None and len(value) < least:
-        found.append(invalid_value(path, len(value), f"{path} in body should have at least {least} items"))
+        causes.append(invalid_value(path, len(value), f"{path} in body should have at least {least} items"))
     for index, item in enumerate(value):
-        found += _value(item, schema.get("items"), f"{path}[{index}]")
+        causes += _value(item, schema.get("items"), f"{path}[{index}]")
     keys = schema.get("x-kubernetes-list-map-keys")
     if schema.get("x-kubernetes-list-type") == "map" and keys:
-        seen: list[Any] = []
+        identities: list[Any] = []
         for index, item in enumerate(value):
             identity = {key: item.get(key) for key in keys} if isinstance(item, dict) else item
-            if identity in seen:
-                found.append(duplicate(f"{path}[{index}]", identity))
-            seen.append(identity)
+            if identity in identities:
+                causes.append(duplicate(f"{path}[{index}]", identity))
+            identities.append(identity)
     if schema.get("x-kubernetes-list-type") == "set":
-        found += [duplicate(f"{path}[{i}]", item) for i, item in enumerate(value) if item in value[:i]]
-    return found
+        causes += [duplicate(f"{path}[{i}]", item) for i, item in enumerate(value) if item in value[:i]]
+    return causes
 
 
 def _object(value: Object, schema: Object, path: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     prefix = f"{path}." if path else ""
-    found += [required(prefix + name) for name in schema.get("required") or [] if name not in value]
+    causes += [required(prefix + name) for name in schema.get("required") or [] if name not in value]
     known = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
     for key, item in value.items():
         if key in known:
-            found += _value(item, known[key], prefix + key)
+            causes += _value(item, known[key], prefix + key)
         elif isinstance(extra, dict):
-            found += _value(item, extra, prefix + key)
+            causes += _value(item, extra, prefix + key)
     most, least = schema.get("maxProperties"), schema.get("minProperties")
     if most is not None and len(value) > most:
-        found.append(Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items"))
+        causes.append(Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items"))
     if least is not None and len(value) < least:
-        found.append(invalid_value(path, len(value), f"{path} in body should have at least {least} properties"))
+        causes.append(invalid_value(path, len(value), f"{path} in body should have at least {least} properties"))
     for part in schema.get("allOf") or []:
-        found += _value(value, part, path)
-    return found
+        causes += _value(value, part, path)
+    return causes
 
 
 JUDGES: dict[type, Callable[[Any, Object, str], list[Cause]]] = {

@@ -16,38 +16,38 @@ def definition(obj: Object) -> list[Cause]:
     """Judge a CustomResourceDefinition."""
     spec = obj.get("spec", {})
     names, group = spec.get("names", {}), spec.get("group", "")
-    found: list[Cause] = []
+    causes: list[Cause] = []
     if obj["metadata"].get("name") != f"{names.get('plural', '')}.{group}":
         text = 'must be spec.names.plural+"."+spec.group'
-        found.append(invalid_value("metadata.name", obj["metadata"].get("name", ""), text))
+        causes.append(invalid_value("metadata.name", obj["metadata"].get("name", ""), text))
     if not group:
-        found.append(required("spec.group"))
+        causes.append(required("spec.group"))
     elif "." not in group:
-        found.append(invalid_value("spec.group", group, "should be a domain with at least one dot"))
+        causes.append(invalid_value("spec.group", group, "should be a domain with at least one dot"))
     else:
-        found += [invalid_value("spec.group", group, text) for text in metadata.dns_subdomain(group)]
+        causes += [invalid_value("spec.group", group, text) for text in metadata.dns_subdomain(group)]
     if spec.get("scope") not in ("Namespaced", "Cluster"):
-        found.append(unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"]))
+        causes.append(unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"]))
     versions = spec.get("versions") or []
     stored = [version for version in versions if version.get("storage")]
     if len(stored) != 1:
-        found.append(
+        causes.append(
             invalid_value("spec.versions", versions, "must have exactly one version marked as storage version")
         )
     for index, version in enumerate(versions):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            found.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
+            causes.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
         else:
             at = (
                 "spec.validation.openAPIV3Schema"
                 if len(versions) == 1
                 else f"spec.versions[{index}].schema.openAPIV3Schema"
             )
-            found += _schema(version["schema"]["openAPIV3Schema"], at)
+            causes += _schema(version["schema"]["openAPIV3Schema"], at)
     for name in ("plural", "kind"):
         if not names.get(name):
-            found.append(required(f"spec.names.{name}"))
-    return found
+            causes.append(required(f"spec.names.{name}"))
+    return causes
 
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -69,34 +69,34 @@ def _schema(schema: Any, path: str) -> list[Cause]:
     """Judge the form of a schema, so that objects can be judged by it."""
     if not isinstance(schema, dict):
         return [invalid_value(path, schema, "must be an object")]
-    found: list[Cause] = []
+    causes: list[Cause] = []
     kind = schema.get("type", "")
     if not isinstance(kind, str) or (kind and kind not in TYPES):
-        found.append(unsupported(f"{path}.type", kind, TYPES))
+        causes.append(unsupported(f"{path}.type", kind, TYPES))
     for name in NUMBERS:
         value = schema.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            found.append(invalid_value(f"{path}.{name}", value, "must be a number"))
-    found += [
+            causes.append(invalid_value(f"{path}.{name}", value, "must be a number"))
+    causes += [
         invalid_value(f"{path}.{name}", schema[name], "must be a list")
         for name in LISTS
         if schema.get(name) is not None and not isinstance(schema[name], list)
     ]
     for name in ("required", "x-kubernetes-list-map-keys"):
-        words = schema.get(name)
-        if isinstance(words, list) and not all(isinstance(word, str) for word in words):
-            found.append(invalid_value(f"{path}.{name}", words, "must be a list of strings"))
-    found += _pattern(schema.get("pattern"), f"{path}.pattern")
+        names = schema.get(name)
+        if isinstance(names, list) and not all(isinstance(word, str) for word in names):
+            causes.append(invalid_value(f"{path}.{name}", names, "must be a list of strings"))
+    causes += _pattern(schema.get("pattern"), f"{path}.pattern")
     properties = schema.get("properties")
     if properties is not None and not isinstance(properties, dict):
-        found.append(invalid_value(f"{path}.properties", properties, "must be an object"))
+        causes.append(invalid_value(f"{path}.properties", properties, "must be an object"))
         properties = None
     for name, part in (properties or {}).items():
-        found += _schema(part, f"{path}.properties[{name}]")
+        causes += _schema(part, f"{path}.properties[{name}]")
     for name in ("items", "additionalProperties"):
         if isinstance(schema.get(name), dict):
-            found += _schema(schema[name], f"{path}.{name}")
-    return found
+            causes += _schema(schema[name], f"{path}.{name}")
+    return causes
 
 
 def _pattern(pattern: Any, path: str) -> list[Cause]:

@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 def event(obj: Object) -> list[Cause]:
     """Judge an Event in its stored form."""
-    found: list[Cause] = []
+    causes: list[Cause] = []
     namespace = obj["metadata"].get("namespace", "")
     involved = obj.get("involvedObject") or {}
     space = involved.get("namespace", "")
     if not space:
         if namespace not in ("default", "kube-system"):
             text = "does not match event.namespace"
-            found.append(invalid_value("involvedObject.namespace", space, text))
+            causes.append(invalid_value("involvedObject.namespace", space, text))
     elif space != namespace:
-        found.append(invalid_value("involvedObject.namespace", space, "does not match event.namespace"))
-    return found
+        causes.append(invalid_value("involvedObject.namespace", space, "does not match event.namespace"))
+    return causes
 
 
 def new_event(obj: Object) -> list[Cause]:
     """Judge an Event that was sent to events.k8s.io (stored form)."""
-    found: list[Cause] = []
+    causes: list[Cause] = []
     if not obj.get("eventTime"):
-        found.append(required("eventTime"))
+        causes.append(required("eventTime"))
     type_ = obj.get("type", "")
     if type_ not in ("Normal", "Warning"):
-        found.append(invalid_value("type", type_, f"has invalid value: {type_}"))
+        causes.append(invalid_value("type", type_, f"has invalid value: {type_}"))
     if obj.get("eventTime"):
         for field, name in (
             ("reportingComponent", "reportingController"),
@@ -40,5 +40,5 @@ def new_event(obj: Object) -> list[Cause]:
             ("reason", "reason"),
         ):
             if not obj.get(field):
-                found.append(required(name))
-    return found
+                causes.append(required(name))
+    return causes

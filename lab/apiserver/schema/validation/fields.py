@@ -59,12 +59,12 @@ def field_reference(reference: Object, at: str, allowed: tuple[str, ...]) -> lis
 
 def resource_reference(reference: Object, at: str, *, volume: bool) -> list[Cause]:
     """Judge a resourceFieldRef."""
-    found = []
+    causes = []
     if volume and not reference.get("containerName"):
-        found.append(required(f"{at}.containerName"))
+        causes.append(required(f"{at}.containerName"))
     resource = reference.get("resource", "")
     if not resource:
-        found.append(required(f"{at}.resource"))
+        causes.append(required(f"{at}.resource"))
     elif resource not in RESOURCES and not re.match(r"^(limits|requests)\.hugepages-", resource):
-        found.append(unsupported(f"{at}.resource", resource, RESOURCES))
-    return found
+        causes.append(unsupported(f"{at}.resource", resource, RESOURCES))
+    return causes

@@ -24,12 +24,12 @@ SCHEDULING = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
 def job(obj: Object) -> list[Cause]:
     """Judge a Job."""
     spec = obj.get("spec", {})
-    found = _numbers(spec, "spec")
-    found += _mode(obj, spec)
-    found += _failure_policy(spec)
-    found += _success_policy(spec)
-    found += _template(spec, "spec.template")
-    return found + _selector(obj, spec)
+    causes = _numbers(spec, "spec")
+    causes += _mode(obj, spec)
+    causes += _failure_policy(spec)
+    causes += _success_policy(spec)
+    causes += _template(spec, "spec.template")
+    return causes + _selector(obj, spec)
 
 
 def _numbers(spec: Object, field: str) -> list[Cause]:
@@ -50,81 +50,81 @@ def _numbers(spec: Object, field: str) -> list[Cause]:
 
 
 def _mode(obj: Object, spec: Object) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     mode = spec.get("completionMode")
     if mode not in MODES:
-        found.append(unsupported("spec.completionMode", mode, MODES))
+        causes.append(unsupported("spec.completionMode", mode, MODES))
     if mode == "Indexed":
         if spec.get("completions") is None:
-            found.append(required("spec.completions", f"when completion mode is {mode}"))
+            causes.append(required("spec.completions", f"when completion mode is {mode}"))
         elif spec["completions"] > 0:
             last = f"{obj['metadata'].get('name', '')}-{spec['completions'] - 1}"
             if metadata.dns_label(last):
                 name = obj["metadata"].get("name", "")
                 text = f"will not able to create pod with invalid DNS label: {last}"
-                found.append(invalid_value("metadata.name", name, text))
+                causes.append(invalid_value("metadata.name", name, text))
         if (spec.get("parallelism") or 0) > MAX_INDEXED_PARALLELISM:
             text = f"must be less than or equal to {MAX_INDEXED_PARALLELISM} when completion mode is Indexed"
-            found.append(invalid_value("spec.parallelism", spec["parallelism"], text))
+            causes.append(invalid_value("spec.parallelism", spec["parallelism"], text))
     else:
         for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if spec.get(name) is not None:
-                found.append(invalid_value(f"spec.{name}", spec[name], "requires indexed completion mode"))
+                causes.append(invalid_value(f"spec.{name}", spec[name], "requires indexed completion mode"))
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        found.append(required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        causes.append(required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     replacement = spec.get("podReplacementPolicy")
     if spec.get("podFailurePolicy") is not None and replacement not in (None, "Failed"):
-        found.append(unsupported("spec.podReplacementPolicy", replacement, ["Failed"]))
+        causes.append(unsupported("spec.podReplacementPolicy", replacement, ["Failed"]))
     elif replacement not in (None, "Failed", "TerminatingOrFailed"):
-        found.append(unsupported("spec.podReplacementPolicy", replacement, ["Failed", "TerminatingOrFailed"]))
-    return found
+        causes.append(unsupported("spec.podReplacementPolicy", replacement, ["Failed", "TerminatingOrFailed"]))
+    return causes
 
 
 def _failure_policy(spec: Object) -> list[Cause]:
     policy = spec.get("podFailurePolicy")
     if policy is None:
         return []
-    found: list[Cause] = []
+    causes: list[Cause] = []
     restart = spec.get("template", {}).get("spec", {}).get("restartPolicy")
     if restart != "Never":
         text = 'only "Never" is supported when podFailurePolicy is specified'
-        found.append(invalid_value("spec.template.spec.restartPolicy", restart, text))
+        causes.append(invalid_value("spec.template.spec.restartPolicy", restart, text))
     for index, rule in enumerate(policy.get("rules") or []):
-        found += _failure_rule(rule, f"spec.podFailurePolicy.rules[{index}]", spec)
-    return found
+        causes += _failure_rule(rule, f"spec.podFailurePolicy.rules[{index}]", spec)
+    return causes
 
 
 def _failure_rule(rule: Object, at: str, spec: Object) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     action = rule.get("action", "")
     if not action:
-        found.append(required(f"{at}.action", f"valid values: {_listed(ACTIONS)}"))
+        causes.append(required(f"{at}.action", f"valid values: {_listed(ACTIONS)}"))
     elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-        found.append(invalid_value(f"{at}.action", action, "requires the backoffLimitPerIndex to be set"))
+        causes.append(invalid_value(f"{at}.action", action, "requires the backoffLimitPerIndex to be set"))
     elif action not in ACTIONS:
-        found.append(unsupported(f"{at}.action", action, sorted(ACTIONS)))
+        causes.append(unsupported(f"{at}.action", action, sorted(ACTIONS)))
     codes = rule.get("onExitCodes")
     if codes is not None and rule.get("onPodConditions"):
-        found.append(invalid_value(at, "", "specifying both OnExitCodes and OnPodConditions is not supported"))
+        causes.append(invalid_value(at, "", "specifying both OnExitCodes and OnPodConditions is not supported"))
     if codes is None and not rule.get("onPodConditions"):
-        found.append(invalid_value(at, "", "specifying one of OnExitCodes and OnPodConditions is required"))
+        causes.append(invalid_value(at, "", "specifying one of OnExitCodes and OnPodConditions is required"))
     if codes is not None:
         operator, values = codes.get("operator", ""), codes.get("values") or []
         if operator not in ("In", "NotIn"):
-            found.append(unsupported(f"{at}.onExitCodes.operator", operator, ["In", "NotIn"]))
+            causes.append(unsupported(f"{at}.onExitCodes.operator", operator, ["In", "NotIn"]))
         if not values:
-            found.append(invalid_value(f"{at}.onExitCodes.values", values, "at least one value is required"))
+            causes.append(invalid_value(f"{at}.onExitCodes.values", values, "at least one value is required"))
         for index, value in enumerate(values):
             if operator == "In" and value == 0:
                 text = "must not be 0 for the In operator"
-                found.append(invalid_value(f"{at}.onExitCodes.values[{index}]", value, text))
+                causes.append(invalid_value(f"{at}.onExitCodes.values[{index}]", value, text))
         if values != sorted(values):
-            found.append(invalid_value(f"{at}.onExitCodes.values", values, "must be ordered"))
+            causes.append(invalid_value(f"{at}.onExitCodes.values", values, "must be ordered"))
         names = [c.get("name") for c in spec.get("template", {}).get("spec", {}).get("containers") or []]
         if codes.get("containerName") and codes["containerName"] not in names:
             text = "must be one of the container or initContainer names in the pod template"
-            found.append(invalid_value(f"{at}.onExitCodes.containerName", codes["containerName"], text))
-    return found
+            causes.append(invalid_value(f"{at}.onExitCodes.containerName", codes["containerName"], text))
+    return causes
 
 
 def _success_policy(spec: Object) -> list[Cause]:
@@ -142,50 +142,50 @@ def _success_policy(spec: Object) -> list[Cause]:
     return []
 
 
-def _listed(words: Any) -> str:
-    return ", ".join(f'"{word}"' for word in words)
+def _listed(actions: Any) -> str:
+    return ", ".join(f'"{word}"' for word in actions)
 
 
 def _template(spec: Object, field: str) -> list[Cause]:
     template = spec.get("template", {})
-    found = pods.template(template, field)
+    causes = pods.template(template, field)
     policy = template.get("spec", {}).get("restartPolicy", "")
     if policy in ("", "Always"):
-        found.append(required(f"{field}.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+        causes.append(required(f"{field}.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
     elif policy not in ("OnFailure", "Never"):
-        found = [cause for cause in found if cause.field != f"{field}.spec.restartPolicy"]
-        found.append(unsupported(f"{field}.spec.restartPolicy", policy, ["OnFailure", "Never"]))
-    return found
+        causes = [cause for cause in causes if cause.field != f"{field}.spec.restartPolicy"]
+        causes.append(unsupported(f"{field}.spec.restartPolicy", policy, ["OnFailure", "Never"]))
+    return causes
 
 
 def _selector(obj: Object, spec: Object) -> list[Cause]:
     selector = spec.get("selector")
     if selector is None:
         return [required("spec.selector")]
-    found = metadata.selector(selector, "spec.selector")
+    causes = metadata.selector(selector, "spec.selector")
     labels = spec.get("template", {}).get("metadata", {}).get("labels") or {}
-    if not found and not selectors.labels(selector)(labels):
-        found.append(
+    if not causes and not selectors.labels(selector)(labels):
+        causes.append(
             invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
         )
     uid = obj["metadata"].get("uid", "")
     if not spec.get("manualSelector") and uid and selector != {"matchLabels": {UID_LABEL: uid}}:
-        found.append(invalid_value("spec.selector", selector, "`selector` not auto-generated"))
-    return found
+        causes.append(invalid_value("spec.selector", selector, "`selector` not auto-generated"))
+    return causes
 
 
 def job_change(old: Object, new: Object) -> list[Cause]:
     """Judge what an update changes in a job."""
     before, after = old.get("spec", {}), new.get("spec", {})
-    found: list[Cause] = []
-    found += _completions_change(before, after)
+    causes: list[Cause] = []
+    causes += _completions_change(before, after)
     if before.get("selector") != after.get("selector"):
-        found.append(invalid_value("spec.selector", after.get("selector"), "field is immutable"))
-    found += _template_change(old, before, after)
+        causes.append(invalid_value("spec.selector", after.get("selector"), "field is immutable"))
+    causes += _template_change(old, before, after)
     for name in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
         if before.get(name) != after.get(name):
-            found.append(invalid_value(f"spec.{name}", after.get(name), "field is immutable"))
-    return found
+            causes.append(invalid_value(f"spec.{name}", after.get(name), "field is immutable"))
+    return causes
 
 
 def _completions_change(before: Object, after: Object) -> list[Cause]:
@@ -220,30 +220,30 @@ def _template_change(old: Object, before: Object, after: Object) -> list[Cause]:
 def cron_job(obj: Object) -> list[Cause]:
     """Judge a CronJob."""
     spec = obj.get("spec", {})
-    found: list[Cause] = []
+    causes: list[Cause] = []
     name = obj["metadata"].get("name", "")
     if len(name) > 52:  # the job's name adds eleven characters
-        found.append(invalid_value("metadata.name", name, "must be no more than 52 characters"))
+        causes.append(invalid_value("metadata.name", name, "must be no more than 52 characters"))
     schedule = spec.get("schedule", "")
     if not schedule:
-        found.append(required("spec.schedule"))
+        causes.append(required("spec.schedule"))
     elif "TZ" in schedule:
         text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-        found.append(invalid_value("spec.schedule", schedule, text))
+        causes.append(invalid_value("spec.schedule", schedule, text))
     elif wrong := schedules.error(schedule):
-        found.append(invalid_value("spec.schedule", schedule, wrong))
+        causes.append(invalid_value("spec.schedule", schedule, wrong))
     zone = spec.get("timeZone")
     if zone is not None and (not zone or zone.lower() == "local" or zone not in zoneinfo.available_timezones()):
-        found.append(invalid_value("spec.timeZone", zone, f"unknown time zone {zone}"))
+        causes.append(invalid_value("spec.timeZone", zone, f"unknown time zone {zone}"))
     if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
-        found.append(
+        causes.append(
             unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), ["Allow", "Forbid", "Replace"])
         )
     for limit in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         if isinstance(spec.get(limit), int) and spec[limit] < 0:
-            found.append(invalid_value(f"spec.{limit}", spec[limit], NOT_NEGATIVE))
+            causes.append(invalid_value(f"spec.{limit}", spec[limit], NOT_NEGATIVE))
     inner = spec.get("jobTemplate", {}).get("spec", {})
-    found += _numbers(inner, "spec.jobTemplate.spec")
+    causes += _numbers(inner, "spec.jobTemplate.spec")
     if inner.get("selector") is not None and not inner.get("manualSelector"):
-        found.append(forbidden_field("spec.jobTemplate.spec.selector", "`selector` will be auto-generated"))
-    return found + _template(inner, "spec.jobTemplate.spec.template")
+        causes.append(forbidden_field("spec.jobTemplate.spec.selector", "`selector` will be auto-generated"))
+    return causes + _template(inner, "spec.jobTemplate.spec.template")

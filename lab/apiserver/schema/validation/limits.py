@@ -46,16 +46,16 @@ ORDER = (
 
 def limit_range(obj: Object) -> list[Cause]:
     """Judge a LimitRange."""
-    found: list[Cause] = []
-    seen: set[str] = set()
+    causes: list[Cause] = []
+    types: set[str] = set()
     for index, item in enumerate((obj.get("spec") or {}).get("limits") or []):
         at, type_ = f"spec.limits[{index}]", item.get("type", "")
-        found += _type(type_, f"{at}.type")
-        if type_ in seen:
-            found.append(duplicate(f"{at}.type", type_))
-        seen.add(type_)
-        found += _item(item, type_, at)
-    return found
+        causes += _type(type_, f"{at}.type")
+        if type_ in types:
+            causes.append(duplicate(f"{at}.type", type_))
+        types.add(type_)
+        causes += _item(item, type_, at)
+    return causes
 
 
 def _type(type_: str, at: str) -> Iterator[Cause]:
@@ -77,11 +77,11 @@ def _item(item: Object, type_: str, at: str) -> Iterator[Cause]:
     if type_ == "PersistentVolumeClaim" and not {"storage"} & {*parts["min"], *parts["max"]}:
         text = "either minimum or maximum storage value is required, but neither was provided"
         yield required(f"{at}.limits", text)
-    for low, high, accused, shown, words in ORDER:
+    for low, high, accused, shown, message in ORDER:
         for name in sorted({*parts.get(low, {})} & {*parts.get(high, {})}):
             small, large = parts[low][name], parts[high][name]
             if quantity.value(small) > quantity.value(large):
-                yield invalid_value(f"{at}.{accused}[{name}]", parts[shown][name], words.format(small, large))
+                yield invalid_value(f"{at}.{accused}[{name}]", parts[shown][name], message.format(small, large))
     for name, ratio in parts["maxLimitRequestRatio"].items():
         if quantity.value(ratio) < 1:
             yield invalid_value(f"{at}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1")

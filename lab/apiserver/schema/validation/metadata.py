@@ -46,28 +46,28 @@ def length(limit: int) -> str:
 
 def dns_label(value: str) -> list[str]:
     """Return what is wrong with an RFC 1123 label."""
-    found = [length(63)] if len(value) > 63 else []
+    messages = [length(63)] if len(value) > 63 else []
     if _LABEL.match(value):
-        return found
-    return [*found, "must not contain dots" if _SUBDOMAIN.match(value) else LABEL_TEXT]
+        return messages
+    return [*messages, "must not contain dots" if _SUBDOMAIN.match(value) else LABEL_TEXT]
 
 
 def own_name(name: str, at: str, taken: set[str]) -> list[Cause]:
     """Judge the name of an entry of a list, and take it: a DNS label that no other entry has."""
     if not name:
-        found = [required(f"{at}.name")]
+        causes = [required(f"{at}.name")]
     elif wrong := dns_label(name):
-        found = [invalid_value(f"{at}.name", name, text) for text in wrong]
+        causes = [invalid_value(f"{at}.name", name, text) for text in wrong]
     else:
-        found = [duplicate(f"{at}.name", name)] if name in taken else []
+        causes = [duplicate(f"{at}.name", name)] if name in taken else []
     taken.add(name)
-    return found
+    return causes
 
 
 def dns_subdomain(value: str) -> list[str]:
     """Return what is wrong with an RFC 1123 subdomain."""
-    found = [length(253)] if len(value) > 253 else []
-    return found if _SUBDOMAIN.match(value) else [*found, SUBDOMAIN_TEXT]
+    messages = [length(253)] if len(value) > 253 else []
+    return messages if _SUBDOMAIN.match(value) else [*messages, SUBDOMAIN_TEXT]
 
 
 def path_segment(value: str) -> list[str]:
@@ -80,7 +80,7 @@ def path_segment(value: str) -> list[str]:
 def qualified_name(value: str) -> list[str]:
     """Return what is wrong with a label key."""
     prefix, slash, name = value.rpartition("/")
-    found: list[str] = []
+    messages: list[str] = []
     if slash and "/" in prefix:
         return [
             "a qualified name "
@@ -88,41 +88,41 @@ def qualified_name(value: str) -> list[str]:
             + ") with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
     if slash and not prefix:
-        found.append("prefix part must be non-empty")
+        messages.append("prefix part must be non-empty")
     elif slash:
-        found += ["prefix part " + text for text in dns_subdomain(prefix)]
+        messages += ["prefix part " + text for text in dns_subdomain(prefix)]
     if not name:
-        return [*found, "name part must be non-empty", "name part " + QUALIFIED_TEXT]
+        return [*messages, "name part must be non-empty", "name part " + QUALIFIED_TEXT]
     if len(name) > 63:
-        found.append("name part " + length(63))
-    return found if _QUALIFIED.match(name) else [*found, "name part " + QUALIFIED_TEXT]
+        messages.append("name part " + length(63))
+    return messages if _QUALIFIED.match(name) else [*messages, "name part " + QUALIFIED_TEXT]
 
 
 def label_value(value: str) -> list[str]:
     """Return what is wrong with a label value."""
-    found = [length(63)] if len(value) > 63 else []
-    return found if _VALUE.match(value) else [*found, VALUE_TEXT]
+    messages = [length(63)] if len(value) > 63 else []
+    return messages if _VALUE.match(value) else [*messages, VALUE_TEXT]
 
 
 def labels(given: Any, field: str) -> list[Cause]:
     """Return what is wrong with a label mapping."""
-    found = []
+    causes = []
     for key, value in (given or {}).items():
-        found += [invalid_value(field, key, text) for text in qualified_name(key)]
-        found += [invalid_value(field, value, text) for text in label_value(value)]
-    return found
+        causes += [invalid_value(field, key, text) for text in qualified_name(key)]
+        causes += [invalid_value(field, value, text) for text in label_value(value)]
+    return causes
 
 
 def annotation_map(given: Any, field: str) -> list[Cause]:
     """Return what is wrong with annotations."""
-    found = []
+    causes = []
     size = 0
     for key, value in (given or {}).items():
-        found += [invalid_value(field, key, text) for text in qualified_name(key.lower())]
+        causes += [invalid_value(field, key, text) for text in qualified_name(key.lower())]
         size += len(key.encode()) + len(value.encode())
     if size > MAX_ANNOTATIONS:
-        found.append(too_long(field, MAX_ANNOTATIONS))
-    return found
+        causes.append(too_long(field, MAX_ANNOTATIONS))
+    return causes
 
 
 def name_rule(key: str) -> Any:
@@ -137,41 +137,41 @@ def name_rule(key: str) -> Any:
 def check(key: str, obj: Object, *, namespaced: bool) -> list[Cause]:
     """Return everything that is wrong with an object's metadata."""
     meta = obj.get("metadata", {})
-    found: list[Cause] = []
+    causes: list[Cause] = []
     rule = name_rule(key)
     prefix = meta.get("generateName")
     if prefix:
         # A prefix may end in '-': what follows is appended (MaskTrailingDash).
-        found += [invalid_value("metadata.generateName", prefix, text) for text in rule(re.sub(r"-$", "a", prefix))]
+        causes += [invalid_value("metadata.generateName", prefix, text) for text in rule(re.sub(r"-$", "a", prefix))]
     name = meta.get("name", "")
     if not name:
-        found.append(required("metadata.name", "name or generateName is required"))
+        causes.append(required("metadata.name", "name or generateName is required"))
     else:
-        found += [invalid_value("metadata.name", name, text) for text in rule(name)]
+        causes += [invalid_value("metadata.name", name, text) for text in rule(name)]
     if namespaced and not meta.get("namespace"):
-        found.append(required("metadata.namespace"))
-    found += labels(meta.get("labels"), "metadata.labels")
-    found += annotation_map(meta.get("annotations"), "metadata.annotations")
-    found += owner_references(meta.get("ownerReferences"))
+        causes.append(required("metadata.namespace"))
+    causes += labels(meta.get("labels"), "metadata.labels")
+    causes += annotation_map(meta.get("annotations"), "metadata.annotations")
+    causes += owner_references(meta.get("ownerReferences"))
     for finalizer in meta.get("finalizers") or []:
-        found += [invalid_value("metadata.finalizers", finalizer, text) for text in qualified_name(finalizer)]
-    return found
+        causes += [invalid_value("metadata.finalizers", finalizer, text) for text in qualified_name(finalizer)]
+    return causes
 
 
 def owner_references(given: Any) -> list[Cause]:
     """Return what is wrong with owner references."""
     field = "metadata.ownerReferences"
-    found: list[Cause] = []
+    causes: list[Cause] = []
     controller = ""
     for reference in given or []:
         version = reference.get("apiVersion", "")
         if not version:
-            found.append(invalid_value(f"{field}.apiVersion", version, "version must not be empty"))
+            causes.append(invalid_value(f"{field}.apiVersion", version, "version must not be empty"))
         for part in ("kind", "name", "uid"):
             if not reference.get(part):
-                found.append(invalid_value(f"{field}.{part}", reference.get(part, ""), "must not be empty"))
+                causes.append(invalid_value(f"{field}.{part}", reference.get(part, ""), "must not be empty"))
         if (version, reference.get("kind")) in BANNED_OWNERS:
-            found.append(invalid_value(field, reference, f"{reference['kind']} is disallowed from being an owner"))
+            causes.append(invalid_value(field, reference, f"{reference['kind']} is disallowed from being an owner"))
         if reference.get("controller"):
             this = f"{reference.get('kind')}/{reference.get('name')}"
             if controller:
@@ -179,27 +179,27 @@ def owner_references(given: Any) -> list[Cause]:
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {this}"
                 )
-                found.append(invalid_value(field, given, text))
+                causes.append(invalid_value(field, given, text))
             controller = controller or this
-    return found
+    return causes
 
 
 def selector(given: Any, field: str) -> list[Cause]:
     """Return what is wrong with a LabelSelector."""
     if not isinstance(given, dict):
         return []
-    found = labels(given.get("matchLabels"), f"{field}.matchLabels")
+    causes = labels(given.get("matchLabels"), f"{field}.matchLabels")
     for index, expression in enumerate(given.get("matchExpressions") or []):
         at = f"{field}.matchExpressions[{index}]"
         operator, values = expression.get("operator", ""), expression.get("values") or []
         if operator in ("In", "NotIn") and not values:
-            found.append(required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+            causes.append(required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
         elif operator in ("Exists", "DoesNotExist") and values:
             text = "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            found.append(Cause(f"{at}.values", "FieldValueForbidden", text))
+            causes.append(Cause(f"{at}.values", "FieldValueForbidden", text))
         elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            found.append(invalid_value(f"{at}.operator", operator, "not a valid selector operator"))
-        found += [
+            causes.append(invalid_value(f"{at}.operator", operator, "not a valid selector operator"))
+        causes += [
             invalid_value(f"{at}.key", expression.get("key", ""), t) for t in qualified_name(expression.get("key", ""))
         ]
-    return found
+    return causes

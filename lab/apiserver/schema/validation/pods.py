@@ -35,75 +35,75 @@ def new_pod(obj: Object) -> list[Cause]:
 
 def ephemeral_change(old: Object, new: Object) -> list[Cause]:
     """Judge an update of the ephemeral containers: they are added, never changed or removed."""
-    found = []
+    causes = []
     now = {c.get("name"): c for c in new["spec"].get("ephemeralContainers") or []}
     for container in old["spec"].get("ephemeralContainers") or []:
         if now.get(container["name"]) != container:
             word = "changed" if container["name"] in now else "removed"
             text = f'existing ephemeral containers "{container["name"]}" may not be {word}\n'
-            found.append(forbidden_field("spec.ephemeralContainers", text))
-    return found
+            causes.append(forbidden_field("spec.ephemeralContainers", text))
+    return causes
 
 
 def template(obj: Object, field: str) -> list[Cause]:
     """Judge a PodTemplateSpec."""
     meta = obj.get("metadata", {})
-    found = metadata.labels(meta.get("labels"), f"{field}.labels")
-    found += metadata.annotation_map(meta.get("annotations"), f"{field}.annotations")
-    return found + pod_spec(obj.get("spec", {}), f"{field}.spec")
+    causes = metadata.labels(meta.get("labels"), f"{field}.labels")
+    causes += metadata.annotation_map(meta.get("annotations"), f"{field}.annotations")
+    return causes + pod_spec(obj.get("spec", {}), f"{field}.spec")
 
 
 def pod_spec(spec: Object, field: str, *, host_names: bool = False) -> list[Cause]:
     """Judge a PodSpec."""
-    found = volumes.volumes(spec.get("volumes"), f"{field}.volumes")
-    wrong = {cause.field.split("]")[0] for cause in found}  # a volume that is not valid is none to mount
+    causes = volumes.volumes(spec.get("volumes"), f"{field}.volumes")
+    wrong = {cause.field.split("]")[0] for cause in causes}  # a volume that is not valid is none to mount
     known = {
         volume.get("name")
         for index, volume in enumerate(spec.get("volumes") or [])
         if f"{field}.volumes[{index}" not in wrong
     }
-    found += security.of_pod(spec.get("securityContext"), f"{field}.securityContext")
-    found += containers.containers(spec, field, known)
-    found += _policies(spec, field)
-    found += metadata.labels(spec.get("nodeSelector"), f"{field}.nodeSelector")
-    found += _names(spec, field)
-    found += tolerations(spec.get("tolerations"), f"{field}.tolerations")
-    found += affinity.affinity(spec.get("affinity"), f"{field}.affinity")
-    found += _gates(spec, field, host_names=host_names)
-    found += _spread(spec.get("topologySpreadConstraints"), f"{field}.topologySpreadConstraints")
-    return found
+    causes += security.of_pod(spec.get("securityContext"), f"{field}.securityContext")
+    causes += containers.containers(spec, field, known)
+    causes += _policies(spec, field)
+    causes += metadata.labels(spec.get("nodeSelector"), f"{field}.nodeSelector")
+    causes += _names(spec, field)
+    causes += tolerations(spec.get("tolerations"), f"{field}.tolerations")
+    causes += affinity.affinity(spec.get("affinity"), f"{field}.affinity")
+    causes += _gates(spec, field, host_names=host_names)
+    causes += _spread(spec.get("topologySpreadConstraints"), f"{field}.topologySpreadConstraints")
+    return causes
 
 
 def _policies(spec: Object, field: str) -> list[Cause]:
-    found = []
+    causes = []
     policy = spec.get("restartPolicy", "")
     if not policy:
-        found.append(required(f"{field}.restartPolicy"))
+        causes.append(required(f"{field}.restartPolicy"))
     elif policy not in RESTART_POLICIES:
-        found.append(unsupported(f"{field}.restartPolicy", policy, RESTART_POLICIES))
+        causes.append(unsupported(f"{field}.restartPolicy", policy, RESTART_POLICIES))
     policy = spec.get("dnsPolicy", "")
     if policy not in DNS_POLICIES:
-        found.append(unsupported(f"{field}.dnsPolicy", policy, DNS_POLICIES))
+        causes.append(unsupported(f"{field}.dnsPolicy", policy, DNS_POLICIES))
     elif policy == "None" and not (spec.get("dnsConfig") or {}).get("nameservers"):
         text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-        found.append(required(f"{field}.dnsConfig", text))
+        causes.append(required(f"{field}.dnsConfig", text))
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
-        found.append(
+        causes.append(
             invalid_value(f"{field}.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
         )
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2147483647:
         text = "must be between 1 and 2147483647, inclusive"
-        found.append(invalid_value(f"{field}.activeDeadlineSeconds", deadline, text))
+        causes.append(invalid_value(f"{field}.activeDeadlineSeconds", deadline, text))
     preemption = spec.get("preemptionPolicy")
     if preemption and preemption not in PREEMPTION:
-        found.append(unsupported(f"{field}.preemptionPolicy", preemption, PREEMPTION))
-    return found
+        causes.append(unsupported(f"{field}.preemptionPolicy", preemption, PREEMPTION))
+    return causes
 
 
 def _names(spec: Object, field: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     rules = (
         ("serviceAccountName", metadata.dns_subdomain),
         ("nodeName", metadata.dns_subdomain),
@@ -116,71 +116,71 @@ def _names(spec: Object, field: str) -> list[Cause]:
     for name, rule in rules:
         value = spec.get(name)
         if value:
-            found += [invalid_value(f"{field}.{name}", value, text) for text in rule(value)]
+            causes += [invalid_value(f"{field}.{name}", value, text) for text in rule(value)]
     for index, alias in enumerate(spec.get("hostAliases") or []):
         for at, host in enumerate(alias.get("hostnames") or []):
             where = f"{field}.hostAliases[{index}].hostnames[{at}]"
-            found += [invalid_value(where, host, text) for text in metadata.dns_subdomain(host)]
-    return found
+            causes += [invalid_value(where, host, text) for text in metadata.dns_subdomain(host)]
+    return causes
 
 
 def tolerations(given: Any, field: str) -> list[Cause]:
     """Judge tolerations."""
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for index, toleration in enumerate(given or []):
         at = f"{field}[{index}]"
         key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
         if key:
-            found += [invalid_value(f"{at}.key", key, text) for text in metadata.qualified_name(key)]
+            causes += [invalid_value(f"{at}.key", key, text) for text in metadata.qualified_name(key)]
         elif operator != "Exists":
             text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            found.append(invalid_value(f"{at}.operator", toleration.get("operator", ""), text))
+            causes.append(invalid_value(f"{at}.operator", toleration.get("operator", ""), text))
         seconds, effect = toleration.get("tolerationSeconds"), toleration.get("effect", "")
         if seconds is not None and effect != "NoExecute":
-            found.append(
+            causes.append(
                 invalid_value(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
             )
         if operator == "Exists" and toleration.get("value"):
             text = "value must be empty when `operator` is 'Exists'"
-            found.append(invalid_value(f"{at}.operator", toleration.get("value"), text))
+            causes.append(invalid_value(f"{at}.operator", toleration.get("value"), text))
         elif operator not in ("Equal", "Exists", "Lt", "Gt"):
-            found.append(unsupported(f"{at}.operator", operator, ["Equal", "Exists"]))
+            causes.append(unsupported(f"{at}.operator", operator, ["Equal", "Exists"]))
         elif operator == "Equal" and toleration.get("value"):
-            found += [
+            causes += [
                 invalid_value(f"{at}.operator", toleration["value"], t)
                 for t in metadata.label_value(toleration["value"])
             ]
         if effect and effect not in EFFECTS:
-            found.append(unsupported(f"{at}.effect", effect, EFFECTS))
-    return found
+            causes.append(unsupported(f"{at}.effect", effect, EFFECTS))
+    return causes
 
 
 def _gates(spec: Object, field: str, *, host_names: bool) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     names = set()
     for index, gate in enumerate(spec.get("schedulingGates") or []):
         name = gate.get("name", "")
-        found += [invalid_value(f"{field}.schedulingGates[{index}]", name, t) for t in metadata.qualified_name(name)]
+        causes += [invalid_value(f"{field}.schedulingGates[{index}]", name, t) for t in metadata.qualified_name(name)]
         if name in names:
-            found.append(duplicate(f"{field}.schedulingGates[{index}]", name))
+            causes.append(duplicate(f"{field}.schedulingGates[{index}]", name))
         names.add(name)
     if host_names and names and spec.get("nodeName"):
-        found.append(forbidden_field(f"{field}.nodeName", "cannot be set until all schedulingGates have been cleared"))
-    return found
+        causes.append(forbidden_field(f"{field}.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return causes
 
 
 def _spread(given: Any, field: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for index, constraint in enumerate(given or []):
         at = f"{field}[{index}]"
         if constraint.get("maxSkew", 0) <= 0:
-            found.append(invalid_value(f"{at}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))
+            causes.append(invalid_value(f"{at}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))
         if not constraint.get("topologyKey"):
-            found.append(required(f"{at}.topologyKey", "can not be empty"))
+            causes.append(required(f"{at}.topologyKey", "can not be empty"))
         action = constraint.get("whenUnsatisfiable", "")
         if action not in ("DoNotSchedule", "ScheduleAnyway"):
-            found.append(unsupported(f"{at}.whenUnsatisfiable", action, ["DoNotSchedule", "ScheduleAnyway"]))
-    return found
+            causes.append(unsupported(f"{at}.whenUnsatisfiable", action, ["DoNotSchedule", "ScheduleAnyway"]))
+    return causes
 
 
 # -- updates
@@ -188,7 +188,7 @@ def _spread(given: Any, field: str) -> list[Cause]:
 
 def pod_change(old: Object, new: Object) -> list[Cause]:
     """Judge what an update changes in a pod."""
-    found: list[Cause] = []
+    causes: list[Cause] = []
     before, after = old.get("spec", {}), clone(new.get("spec", {}))
     for part in ("containers", "initContainers"):
         mine, theirs = before.get(part) or [], after.get(part) or []
@@ -201,10 +201,10 @@ def pod_change(old: Object, new: Object) -> list[Cause]:
             ]
         for index, (was, now) in enumerate(zip(mine, theirs, strict=True)):
             if not now.get("image"):
-                found.append(required(f"spec.{part}[{index}].image"))
+                causes.append(required(f"spec.{part}[{index}].image"))
             now["image"] = was.get("image")
-    found += _deadline_change(before, after)
-    found += _tolerations_change(before, after)
+    causes += _deadline_change(before, after)
+    causes += _tolerations_change(before, after)
     for free in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
         _same(before, after, free)
     if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
@@ -216,10 +216,10 @@ def pod_change(old: Object, new: Object) -> list[Cause]:
         for index, gate in enumerate(new.get("spec", {}).get("schedulingGates") or []):
             if gate.get("name") not in gates:
                 text = "only deletion is allowed, but found new scheduling gate '" + gate.get("name", "") + "'"
-                found.append(forbidden_field(f"spec.schedulingGates[{index}]", text))
+                causes.append(forbidden_field(f"spec.schedulingGates[{index}]", text))
     if before != after:
-        found.append(forbidden_field("spec", IMMUTABLE + _difference(before, after)))
-    return found
+        causes.append(forbidden_field("spec", IMMUTABLE + _difference(before, after)))
+    return causes
 
 
 def _same(before: Object, after: Object, name: str) -> None:
@@ -245,9 +245,9 @@ def _deadline_change(before: Object, after: Object) -> list[Cause]:
 
 
 def _tolerations_change(before: Object, after: Object) -> list[Cause]:
-    kept = after.get("tolerations") or []
+    remaining = after.get("tolerations") or []
     for toleration in before.get("tolerations") or []:
-        if toleration not in kept and not any(_shortened(toleration, other) for other in kept):
+        if toleration not in remaining and not any(_shortened(toleration, other) for other in remaining):
             text = "existing toleration can not be modified except its tolerationSeconds"
             return [forbidden_field("spec.tolerations", text)]
     return []

@@ -25,26 +25,26 @@ def cluster_role(obj: Object) -> list[Cause]:
 
 
 def _rules(given: Any, *, namespaced: bool) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for index, rule in enumerate(given or []):
         at = f"rules[{index}]"
         if not rule.get("verbs"):
-            found.append(required(f"{at}.verbs", "verbs must contain at least one value"))
+            causes.append(required(f"{at}.verbs", "verbs must contain at least one value"))
         paths = rule.get("nonResourceURLs")
         if paths:
             if namespaced:
-                found.append(
+                causes.append(
                     invalid_value(f"{at}.nonResourceURLs", paths, "namespaced rules cannot apply to non-resource URLs")
                 )
             elif rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
                 text = "rules cannot apply to both regular resources and non-resource URLs"
-                found.append(invalid_value(f"{at}.nonResourceURLs", paths, text))
+                causes.append(invalid_value(f"{at}.nonResourceURLs", paths, text))
             continue
         if not rule.get("apiGroups"):
-            found.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+            causes.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
         if not rule.get("resources"):
-            found.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
-    return found
+            causes.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
+    return causes
 
 
 def role_binding(obj: Object) -> list[Cause]:
@@ -59,40 +59,40 @@ def cluster_role_binding(obj: Object) -> list[Cause]:
 
 def _binding(obj: Object, roles: tuple[str, ...], *, namespaced: bool) -> list[Cause]:
     reference = obj.get("roleRef") or {}
-    found: list[Cause] = []
+    causes: list[Cause] = []
     if reference.get("apiGroup") != RBAC:
-        found.append(unsupported("roleRef.apiGroup", reference.get("apiGroup", ""), [RBAC]))
+        causes.append(unsupported("roleRef.apiGroup", reference.get("apiGroup", ""), [RBAC]))
     if reference.get("kind", "") not in roles:
-        found.append(unsupported("roleRef.kind", reference.get("kind", ""), roles))
+        causes.append(unsupported("roleRef.kind", reference.get("kind", ""), roles))
     name = reference.get("name", "")
     if not name:
-        found.append(required("roleRef.name"))
+        causes.append(required("roleRef.name"))
     else:
-        found += [invalid_value("roleRef.name", name, text) for text in metadata.path_segment(name)]
+        causes += [invalid_value("roleRef.name", name, text) for text in metadata.path_segment(name)]
     for index, subject in enumerate(obj.get("subjects") or []):
-        found += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
-    return found
+        causes += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
+    return causes
 
 
 def _subject(subject: Object, at: str, *, namespaced: bool) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     if not subject.get("name"):
-        found.append(required(f"{at}.name"))
+        causes.append(required(f"{at}.name"))
     kind, group = subject.get("kind", ""), subject.get("apiGroup", "")
     if kind == "ServiceAccount":
         name = subject.get("name", "")
         if name:
-            found += [invalid_value(f"{at}.name", name, text) for text in metadata.dns_subdomain(name)]
+            causes += [invalid_value(f"{at}.name", name, text) for text in metadata.dns_subdomain(name)]
         if group:
-            found.append(unsupported(f"{at}.apiGroup", group, [""]))
+            causes.append(unsupported(f"{at}.apiGroup", group, [""]))
         if not namespaced and not subject.get("namespace"):
-            found.append(required(f"{at}.namespace"))
+            causes.append(required(f"{at}.namespace"))
     elif kind in ("User", "Group"):
         if group != RBAC:
-            found.append(unsupported(f"{at}.apiGroup", group, [RBAC]))
+            causes.append(unsupported(f"{at}.apiGroup", group, [RBAC]))
     else:
-        found.append(unsupported(f"{at}.kind", kind, SUBJECTS))
-    return found
+        causes.append(unsupported(f"{at}.kind", kind, SUBJECTS))
+    return causes
 
 
 def binding_change(old: Object, new: Object) -> list[Cause]:

@@ -56,17 +56,17 @@ def amount_causes(name: str, amount: str, at: str) -> list[Cause]:
 def requirements(given: Object, field: str) -> list[Cause]:
     """Judge the resources of a container."""
     limits, requests = given.get("limits") or {}, given.get("requests") or {}
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for part, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             at = f"{field}.{part}[{name}]"
-            found += name_causes(name, at) + amount_causes(name, amount, at)
+            causes += name_causes(name, at) + amount_causes(name, amount, at)
             if part == "requests":
-                found += _against_limit(name, amount, limits, field)
+                causes += _against_limit(name, amount, limits, field)
     named = {*limits, *requests}
     if any(name.startswith(HUGEPAGES) for name in named) and not named & {"cpu", "memory"}:
-        found.append(forbidden_field(field, "HugePages require cpu or memory"))
-    return found
+        causes.append(forbidden_field(field, "HugePages require cpu or memory"))
+    return causes
 
 
 def _against_limit(name: str, amount: str, limits: Object, field: str) -> list[Cause]:

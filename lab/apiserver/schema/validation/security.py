@@ -17,27 +17,27 @@ CHANGES = ("Always", "OnRootMismatch")
 def of_pod(context: Any, at: str) -> list[Cause]:
     """Judge a pod's security context."""
     context = context or {}
-    found = _ids(context, at, ("runAsUser", "runAsGroup", "fsGroup"))
+    causes = _ids(context, at, ("runAsUser", "runAsGroup", "fsGroup"))
     for index, group in enumerate(context.get("supplementalGroups") or []):
-        found += _id(group, f"{at}.supplementalGroups[{index}]")
+        causes += _id(group, f"{at}.supplementalGroups[{index}]")
     change = context.get("fsGroupChangePolicy")
     if change is not None and change not in CHANGES:
-        found.append(unsupported(f"{at}.fsGroupChangePolicy", change, CHANGES))
-    return found + _profiles(context, at)
+        causes.append(unsupported(f"{at}.fsGroupChangePolicy", change, CHANGES))
+    return causes + _profiles(context, at)
 
 
 def of_container(context: Any, at: str) -> list[Cause]:
     """Judge a container's security context."""
     context = context or {}
-    found = _ids(context, at, ("runAsUser", "runAsGroup"))
+    causes = _ids(context, at, ("runAsUser", "runAsGroup"))
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             text = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            found.append(invalid_value(at, context, text))
+            causes.append(invalid_value(at, context, text))
         if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or []):
             text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            found.append(invalid_value(at, context, text))
-    return found + _profiles(context, at)
+            causes.append(invalid_value(at, context, text))
+    return causes + _profiles(context, at)
 
 
 def _ids(context: Object, at: str, names: tuple[str, ...]) -> list[Cause]:
@@ -51,20 +51,20 @@ def _id(value: int, at: str) -> list[Cause]:
 
 
 def _profiles(context: Object, at: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for field, word in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
         profile = context.get(field)
         if profile is None:
             continue
         kind, own = profile.get("type", ""), profile.get("localhostProfile")
         if not kind:
-            found.append(required(f"{at}.{field}.type", f"type is required when {field} is set"))
+            causes.append(required(f"{at}.{field}.type", f"type is required when {field} is set"))
         elif kind not in PROFILES:
-            found.append(unsupported(f"{at}.{field}.type", kind, PROFILES))
+            causes.append(unsupported(f"{at}.{field}.type", kind, PROFILES))
         if kind == "Localhost" and not own:
             text = f"must be set when {word} type is Localhost"
-            found.append(required(f"{at}.{field}.localhostProfile", text))
+            causes.append(required(f"{at}.{field}.localhostProfile", text))
         elif kind != "Localhost" and own is not None:
             text = f"can only be set when {word} type is Localhost"
-            found.append(invalid_value(f"{at}.{field}.localhostProfile", own, text))
-    return found
+            causes.append(invalid_value(f"{at}.{field}.localhostProfile", own, text))
+    return causes

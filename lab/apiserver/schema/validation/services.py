@@ -19,27 +19,27 @@ def service(obj: Object) -> list[Cause]:
     """Judge a Service."""
     spec = obj.get("spec", {})
     kind, ports = spec.get("type", ""), spec.get("ports") or []
-    found: list[Cause] = []
+    causes: list[Cause] = []
     if not ports and spec.get("clusterIP") != "None" and kind != "ExternalName":
-        found.append(required("spec.ports"))
-    found += _ports(ports)
-    found += metadata.labels(spec.get("selector"), "spec.selector")
+        causes.append(required("spec.ports"))
+    causes += _ports(ports)
+    causes += metadata.labels(spec.get("selector"), "spec.selector")
     affinity = spec.get("sessionAffinity", "")
     if affinity not in ("ClientIP", "None"):
-        found.append(unsupported("spec.sessionAffinity", affinity, ["ClientIP", "None"]))
+        causes.append(unsupported("spec.sessionAffinity", affinity, ["ClientIP", "None"]))
     if kind not in TYPES:
-        found.append(unsupported("spec.type", kind, TYPES))
+        causes.append(unsupported("spec.type", kind, TYPES))
     if kind == "ExternalName":
         name = spec.get("externalName", "")
         if not name:
-            found.append(required("spec.externalName"))
+            causes.append(required("spec.externalName"))
         else:
             wrong = metadata.dns_subdomain(name.rstrip("."))
-            found += [invalid_value("spec.externalName", name, text) for text in wrong]
+            causes += [invalid_value("spec.externalName", name, text) for text in wrong]
         if spec.get("clusterIP"):
-            found.append(forbidden_field("spec.clusterIPs", "may not be set for ExternalName services"))
-    found += _addresses(spec)
-    return found
+            causes.append(forbidden_field("spec.clusterIPs", "may not be set for ExternalName services"))
+    causes += _addresses(spec)
+    return causes
 
 
 def _addresses(spec: Object) -> list[Cause]:
@@ -49,12 +49,12 @@ def _addresses(spec: Object) -> list[Cause]:
         return [invalid_value("spec.clusterIPs[0]", "None", text)]
     if first and all_ and all_[0] != first:
         return [invalid_value("spec.clusterIPs", all_, "first value must match `clusterIP`")]
-    found = []
+    causes = []
     for index, address in enumerate(all_):
         if address != "None" and not _is_address(address):
             text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            found.append(invalid_value(f"spec.clusterIPs[{index}]", address, text))
-    return found
+            causes.append(invalid_value(f"spec.clusterIPs[{index}]", address, text))
+    return causes
 
 
 def _is_address(text: str) -> bool:
@@ -66,36 +66,36 @@ def _is_address(text: str) -> bool:
 
 
 def _ports(ports: list[Any]) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     names: set[str] = set()
     for index, port in enumerate(ports):
         at = f"spec.ports[{index}]"
         name = port.get("name", "")
         if not name and len(ports) > 1:
-            found.append(required(f"{at}.name"))
+            causes.append(required(f"{at}.name"))
         elif name:
-            found += [invalid_value(f"{at}.name", name, text) for text in metadata.dns_label(name)]
+            causes += [invalid_value(f"{at}.name", name, text) for text in metadata.dns_label(name)]
             if name in names:
-                found.append(duplicate(f"{at}.name", name))
+                causes.append(duplicate(f"{at}.name", name))
             names.add(name)
         number = port.get("port", 0)
         if wrong := containers.port_range(number):
-            found.append(invalid_value(f"{at}.port", number, wrong))
+            causes.append(invalid_value(f"{at}.port", number, wrong))
         protocol = port.get("protocol", "")
         if protocol not in PROTOCOLS:
-            found.append(unsupported(f"{at}.protocol", protocol, PROTOCOLS))
+            causes.append(unsupported(f"{at}.protocol", protocol, PROTOCOLS))
         target = port.get("targetPort", number)
         if isinstance(target, int) and (wrong := containers.port_range(target)):
-            found.append(invalid_value(f"{at}.targetPort", target, wrong))
+            causes.append(invalid_value(f"{at}.targetPort", target, wrong))
         elif isinstance(target, str):
-            found += [invalid_value(f"{at}.targetPort", target, text) for text in containers.port_name(target)]
-    seen: set[tuple[Any, Any]] = set()
+            causes += [invalid_value(f"{at}.targetPort", target, text) for text in containers.port_name(target)]
+    pairs: set[tuple[Any, Any]] = set()
     for index, port in enumerate(ports):
         pair = (port.get("protocol"), port.get("port"))
-        if pair in seen:
-            found.append(duplicate(f"spec.ports[{index}]", {"port": pair[1], "protocol": pair[0]}))
-        seen.add(pair)
-    return found
+        if pair in pairs:
+            causes.append(duplicate(f"spec.ports[{index}]", {"port": pair[1], "protocol": pair[0]}))
+        pairs.add(pair)
+    return causes
 
 
 def service_change(old: Object, new: Object) -> list[Cause]:
@@ -112,15 +112,15 @@ def service_change(old: Object, new: Object) -> list[Cause]:
 def network_policy(obj: Object) -> list[Cause]:
     """Judge a NetworkPolicy."""
     spec = obj.get("spec", {})
-    found = metadata.selector(spec.get("podSelector"), "spec.podSelector")
+    causes = metadata.selector(spec.get("podSelector"), "spec.podSelector")
     for direction in ("ingress", "egress"):
         for index, rule in enumerate(spec.get(direction) or []):
             for at, port in enumerate(rule.get("ports") or []):
                 number = port.get("port")
                 where = f"spec.{direction}[{index}].ports[{at}].port"
                 if isinstance(number, int) and (wrong := containers.port_range(number)):
-                    found.append(invalid_value(where, number, wrong))
+                    causes.append(invalid_value(where, number, wrong))
     for index, kind in enumerate(spec.get("policyTypes") or []):
         if kind not in ("Ingress", "Egress"):
-            found.append(unsupported(f"spec.policyTypes[{index}]", kind, ["Egress", "Ingress"]))
-    return found
+            causes.append(unsupported(f"spec.policyTypes[{index}]", kind, ["Egress", "Ingress"]))
+    return causes

@@ -24,53 +24,53 @@ NEEDS = {
 
 def volumes(given: Any, field: str) -> list[Cause]:
     """Judge the volumes of a pod spec."""
-    found: list[Cause] = []
+    causes: list[Cause] = []
     names: set[str] = set()
     for index, volume in enumerate(given or []):
         at = f"{field}[{index}]"
         name = volume.get("name", "")
         sources = [key for key in volume if key != "name"]
         if not sources:
-            found.append(required(at, "must specify a volume type"))
+            causes.append(required(at, "must specify a volume type"))
         for extra in sources[1:]:
-            found.append(forbidden_field(f"{at}.{extra}", "may not specify more than 1 volume type"))
+            causes.append(forbidden_field(f"{at}.{extra}", "may not specify more than 1 volume type"))
         if sources:
-            found += _source(sources[0], volume[sources[0]] or {}, f"{at}.{sources[0]}")
-        found += metadata.own_name(name, at, names)
-    return found
+            causes += _source(sources[0], volume[sources[0]] or {}, f"{at}.{sources[0]}")
+        causes += metadata.own_name(name, at, names)
+    return causes
 
 
 def _source(kind: str, source: Object, at: str) -> list[Cause]:
-    found = [required(f"{at}.{name}") for name in NEEDS.get(kind, ()) if not source.get(name)]
+    causes = [required(f"{at}.{name}") for name in NEEDS.get(kind, ()) if not source.get(name)]
     if kind == "hostPath":
         path, type_ = source.get("path", ""), source.get("type", "")
         if ".." in path.split("/"):
-            found.append(invalid_value(f"{at}.path", path, "must not contain '..'"))
+            causes.append(invalid_value(f"{at}.path", path, "must not contain '..'"))
         if type_ not in HOST_PATH_TYPES:
-            found.append(unsupported(f"{at}.type", type_, HOST_PATH_TYPES))
+            causes.append(unsupported(f"{at}.type", type_, HOST_PATH_TYPES))
     mode = source.get("defaultMode")
     if mode is not None and not 0 <= mode <= 0o777:
         text = "must be a number between 0 and 0777 (octal), both inclusive"
-        found.append(invalid_value(f"{at}.defaultMode", mode, text))
+        causes.append(invalid_value(f"{at}.defaultMode", mode, text))
     if quantity.value(source.get("sizeLimit") or "0") < 0:
-        found.append(forbidden_field(f"{at}.sizeLimit", "SizeLimit field must be a valid resource quantity"))
+        causes.append(forbidden_field(f"{at}.sizeLimit", "SizeLimit field must be a valid resource quantity"))
     if kind in ("configMap", "secret"):
-        found += _items(source.get("items"), f"{at}.items")
+        causes += _items(source.get("items"), f"{at}.items")
     if kind == "downwardAPI":
-        found += _downward(source.get("items"), at)
+        causes += _downward(source.get("items"), at)
     if kind == "projected":
-        found += _projected(source, at)
-    return found
+        causes += _projected(source, at)
+    return causes
 
 
 def _items(given: Any, field: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for index, item in enumerate(given or []):
         at = f"{field}[{index}]"
         if not item.get("key"):
-            found.append(required(f"{at}.key"))
-        found += _path(item.get("path", ""), f"{at}.path")
-    return found
+            causes.append(required(f"{at}.key"))
+        causes += _path(item.get("path", ""), f"{at}.path")
+    return causes
 
 
 def _path(path: str, at: str) -> list[Cause]:
@@ -86,34 +86,34 @@ def _path(path: str, at: str) -> list[Cause]:
 
 
 def _downward(given: Any, at: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for index, item in enumerate(given or []):
         where = f"{at}[{index}]"
         if not item.get("path"):
-            found.append(required(f"{at}.path"))
+            causes.append(required(f"{at}.path"))
         if item.get("fieldRef") is not None:
-            found += fields.field_reference(item["fieldRef"], f"{at}.fieldRef", fields.VOLUME)
+            causes += fields.field_reference(item["fieldRef"], f"{at}.fieldRef", fields.VOLUME)
         elif item.get("resourceFieldRef") is not None:
-            found += fields.resource_reference(item["resourceFieldRef"], f"{at}.resourceFieldRef", volume=True)
+            causes += fields.resource_reference(item["resourceFieldRef"], f"{at}.resourceFieldRef", volume=True)
         else:
-            found.append(required(where, "one of fieldRef and resourceFieldRef is required"))
-    return found
+            causes.append(required(where, "one of fieldRef and resourceFieldRef is required"))
+    return causes
 
 
 def _projected(source: Object, at: str) -> list[Cause]:
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for index, part in enumerate(source.get("sources") or []):
         where = f"{at}.sources[{index}]"
         token = part.get("serviceAccountToken")
         if token is not None:
             if token.get("expirationSeconds", 3600) < 600:
                 text = "may not specify a duration less than 10 minutes"
-                found.append(
+                causes.append(
                     invalid_value(f"{where}.serviceAccountToken.expirationSeconds", token["expirationSeconds"], text)
                 )
             if not token.get("path"):
-                found.append(required(f"{where}.serviceAccountToken.path"))
+                causes.append(required(f"{where}.serviceAccountToken.path"))
         for kind in ("configMap", "secret"):
             if part.get(kind) is not None and not part[kind].get("name"):
-                found.append(required(f"{where}.{kind}.name"))
-    return found
+                causes.append(required(f"{where}.{kind}.name"))
+    return causes

@@ -16,46 +16,46 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
 
 def _common(obj: Object, word: str) -> list[Cause]:
     spec = obj.get("spec", {})
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for name in ("replicas", "minReadySeconds", "revisionHistoryLimit"):
         if isinstance(spec.get(name), int) and spec[name] < 0:
-            found.append(invalid_value(f"spec.{name}", spec[name], NOT_NEGATIVE))
+            causes.append(invalid_value(f"spec.{name}", spec[name], NOT_NEGATIVE))
     selector = spec.get("selector")
     template = spec.get("template", {})
     if selector is None:
-        found.append(required("spec.selector"))
+        causes.append(required("spec.selector"))
     else:
-        found += metadata.selector(selector, "spec.selector")
+        causes += metadata.selector(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            found.append(invalid_value("spec.selector", selector, f"empty selector is invalid for {word}"))
+            causes.append(invalid_value("spec.selector", selector, f"empty selector is invalid for {word}"))
     labels = template.get("metadata", {}).get("labels") or {}
-    if selector is not None and not any(c.field.startswith("spec.selector") for c in found):
+    if selector is not None and not any(c.field.startswith("spec.selector") for c in causes):
         if not selectors.labels(selector)(labels):
             text = "`selector` does not match template `labels`"
-            found.append(invalid_value("spec.template.metadata.labels", labels, text))
+            causes.append(invalid_value("spec.template.metadata.labels", labels, text))
     elif selector is None:
         text = "`selector` does not match template `labels`"
-        found.append(invalid_value("spec.template.metadata.labels", labels, text))
-    found += pods.template(template, "spec.template")
+        causes.append(invalid_value("spec.template.metadata.labels", labels, text))
+    causes += pods.template(template, "spec.template")
     policy = template.get("spec", {}).get("restartPolicy")
     if policy in ("OnFailure", "Never"):
-        found.append(unsupported("spec.template.spec.restartPolicy", policy, ["Always"]))
+        causes.append(unsupported("spec.template.spec.restartPolicy", policy, ["Always"]))
     if template.get("spec", {}).get("activeDeadlineSeconds") is not None:
         text = "activeDeadlineSeconds in ReplicaSet is not Supported"
-        found.append(forbidden_field("spec.template.spec.activeDeadlineSeconds", text))
-    return found
+        causes.append(forbidden_field("spec.template.spec.activeDeadlineSeconds", text))
+    return causes
 
 
 def deployment(obj: Object) -> list[Cause]:
     """Judge a Deployment."""
-    found = _common(obj, "deployment")
+    causes = _common(obj, "deployment")
     strategy = obj.get("spec", {}).get("strategy", {})
     if strategy.get("type") not in ("Recreate", "RollingUpdate"):
-        found.append(unsupported("spec.strategy.type", strategy.get("type"), ["Recreate", "RollingUpdate"]))
+        causes.append(unsupported("spec.strategy.type", strategy.get("type"), ["Recreate", "RollingUpdate"]))
     if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate"):
         text = "may not be specified when strategy `type` is 'Recreate'"
-        found.append(forbidden_field("spec.strategy.rollingUpdate", text))
-    return found
+        causes.append(forbidden_field("spec.strategy.rollingUpdate", text))
+    return causes
 
 
 def replica_set(obj: Object) -> list[Cause]:
@@ -77,10 +77,10 @@ def selector_change(old: Object, new: Object) -> list[Cause]:
 def disruption_budget(obj: Object) -> list[Cause]:
     """Judge a PodDisruptionBudget."""
     spec = obj.get("spec", {})
-    found = metadata.selector(spec.get("selector"), "spec.selector")
+    causes = metadata.selector(spec.get("selector"), "spec.selector")
     for name in ("minAvailable", "maxUnavailable"):
         if isinstance(spec.get(name), int) and spec[name] < 0:
-            found.append(invalid_value(f"spec.{name}", spec[name], NOT_NEGATIVE))
+            causes.append(invalid_value(f"spec.{name}", spec[name], NOT_NEGATIVE))
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        found.append(invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
-    return found
+        causes.append(invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+    return causes

@@ -1,0 +1,27 @@
+"""Defaults of volumes, claims and storage classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..values import Object
+
+
+def claim(obj: Object) -> None:
+    """Fill in a PersistentVolumeClaim."""
+    obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    obj["spec"].setdefault("resources", {})
+
+
+def volume(obj: Object) -> None:
+    """Fill in a PersistentVolume."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec.setdefault("volumeMode", "Filesystem")
+
+
+def storage_class(obj: Object) -> None:
+    """Fill in a StorageClass."""
+    obj.setdefault("reclaimPolicy", "Delete")
+    obj.setdefault("volumeBindingMode", "Immediate")
