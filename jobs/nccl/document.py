@@ -28,7 +28,7 @@ from .job_document import MOST_CAUSES, NOTHING
 from .rows import sides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from ..pod.nccl_reader.state.partial import Partial
     from .job.jobs import Job
@@ -119,7 +119,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "hang": judgement.hang,
         "crash": judgement.crash or diagnosis == "crash",
         "faults": judgement.faults,
-        "causes": [] if verdict == "go" else _causes(judgement, diagnosis, versions),
+        "causes": [] if verdict == "go" else _causes(judgement, diagnosis, versions, gpus),
         "tables": _tables(judgement) if judgement.tables else [],
         "pairs": _pairs(judgement),
         "hosts": judgement.hosts,
@@ -161,15 +161,15 @@ def _judge(judgement: Judgement) -> None:
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 
 
-def _causes(judgement: Judgement, diagnosis: str, versions: list[str]) -> list[Cause]:
+def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Collection[str]) -> list[Cause]:
     signs, faults = signs_of(judgement), judgement.faults
     causes = rank(faults, signs, _further(judgement, diagnosis))
-    return with_usual(with_defects(causes, faults, versions), judgement, signs)[:MOST_CAUSES]
+    return with_usual(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[str]:
     """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble."""
-    if judgement.crash or judgement.hang:
+    if judgement.ended_badly:
         return [name for name, _ in judgement.causes] or signs_beside(judgement)
     warned = [name for name, _ in judgement.causes if name in WARNED]
     return warned or signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []

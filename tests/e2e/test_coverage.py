@@ -31,7 +31,7 @@ WARNED = ("cuda-symbols", "device-api", "gdrcopy-failed", "ib-given-up", "intern
 WARNED += ("nic-fusion", "plugin-failed", "plugin-invalid", "ranks-differ", "setting-invalid")
 WARNED += ("gid-changed", "plugin-interface", "plugin-versions", "rxdm", "system-call")
 OUTSIDE = ("ddp-unused", "gloo-interface", "node-lost", "parallel-sizes", "pcie-error", "storage", "wrong-store")
-OUTSIDE += ("cuda-mps", "custom-all-reduce", "cxi-queue", "cxi-service")
+OUTSIDE += ("cuda-mps", "custom-all-reduce", "cxi-queue", "cxi-service", "shm-permission")
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{

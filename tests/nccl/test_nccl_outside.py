@@ -82,6 +82,10 @@ SAID = [
     ("OSError: [Errno 28] No space left on device: '/scratch/step_100'", "nccl.storage"),
     ("OSError: [Errno 116] Stale file handle: '/data'", "nccl.storage"),
     ("RuntimeError: unable to write to file </torch_91_2373_2>: No space left on device (28)", "nccl.shm-full"),
+    ("node08:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied", "nccl.shm-permission"),
+    ("node08:1:2 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, error: Permission denied (13)",
+     "nccl.shm-permission"),
+    ("PermissionError: [Errno 13] Permission denied: '/dev/shm/lock'", "nccl.shm-permission"),
     ("RuntimeError: received 0 items of ancdata", "nccl.files-limit"),
     ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "nccl.process-limit"),
     ("mpirun noticed that process rank 3 with PID 0 on node gpu-3 exited on signal 9 (Killed).", "nccl.process-killed"),
@@ -90,6 +94,12 @@ SAID = [
     ("slurmstepd: error: *** JOB 77 ON gpu-3 CANCELLED AT 2026-11-22T10:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", "nccl.node-lost"),
     ("(raylet) The node with node id: 1a2b has been marked dead because the detector has missed too many heartbeats", "nccl.node-lost"),
     ("bash: line 1: orted: command not found", "nccl.launch-failed"),
+    ("/bin/bash: line 1: /usr/sbin/sshd: No such file or directory", "nccl.launch-failed"),
+    ("subprocess.CalledProcessError: Command 'ssh -o PasswordAuthentication=no 10.0.0.1 hostname' returned non-zero exit status 255.",
+     "nccl.launch-failed"),
+    ("socketPollConnect: connect to 10.0.0.1<41234> returned Connection refused, exceeded error retry count after 35 attempts",
+     "nccl.connect-refused"),
+    ("socketStartConnect: Connect to 10.0.0.1<41234> failed : Software caused connection abort", "nccl.connect-timeout"),
     ("kex_exchange_identification: Connection closed by remote host", "nccl.launch-failed"),
     ("srun: error: Unable to create step for job 77: More processors requested than permitted", "nccl.launch-failed"),
     ("At least one pair of MPI processes are unable to reach each other for MPI communications.", "nccl.mpi"),
@@ -149,6 +159,9 @@ def test_what_was_said_before_a_run_that_came_to_its_end_condemns_nobody(said, f
         "KeyError: 'learning_rate'",
         "RuntimeError: world_size (8) is fine",
         "bash: line 1: nvtop: command not found",
+        "bash: line 1: /etc/ssh/sshd_config: No such file or directory",
+        "PermissionError: [Errno 13] Permission denied: '/data/shm/lock'",
+        "subprocess.CalledProcessError: Command 'ssh-keygen -A' returned non-zero exit status 1.",
         "KeyError: 'MODEL_RANK'",
         "INFO custom_all_reduce.py:137 Custom allreduce is disabled because your platform lacks GPU P2P capability",
         "libfabric:9:1::efa:core:rxr_info_to_rxr():506<warn> FI_HMEM capability requires RDMA",
@@ -293,6 +306,58 @@ def test_nvshmem_is_told_by_what_failed(said, words):
     assert words in job["causes"][0]["cause"]
 
 
+def test_nvshmem_without_a_module_for_gpu_memory():
+    lines = "nvshmem/src/host/transport/transport.cpp:275: init failed for transport: IBGDA\n"
+    lines += "nvshmem/src/modules/transport/ibgda/ibgda.cpp:3626: neither nv_peer_mem, or nvidia_peermem detected. Skipping transport.\n"
+    assert judged(lines + TORCHRUN)["causes"][0]["fault"] == "nccl.gdr-no-module"
+
+
+def test_what_enroot_says_stands_behind_the_container_that_did_not_start():
+    lines = "slurmstepd: error: pyxis: container start failed with error code: 1\n"
+    lines += "slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli\n"
+    assert [cause["fault"] for cause in judged(lines)["causes"]] == ["nccl.launch-failed", "nccl.no-gpu"]
+
+
+BRIDGED = "".join(
+    f"node{at}:100:110 [0] NCCL INFO {text}\n"
+    for at in (1, 2)
+    for text in ("NET/Socket : Using [0]eth0:10.0.0.1<0> [1]docker0:172.17.0.1<0>", "Using network Socket")
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [
+        ("unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5", True),
+        ("unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5", False),
+    ],
+)
+def test_a_bridge_is_not_blamed_for_a_cuda_call(error, blamed):
+    faults = [
+        cause["fault"]
+        for cause in judged(BRIDGED + died("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, " + error))[
+            "causes"
+        ]
+    ]
+    assert ("nccl.bootstrap-unroutable" in faults) == blamed
+
+
+@pytest.mark.parametrize(("value", "fault"), [("-2147483648", "nccl.library"), ("4", "nccl.invalid-usage")])
+def test_a_value_of_a_setting_that_was_never_set_is_another_library(value, fault):
+    """NCCL_CONFIG_UNDEF_INT (nccl.h) is what a newer header leaves where an older library looks."""
+    line = f"gpu-a:1:1 [0] init.cc:1 NCCL WARN Invalid config maxCTAs attribute value {value}\n"
+    assert judged(line)["causes"][0]["fault"] == fault
+
+
+def test_ranks_that_only_try_again_are_told():
+    lines = "".join(
+        f"gpu-{at}:1:2 [0] NCCL INFO Call to connect returned Connection refused, retrying\n" for at in "ab"
+    )
+    job = judged(lines)
+    assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", "nccl.connect-refused")
+    assert "a peer refused the connection" in job["sentence"]
+
+
 def test_torchs_analyser_names_the_ranks():
     said = "error msg: Culprit rank 22; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[1025]]' does not match"
     job = judged(said + " found input sizes: '[[262144]]', Culprit rank 110; Error type: SIZE_OR_SYNTAX_MISMATCH\n")
@@ -330,6 +395,15 @@ def test_a_defect_of_the_version_stands_behind_the_likeliest_cause(version, line
     found = [at for at, cause in enumerate(job["causes"]) if cause["cause"].startswith("NCCL 2.")]
     assert found == ([1] if words else [])
     assert words is None or words in job["causes"][1]["cause"]
+
+
+@pytest.mark.parametrize(("gpu", "known"), [("NVIDIA GeForce RTX 5090", True), ("Tesla V100-SXM2-32GB", False)])
+def test_a_defect_for_other_gpus_than_those_of_the_log_explains_nothing(gpu, known):
+    table = f"# Using devices\n#  Rank  0 Group  0 Pid   92 on  GENOA-06 device  0 [0x21] {gpu}\n"
+    lines = "NCCL version 2.21.5+cuda12.4\nGENOA-06: Test CUDA failure common.cu:294 'no kernel image is available'\n"
+    causes = judged(table + lines)["causes"]
+    assert causes[0]["fault"] == "nccl.cuda-arch"
+    assert any("Blackwell needs" in cause["cause"] for cause in causes) == known
 
 
 def test_a_store_that_is_missed_after_a_timeout_or_an_unknown_end_is_no_cause():

@@ -140,11 +140,20 @@ _SAYS = (
         ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
         for words, text in (
             ("publickey", "its key is not among that user's authorized_keys there"),
+            ("Command 'ssh ", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
+            ("not reachable via ssh", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
             ("Host key verification", "that host's key is not in known_hosts, or another one was expected"),
             ("ssh: connect to host", "no sshd answers at that address and port"),
             ("kex_exchange_identification", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
             ("Connection closed by", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
         )
+    ),
+    (
+        "nccl.launch-failed",
+        "sshd: ",
+        None,
+        "the image has no sshd, by which this launcher starts processes on the other hosts: take one with "
+        "openssh-server, or a launcher that needs none (srun, torchrun)",
     ),
     *(
         (
@@ -176,6 +185,8 @@ _SAYS = (
         for words in ("nvidia-container-cli", "could not select device driver")
     ),
 )
+_NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
+_NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's cards write to GPUs by it"
 _REFUSED_ARGUMENT = (
     "CUDA refused what it was given: mostly memory of another process that cannot be shared (a container that sees its "
     "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
@@ -203,6 +214,8 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.loopback-name", None
     if fault in _REFUSED:
         return _refused(fault, note)
+    if fault == "nccl.nvshmem" and judgement.event("symptom nccl.gdr-no-module"):
+        return "nccl.gdr-no-module", _NO_PEERMEM
     for kind, words, why, text in _SAYS:
         if kind == fault and words in note.text:
             return why, text
@@ -213,7 +226,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     if (named := _of_ranks(fault, note.text)) is not None:
         return named
     why = _of_cuda(judgement, fault, note) if fault in _CUDA else None
-    refused = why is None and fault == "nccl.cuda-failure" and "invalid argument" in note.text
+    refused = why is None and fault == "nccl.cuda-failure" and "invalid argument" in _cuda_said(judgement, note)
     return why, _REFUSED_ARGUMENT if refused else None
 
 
@@ -269,8 +282,7 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
 
 def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
     """Return what explains a CUDA call that failed, by what CUDA says and what the call was for."""
-    last = judgement.event("last-error cuda")
-    said = last.text if last is not None and "Call to CUDA function failed" in note.text else note.text
+    said = _cuda_said(judgement, note)
     if fault in _NVLS and re.search(r"CUDA error 2\b|Cuda failure 2\b", said):
         return "nccl.nvls-slots"
     if re.search(r"\b802\b|system not yet initialized", said):
@@ -283,6 +295,12 @@ def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
         return "nccl.p2p-refused" if fault == "nccl.cuda-failure" else None
     known = _CUDA_SAYS if fault == "nccl.cuda-failure" else ()
     return next((why for why, pattern in known if pattern.search(said)), None)
+
+
+def _cuda_said(judgement: Judgement, note: Note) -> str:
+    """Return what CUDA says of a call that failed: behind NCCL's error it stands in the last error."""
+    last = judgement.event("last-error cuda")
+    return last.text if last is not None and _NAMES_NOTHING.search(note.text) else note.text
 
 
 def _importers(judgement: Judgement, fault: str) -> str | None:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ..job_document import Cause, FoundFault
 
@@ -27,6 +27,7 @@ class Defect(NamedTuple):
     before: Version  # repaired in this one; () where none is known to be
     cause: str
     confirm: str = _UPGRADE
+    gpus: str = ""  # a regular expression of the GPUs that have it
 
 
 DEFECTS = (
@@ -106,15 +107,26 @@ DEFECTS = (
         (2, 25),
         "has no code for GPUs later than Hopper (Blackwell needs 2.25 and CUDA 12.8)",
         "nvidia-smi --query-gpu=name,compute_cap --format=csv",
+        r"Blackwell|\bG?B(?:10|[1-3]00)\b|RTX 50[5-9]0",
+    ),
+    Defect(
+        "nccl.topology-search",
+        "Could not find NET with id",
+        (2, 25),
+        (2, 27),
+        "can miss a network card that its own search has chosen (NVIDIA-NeMo/Speech#13996: 2.27.3 finds it)",
     ),
 )
 _NUMBERS = re.compile(r"(?:^|\s)(\d{1,2})\.(\d{1,3})(?:\.(\d{1,3}))?")
 
 
-def with_defects(causes: Sequence[Cause], faults: Sequence[FoundFault], versions: Sequence[str]) -> list[Cause]:
+def with_defects(
+    causes: Sequence[Cause], faults: Sequence[FoundFault], versions: Sequence[str], gpus: Collection[str]
+) -> list[Cause]:
     """Return a job's causes with the defect that its NCCL has, which stands behind the likeliest of them.
 
-    ``versions`` are those that the log names. A defect explains the worst of the faults by the lines that show it.
+    ``versions`` are those that the log names, ``gpus`` the names of GPUs: one that only others have explains nothing.
+    A defect explains the worst of the faults by the lines that show it.
     """
     if not faults:
         return list(causes)
@@ -124,6 +136,7 @@ def with_defects(causes: Sequence[Cause], faults: Sequence[FoundFault], versions
         for version in versions
         for each in DEFECTS
         if each.fault == name and _has(version, each) and re.search(each.says, text)
+        if not (each.gpus and gpus) or any(re.search(each.gpus, gpu) for gpu in gpus)
     ]
     return [*causes[:1], *found[:1], *causes[1:]]
 

@@ -28,6 +28,7 @@ _MESSAGE = re.compile(
     r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\(\w+[^)]{0,40}\) ?|\[\S+\]:? ?)+"
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
 )
+_CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
 _LONGEST = 160
 
 
@@ -88,6 +89,13 @@ def crash_cause(judgement: Judgement) -> str | None:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
         cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
     return cause + later_run(judgement, note)
+
+
+def ended_in_cuda(judgement: Judgement) -> bool:
+    """Say whether the first that a failing job shows of its end is a CUDA call that failed."""
+    notes = [note for note in crash_lines(judgement) if judgement.crash]
+    first = min(notes, key=place, default=None)
+    return first is not None and _CUDA.search(first.text) is not None
 
 
 def later_run(judgement: Judgement, note: Note) -> str:

@@ -8,7 +8,7 @@ from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .faults import fault_catalogue, found_fault, lowered
 from .interfaces import virtual_sockets
-from .quotes import quoted, warning_said
+from .quotes import ended_in_cuda, quoted, warning_said
 from .ranking import rank
 
 if TYPE_CHECKING:
@@ -206,8 +206,11 @@ def signs_shown(judgement: Judgement) -> list[str]:
 
 
 def signs_beside(judgement: Judgement) -> list[str]:
-    """Return what is broken around a job that ended without a known cause, on more than one host."""
-    if judgement.view.nodes == 1:
+    """Return what is broken around a job that ended without a known cause, on more than one host.
+
+    Where a CUDA call failed, no network is to blame.
+    """
+    if judgement.view.nodes == 1 or ended_in_cuda(judgement):
         return []
     names = [name for name in signs_shown(judgement) if name not in _SAID_ALWAYS]
     return ["nccl.bootstrap-unroutable", *names] if virtual_sockets(judgement) else names
@@ -238,7 +241,8 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
     hint = next(
         (why for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and (why := fault["why"])), None
     )
-    said = (
-        warning_said(judgement) if hint is None else "; it does show this: %s" % lowered(fault_catalogue()[hint].title)
-    )
+    said = warning_said(judgement)
+    hint = hint or (None if said else next(iter(signs_shown(judgement)), None))
+    if hint is not None:
+        said = "; it does show this: %s" % lowered(fault_catalogue()[hint].title)
     return "%s: the log does not show which transport was used, so it cannot be judged%s." % (size, said)

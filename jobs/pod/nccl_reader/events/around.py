@@ -55,6 +55,12 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.ib-error", "cause", rb"mlx5: \S{1,80} got completion with error"),
     ("nccl.verbs-provider", "why", rb"couldn't open config directory|does not support the kernel ABI"),
     ("nccl.message-truncated", "cause", rb"Got completion.*(?:status=(?:\w+\()?1\)?(?:[ ,]|$)|error 1, )"),
+    (
+        "nccl.shm-permission",
+        "cause",
+        rb"(?:shm_open|/dev/shm/|shared memory (?:segment|object)).{0,240}(?:[Pp]ermission denied|Read-only file)"
+        rb"|Permission denied: .{0,4}/dev/shm",
+    ),
     ("nccl.no-transport", "cause", rb"No transport found for rank"),
     ("nccl.no-algorithm", "cause", rb"no algorithm/protocol available"),
     ("nccl.version-mismatch", "cause", rb"NCCL version mismatch with remote peer"),
@@ -101,7 +107,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.library",
         "cause",
-        rb"Invalid config \w{1,40} attribute value -?\d|argument not initialized via NCCL_CONFIG_INIT"
+        rb"Invalid config \w{1,40} attribute value -?\d{7}|argument not initialized via NCCL_CONFIG_INIT"
         rb"|Unable to load NCCL library|undefined symbol: p?nccl[A-Z]"
         rb"|error while loading shared libraries: lib(?:nccl|cudart|cuda)\b"
         rb"|lib(?:nccl|cudart|cuda)\.so[.\d]*: cannot open shared object|package doesn't have NCCL built in",

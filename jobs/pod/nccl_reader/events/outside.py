@@ -161,6 +161,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.mr-memory", "cause", rb"libfabric:.{1,120}<warn> .{0,200}Cannot allocate memory"),
     # -- Google's receive data path manager, beside the plugin's own warnings (warned.py)
     ("nccl.rxdm", "cause", rb"GPUs detected \d{1,3} is not equal to the actual number"),
+    # -- NVSHMEM's transports (ibrc.cpp, ibdevx.cpp, ibgda.cpp)
+    ("nccl.gdr-no-module", "why", rb"neither nv_peer_mem,? or nvidia_peermem detected"),
     # -- what the program asks for
     (
         "nccl.invalid-usage",
@@ -168,7 +170,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"Tensors must be contiguous|must be equal to world_size times|must match number of collective participants"
         rb"|Cannot use ReduceOp\.\w{1,10} with NCCL|Unconvertible NCCL type|not supported for NCCL process group"
         rb"|is not registered, please create group with|is not part of (?:the )?group|default process group twice"
-        rb"|ValueError: Invalid rank requested",
+        rb"|ValueError: Invalid rank requested|RuntimeError: rank < 0"
+        rb"|Cannot use list of tensors as input for \w{1,30} on different devices",
     ),
     (
         "nccl.ddp-unused",
@@ -252,8 +255,9 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.launch-failed",
         "cause",
         rb"kex_exchange_identification|Connection closed by \S{1,80} port|(?:orted|prted"
-        rb"|\bssh): .{0,4}[Cc]ommand not found"
-        rb"|(?:orted|prted|ssh): (?:not found|No such file)|detected an attempt to run as root"
+        rb"|\bsshd?): .{0,4}[Cc]ommand not found"
+        rb"|(?:orted|prted|sshd?): (?:not found|No such file)|detected an attempt to run as root"
+        rb"|Command 'ssh .{1,200} non-zero exit status 255|not reachable via ssh"  # deepspeed/launcher/runner.py
         rb"|Unable to create step for job|Unable to (?:allocate resources|confirm allocation)"
         rb"|Batch job submission failed"
         rb"|slurmstepd: error: execve\(\)|ssh exited with exit code|launcher '\w{1,20}' not installed"

@@ -186,6 +186,7 @@ _SPEAKS = re.compile(
     rb"|NVRM: Xid|got completion with error|desired GPU mem|the cache blocks|number of required GPUs|subset of ranks"
     rb"|environment variable |loopback address|initializing process group|Rendezvous\w{5,10}Error|wait timeout after"
     rb"|MPI_I|ssh: |publickey|PMI_KVS|mpi/pmix|_init failed|PML add|No backend type|DUE TO PREEMPT"
+    rb"|[sS]ocket[A-Z]\w{3,20}: |exceeded error retry|Bootstrap Root ?: |NET/(?:IB|Socket) ?: (?:Got|[Uu]nable|[Nn]o )"
     rb"|cudaGetDeviceCount|NV_ERR_RESET_REQUIRED|Duplicate GPU detected|RuntimeError: Address already in use"
 )  # words of NCCL and of what it stands on
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
