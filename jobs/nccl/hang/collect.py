@@ -12,7 +12,7 @@ from typing import BinaryIO
 from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
 from ..sources import MAX_FILES, logs_below
-from . import flight_recorder, inspector, ras, ras_in_logs, watchdog
+from . import flight_recorder, inspector, ras, ras_in_logs, ras_text, watchdog
 from .apart import Job, absorb, add, apart
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
@@ -199,7 +199,7 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
         if form == "json":
             ras.read_json(evidence, shown, text)
         elif form == "text":
-            ras.read_text(evidence, shown, text)
+            ras_text.read_text(evidence, shown, text)
             watchdog.read(evidence, shown, text.splitlines())
         elif strange := inspector.read(evidence, text.splitlines()):
             evidence.notes.append(f"{shown}: {strange} lines are no Inspector records (cut, or of something else)")

@@ -7,7 +7,10 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from . import smaller
 from .apart import SECOND_LOOK
+from .departed import departed
+from .ras_text import MAX_RANKS
 
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Sample
@@ -61,7 +64,9 @@ def still(evidence: Evidence) -> bool:
     """Say whether several samples of RAS show the same counts."""
     series, _ = _series(evidence)
     samples = len(evidence.samples)
-    return samples > 1 and bool(series) and not advanced(evidence) and all(len(v) == samples for v in series.values())
+    states = [sample.states for sample in evidence.samples]
+    same = all(one == other for one, other in itertools.pairwise(states)) and not advanced(evidence)
+    return samples > 1 and bool(series or states[0]) and same and all(len(v) == samples for v in series.values())
 
 
 def from_counts(made: Decision, evidence: Evidence) -> bool:
@@ -73,7 +78,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.kind, made.because = "alive", [(evidence.samples[-1].file, 0, "RAS: the counts of operations advance")]
         _pace(made, evidence)
         return True
-    if _called_otherwise(made, evidence, frozen):
+    if _called_otherwise(made, evidence, frozen) or departed(made, evidence, frozen=frozen):
         return True
     for (comm, operation), values in sorted(series.items(), key=lambda item: worlds.count(item[0][0]), reverse=True):
         counts, others = values[-1], wholes[comm, operation][-1]
@@ -85,18 +90,23 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         size = len(counts) + sum(number for number, _ in others)
         unnamed = {count for _, count in others}
         if unnamed == {low}:  # those that RAS does not name are behind, it names the others
-            behind = set(range(size)) - set(counts) if size <= 1_000_000 else set()
+            rest = _everyone(evidence.samples[-1]) - set(counts)
+            behind = rest if len(rest) == size - len(counts) else set()
+            made.unnamed = 0 if behind else size - len(counts)
         elif low in unnamed:  # two sides of one size: it names neither
             behind = set()
             made.unnamed = sum(number for number, count in others if count == low)
         whole = made.unnamed or len(behind)
         # who is ahead in a part of the job waits there, and comes late to all others only for that
         behind = behind - _sides_of_parts(evidence.samples[-1])[1] or behind
+        root = smaller.root_of(evidence.samples[-1], comm, behind)
         minority = 2 * len(behind) < size
         made.proven = frozen or bool(evidence.timeouts)
         made.kind = "late" if made.proven else "undecided"
-        made.late = behind if made.proven or minority else set()
-        made.waiting |= set(range(size)) - behind if not made.unnamed else set()
+        made.late = root if made.proven or minority else set()
+        if not root:  # who of them waits in a smaller communicator, only JSON tells
+            made.suspects = behind
+        made.waiting |= _everyone(evidence.samples[-1]) - (root or behind) if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
         lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
         text = (
@@ -104,7 +114,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         )
         made.because.append((evidence.samples[-1].file, 0, text))
         return True
-    if _from_parts(made, evidence, frozen):
+    if _from_parts(made, evidence, frozen) or smaller.from_smaller(made, evidence, frozen=frozen):
         return True
     if frozen and any(series.values()):
         made.because.append(
@@ -113,6 +123,14 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.operation = made.operation if evidence.timeouts else None
         return not evidence.timeouts
     return False
+
+
+def _everyone(sample: Sample) -> set[int]:
+    """Return the ranks of the job's communicator that answered."""
+    if sample.size > MAX_RANKS:
+        return set()
+    gone = {process.rank for process in sample.processes if process.dead or process.silent}
+    return set(range(sample.size)) - gone
 
 
 def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:

@@ -51,6 +51,8 @@ def decide(evidence: Evidence) -> Decision:
             f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, and what came before is lost:"
             " where they stand is not known. A larger TORCH_FR_BUFFER_SIZE keeps it"
         )
+    if samples:
+        made.reported = sorted(samples[-1].errors, key=lambda text: "Remote" in text)
     _places(made, evidence)
     recorded = _from_recorder(made, evidence)
     _from_ras_dead(made, evidence)
@@ -167,7 +169,8 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
             return
         gone = [dataclasses.replace(process, rank=None) for process in gone]
     made.dead = {process.rank for process in gone if process.rank is not None}
-    made.nameless = [p for p in gone if p.rank is None and p.pid not in {n.pid for n in gone if n.rank is not None}]
+    found = {(process.host, process.pid) for process in gone if process.rank is not None}
+    made.nameless = [p for p in {(p.host, p.pid): p for p in gone}.values() if (p.host, p.pid) not in found]
     if made.kind == "undecided" or made.late <= made.dead:
         made.kind, made.proven, made.late = "dead", True, set()
         if last.size and made.dead and not made.waiting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.lines.clean import printable
-from . import flight_recorder, ras
+from . import flight_recorder, ras, ras_text
 from .pickles import PickleRefusedError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def take_sample(evidence: Evidence, source: str, text: str) -> bool:
         if form == "json":
             ras.read_json(evidence, name, text)
         elif form == "text" and "\nWarnings\n" in text:  # its last heading, which every version prints
-            ras.read_text(evidence, name, text)
+            ras_text.read_text(evidence, name, text)
         else:
             raise ValueError("no answer of NCCL RAS")  # noqa: TRY301 -- one word for all of them
     except ValueError:

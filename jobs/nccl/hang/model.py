@@ -89,13 +89,20 @@ class Sample:
     took: str = ""
     """How long RAS says that it collected: the one thing that differs in text between two looks at ranks that wait."""
     world: str | None = None
-    """The communicator with the most ranks, whose ranks are taken for world ranks."""
+    """The communicator of all ranks, whose ranks are taken for world ranks; none where no one has them all."""
     size: int = 0
+    """How many ranks the job has, by its largest communicator and its number of GPUs."""
     ok: bool = False
     counts: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
     """(communicator, operation) to rank to count."""
     others: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
     """(communicator, operation) to (number of ranks, count) of ranks that are not named."""
+    states: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Communicator to the state of those ranks that RAS names, where states differ: NOCOMM, INIT, RUNNING and so on."""
+    errors: list[str] = field(default_factory=list)
+    """What ranks reported of errors in their initialization or operations, in RAS's words."""
+    members: dict[str, dict[int, Process]] = field(default_factory=dict)
+    """Communicator to the processes of the ranks that RAS names; these ranks count within the communicator."""
     processes: list[Process] = field(default_factory=list)
     comms: set[str] = field(default_factory=set)
     """The hashes of all its communicators; text names only those in trouble, and leaves it empty."""
@@ -252,5 +259,7 @@ class Decision:
     """How many ranks are late where the evidence counts them and names none."""
     unrecorded: bool = False
     """A late rank may stand in a send or a receive, which its backend's recorder leaves out."""
+    reported: list[str] = field(default_factory=list)
+    """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
     nameless: list[Process] = field(default_factory=list)
-    """Dead processes whose rank nothing tells."""
+    """Late or dead processes whose rank nothing tells."""

@@ -11,7 +11,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from . import ras
+from . import ras, ras_text
 
 if TYPE_CHECKING:
     from .model import Evidence
@@ -35,7 +35,7 @@ def read(evidence: Evidence, file: str, text: str) -> int:
         bare = "\n".join(line[found.end() :] for line in text.splitlines() if (found := starts.match(line)))
         for begin in islice(_BEGIN.finditer(bare), _MOST_ANSWERS):
             if "\n=====" in bare[begin.end() : begin.end() + 4000]:  # its underline
-                ras.read_text(evidence, file, bare[begin.start() :])
+                ras_text.read_text(evidence, file, bare[begin.start() :])
                 break
         for begin in islice(_OBJECT.finditer(bare), _MOST_ANSWERS):
             end = bare.find(f"\n{begin[1]}}}", begin.end())

@@ -1,0 +1,204 @@
+"""The first sentence of a hang: what holds it up, who waits, and where to look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Decision
+
+
+def ranks_in_words(ranks: set[int]) -> str:
+    """Return 'rank 3', 'ranks 9 and 14', or the first of many."""
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if len(ordered) > 8:
+        return f"ranks {', '.join(map(str, ordered[:8]))} and {len(ordered) - 8} more"
+    return f"ranks {', '.join(map(str, ordered[:-1]))} and {ordered[-1]}"
+
+
+def capital(text: str) -> str:
+    """Return a text with a capital first letter, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def _placed(made: Decision, ranks: set[int]) -> str:
+    known = [
+        f"{place.host}{f' GPU {place.gpu}' if place.gpu else ''}"
+        for rank in sorted(ranks)[:4]
+        if (place := made.places.get(rank)) is not None
+    ]
+    return f"{ranks_in_words(ranks)} ({', '.join(known)})" if known else ranks_in_words(ranks)
+
+
+def _everybody(made: Decision, ranks: set[int]) -> str:
+    """Return these ranks with their places, and the processes whose rank nothing tells."""
+    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" for p in made.nameless[:4]]
+    more = [f"{len(made.nameless) - 4} more processes"] if len(made.nameless) > 4 else []
+    return " and ".join(part for part in (_placed(made, ranks) if ranks else "", ", ".join(names + more)) if part)
+
+
+def _where(made: Decision) -> str:
+    if made.operation is None:
+        return "an operation that the evidence does not name"
+    number = "" if made.sequence is None else f" {made.sequence}"
+    return f"{made.operation}{number}" + (f" of {made.group}" if made.group else "")
+
+
+def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
+    """Return the first sentence, without its full stop, and what follows from it."""
+    late, where = made.late, _where(made)
+    many = len(late) + len(made.nameless) > 1
+    waits = (
+        f"; {len(made.waiting)} other rank{'s wait' if len(made.waiting) != 1 else ' waits'}" if made.waiting else ""
+    )
+    whose = "their nodes" if many else "its node"
+    if made.suspects and made.proven:
+        return _either(made, waits)
+    if made.kind == "late" and made.proven:
+        return (
+            (
+                f"{capital(_everybody(made, late))} never entered {where}{waits}. Look at "
+                f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
+            )
+            + (_NO_PAIRS if made.unrecorded else "")
+            + _missing(made)
+        )
+    if made.kind == "stalled":
+        who, queued = capital(_placed(made, late)), "hold up {}: their" if many else "holds up {}: its"
+        return (
+            f"{who} {queued.format(where)} work is queued, and the GPU"
+            f" does not come to it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {whose} first"
+        ) + _missing(made)
+    if made.kind == "dead":
+        gone = _everybody(made, made.dead)
+        whose_pod = "its pod and node" if len(made.dead) + len(made.nameless) == 1 else "their pods and nodes"
+        return f"{capital(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at {whose_pod} first"  # noqa: E501
+    if made.kind == "inside":
+        which = "those processes" if len(made.unknown) > 1 else "that process"
+        lead = f", while all others left one: look at {which} first"
+        sizes = f". Its sizes differ between ranks, {made.uneven}: splits that do not match hang like this"
+        return (
+            f"All ranks have entered {where}, and it does not finish: look at GPUs and network, no rank is late"
+            + (sizes if made.uneven else "")
+        ) + (_missing(made) + lead if made.unknown else "")
+    if made.kind == "mismatch":
+        what = "other operations or sizes" if many else "another operation or size"
+        who = f"{capital(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
+        called = f" ({made.called})" if made.called else ""
+        return f"{who} in the place of {where}{called}{waits}. Which side is right, the program tells" + _missing(made)
+    if made.kind == "order":
+        return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
+    if made.kind == "slow":
+        return _slow(made)
+    if made.kind == "alive":
+        return "The job is alive: the counts of its operations advance between the samples. That proves no health"
+    return _undecided(made)
+
+
+def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
+    """Return the first sentence where nothing is proven: what one look shows, and what another one would tell."""
+    late, where = made.late, _where(made)
+    counted = any("RAS: " in text for _, _, text in made.because)
+    if made.reported:
+        remote = any("Remote" in text for text in made.reported)
+        others = (
+            ". The others see a remote error: look at the first one named" if len(made.reported) > 1 and remote else ""
+        )
+        return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{others}"
+    if made.moved:
+        return (
+            f"The job went on while these dumps were written, one after the other: {made.moved}. One look at each rank"
+            " proves no hang: take a second dump of all ranks"
+        )
+    if made.undated:
+        missing = late | made.suspects
+        came = f"{capital(_placed(made, missing))} had not come" if missing else "Ranks waited and had come"
+        return (
+            f"{came} to {where} when these dumps were taken, and nothing tells when that was: {made.undated}. A job"
+            " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
+            " ranks wrote to standard error"
+        ) + _missing(made)
+    if made.passing is not None:
+        behind = f", and {_placed(made, late)} had not come to {where}" if late else ""
+        return (
+            f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too early"
+            " to tell a hang, one look only. Take a second dump of all ranks some minutes later, and give both"
+        )
+    if (late or made.suspects) and any("left communicator" in text for _, _, text in made.because):
+        return (
+            f"{capital(_placed(made, late or made.suspects))} left the communicator of all ranks, or never created it,"
+            " which others are still in. One look may fall into the job's end: look again, some seconds later"
+        )
+    if (late or made.nameless) and counted:
+        why = "one sample does not prove a hang" if "one sample" in made.because[-1][2] else _UNCLEAR
+        return f"{capital(_everybody(made, late))} launched less than the others, but {why}"
+    if made.suspects and counted:
+        return f"{capital(ranks_in_words(made.suspects))} launched less than the others, but {_UNCLEAR}"
+    if late:
+        return f"{capital(_placed(made, late))} had not come to {where}, and nothing proves that this lasts"
+    if made.waiting and counted:
+        return (
+            f"{capital(ranks_in_words(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
+            "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
+        )
+    if made.unknown and made.waiting:
+        return (
+            f"{capital(ranks_in_words(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'}, the innermost in"
+            f" {where}; whether {ranks_in_words(made.unknown)} came cannot be told"
+        ) + _missing(made)
+    if made.waiting and made.operation:
+        return f"{capital(ranks_in_words(made.waiting))} timed out in {where}; the evidence does not tell who is late"
+    if any("launched equally many" in text for _, _, text in made.because):
+        return (
+            "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"
+            " finish (network, GPU, a process that spins), or nobody has called the next one yet. Dumps tell which"
+        )
+    return "This evidence does not tell whether the job hangs"
+
+
+def unnamed(made: Decision) -> str:
+    """Say how many ranks are late where nothing says which."""
+    return (
+        f"{made.unnamed} rank{'s' if made.unnamed > 1 else ''} never entered {_where(made)}, and the text of NCCL RAS"
+        " names none of them: ask it for JSON (ncclras -f json), or look at the Flight Recorder's dumps"
+    )
+
+
+_UNCLEAR = (
+    "some of them may only wait in a smaller communicator, of which the text of NCCL RAS does not tell who is ahead:"
+    " ask it for JSON (ncclras -f json)"
+)
+_NO_PAIRS = ". gloo records no send and no receive: one of them may wait there for another rank"
+
+
+def _slow(made: Decision) -> str:
+    """Say whom the others wait for while the job goes on, by the times of kernels or by RAS."""
+    who, many = _placed(made, made.late), len(made.late) > 1
+    load = "(data loader, clocks, a GPU or host under load)"
+    if any(file == "Inspector" for file, _, _ in made.because):
+        return (
+            f"{capital(who)} came last to every {made.operation} that all ranks recorded, and the others waited: look"
+            f" at {'those processes' if many else 'that process'} first {load}, not at the network"
+        )
+    return (
+        f"The job goes on, and {who} {'were' if many else 'was'} behind the others in every sample: if it is slower"
+        f" than it should be, look there first {load}"
+    )
+
+
+def _either(made: Decision, waits: str) -> str:
+    """Say who did not come, and why none of them is called late."""
+    came = f"{capital(ranks_in_words(made.suspects))} never entered {_where(made)}{waits}"
+    if made.ahead:
+        more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not tell which"
+        return f"{came}. Either they are late, or {more}. Compare where the two sides stand" + _missing(made)
+    why = _NO_PAIRS if made.unrecorded else f": {_UNCLEAR}"
+    return f"{came}. At least one of them is late{why}" + _missing(made)
+
+
+def _missing(made: Decision) -> str:
+    if not made.unknown - made.suspects:
+        return ""
+    return f". No dump is there of {ranks_in_words(made.unknown - made.suspects)}: neither guilty nor cleared"

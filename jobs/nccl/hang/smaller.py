@@ -1,0 +1,96 @@
+"""Counts of communicators that hold a part of the job, where RAS does not tell which of its ranks are in them.
+
+Its text names the fewer ranks only, by their number within the communicator, with host, process and GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Decision, Evidence, Process, Sample
+
+_Who = tuple[str, int | None, str]
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A communicator whose ranks launched unequally many operations."""
+
+    comm: str
+    operation: str
+    low: int
+    behind: dict[_Who, Process] = field(default_factory=dict)
+    ahead: set[_Who] = field(default_factory=set)
+    unnamed_behind: int = 0
+    unnamed_ahead: int = 0
+
+
+def _troubles(sample: Sample) -> list[_Trouble]:
+    found = []
+    for (comm, operation), counts in sorted(sample.counts.items()):
+        others = sample.others.get((comm, operation), [])
+        levels = set(counts.values()) | {count for _, count in others}
+        if comm == sample.world or comm in sample.parts or len(levels) < 2:
+            continue
+        made = _Trouble(comm, operation, min(levels))
+        for rank, count in counts.items():
+            process = sample.members.get(comm, {}).get(rank)
+            if process is None or process.pid is None:
+                made.unnamed_behind += count == made.low
+                made.unnamed_ahead += count > made.low
+            elif count == made.low:
+                made.behind[process.host, process.pid, process.gpu] = process
+            else:
+                made.ahead.add((process.host, process.pid, process.gpu))
+        made.unnamed_behind += sum(number for number, count in others if count == made.low)
+        made.unnamed_ahead += sum(number for number, count in others if count > made.low)
+        found.append(made)
+    return found
+
+
+def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:
+    """Return those of the ranks that are behind in the job's communicator that others wait for; none where unclear.
+
+    Those that wait in a smaller communicator come late to the whole job's for that reason.
+    """
+    troubles = _troubles(sample) if sample.world == world else []
+    if not troubles or len(behind) < 2:
+        return behind
+    cleared = {p.rank for p in sample.members.get(world, {}).values() for t in troubles if _who(p) in t.ahead}
+    left = behind - cleared
+    low = {process.rank for trouble in troubles for process in trouble.behind.values()}
+    if len(troubles) == 1 and low <= left and len(low) + troubles[0].unnamed_ahead == len(left):
+        return {rank for rank in low if rank is not None}
+    return left if len(left) < 2 or not any(trouble.unnamed_ahead for trouble in troubles) else set()
+
+
+def _who(process: Process) -> _Who:
+    return process.host, process.pid, process.gpu
+
+
+def from_smaller(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
+    """Name the processes that are behind in a smaller communicator and ahead in none."""
+    last = evidence.samples[-1] if evidence.samples else None
+    troubles = _troubles(last) if last else []
+    if last is None or not troubles:
+        return False
+    ahead = set().union(*(trouble.ahead for trouble in troubles))
+    late = {who: p for trouble in troubles for who, p in trouble.behind.items() if who not in ahead}
+    comms = {trouble.comm for trouble in troubles}
+    unclear = len(comms) > 1 and any(trouble.unnamed_ahead for trouble in troubles)
+    first = next((trouble for trouble in troubles if trouble.behind.keys() & late.keys()), troubles[0])
+    made.group, made.operation, made.sequence = f"communicator {first.comm}", first.operation, first.low + 1
+    if not late and len(troubles) == 1:
+        made.unnamed = first.unnamed_behind
+    made.proven = bool(late or made.unnamed) and not unclear and (frozen or bool(evidence.timeouts))
+    made.kind = "late" if made.proven else "undecided"
+    made.late = {process.rank for process in late.values() if process.rank is not None}
+    made.nameless = [process for process in late.values() if process.rank is None]
+    lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+    for trouble in troubles[:3]:
+        number = len(trouble.behind) + trouble.unnamed_behind
+        text = f"RAS: {number} ranks of communicator {trouble.comm} launched {trouble.operation} up to {trouble.low}"
+        made.because.append((last.file, 0, f"{text}, others more, {lasts}"))
+    return True
