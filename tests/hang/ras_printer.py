@@ -160,16 +160,17 @@ def as_json(job: Job, version: str = "2.29.1", stamp: str = "2026-11-23 10:00:00
     codes = {"Unhandled CUDA error": 1, "System error": 2, "Internal error": 3, "Remote process error": 6}
     comms = []
     for comm in job.comms:
-        ranks, missing = [], []
+        ranks: list[object] = []
+        missing: list[object] = []
         for place, rank in enumerate(comm.members):
             host, pid, cuda, nvml = job.place(rank)
             entry = {"rank": place, "host": host, "pid": pid, "cuda_dev": cuda, "nvml_dev": nvml}
             state = comm.states.get(rank, "RUNNING")
             if rank in job.silent | job.dead or state == "NOCOMM":
-                status = {"unresponsive": state != "NOCOMM", "considered_dead": rank in job.dead}
-                missing.append({**entry, "status": status})
+                away = {"unresponsive": state != "NOCOMM", "considered_dead": rank in job.dead}
+                missing.append({**entry, "status": away})
                 continue
-            status = {
+            status: dict[str, int] = {
                 "init_state": 7 if state == "INIT" else 0, "async_error": codes.get(comm.errors.get(rank, ""), 0),
                 "finalize_called": state == "FINALIZE", "destroy_flag": False, "abort_flag": state == "ABORT",
             }  # fmt: skip
