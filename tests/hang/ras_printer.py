@@ -118,13 +118,13 @@ def text(job: Job, version: str = "2.28.9", took: str = "0.002") -> str:
     for number, group in enumerate(groups):
         for index, comm in enumerate(group):
             name, found = f"#{number}-{index} ({comm.hash})", _errors(job, comm)
-            away = [rank for rank in comm.members if rank in job.silent | job.dead]
-            if away:
+            lost = [rank for rank in comm.members if rank in job.silent | job.dead]
+            if lost:
                 lines += [
                     f"{name} INCOMPLETE",
-                    f"  Missing communicator data from {len(away)} rank{'s' * (len(away) > 1)}",
+                    f"  Missing communicator data from {len(lost)} rank{'s' * (len(lost) > 1)}",
                 ]
-                lines += [f"  Rank {comm.members.index(rank)} -- {job.managed(rank)}" for rank in away] + [""]
+                lines += [f"  Rank {comm.members.index(rank)} -- {job.managed(rank)}" for rank in lost] + [""]
             if comm.errors:
                 many = len(comm.errors) > 1
                 lines += [f"{name} ERROR", f"  Asynchronous error{'s' * many} on {len(comm.errors)} rank{'s' * many}"]
