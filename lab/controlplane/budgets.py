@@ -57,7 +57,7 @@ class BudgetController:
         chosen = self._store.list("pods", key[0], budget["spec"].get("selector"))
         pods = [p for p in chosen if p["status"].get("phase") not in ENDED]
         healthy = sum(is_ready(p) and not p["metadata"].get("deletionTimestamp") for p in pods)
-        expected, desired = self._wanted(budget["spec"], pods)
+        expected, desired = self._expected(budget["spec"], pods)
         allowed = max(0, healthy - desired) if expected else 0
         held = budget.get("status") or {}
         status: Object = {
@@ -73,7 +73,7 @@ class BudgetController:
             self._store.mutate(BUDGETS, *key, lambda b: b.update(status=status), "status")
         return None
 
-    def _wanted(self, spec: Object, pods: list[Object]) -> tuple[int, int]:
+    def _expected(self, spec: Object, pods: list[Object]) -> tuple[int, int]:
         """(expected pods, how many of them must be healthy)."""
         if isinstance(spec.get("minAvailable"), int):
             return len(pods), spec["minAvailable"]
@@ -84,16 +84,16 @@ class BudgetController:
 
     def _scale(self, pods: list[Object]) -> int:
         """What the controllers of these pods want; pods without one count as themselves."""
-        total, seen = 0, set()
+        total, counted = 0, set()
         for pod in pods:
             owner = controller_of(pod)
             key = SCALED.get(owner["kind"]) if owner else None
-            found = self._store.get(key, pod["metadata"]["namespace"], owner["name"]) if owner and key else None
-            if found is None:
+            workload = self._store.get(key, pod["metadata"]["namespace"], owner["name"]) if owner and key else None
+            if workload is None:
                 total += 1
-            elif found["metadata"]["uid"] not in seen:
-                seen.add(found["metadata"]["uid"])
-                total += int(found["spec"].get("replicas", found["spec"].get("parallelism", 1)))
+            elif workload["metadata"]["uid"] not in counted:
+                counted.add(workload["metadata"]["uid"])
+                total += int(workload["spec"].get("replicas", workload["spec"].get("parallelism", 1)))
         return total
 
     def _judge(self, status: Object, allowed: int) -> None:

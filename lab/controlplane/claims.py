@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..apiserver.schema.errors import ApiError
 from . import volumes
 from .queue import Key, Queue
-from .scheduler.volumes import NO_PROVISIONER
+from .scheduler.volumes import NO_PROVISIONER, waits_for_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,13 +101,9 @@ class ClaimController:
     def _node(self, key: Key, claim: Object) -> Object | None:
         """The node on which a claim that waits for its first consumer is wanted; None: any will do."""
         users = self._users(key, scheduled=True)
-        if not users or not self._waits(claim):
+        if not users or not waits_for_consumer(self._store, claim):
             return None
         return self._store.get("nodes", None, users[0]["spec"]["nodeName"])
-
-    def _waits(self, claim: Object) -> bool:
-        found = self._store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
-        return (found or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
 
     def _ask(self, key: Key, claim: Object) -> None:
         """Let the claim's class provide a volume, or say why none comes."""
@@ -121,12 +117,12 @@ class ClaimController:
                 COMPONENT,
             )
             return
-        found = self._store.get(CLASSES, None, name)
-        if found is None:
+        storage_class = self._store.get(CLASSES, None, name)
+        if storage_class is None:
             self._store.event(
                 claim, "Warning", "ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found', COMPONENT
             )
-        elif found.get("volumeBindingMode") == "WaitForFirstConsumer" and not self._users(key, scheduled=True):
+        elif storage_class.get("volumeBindingMode") == "WaitForFirstConsumer" and not self._users(key, scheduled=True):
             self._store.event(
                 claim,
                 "Normal",
@@ -134,8 +130,8 @@ class ClaimController:
                 "waiting for first consumer to be created before binding",
                 COMPONENT,
             )
-        elif found.get("provisioner") != NO_PROVISIONER:
-            self._provide(claim, found, self._node(key, claim))
+        elif storage_class.get("provisioner") != NO_PROVISIONER:
+            self._provide(claim, storage_class, self._node(key, claim))
 
     def _provide(self, claim: Object, class_: Object, node: Object | None) -> None:
         meta, spec = claim["metadata"], claim["spec"]

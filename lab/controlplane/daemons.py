@@ -55,37 +55,37 @@ class DaemonSetController(WorkloadController):
             and (node["metadata"].get("labels") == old["metadata"].get("labels"))
         ):
             return
-        for found in self.store.list(self.key):
-            if found["metadata"]["uid"] not in self._furnished:
-                self.queue.add((found["metadata"]["namespace"], found["metadata"]["name"]))
+        for daemon_set in self.store.list(self.key):
+            if daemon_set["metadata"]["uid"] not in self._furnished:
+                self.queue.add((daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]))
 
     def sync(self, key: Key) -> float | None:
         """One pod on each node, of the present template."""
-        found = self.living(key)
-        if found is None:
+        daemon_set = self.living(key)
+        if daemon_set is None:
             return None
-        digest = template_hash(found["spec"]["template"])
-        nodes = {n["metadata"]["name"] for n in self.store.list("nodes") if self._wants(found, n)}
+        digest = template_hash(daemon_set["spec"]["template"])
+        nodes = {n["metadata"]["name"] for n in self.store.list("nodes") if self._wants(daemon_set, n)}
         by_node: dict[str, list[Object]] = {}
-        for pod in self.pods(found):
+        for pod in self.pods(daemon_set):
             by_node.setdefault(_node_of(pod), []).append(pod)
         failed = ""
         for node in sorted(nodes - set(by_node)):
-            failed = failed or self.create(found, _pod_for(found, node, digest))
+            failed = failed or self.create(daemon_set, _pod_for(daemon_set, node, digest))
         for node, pods in by_node.items():
             living = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
             surplus = living[1:] if node in nodes else living
             for pod in [*surplus, *(p for p in living[:1] if node in nodes and p["status"].get("phase") in ENDED)]:
-                self.remove(found, pod)
-        self._replace_old(found, digest)
-        again = self._status(found, nodes, digest)
+                self.remove(daemon_set, pod)
+        self._replace_old(daemon_set, digest)
+        again = self._status(daemon_set, nodes, digest)
         return self.queue.failed(key) if failed else again
 
-    def _wants(self, found: Object, node: Object) -> bool:
-        furnished = self._furnished.get(found["metadata"]["uid"])
+    def _wants(self, daemon_set: Object, node: Object) -> bool:
+        furnished = self._furnished.get(daemon_set["metadata"]["uid"])
         if furnished is not None:
             return node["metadata"]["name"] in furnished
-        pod = {"spec": found["spec"]["template"]["spec"]}
+        pod = {"spec": daemon_set["spec"]["template"]["spec"]}
         tolerations = [*(pod["spec"].get("tolerations") or []), *_tolerations(pod["spec"])]
         return placement.selects(pod, node) and all(
             placement.tolerates(tolerations, taint)
@@ -93,36 +93,36 @@ class DaemonSetController(WorkloadController):
             if taint["effect"] != "PreferNoSchedule"
         )
 
-    def _replace_old(self, found: Object, digest: str) -> None:
+    def _replace_old(self, daemon_set: Object, digest: str) -> None:
         """A rolling update: delete outdated pods, as many at a time as may be missing."""
-        strategy = found["spec"].get("updateStrategy") or {}
-        if strategy.get("type", "RollingUpdate") != "RollingUpdate" or found["metadata"]["uid"] in self._furnished:
+        strategy = daemon_set["spec"].get("updateStrategy") or {}
+        if strategy.get("type", "RollingUpdate") != "RollingUpdate" or daemon_set["metadata"]["uid"] in self._furnished:
             return
-        pods = self.active(found)
+        pods = self.active(daemon_set)
         room = max(1, share((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(pods), up=True))
         room -= sum(not is_ready(p) for p in pods) + sum(
-            1 for p in self.pods(found) if p["metadata"].get("deletionTimestamp")
+            1 for p in self.pods(daemon_set) if p["metadata"].get("deletionTimestamp")
         )
         outdated = sorted((p for p in pods if (p["metadata"].get("labels") or {}).get(HASH) != digest), key=is_ready)
         for pod in outdated:
             if is_ready(pod) and room <= 0:
                 break
             room -= is_ready(pod)
-            self.remove(found, pod)
+            self.remove(daemon_set, pod)
 
-    def _status(self, found: Object, nodes: set[str], digest: str) -> float | None:
-        pods = self.active(found)
+    def _status(self, daemon_set: Object, nodes: set[str], digest: str) -> float | None:
+        pods = self.active(daemon_set)
         placed = [p for p in pods if _node_of(p) in nodes]
-        waits = [available_in(p, found["spec"].get("minReadySeconds", 0), self.store.clock()) for p in placed]
+        waits = [available_in(p, daemon_set["spec"].get("minReadySeconds", 0), self.store.clock()) for p in placed]
         available = sum(w == 0 for w in waits)
-        furnished = found["metadata"]["uid"] in self._furnished
+        furnished = daemon_set["metadata"]["uid"] in self._furnished
         updated = sum(furnished or (p["metadata"].get("labels") or {}).get(HASH) == digest for p in placed)
         status = {
             "currentNumberScheduled": len(placed),
             "numberMisscheduled": len(pods) - len(placed),
             "desiredNumberScheduled": len(nodes),
             "numberReady": sum(map(is_ready, placed)),
-            "observedGeneration": found["metadata"].get("generation", 1),
+            "observedGeneration": daemon_set["metadata"].get("generation", 1),
         }
         optional = {
             "updatedNumberScheduled": updated,
@@ -130,7 +130,7 @@ class DaemonSetController(WorkloadController):
             "numberUnavailable": len(nodes) - available,
         }
         status |= {name: count for name, count in optional.items() if count}
-        self.write(found, status)
+        self.write(daemon_set, status)
         return min((w for w in waits if w), default=None)
 
 
@@ -151,10 +151,10 @@ def _node_of(pod: Object) -> str:
     return next((f["values"][0] for t in terms for f in t.get("matchFields") or []), "")
 
 
-def _pod_for(found: Object, node: str, digest: str) -> Object:
+def _pod_for(daemon_set: Object, node: str, digest: str) -> Object:
     """The pod for one node: the scheduler places it by its affinity to the node's name."""
-    generation = str(found["metadata"].get("generation", 1))
-    pod = new_pod(found, **{HASH: digest, GENERATION: generation})
+    generation = str(daemon_set["metadata"].get("generation", 1))
+    pod = new_pod(daemon_set, **{HASH: digest, GENERATION: generation})
     spec = pod["spec"]
     held = clone((spec.get("affinity") or {}).get("nodeAffinity") or {})
     field = [{"key": "metadata.name", "operator": "In", "values": [node]}]

@@ -29,43 +29,43 @@ class DeploymentController(WorkloadController):
 
     def sync(self, key: Key) -> float | None:
         """One step of a rollout, and the status."""
-        found = self.living(key)
-        if found is None:
+        deployment = self.living(key)
+        if deployment is None:
             return None
         sets = sorted(
-            (r for r in self.store.list(SETS, key[0]) if is_of(found, r)),
+            (r for r in self.store.list(SETS, key[0]) if is_of(deployment, r)),
             key=lambda r: (r["metadata"]["creationTimestamp"], int(r["metadata"]["resourceVersion"])),
         )
-        new = next((r for r in sets if _template(r) == _template(found)), None)
+        new = next((r for r in sets if _template(r) == _template(deployment)), None)
         old = [r for r in sets if r is not new]
-        if found["spec"].get("paused"):
-            self._follow_scale(found, new, old)
+        if deployment["spec"].get("paused"):
+            self._follow_scale(deployment, new, old)
         elif new is None or _revision(new) < max(map(_revision, sets)):
-            new = self._new(found, new, old)
-        if new is not None and not found["spec"].get("paused"):
-            self._roll(found, new, old)
-            self._forget_history(found, old)
+            new = self._new(deployment, new, old)
+        if new is not None and not deployment["spec"].get("paused"):
+            self._roll(deployment, new, old)
+            self._forget_history(deployment, old)
         return self._status(key)
 
-    def _new(self, found: Object, held: Object | None, old: list[Object]) -> Object | None:
+    def _new(self, deployment: Object, held: Object | None, old: list[Object]) -> Object | None:
         """Create the set of the current template, or make the one that has it the latest again."""
         revision = str(max(map(_revision, old), default=0) + 1)
-        meta, surge = found["metadata"], rollout.limits(found)[0]
-        wanted = int(found["spec"].get("replicas", 1))
+        meta, surge = deployment["metadata"], rollout.limits(deployment)[0]
+        desired = int(deployment["spec"].get("replicas", 1))
         notes = {k: v for k, v in (meta.get("annotations") or {}).items() if k not in NOT_COPIED}
-        notes |= {DESIRED: str(wanted), MOST: str(wanted + surge), REVISION: revision}
+        notes |= {DESIRED: str(desired), MOST: str(desired + surge), REVISION: revision}
         if held is not None:
             name = held["metadata"]["name"]
-            found_again = self.store.mutate(
+            updated = self.store.mutate(
                 SETS, meta["namespace"], name, lambda r: r["metadata"].setdefault("annotations", {}).update(notes)
             )
-            self._note_revision(found, revision)
-            return found_again
-        template = clone(found["spec"]["template"])
+            self._note_revision(deployment, revision)
+            return updated
+        template = clone(deployment["spec"]["template"])
         digest = template_hash(template)
         labels = {**(template["metadata"].get("labels") or {}), HASH: digest}
         template["metadata"]["labels"] = labels
-        selector = clone(found["spec"]["selector"])
+        selector = clone(deployment["spec"]["selector"])
         selector.setdefault("matchLabels", {})[HASH] = digest
         body: Object = {
             "apiVersion": "apps/v1",
@@ -74,37 +74,39 @@ class DeploymentController(WorkloadController):
                 "name": f"{meta['name']}-{digest}",
                 "labels": labels,
                 "annotations": notes,
-                "ownerReferences": [reference(found)],
+                "ownerReferences": [reference(deployment)],
             },
             "spec": {
                 "replicas": 0,
                 "selector": selector,
                 "template": template,
-                "minReadySeconds": found["spec"].get("minReadySeconds", 0),
+                "minReadySeconds": deployment["spec"].get("minReadySeconds", 0),
             },
         }
-        body["spec"]["replicas"] = rollout.new_size(found, body, old)
-        if _recreates(found) and any(map(rollout.size, old)):
+        body["spec"]["replicas"] = rollout.new_size(deployment, body, old)
+        if _recreates(deployment) and any(map(rollout.size, old)):
             body["spec"]["replicas"] = 0
         try:
             made = self.store.create(SETS, body, meta["namespace"])
         except ApiError as error:
-            self.event(found, "Warning", "ReplicaSetCreateError", f"Failed to create new replica set: {error.message}")
+            self.event(
+                deployment, "Warning", "ReplicaSetCreateError", f"Failed to create new replica set: {error.message}"
+            )
             return None
-        self._note_revision(found, revision)
+        self._note_revision(deployment, revision)
         count = rollout.size(made)
         if count:
             self.event(
-                found,
+                deployment,
                 "Normal",
                 "ScalingReplicaSet",
                 f"Scaled up replica set {made['metadata']['name']} from 0 to {count}",
             )
-        self._progress(found, "NewReplicaSetCreated", f'Created new replica set "{made["metadata"]["name"]}"')
+        self._progress(deployment, "NewReplicaSetCreated", f'Created new replica set "{made["metadata"]["name"]}"')
         return made
 
-    def _note_revision(self, found: Object, revision: str) -> None:
-        meta = found["metadata"]
+    def _note_revision(self, deployment: Object, revision: str) -> None:
+        meta = deployment["metadata"]
         self.store.mutate(
             self.key,
             meta["namespace"],
@@ -112,37 +114,39 @@ class DeploymentController(WorkloadController):
             lambda d: d["metadata"].setdefault("annotations", {}).update({REVISION: revision}),
         )
 
-    def _progress(self, found: Object, reason: str, message: str) -> None:
+    def _progress(self, deployment: Object, reason: str, message: str) -> None:
         def change(d: Object) -> None:
             condition(d.setdefault("status", {}), "Progressing", "True", reason, message, self.store.now())
 
-        self.store.mutate(self.key, found["metadata"]["namespace"], found["metadata"]["name"], change, "status")
+        self.store.mutate(
+            self.key, deployment["metadata"]["namespace"], deployment["metadata"]["name"], change, "status"
+        )
 
-    def _follow_scale(self, found: Object, new: Object | None, old: list[Object]) -> None:
+    def _follow_scale(self, deployment: Object, new: Object | None, old: list[Object]) -> None:
         """A paused Deployment is still scaled: its latest set gets the difference."""
         sets = [*old, *([new] if new else [])]
         if sets:
-            others = sum(map(rollout.size, sets[:-1]))
-            self._scale(found, sets[-1], max(0, int(found["spec"].get("replicas", 1)) - others))
+            rest = sum(map(rollout.size, sets[:-1]))
+            self._scale(deployment, sets[-1], max(0, int(deployment["spec"].get("replicas", 1)) - rest))
 
-    def _roll(self, found: Object, new: Object, old: list[Object]) -> None:
-        if _recreates(found):
+    def _roll(self, deployment: Object, new: Object, old: list[Object]) -> None:
+        if _recreates(deployment):
             for replica_set in old:
-                self._scale(found, replica_set, 0)
+                self._scale(deployment, replica_set, 0)
             if any((r.get("status") or {}).get("replicas") for r in old):
                 return
-            self._scale(found, new, rollout.new_size(found, new, []))
+            self._scale(deployment, new, rollout.new_size(deployment, new, []))
             return
-        new = self._scale(found, new, rollout.new_size(found, new, old))
-        for name, count in rollout.old_sizes(found, new, old).items():
-            self._scale(found, next(r for r in old if r["metadata"]["name"] == name), count)
+        new = self._scale(deployment, new, rollout.new_size(deployment, new, old))
+        for name, count in rollout.old_sizes(deployment, new, old).items():
+            self._scale(deployment, next(r for r in old if r["metadata"]["name"] == name), count)
 
-    def _scale(self, found: Object, replica_set: Object, count: int) -> Object:
+    def _scale(self, deployment: Object, replica_set: Object, count: int) -> Object:
         before, meta = rollout.size(replica_set), replica_set["metadata"]
         if before == count:
             return replica_set
-        wanted = int(found["spec"].get("replicas", 1))
-        notes = {DESIRED: str(wanted), MOST: str(wanted + rollout.limits(found)[0])}
+        desired = int(deployment["spec"].get("replicas", 1))
+        notes = {DESIRED: str(desired), MOST: str(desired + rollout.limits(deployment)[0])}
 
         def change(r: Object) -> None:
             r["spec"]["replicas"] = count
@@ -151,45 +155,48 @@ class DeploymentController(WorkloadController):
         scaled = self.store.mutate(SETS, meta["namespace"], meta["name"], change)
         word = "up" if count > before else "down"
         self.event(
-            found, "Normal", "ScalingReplicaSet", f"Scaled {word} replica set {meta['name']} from {before} to {count}"
+            deployment,
+            "Normal",
+            "ScalingReplicaSet",
+            f"Scaled {word} replica set {meta['name']} from {before} to {count}",
         )
         return scaled or replica_set
 
-    def _forget_history(self, found: Object, old: list[Object]) -> None:
-        limit = found["spec"].get("revisionHistoryLimit", 10)
+    def _forget_history(self, deployment: Object, old: list[Object]) -> None:
+        limit = deployment["spec"].get("revisionHistoryLimit", 10)
         idle = [r for r in old if not rollout.size(r) and not (r.get("status") or {}).get("replicas")]
         for replica_set in idle[: max(0, len(idle) - limit)]:
             with contextlib.suppress(ApiError):
-                self.store.delete(SETS, found["metadata"]["namespace"], replica_set["metadata"]["name"])
+                self.store.delete(SETS, deployment["metadata"]["namespace"], replica_set["metadata"]["name"])
 
     def _status(self, key: Key) -> float | None:
-        found = self.living(key)
-        if found is None:
+        deployment = self.living(key)
+        if deployment is None:
             return None
-        sets = [r for r in self.store.list(SETS, key[0]) if is_of(found, r)]
-        new = next((r for r in sets if _template(r) == _template(found)), None)
+        sets = [r for r in self.store.list(SETS, key[0]) if is_of(deployment, r)]
+        new = next((r for r in sets if _template(r) == _template(deployment)), None)
         counts = {
             name: sum((r.get("status") or {}).get(name, 0) for r in sets)
             for name in ("replicas", "readyReplicas", "availableReplicas")
         }
         counts["updatedReplicas"] = ((new or {}).get("status") or {}).get("replicas", 0)
         counts["unavailableReplicas"] = max(0, sum(map(rollout.size, sets)) - counts["availableReplicas"])
-        before = found.get("status") or {}
+        before = deployment.get("status") or {}
         status: Object = {
-            "observedGeneration": found["metadata"].get("generation", 1),
+            "observedGeneration": deployment["metadata"].get("generation", 1),
             **{name: count for name, count in counts.items() if count},
         }
         if before.get("conditions"):
             status["conditions"] = clone(before["conditions"])
-        again = self._conditions(found, new, counts, status, before)
-        self.write(found, status)
+        again = self._conditions(deployment, new, counts, status, before)
+        self.write(deployment, status)
         return again
 
     def _conditions(
-        self, found: Object, new: Object | None, counts: dict[str, int], status: Object, before: Object
+        self, deployment: Object, new: Object | None, counts: dict[str, int], status: Object, before: Object
     ) -> float | None:
-        now, wanted = self.store.now(), int(found["spec"].get("replicas", 1))
-        if counts["availableReplicas"] >= wanted - rollout.limits(found)[1]:
+        now, desired = self.store.now(), int(deployment["spec"].get("replicas", 1))
+        if counts["availableReplicas"] >= desired - rollout.limits(deployment)[1]:
             condition(
                 status, "Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.", now
             )
@@ -209,11 +216,11 @@ class DeploymentController(WorkloadController):
         status["conditions"] = [c for c in status["conditions"] if c["type"] != "ReplicaFailure"]
         if failure:
             condition(status, "ReplicaFailure", "True", failure["reason"], failure["message"], now)
-        deadline = found["spec"].get("progressDeadlineSeconds")
-        if new is None or deadline is None or found["spec"].get("paused"):
+        deadline = deployment["spec"].get("progressDeadlineSeconds")
+        if new is None or deadline is None or deployment["spec"].get("paused"):
             return None
         name = f'ReplicaSet "{new["metadata"]["name"]}"'
-        if counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == wanted:
+        if counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == desired:
             condition(
                 status, "Progressing", "True", "NewReplicaSetAvailable", f"{name} has successfully progressed.", now
             )
@@ -238,8 +245,8 @@ def _touch(status: Object, reason: str, message: str, now: str) -> None:
     next(c for c in status["conditions"] if c["type"] == "Progressing")["lastUpdateTime"] = now
 
 
-def _recreates(found: Object) -> bool:
-    return bool((found["spec"].get("strategy") or {}).get("type") == "Recreate")
+def _recreates(deployment: Object) -> bool:
+    return bool((deployment["spec"].get("strategy") or {}).get("type") == "Recreate")
 
 
 def _revision(replica_set: Object) -> int:

@@ -55,7 +55,7 @@ class ResourceClaimController:
         meta = pod["metadata"]
         self._pods.add((meta["namespace"], meta["name"]))
         names = [s.get("resourceClaimName") for s in (pod.get("status") or {}).get("resourceClaimStatuses") or []]
-        names += [wish.get("resourceClaimName") for wish in pod["spec"]["resourceClaims"]]
+        names += [pod_claim.get("resourceClaimName") for pod_claim in pod["spec"]["resourceClaims"]]
         for name in filter(None, names):
             self._claims.add((meta["namespace"], name))
 
@@ -72,9 +72,9 @@ class ResourceClaimController:
         if pod is None or pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ENDED:
             return
         made = {s["name"]: s for s in pod["status"].get("resourceClaimStatuses") or []}
-        for wish in pod["spec"].get("resourceClaims") or []:
-            name = wish.get("resourceClaimTemplateName")
-            if not name or wish["name"] in made:
+        for pod_claim in pod["spec"].get("resourceClaims") or []:
+            name = pod_claim.get("resourceClaimTemplateName")
+            if not name or pod_claim["name"] in made:
                 continue
             template = self._store.get(TEMPLATES, key[0], name)
             if template is None:
@@ -82,14 +82,14 @@ class ResourceClaimController:
                     pod,
                     "Warning",
                     "FailedResourceClaimCreation",
-                    f'PodResourceClaim {wish["name"]}: resource claim template "{name}": '
+                    f'PodResourceClaim {pod_claim["name"]}: resource claim template "{name}": '
                     f'resourceclaimtemplate.resource.k8s.io "{name}" not found',
                     COMPONENT,
                 )
                 continue
-            claim = self._made(pod, wish["name"], template)
+            claim = self._made(pod, pod_claim["name"], template)
             if claim is not None:
-                made[wish["name"]] = {"name": wish["name"], "resourceClaimName": claim["metadata"]["name"]}
+                made[pod_claim["name"]] = {"name": pod_claim["name"], "resourceClaimName": claim["metadata"]["name"]}
         statuses = list(made.values())
         if statuses != (pod["status"].get("resourceClaimStatuses") or []):
             self._store.mutate("pods", *key, lambda p: p["status"].update(resourceClaimStatuses=statuses), "status")

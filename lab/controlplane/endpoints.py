@@ -54,7 +54,7 @@ def endpoint(service: Object, pod: Object, zone: str) -> Object | None:
 
 def ports(service: Object, pod: Object | None) -> list[Object] | None:
     """The ports of the slices; named target ports are looked up in a pod."""
-    found = []
+    slice_ports = []
     for port in service["spec"].get("ports") or []:
         target: Any = port.get("targetPort", port["port"])
         if isinstance(target, str):
@@ -65,8 +65,8 @@ def ports(service: Object, pod: Object | None) -> list[Object] | None:
             }
             target = named.get(target)
         if target is not None:
-            found.append({"name": port.get("name", ""), "port": target, "protocol": port.get("protocol", "TCP")})
-    return found or None
+            slice_ports.append({"name": port.get("name", ""), "port": target, "protocol": port.get("protocol", "TCP")})
+    return slice_ports or None
 
 
 class EndpointController:
@@ -116,19 +116,21 @@ class EndpointController:
             return None
         text = ",".join(f"{k}={v}" for k, v in selector.items())
         pods = self._store.list("pods", key[0], text)
-        found = [e for e in (endpoint(service, p, self._zone(p)) for p in pods) if e]
+        endpoints = [e for e in (endpoint(service, p, self._zone(p)) for p in pods) if e]
         chosen = ports(service, pods[0] if pods else None)
-        self._spread(service, held, found, chosen)
-        self._legacy(service, found, chosen)
+        self._spread(service, held, endpoints, chosen)
+        self._legacy(service, endpoints, chosen)
         return None
 
     def _zone(self, pod: Object) -> str:
         node = self._store.get("nodes", None, pod["spec"].get("nodeName") or "")
         return str(((node or {"metadata": {}})["metadata"].get("labels") or {}).get("topology.kubernetes.io/zone", ""))
 
-    def _spread(self, service: Object, held: list[Object], found: list[Object], chosen: list[Object] | None) -> None:
+    def _spread(
+        self, service: Object, held: list[Object], endpoints: list[Object], chosen: list[Object] | None
+    ) -> None:
         """Change as few slices as possible: endpoints stay where they are, new ones fill gaps."""
-        uid_of = {e["targetRef"]["uid"]: e for e in found}
+        uid_of = {e["targetRef"]["uid"]: e for e in endpoints}
         groups: list[list[Object]] = []
         for slice_ in held:
             stay = [
@@ -204,7 +206,7 @@ class EndpointController:
 
         self._store.mutate(SLICES, held["metadata"]["namespace"], held["metadata"]["name"], change)
 
-    def _legacy(self, service: Object, found: list[Object], chosen: list[Object] | None) -> None:
+    def _legacy(self, service: Object, endpoints: list[Object], chosen: list[Object] | None) -> None:
         """The Endpoints object that older clients read."""
         meta = service["metadata"]
 
@@ -216,7 +218,7 @@ class EndpointController:
                     "nodeName": e["nodeName"],
                     "targetRef": e["targetRef"],
                 }
-                for e in found
+                for e in endpoints
                 if e["conditions"]["ready"] == ready
             ]
 
@@ -239,10 +241,10 @@ class EndpointController:
                 )
             return
 
-        def change(endpoints: Object) -> None:
+        def change(obj: Object) -> None:
             if subsets:
-                endpoints["subsets"] = subsets
+                obj["subsets"] = subsets
             else:
-                endpoints.pop("subsets", None)
+                obj.pop("subsets", None)
 
         self._store.mutate("endpoints", meta["namespace"], meta["name"], change)

@@ -100,10 +100,10 @@ class GarbageCollector:
 
     def _look(self, item: Key) -> float | None:
         uid = item[1]
-        found = self._get(uid)
-        if found is None:
+        located = self._get(uid)
+        if located is None:
             return None
-        key, obj = found
+        key, obj = located
         finalizers = obj["metadata"].get("finalizers") or []
         if obj["metadata"].get("deletionTimestamp"):
             if ORPHAN in finalizers:
@@ -140,11 +140,11 @@ class GarbageCollector:
                 return owner is not None and owner["metadata"]["uid"] == reference["uid"]
         return True  # a kind that is not known here (yet): the collector waits
 
-    def _keep(self, key: str, obj: Object, wanted: Callable[[Object], bool]) -> None:
+    def _keep(self, key: str, obj: Object, keeps: Callable[[Object], bool]) -> None:
         meta = obj["metadata"]
 
         def change(o: Object) -> None:
-            left = [r for r in o["metadata"].get("ownerReferences") or [] if wanted(r)]
+            left = [r for r in o["metadata"].get("ownerReferences") or [] if keeps(r)]
             if left:
                 o["metadata"]["ownerReferences"] = left
             else:
@@ -167,32 +167,32 @@ class GarbageCollector:
     def _orphan(self, key: str, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
         for dependent in list(self._dependents.get(uid, ())):
-            found = self._get(dependent)
-            if found is not None:
-                self._keep(*found, lambda r: r["uid"] != uid)
+            located = self._get(dependent)
+            if located is not None:
+                self._keep(*located, lambda r: r["uid"] != uid)
         self._release(key, owner, ORPHAN)
 
     def _foreground(self, key: str, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
         blocking = False
         for dependent in list(self._dependents.get(uid, ())):
-            found = self._get(dependent)
-            if found is None:
+            located = self._get(dependent)
+            if located is None:
                 continue
-            other, obj = found
+            dependent_key, obj = located
             meta = obj["metadata"]
-            others = [r for r in meta.get("ownerReferences") or [] if r["uid"] != uid and self._exists(r, obj)]
-            if others:
-                self._keep(other, obj, lambda r: r["uid"] != uid)
+            other_owners = [r for r in meta.get("ownerReferences") or [] if r["uid"] != uid and self._exists(r, obj)]
+            if other_owners:
+                self._keep(dependent_key, obj, lambda r: r["uid"] != uid)
                 continue
             if not meta.get("deletionTimestamp"):
                 policy = "Foreground" if self._dependents.get(dependent) else "Background"
                 with contextlib.suppress(ApiError):
                     self._store.delete(
-                        other, meta.get("namespace", ""), meta["name"], propagation=policy, uid=meta["uid"]
+                        dependent_key, meta.get("namespace", ""), meta["name"], propagation=policy, uid=meta["uid"]
                     )
-                found = self._get(dependent)
+                located = self._get(dependent)
             reference: Object = next((r for r in meta.get("ownerReferences") or [] if r["uid"] == uid), {})
-            blocking = blocking or (found is not None and bool(reference.get("blockOwnerDeletion")))
+            blocking = blocking or (located is not None and bool(reference.get("blockOwnerDeletion")))
         if not blocking:
             self._release(key, owner, FOREGROUND)

@@ -81,7 +81,7 @@ class JobController:
         ]
 
     def sync(self, key: Key) -> float | None:
-        """Bring one Job closer to its wish; seconds until it wants to be looked at again."""
+        """Bring one Job closer to its spec; seconds until it wants to be looked at again."""
         if key in self._unfinished:
             return STATUS_LAG_S
         job = self.store.get(JOBS, *key)

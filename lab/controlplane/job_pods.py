@@ -99,11 +99,11 @@ def format_indexes(indexes: set[int]) -> str:
 
 def parse_indexes(text: str) -> set[int]:
     """The indexes of such a text."""
-    found: set[int] = set()
+    indexes: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        indexes.update(range(int(first), int(last or first) + 1))
+    return indexes
 
 
 def _rule_matches(pod: Object, rule: Object) -> str:
@@ -116,8 +116,8 @@ def _rule_matches(pod: Object, rule: Object) -> str:
         for container in statuses:
             code = (container["state"].get("terminated") or {}).get("exitCode", 0)
             named = codes.get("containerName") in (None, container["name"])
-            inside = code in codes["values"]
-            if named and code != 0 and inside == (codes["operator"] == "In"):
+            listed = code in codes["values"]
+            if named and code != 0 and listed == (codes["operator"] == "In"):
                 return f"Container {container['name']} for pod {where} failed with exit code {code}"
         return ""
     for pattern in rule.get("onPodConditions") or []:
@@ -140,9 +140,11 @@ def failure_action(job: Object, pod: Object) -> tuple[str, str]:
 def success_rule(job: Object, completed: set[int]) -> int | None:
     """The number of the success policy's first rule that the completed indexes meet."""
     for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or []):
-        wanted = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
-        good = completed if wanted is None else completed & wanted
+        required = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
+        good = completed if required is None else completed & required
         needed = rule.get("succeededCount")
-        if (needed is not None and len(good) >= needed) or (needed is None and wanted is not None and good == wanted):
+        if (needed is not None and len(good) >= needed) or (
+            needed is None and required is not None and good == required
+        ):
             return number
     return None

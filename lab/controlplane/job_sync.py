@@ -111,13 +111,13 @@ class JobSync:
 
         trackJobStatusAndRemoveFinalizers of pkg/controller/job; an Indexed Job counts its successes by index.
         """
-        told = clone(self.status)
+        status = clone(self.status)
         for name, pods in self.uncounted.items():
             if pods:
-                told["uncountedTerminatedPods"][name] = [pod["metadata"]["uid"] for pod in pods]
-                show_count(told, name, told.get(name, 0) - len(pods))
-        if self.counted or true_condition(told, "FailureTarget", "SuccessCriteriaMet"):
-            self._write(told)
+                status["uncountedTerminatedPods"][name] = [pod["metadata"]["uid"] for pod in pods]
+                show_count(status, name, status.get(name, 0) - len(pods))
+        if self.counted or true_condition(status, "FailureTarget", "SuccessCriteriaMet"):
+            self._write(status)
         for pod in self.counted:
             self.controller.untrack(pod)
 
@@ -126,10 +126,10 @@ class JobSync:
     def _count(self) -> None:
         ending = true_condition(self.status, "FailureTarget")
         only_failed = self.spec.get("podReplacementPolicy") == "Failed"
-        seen = {p["metadata"]["uid"] for p in self.counted}
+        counted = {p["metadata"]["uid"] for p in self.counted}
         for pod in self.pods:
             meta, phase = pod["metadata"], pod["status"].get("phase")
-            if TRACKING not in (meta.get("finalizers") or []) or meta["uid"] in seen:
+            if TRACKING not in (meta.get("finalizers") or []) or meta["uid"] in counted:
                 continue
             deleted = bool(meta.get("deletionTimestamp"))
             if phase == "Succeeded":
@@ -237,10 +237,10 @@ class JobSync:
     def _complete(self) -> bool:
         if self.indexed:
             return len(self.completed) >= self._completions() and not self.broken
-        succeeded, wanted = self.status.get("succeeded", 0), self.spec.get("completions")
-        if wanted is None:
+        succeeded, completions = self.status.get("succeeded", 0), self.spec.get("completions")
+        if completions is None:
             return int(succeeded) > 0 and not self._active()
-        return int(succeeded) >= int(wanted)
+        return int(succeeded) >= int(completions)
 
     def _condition(self, kind: str, status: str, reason: str, message: str) -> bool:
         conditions = self.status.setdefault("conditions", [])
@@ -278,13 +278,13 @@ class JobSync:
         parallelism = int(self.spec.get("parallelism", 1))
         missing: list[int | None]
         if self.indexed:
-            wanted = [i for i in range(self._completions()) if i not in self.completed and i not in self.broken]
-            surplus = [p for p in active if index_of(p) not in wanted]
+            incomplete = [i for i in range(self._completions()) if i not in self.completed and i not in self.broken]
+            surplus = [p for p in active if index_of(p) not in incomplete]
             for pod in surplus:
                 self._delete(pod)
             active = [p for p in active if p not in surplus]
             taken = {index_of(p) for p in active} | self._occupied()
-            missing = [*[i for i in wanted if i not in taken][: max(0, parallelism - len(active))]]
+            missing = [*[i for i in incomplete if i not in taken][: max(0, parallelism - len(active))]]
         else:
             completions = self.spec.get("completions")
             left = parallelism if completions is None else completions - self.status.get("succeeded", 0)

@@ -122,11 +122,11 @@ class NamespaceController:
         now = self._store.now()
         remains = ", ".join(f"{kind} has {count} resource instances" for kind, count in sorted(left.items()))
         held = ", ".join(f"{finalizer} in {count} resource instances" for finalizer, count in sorted(holders.items()))
-        wanted = [(kind, "False", reason, message) for kind, reason, message in CONDITIONS]
-        wanted.append(
+        conditions = [(kind, "False", reason, message) for kind, reason, message in CONDITIONS]
+        conditions.append(
             ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {remains}")
         )
-        wanted.append(
+        conditions.append(
             (
                 "NamespaceFinalizersRemaining",
                 "True",
@@ -148,7 +148,7 @@ class NamespaceController:
                 old[kind]
                 if kind in old and (old[kind]["status"], old[kind]["message"]) == (status, message)
                 else {"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
-                for kind, status, reason, message in wanted
+                for kind, status, reason, message in conditions
             ]
 
         self._store.mutate("namespaces", None, name, change, "status")

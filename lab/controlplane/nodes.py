@@ -29,15 +29,15 @@ OURS = frozenset({CORDON, *BY_STATUS.values(), *PRESSURES.values()})
 WHY = "Taint manager: deleting due to NoExecute taint"
 
 
-def wanted_taints(node: Object) -> list[tuple[str, str]]:
+def condition_taints(node: Object) -> list[tuple[str, str]]:
     """(key, effect) of the taints that follow from a node's cordon and conditions."""
-    wanted = [(CORDON, "NoSchedule")] if (node.get("spec") or {}).get("unschedulable") else []
+    taints = [(CORDON, "NoSchedule")] if (node.get("spec") or {}).get("unschedulable") else []
     for condition in (node.get("status") or {}).get("conditions") or []:
         if condition["type"] == "Ready" and condition["status"] in BY_STATUS:
-            wanted += [(BY_STATUS[condition["status"]], effect) for effect in ("NoSchedule", "NoExecute")]
+            taints += [(BY_STATUS[condition["status"]], effect) for effect in ("NoSchedule", "NoExecute")]
         elif condition["type"] in PRESSURES and condition["status"] == "True":
-            wanted.append((PRESSURES[condition["type"]], "NoSchedule"))
-    return wanted
+            taints.append((PRESSURES[condition["type"]], "NoSchedule"))
+    return taints
 
 
 def stays_for(pod: Object, taints: list[Object], now: float) -> float | None:
@@ -61,7 +61,7 @@ class NodeController:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen: dict[tuple[str, str, str], float] = {}
+        self._first_seen: dict[tuple[str, str, str], float] = {}
         """When a taint that carries no time was first seen on a node."""
         self._queue = Queue(self.sync)
         self._ends: list[Callable[[], None]] = []
@@ -70,7 +70,7 @@ class NodeController:
         """Watch nodes and pods."""
         self._ends = [self._store.subscribe("nodes", self._node), self._store.subscribe("pods", self._pod)]
         for node in self._store.list("nodes"):
-            if set(wanted_taints(node)) != _held(node):
+            if set(condition_taints(node)) != _held(node):
                 self._node("ADDED", node, None)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class NodeController:
             end()
 
     def _node(self, change: str, node: Object, old: Object | None) -> None:
-        same = old is not None and node["spec"] == old["spec"] and wanted_taints(node) == wanted_taints(old)
+        same = old is not None and node["spec"] == old["spec"] and condition_taints(node) == condition_taints(old)
         if change != "DELETED" and not same:
             self._queue.add(("", node["metadata"]["name"]))
 
@@ -96,9 +96,9 @@ class NodeController:
         node = self._store.get("nodes", None, key[1])
         if node is None:
             return None
-        wanted = wanted_taints(node)
-        if set(wanted) != _held(node):
-            self._taint(key[1], wanted)
+        desired = condition_taints(node)
+        if set(desired) != _held(node):
+            self._taint(key[1], desired)
             return None  # the change brings us back
         taints = self._dated(key[1], [t for t in node["spec"].get("taints") or [] if t["effect"] == "NoExecute"])
         if not taints:
@@ -120,23 +120,23 @@ class NodeController:
     def _dated(self, name: str, taints: list[Object]) -> list[Object]:
         """The taints with the time from which tolerationSeconds count."""
         now, places = self._store.clock(), {(name, t["key"], t.get("value", "")): t for t in taints}
-        for place in [p for p in self._seen if p[0] == name and p not in places]:
-            del self._seen[place]
+        for place in [p for p in self._first_seen if p[0] == name and p not in places]:
+            del self._first_seen[place]
         return [
-            t if t.get("timeAdded") else {**t, "timeAdded": rfc3339(self._seen.setdefault(place, now))}
+            t if t.get("timeAdded") else {**t, "timeAdded": rfc3339(self._first_seen.setdefault(place, now))}
             for place, t in places.items()
         ]
 
-    def _taint(self, name: str, wanted: list[tuple[str, str]]) -> None:
+    def _taint(self, name: str, desired: list[tuple[str, str]]) -> None:
         now = self._store.now()
 
         def change(node: Object) -> None:
             old = node["spec"].get("taints") or []
-            kept = [t for t in old if t["key"] not in OURS or (t["key"], t["effect"]) in wanted]
-            have = {(t["key"], t["effect"]) for t in kept}
-            kept += [{"key": k, "effect": e, "timeAdded": now} for k, e in wanted if (k, e) not in have]
-            if kept:
-                node["spec"]["taints"] = kept
+            taints = [t for t in old if t["key"] not in OURS or (t["key"], t["effect"]) in desired]
+            have = {(t["key"], t["effect"]) for t in taints}
+            taints += [{"key": k, "effect": e, "timeAdded": now} for k, e in desired if (k, e) not in have]
+            if taints:
+                node["spec"]["taints"] = taints
             else:
                 node["spec"].pop("taints", None)
 

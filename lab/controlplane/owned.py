@@ -58,7 +58,7 @@ def new_pod(owner: Object, **labels: str) -> Object:
     """The next pod of a workload's template."""
     meta, template = owner["metadata"], clone(owner["spec"]["template"])
     held = template.get("metadata") or {}
-    wanted = {
+    metadata = {
         "generateName": f"{meta['name']}-",
         "namespace": meta["namespace"],
         "labels": {**(held.get("labels") or {}), **labels},
@@ -66,8 +66,8 @@ def new_pod(owner: Object, **labels: str) -> Object:
     }
     for part in ("annotations", "finalizers"):
         if held.get(part):
-            wanted[part] = held[part]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": wanted, "spec": template["spec"]}
+            metadata[part] = held[part]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 def available_in(pod: Object, min_ready_s: int, now: float) -> float | None:
@@ -130,7 +130,7 @@ class QueueController:
         raise NotImplementedError
 
     def sync(self, key: Key) -> float | None:
-        """Bring one object closer to its wish; seconds until the next look."""
+        """Bring one object closer to its spec; seconds until the next look."""
         raise NotImplementedError
 
 
@@ -163,14 +163,14 @@ class WorkloadController(QueueController):
 
     def living(self, key: Key) -> Object | None:
         """The workload, unless it is gone or going."""
-        found = self.store.get(self.key, *key)
-        return None if found is None or found["metadata"].get("deletionTimestamp") else found
+        workload = self.store.get(self.key, *key)
+        return None if workload is None or workload["metadata"].get("deletionTimestamp") else workload
 
     def pods(self, owner: Object) -> list[Object]:
         """The pods of a workload; those that match its selector and belong to nobody are adopted."""
         namespace = owner["metadata"]["namespace"]
         matches = selectors.labels(owner["spec"].get("selector") or {})
-        found = []
+        pods = []
         for pod in self.store.list("pods", namespace):
             held = controller_of(pod)
             if (
@@ -181,8 +181,8 @@ class WorkloadController(QueueController):
                 pod = self._adopt(owner, pod)  # noqa: PLW2901 - the same pod, adopted
                 held = controller_of(pod)
             if held is not None and held["uid"] == owner["metadata"]["uid"]:
-                found.append(pod)
-        return found
+                pods.append(pod)
+        return pods
 
     def _adopt(self, owner: Object, pod: Object) -> Object:
         def adopt(p: Object) -> None:

@@ -21,31 +21,31 @@ class ReplicaSetController(WorkloadController):
 
     def sync(self, key: Key) -> float | None:
         """Create what is missing, delete what is too much, write the status."""
-        found = self.living(key)
-        if found is None:
+        replica_set = self.living(key)
+        if replica_set is None:
             return None
-        pods = self.active(found)
-        missing = int(found["spec"].get("replicas", 1)) - len(pods)
+        pods = self.active(replica_set)
+        missing = int(replica_set["spec"].get("replicas", 1)) - len(pods)
         failure = ""
         for _ in range(missing):
-            failure = self.create(found, new_pod(found))
+            failure = self.create(replica_set, new_pod(replica_set))
             if failure:
                 break
         for pod in sorted(pods, key=_expendable)[: max(0, -missing)]:
-            self.remove(found, pod)
-        again = self._status(found, failure)
+            self.remove(replica_set, pod)
+        again = self._status(replica_set, failure)
         if failure:
             return self.queue.failed(key)
         self.queue.forget(key)
         return again
 
-    def _status(self, found: Object, failure: str) -> float | None:
-        pods, spec = self.active(found), found["spec"]
-        wanted = (spec["template"]["metadata"].get("labels") or {}).items()
+    def _status(self, replica_set: Object, failure: str) -> float | None:
+        pods, spec = self.active(replica_set), replica_set["spec"]
+        template_labels = (spec["template"]["metadata"].get("labels") or {}).items()
         waits = [available_in(p, spec.get("minReadySeconds", 0), self.store.clock()) for p in pods]
-        status: Object = clone(found.get("status") or {})
+        status: Object = clone(replica_set.get("status") or {})
         counts = {
-            "fullyLabeledReplicas": sum(wanted <= (p["metadata"].get("labels") or {}).items() for p in pods),
+            "fullyLabeledReplicas": sum(template_labels <= (p["metadata"].get("labels") or {}).items() for p in pods),
             "readyReplicas": sum(map(is_ready, pods)),
             "availableReplicas": sum(w == 0 for w in waits),
         }
@@ -54,13 +54,13 @@ class ReplicaSetController(WorkloadController):
             status.pop(name, None)
             if count:
                 status[name] = count
-        status["observedGeneration"] = found["metadata"].get("generation", 1)
+        status["observedGeneration"] = replica_set["metadata"].get("generation", 1)
         if failure:
             condition(status, "ReplicaFailure", "True", "FailedCreate", failure, self.store.now())
             status["conditions"][-1].pop("lastUpdateTime", None)
         elif status.get("conditions"):
             del status["conditions"]
-        self.write(found, status)
+        self.write(replica_set, status)
         return min((w for w in waits if w), default=None)
 
 

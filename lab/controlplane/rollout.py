@@ -1,6 +1,6 @@
 """Rolling updates: how many replicas old and new ReplicaSets of a Deployment may have now.
 
-Pure arithmetic of a rolling update (pkg/controller/deployment/rolling.go): never more than maxSurge above the wish,
+Pure arithmetic of a rolling update (pkg/controller/deployment/rolling.go): never more than maxSurge above the desired,
 never fewer available than maxUnavailable below it.
 """
 
@@ -22,9 +22,9 @@ def share(amount: int | str | None, total: int, *, up: bool) -> int:
 def limits(deployment: Object) -> tuple[int, int]:
     """(maxSurge, maxUnavailable) as numbers; not both are 0."""
     spec = deployment["spec"]
-    rolling, wanted = (spec.get("strategy") or {}).get("rollingUpdate") or {}, int(spec.get("replicas", 1))
-    surge = share(rolling.get("maxSurge"), wanted, up=True)
-    unavailable = share(rolling.get("maxUnavailable"), wanted, up=False)
+    rolling, desired = (spec.get("strategy") or {}).get("rollingUpdate") or {}, int(spec.get("replicas", 1))
+    surge = share(rolling.get("maxSurge"), desired, up=True)
+    unavailable = share(rolling.get("maxUnavailable"), desired, up=False)
     return surge, unavailable if surge or unavailable else 1
 
 
@@ -40,28 +40,28 @@ def available(replica_set: Object) -> int:
 
 def new_size(deployment: Object, new: Object, old: list[Object]) -> int:
     """The size of the new set."""
-    wanted = int(deployment["spec"].get("replicas", 1))
-    if size(new) > wanted or (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
-        return wanted
+    desired = int(deployment["spec"].get("replicas", 1))
+    if size(new) > desired or (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
+        return desired
     surge, _ = limits(deployment)
-    room = wanted + surge - size(new) - sum(map(size, old))
-    return size(new) + max(0, min(room, wanted - size(new)))
+    room = desired + surge - size(new) - sum(map(size, old))
+    return size(new) + max(0, min(room, desired - size(new)))
 
 
 def old_sizes(deployment: Object, new: Object, old: list[Object]) -> dict[str, int]:
     """The sizes of the old sets by name, oldest first: broken replicas go first, then as many as are replaced."""
     sizes = {r["metadata"]["name"]: size(r) for r in old}
-    wanted, (_, unavailable) = int(deployment["spec"].get("replicas", 1)), limits(deployment)
-    least = wanted - unavailable
+    desired, (_, unavailable) = int(deployment["spec"].get("replicas", 1)), limits(deployment)
+    least = desired - unavailable
     removable = size(new) + sum(sizes.values()) - least - (size(new) - available(new))
-    for found in old:
-        broken = size(found) - available(found)
+    for replica_set in old:
+        broken = size(replica_set) - available(replica_set)
         cut = max(0, min(removable, broken))
-        sizes[found["metadata"]["name"]] -= cut
+        sizes[replica_set["metadata"]["name"]] -= cut
         removable -= cut
     spare = min(available(new) + sum(map(available, old)) - least, removable)
-    for found in old:
-        name = found["metadata"]["name"]
+    for replica_set in old:
+        name = replica_set["metadata"]["name"]
         cut = max(0, min(spare, sizes[name]))
         sizes[name] -= cut
         spare -= cut

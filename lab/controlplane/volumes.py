@@ -24,7 +24,7 @@ DYNAMIC = "pv.kubernetes.io/provisioned-by"
 
 def suits(volume: Object, claim: Object) -> bool:
     """Whether a free volume, or one reserved for the claim, can serve it."""
-    spec, wish = volume["spec"], claim["spec"]
+    spec, claim_spec = volume["spec"], claim["spec"]
     if volume["metadata"].get("deletionTimestamp") or (volume.get("status") or {}).get("phase") not in (
         "Available",
         "Pending",
@@ -34,24 +34,24 @@ def suits(volume: Object, claim: Object) -> bool:
     held, meta = spec.get("claimRef"), claim["metadata"]
     if held and (held.get("namespace"), held.get("name")) != (meta["namespace"], meta["name"]):
         return False
-    if wish.get("volumeName") and wish["volumeName"] != volume["metadata"]["name"]:
+    if claim_spec.get("volumeName") and claim_spec["volumeName"] != volume["metadata"]["name"]:
         return False
     return (
-        (spec.get("storageClassName") or "") == (wish.get("storageClassName") or "")
-        and spec.get("volumeMode", "Filesystem") == wish.get("volumeMode", "Filesystem")
-        and set(wish.get("accessModes") or []) <= set(spec.get("accessModes") or [])
-        and parse(spec["capacity"]["storage"]) >= parse(wish["resources"]["requests"]["storage"])
-        and selectors.labels(wish.get("selector") or {})(volume["metadata"].get("labels") or {})
+        (spec.get("storageClassName") or "") == (claim_spec.get("storageClassName") or "")
+        and spec.get("volumeMode", "Filesystem") == claim_spec.get("volumeMode", "Filesystem")
+        and set(claim_spec.get("accessModes") or []) <= set(spec.get("accessModes") or [])
+        and parse(spec["capacity"]["storage"]) >= parse(claim_spec["resources"]["requests"]["storage"])
+        and selectors.labels(claim_spec.get("selector") or {})(volume["metadata"].get("labels") or {})
     )
 
 
 def best(store: Store, claim: Object, node: Object | None = None) -> Object | None:
     """The smallest volume that suits (and can be used on a node); one reserved for the claim before all others."""
-    found = [
+    candidates = [
         volume for volume in store.list(VOLUMES) if suits(volume, claim) and (node is None or reaches(volume, node))
     ]
     return min(
-        found,
+        candidates,
         key=lambda v: (not v["spec"].get("claimRef"), parse(v["spec"]["capacity"]["storage"]), v["metadata"]["name"]),
         default=None,
     )

@@ -1,4 +1,4 @@
-"""What stands behind the mounts of pods: stand-in programs, device files, sysfs; made once and shared."""
+"""What stands behind the mounts of pods: fake programs, device files, sysfs; made once and shared."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
 PLACES = {"sshd": "/usr/sbin"}
 DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
 AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
-#: A stand-in: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
+#: A fake: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
 #: and spend no time on their own rubbish, neither while they run nor at the end.
 PROGRAM = """#!{python}{flags}
 import gc, os, sys
@@ -60,7 +60,7 @@ class HardwareFiles:
     """Files below a folder that containers can see and that goes with the cluster."""
 
     def __init__(self, root: Path, gpu: Mapping[str, Any], *, contained: bool) -> None:
-        """`gpu`: the world's; `contained`: pods have mounts of their own, and stand-ins shut out their environment."""
+        """`gpu`: the world's; `contained`: pods have mounts of their own, and fakes shut out their environment."""
         self._root, self._flags = root, " -IS" if contained else ""
         self._amd = gpu.get("vendor") == "amd"
         self._amd_sysfs = str(gpu["resource"]).startswith("amd.com/")
@@ -74,7 +74,7 @@ class HardwareFiles:
         return copy
 
     def programs(self, lacks: frozenset[str], *, gpus: bool, tests: bool = False) -> Path:
-        """The folder of stand-ins: what an image brings, and what the container toolkit adds to pods with GPUs."""
+        """The folder of fakes: what an image brings, and what the container toolkit adds to pods with GPUs."""
         offered = IMAGE_PROGRAMS | (TESTS_PROGRAMS if tests else {})
         brings = {name: program for name, program in offered.items() if name not in lacks}
         without = "".join(f"-{name}" for name in sorted(offered.keys() - brings)) + ("-tests" if tests else "")
@@ -128,7 +128,7 @@ class HardwareFiles:
     def sysfs(
         self, whose: str, gpus: Sequence[Object], devices: Sequence[Object], pci: Object
     ) -> list[tuple[Path, str]]:
-        """What sysfs shows of the cards of a node or a pod, and of the node's PCI tree: folders and their places."""
+        """What sysfs shows of the NICs of a node or a pod, and of the node's PCI tree: folders and their places."""
         folder = self._root / "sysfs" / whose
         with self._lock:
             if not folder.exists():

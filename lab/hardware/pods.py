@@ -1,7 +1,7 @@
 """The hardware of a node as its pods see it: devices, files and programs.
 
 A pod that was given GPUs or RDMA devices gets what device plugins and the container toolkit would give it: device
-files, sysfs entries, and on its PATH the stand-ins, which read what they say from `/run/sim/node.json`.
+files, sysfs entries, and on its PATH the fakes, which read what they say from `/run/sim/node.json`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Hardware:
         """`root`: a folder that containers can see and that goes with the cluster.
 
         `contained`: pods have mounts and a network of their own; where they have not, Python programs get them from
-        what their environment brings in, which stand-ins must then not shut out.
+        what their environment brings in, which fakes must then not shut out.
         """
         self._store, self._world, self._platform, self._root = store, world, platform, root
         self._held: dict[tuple[str, str], dict[str, list[int]]] = {}
@@ -66,7 +66,7 @@ class Hardware:
         return [name for name in names if self._has_gpus(name)]
 
     def env(self, pod: Object, node: str) -> dict[str, str]:
-        """More environment: where the stand-ins are, and which GPUs the container toolkit was asked for."""
+        """More environment: where the fakes are, and which GPUs the container toolkit was asked for."""
         env = {"PATH": f"{MOUNTED}/bin:{SYSTEM_PATH}", "SIM_NODE_JSON": f"{MOUNTED}/node.json"}
         gpus = self._gpus(pod, node)
         if gpus:
@@ -79,7 +79,7 @@ class Hardware:
 
     def _slow(self, pod: Object) -> Object:
         """The folders of a pod whose storage is slow or late, see fakes/slow."""
-        namespace, found = pod["metadata"]["namespace"], {}
+        namespace, by_path = pod["metadata"]["namespace"], {}
         claims = {
             v["name"]: v["persistentVolumeClaim"]["claimName"]
             for v in pod["spec"].get("volumes") or []
@@ -90,8 +90,8 @@ class Hardware:
                 claim = self._store.get("persistentvolumeclaims", namespace, claims.get(mount["name"], ""))
                 like = behaviour(claim)
                 if like.keys() & {"write_mb_s", "rename_delay_s", "corrupts", "hang_s", "quota_bytes"}:
-                    found[mount["mountPath"]] = like
-        return found
+                    by_path[mount["mountPath"]] = like
+        return by_path
 
     def host_folder(self, path: str, node: str) -> Path | None:
         """A folder that the nodes of this world have and pods may mount, with what is below it; else None."""
@@ -103,7 +103,7 @@ class Hardware:
         return folder
 
     def mounts(self, pod: Object, node: str) -> list[Object]:
-        """More mounts: stand-ins and state, device files, sysfs."""
+        """More mounts: fakes and state, device files, sysfs."""
         gpus, rdma, uid = self._gpus(pod, node), self._rdma(pod, node), pod["metadata"]["uid"]
         lacks = self._images.lacks_any(pod)
         state = self._root / f"{uid}.json"
@@ -112,23 +112,23 @@ class Hardware:
             state.write_text(json.dumps(self._state(pod, node, gpus, rdma)), encoding="utf-8")
         tests = any("nccl-tests" in each["image"] for each in pod["spec"].get("containers", []))
         programs = self._files.programs(lacks, gpus=bool(gpus), tests=tests)
-        found = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
-        found += [(programs / name, f"{place}/{name}") for name, place in PLACES.items() if name not in lacks]
+        files = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
+        files += [(programs / name, f"{place}/{name}") for name, place in PLACES.items() if name not in lacks]
         if gpus and self._changes(node).get("gpu", {}).get("kernel_log"):
-            found.append((self._files.kernel_log(node, self._changes(node)["gpu"]["kernel_log"]), "/dev/kmsg"))
+            files.append((self._files.kernel_log(node, self._changes(node)["gpu"]["kernel_log"]), "/dev/kmsg"))
         if self._slow(pod):
-            found.append((Path(__file__).parent / "fakes" / "slow", f"{MOUNTED}/slow"))
+            files.append((Path(__file__).parent / "fakes" / "slow", f"{MOUNTED}/slow"))
         if self._world.get("collective", {}).get("replay"):
-            found.append((self._files.replay(self._world["collective"]["replay"]), f"{MOUNTED}/{REPLAY}"))
+            files.append((self._files.replay(self._world["collective"]["replay"]), f"{MOUNTED}/{REPLAY}"))
         if not self._world["fabric"].get("verbs", True):
-            pass  # cards without RDMA verbs: only the plugin of NCCL knows how to use them
+            pass  # NICs without RDMA verbs: only the plugin of NCCL knows how to use them
         elif self._world["fabric"].get("networks"):  # with a network of its own, a pod sees the devices moved into it
             if rdma and rdma["devices"]:
-                found += self._sysfs(uid, node, rdma["devices"])
+                files += self._sysfs(uid, node, rdma["devices"])
         elif self._has_gpus(node) and self._devices(node):  # else all of the node, usable or not
-            found += self._sysfs(node, node, self._devices(node))
+            files += self._sysfs(node, node, self._devices(node))
         mounts: list[Object] = [
-            {"source": str(source), "target": target, "readonly": target != sysfs.LIVE} for source, target in found
+            {"source": str(source), "target": target, "readonly": target != sysfs.LIVE} for source, target in files
         ]
         if not self.own_network:
             mounts.append({"source": str(self._net(uid, node)), "target": "/sys/class/net", "readonly": True})
@@ -149,14 +149,14 @@ class Hardware:
         if not networks or not self._changes(node).get("rdma", {}).get("attached", True):
             return {}
         if networks.get("dialect") == "gke":
-            found = attachments.attach_gke(pod, self._devices(node), networks, ip, self._store)
-            self._attached[pod["metadata"]["uid"]] = found
+            attached = attachments.attach_gke(pod, self._devices(node), networks, ip, self._store)
+            self._attached[pod["metadata"]["uid"]] = attached
             return {}
         asked = attachments.asked(pod)
         devices = self._allotted(pod, node)
-        found = attachments.attach(pod, asked, devices, networks, ip, self._store)
-        self._attached[pod["metadata"]["uid"]] = found
-        return {attachments.STATUS: attachments.status(found, ip)}
+        attached = attachments.attach(pod, asked, devices, networks, ip, self._store)
+        self._attached[pod["metadata"]["uid"]] = attached
+        return {attachments.STATUS: attachments.status(attached, ip)}
 
     def wires(self, pod: Object, node: str) -> Object:
         """What the pod's cables are like, and which further interfaces it has."""
@@ -167,13 +167,13 @@ class Hardware:
     def refuse(self, pod: Object, node: str) -> tuple[str, str] | None:
         """Why the kubelet does not admit a pod: under its topology policy the GPUs must be of one NUMA node."""
         gpu = self._world["gpu"]
-        wanted = requested(pod, gpu["resource"])
+        count = requested(pod, gpu["resource"])
         most = max(Counter(gpu.get("numa", [])).values(), default=0)
-        if self._changes(node).get("topology_policy") == "single-numa-node" and wanted > most:
+        if self._changes(node).get("topology_policy") == "single-numa-node" and count > most:
             return "TopologyAffinityError", "Resources cannot be allocated with Topology locality"
         return None
 
-    def cards(self, node: str) -> list[Object]:
+    def gpus_of_node(self, node: str) -> list[Object]:
         """Return all GPUs of a node that has some."""
         return [self._gpu(node, index) for index in range(self._world["gpu"]["count"])]
 
@@ -190,20 +190,20 @@ class Hardware:
         mine = [*self._allot(pod, node, gpu["resource"], gpu["count"]), *self._claimed(pod, node)]
         if mine and self._changes(node).get("gpu", {}).get("visible_all"):  # the toolkit obeys an image that says "all"
             mine = list(range(gpu["count"]))
-        found = [self._gpu(node, index) for index in mine]
-        return [gpu for gpu in found if not gpu.get("lost")]  # what the driver has dropped, no program sees
+        gpus = [self._gpu(node, index) for index in mine]
+        return [gpu for gpu in gpus if not gpu.get("lost")]  # what the driver has dropped, no program sees
 
     def _allot(self, pod: Object, node: str, resource: str, count: int) -> list[int]:
         """Which of a node's devices a pod has: it keeps those that it was given first."""
-        uid, wanted = pod["metadata"]["uid"], requested(pod, resource)
+        uid, amount = pod["metadata"]["uid"], requested(pod, resource)
         held = self._held.setdefault((node, resource), {})
-        if wanted and uid not in held:
+        if amount and uid not in held:
             for other in list(held):
                 if not self._runs(other, node):
                     del held[other]
             taken = {index for indexes in held.values() for index in indexes}
             free = [index for index in range(count) if index not in taken]
-            held[uid] = free[:wanted]
+            held[uid] = free[:amount]
         return held.get(uid, [])
 
     def _runs(self, uid: str, node: str) -> bool:
@@ -217,7 +217,7 @@ class Hardware:
         gpu = self._world["gpu"]
         numa = gpu["numa"][index]
         bus = gpu["bus_ids"][index]
-        found = {
+        device = {
             "physical": index,
             "uuid": f"GPU-{_hex(node, bus)[:8]}-{_hex(node, bus)[8:12]}-4000-8000-{_hex(bus, node)[:12]}",
             "bus_id": f"00000000:{bus}:00.0",
@@ -226,12 +226,12 @@ class Hardware:
             "place": sysfs.gpu_places(gpu, len(self._world["fabric"].get("devices", [])))[index],
         }
         changes = self._changes(node).get("gpus", {})
-        return {**found, **changes.get(str(index), changes.get(index, {}))}
+        return {**device, **changes.get(str(index), changes.get(index, {}))}
 
     def _rdma(self, pod: Object, node: str) -> Object | None:
         fabric, changes = self._world["fabric"], self._changes(node).get("rdma", {})
         resource = fabric.get("resource")
-        moving = not resource and bool(fabric.get("networks"))  # the network itself brings its card into the pod
+        moving = not resource and bool(fabric.get("networks"))  # the network itself brings its NIC into the pod
         if not (moving or (resource and requested(pod, resource))) or not changes.get("mounted", True):
             return None
         if moving and not self._attached.get(pod["metadata"]["uid"]):
@@ -274,7 +274,7 @@ class Hardware:
             }
             for rail, name in enumerate(fabric.get("devices", []))
         ]
-        places = sysfs.card_places(self._world["gpu"], devices, function=2 if fabric.get("networks") else 0)
+        places = sysfs.nic_places(self._world["gpu"], devices, function=2 if fabric.get("networks") else 0)
         return [{"numa": numa, **each, "place": place} for each, (place, numa) in zip(devices, places, strict=True)]
 
     def _changes(self, node: str) -> dict[str, Any]:
@@ -300,11 +300,11 @@ class Hardware:
         return self._files.net(uid, [{"name": "eth0", "mtu": mtu}, *more])
 
     def _sysfs(self, whose: str, node: str, devices: Sequence[Object]) -> list[tuple[Path, str]]:
-        """What sysfs shows of the cards of a node or a pod, and of the node's PCI tree."""
-        return self._files.sysfs(whose, self.cards(node), devices, self._changes(node).get("pci", {}))
+        """What sysfs shows of the NICs of a node or a pod, and of the node's PCI tree."""
+        return self._files.sysfs(whose, self.gpus_of_node(node), devices, self._changes(node).get("pci", {}))
 
     def _state(self, pod: Object, node: str, gpus: list[Object], rdma: Object | None) -> Object:
-        """What the stand-ins read."""
+        """What the fakes read."""
         gpu, plugin = self._world["gpu"], self._world["fabric"].get("plugin")
         kind = {key: gpu[key] for key in gpu if key not in ("count", "resource", "bus_ids", "numa", "cpus")}
         if plugin and not self._has_plugin(pod, plugin):
@@ -349,8 +349,8 @@ class Hardware:
         mnnvl = self._world["fabric"].get("mnnvl")
         if not mnnvl or not self._changes(node).get("imex", True):
             return False
-        wanted = mnnvl.get("device_class")
-        return not wanted or wanted in claimed_classes(self._store, pod)
+        device_class = mnnvl.get("device_class")
+        return not device_class or device_class in claimed_classes(self._store, pod)
 
 
 def requested(pod: Object, resource: str) -> int:
@@ -364,7 +364,7 @@ def requested(pod: Object, resource: str) -> int:
 
 def claimed_classes(store: Store, pod: Object) -> set[str]:
     """The device classes of a pod's resource claims, by their templates or by the claims themselves."""
-    found = set()
+    classes = set()
     namespace = pod["metadata"].get("namespace", "default")
     for claim in pod["spec"].get("resourceClaims") or []:
         for key, name in (
@@ -375,8 +375,8 @@ def claimed_classes(store: Store, pod: Object) -> set[str]:
                 continue
             spec = (store.get(key, namespace, name) or {}).get("spec") or {}
             for request in ((spec.get("spec") or spec).get("devices") or {}).get("requests") or []:
-                found.add((request.get("exactly") or request).get("deviceClassName", ""))
-    return found
+                classes.add((request.get("exactly") or request).get("deviceClassName", ""))
+    return classes
 
 
 def _hex(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""The sysfs of a node: network cards, GPUs, and the PCI bridges between them.
+"""The sysfs of a node: NICs, GPUs, and the PCI bridges between them.
 
 Files shaped like the kernel's: /sys/class/infiniband (drivers/infiniband/core/sysfs.c), infiniband_verbs, and the PCI
 tree. The tree cannot lie in /sys/devices without hiding the machine's own: its links lead to /run/sim/sys instead.
@@ -53,36 +53,36 @@ EFA_COUNTERS = ["tx_bytes", "rx_bytes", "rdma_write_bytes", "rdma_read_bytes", "
 ACS_ON = 0x001D  # source validation, request and completion redirect, upstream forwarding
 
 
-def gpu_places(gpu: Mapping[str, Any], cards: int) -> list[list[str]]:
-    """Where each GPU hangs: host bridge, root port, a switch's two ports, the GPU; its cards hang on that switch."""
-    return [_below_switch(int(bus, 16), _share(gpu, cards), 0, int(bus, 16), 0) for bus in gpu.get("bus_ids", [])]
+def gpu_places(gpu: Mapping[str, Any], nics: int) -> list[list[str]]:
+    """Where each GPU hangs: host bridge, root port, a switch's two ports, the GPU; its NICs hang on that switch."""
+    return [_below_switch(int(bus, 16), _share(gpu, nics), 0, int(bus, 16), 0) for bus in gpu.get("bus_ids", [])]
 
 
-def card_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: int = 0) -> list[tuple[list[str], int]]:
-    """Where each card hangs, and on which NUMA node: beside its GPU, or where its `slot` says (gpu3, numa1)."""
+def nic_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: int = 0) -> list[tuple[list[str], int]]:
+    """Where each NIC hangs, and on which NUMA node: beside its GPU, or where its `slot` says (gpu3, numa1)."""
     buses = [int(bus, 16) for bus in gpu.get("bus_ids", [])]
-    share, found = _share(gpu, len(devices)), []
+    share, places = _share(gpu, len(devices)), []
     for number, device in enumerate(devices):
         rail, slot = device["rail"], str(device.get("slot", ""))
         index = int(slot[3:]) if slot.startswith("gpu") else _beside(rail, len(buses), len(devices))
         if slot.startswith("numa") or index >= len(buses):
             root = f"pci0001:{rail * 4:02x}"
             place = [root, f"0001:{rail * 4:02x}:01.0", f"0001:{rail * 4 + 1:02x}:00.{function}"]
-            found.append((place, int(slot[4:]) if slot.startswith("numa") else device.get("numa", 0)))
+            places.append((place, int(slot[4:]) if slot.startswith("numa") else device.get("numa", 0)))
             continue
         bus = buses[index]
         nth = 1 + number % share
-        found.append((_below_switch(bus, share, nth, bus - share - 1 + nth, function), gpu["numa"][index]))
-    return found
+        places.append((_below_switch(bus, share, nth, bus - share - 1 + nth, function), gpu["numa"][index]))
+    return places
 
 
-def _beside(rail: int, gpus: int, cards: int) -> int:
-    """Which GPU a card sits beside; one that is left over (storage, management) sits beside none."""
-    return rail // (cards // gpus) if gpus and cards >= gpus else rail * gpus // max(1, cards)
+def _beside(rail: int, gpus: int, nics: int) -> int:
+    """Which GPU a NIC sits beside; one that is left over (storage, management) sits beside none."""
+    return rail // (nics // gpus) if gpus and nics >= gpus else rail * gpus // max(1, nics)
 
 
-def _share(gpu: Mapping[str, Any], cards: int) -> int:
-    return max(1, cards // max(1, len(gpu.get("bus_ids", []))))
+def _share(gpu: Mapping[str, Any], nics: int) -> int:
+    return max(1, nics // max(1, len(gpu.get("bus_ids", []))))
 
 
 def _below_switch(gpu_bus: int, share: int, port: int, bus: int, function: int) -> list[str]:
@@ -94,26 +94,26 @@ def _below_switch(gpu_bus: int, share: int, port: int, bus: int, function: int) 
 def entries(
     gpus: Iterable[Object], devices: Iterable[Object], *, amd: bool = False
 ) -> list[tuple[list[str], dict[str, str]]]:
-    """Place and files of every GPU and card, for `write_tree`; amdgpu counts its errors there."""
-    found = []
+    """Place and files of every GPU and NIC, for `write_tree`; amdgpu counts its errors there."""
+    places = []
     for gpu in gpus:
         files = {"numa_node": str(gpu["numa"]), "vendor": "0x1002" if amd else "0x10de", "class": "0x030200"}
         if amd:
             counts = {"umc": (gpu.get("ecc_volatile", 0), gpu.get("ecc_corrected", 0)), "gfx": (0, 0), "sdma": (0, 0)}
             files |= {f"ras/{block}_err_count": f"ue: {ue}\nce: {ce}" for block, (ue, ce) in counts.items()}
-        found.append((gpu["place"], files))
+        places.append((gpu["place"], files))
     for device in devices:
         files = {"numa_node": str(device["numa"]), "vendor": "0x15b3", "class": "0x020700"}
         if device.get("interface"):
             files[f"net/{device['interface']}/mtu"] = str(device.get("mtu", 1500))
-        found.append((device["place"], files))
-    return found
+        places.append((device["place"], files))
+    return places
 
 
 def write_tree(folder: Path, entries: Iterable[tuple[list[str], Mapping[str, str]]], pci: Mapping[str, Any]) -> None:
     """The PCI tree below `folder`/devices, and `folder`/bus with a link for each device.
 
-    `entries`: place and files of each GPU and card. `pci`: readable (the whole configuration, not its first 64 bytes),
+    `entries`: place and files of each GPU and NIC. `pci`: readable (the whole configuration, not its first 64 bytes),
     acs (it is on).
     """
     config = bytes(64)

@@ -100,46 +100,46 @@ def asked(pod: Object) -> list[tuple[str, str, str]]:
                 f"Annotation JSON format: {error}"
             ) from None
         return [(each.get("namespace") or own, str(each.get("name")), each.get("interface") or "") for each in given]
-    found = []
+    selections = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         match = _WORD.fullmatch(word)
         if match is None:
             raise AttachmentError(f"parsePodNetworkAnnotation: invalid network annotation {word!r}")
-        found.append((match[1] or own, match[2], match[3] or ""))
-    return found
+        selections.append((match[1] or own, match[2], match[3] or ""))
+    return selections
 
 
 def attach_gke(
     pod: Object, devices: Sequence[Object], networks: Mapping[str, Any], ip: str, store: Store
 ) -> list[Attached]:
-    """Give a pod the card of each Network that it names."""
+    """Give a pod the NIC of each Network that it names."""
     try:
-        wanted = gkenetworks.asked(pod)
+        requested = gkenetworks.asked(pod)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AttachmentError(f"invalid annotation {gkenetworks.ASKED}: {error}") from None
-    known, found = list(networks["names"]), []
-    for name, interface in wanted:
+    known, attached = list(networks["names"]), []
+    for name, interface in requested:
         if store.get(gkenetworks.KEY, None, name) is None or name not in known:
             raise AttachmentError(f'failed to get network "{name}": networks.networking.gke.io "{name}" not found')
         number = known.index(name)
         if number >= len(devices):
             raise AttachmentError(f'no free device for network "{name}" on this node')
-        found.append(_attached(pod, name, name, interface, number, devices[number], networks, ip))
-    return found
+        attached.append(_attached(pod, name, name, interface, number, devices[number], networks, ip))
+    return attached
 
 
 def attach(
     pod: Object,
-    wanted: Sequence[tuple[str, str, str]],
+    requested: Sequence[tuple[str, str, str]],
     devices: Sequence[Object],
     networks: Mapping[str, Any],
     ip: str,
     store: Store,
 ) -> list[Attached]:
-    """Give each wanted network the next device of the pod."""
-    found = []
+    """Give each requested network the next device of the pod."""
+    attached = []
     known = list(networks["names"])
-    for number, (namespace, name, interface) in enumerate(wanted):
+    for number, (namespace, name, interface) in enumerate(requested):
         if store.kinds.by_key.get(KEY) is None or store.get(KEY, namespace, name) is None:
             raise AttachmentError(
                 f"cannot find a network-attachment-definition ({name}) in namespace ({namespace}): "
@@ -148,12 +148,12 @@ def attach(
         if number >= len(devices):
             raise AttachmentError(f"SRIOV-CNI failed to load netconf: LoadConf(): VF pci addr is required ({name})")
         place = known.index(name) if name in known else 255
-        found.append(
+        attached.append(
             _attached(
                 pod, f"{namespace}/{name}", name, interface or f"net{number + 1}", place, devices[number], networks, ip
             )
         )
-    return found
+    return attached
 
 
 def _attached(
@@ -180,10 +180,10 @@ def _attached(
     )
 
 
-def status(found: Sequence[Attached], ip: str) -> str:
+def status(attached: Sequence[Attached], ip: str) -> str:
     """The annotation: the pod's own network first, then what was attached."""
     entries: list[Object] = [{"name": "cbr0", "interface": "eth0", "ips": [ip], "default": True, "dns": {}}]
-    for each in found:
+    for each in attached:
         device = {"type": "pci", "version": "1.1.0", "pci": {"pci-address": each.pci, "rdma-device": each.device}}
         entries.append(
             {

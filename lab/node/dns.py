@@ -65,7 +65,7 @@ class Names:
 
     def __init__(self, store: Objects, behaviour: Behaviour, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._behaviour, self._clock = store, behaviour, clock
-        self._seen: dict[tuple[str, str, str], float] = {}
+        self._first_seen: dict[tuple[str, str, str], float] = {}
         self._end = store.subscribe("endpointslices.discovery.k8s.io", self._learn)
 
     def close(self) -> None:
@@ -77,11 +77,13 @@ class Names:
         service = (meta.get("labels") or {}).get("kubernetes.io/service-name", "")
         addresses = {a for endpoint in new.get("endpoints") or [] for a in endpoint.get("addresses", [])}
         for address in addresses if change != "DELETED" else ():
-            self._seen.setdefault((meta["namespace"], service, address), self._clock())
+            self._first_seen.setdefault((meta["namespace"], service, address), self._clock())
 
     def _old_enough(self, ns: str, service: str, address: str) -> bool:
-        seen = self._seen.setdefault((ns, service, address), self._clock())  # a query may come before the news
-        return self._clock() - seen >= self._behaviour.delay_s
+        first_seen = self._first_seen.setdefault(
+            (ns, service, address), self._clock()
+        )  # a query may come before the news
+        return self._clock() - first_seen >= self._behaviour.delay_s
 
     def addresses(self, name: str) -> list[str] | None:
         """Return the IPv4 addresses of a full name without the final dot."""
@@ -105,7 +107,7 @@ class Names:
         address = service["spec"].get("clusterIP")
         if address and address != "None":
             return None if host else [address]
-        found = [
+        addresses = [
             self._behaviour.wrong_address or address
             for slice_ in self._store.list("endpointslices.discovery.k8s.io", ns, f"kubernetes.io/service-name={name}")
             for endpoint in slice_.get("endpoints") or []
@@ -114,7 +116,7 @@ class Names:
             if host in ("", endpoint.get("hostname") or address.replace(".", "-"))
             and self._old_enough(ns, name, address)
         ]
-        return sorted(set(found)) or None
+        return sorted(set(addresses)) or None
 
     def pointer(self, address: str) -> str | None:
         """Return the name of an address: a headless hostname or a service."""
@@ -177,14 +179,14 @@ class Resolver:
     def _look_up(self, name: str, kind: int) -> tuple[int, list[dnslib.RR], list[dnslib.RR]]:
         reverse = name.lower().removesuffix(".in-addr.arpa")
         if reverse != name.lower():
-            found = self._names.pointer(".".join(reversed(reverse.split("."))))
-            answers = [dnslib.RR(name, dnslib.QTYPE.PTR, rdata=dnslib.PTR(found), ttl=TTL_S)] if found else []
-            exists = found is not None
+            target = self._names.pointer(".".join(reversed(reverse.split("."))))
+            answers = [dnslib.RR(name, dnslib.QTYPE.PTR, rdata=dnslib.PTR(target), ttl=TTL_S)] if target else []
+            exists = target is not None
         else:
             addresses = self._addresses(name)
             exists = addresses is not None
-            wanted = addresses or [] if kind in (dnslib.QTYPE.A, dnslib.QTYPE.ANY) else []
-            answers = [dnslib.RR(name, dnslib.QTYPE.A, rdata=dnslib.A(address), ttl=TTL_S) for address in wanted]
+            returned = addresses or [] if kind in (dnslib.QTYPE.A, dnslib.QTYPE.ANY) else []
+            answers = [dnslib.RR(name, dnslib.QTYPE.A, rdata=dnslib.A(address), ttl=TTL_S) for address in returned]
         code = dnslib.RCODE.NOERROR if exists else dnslib.RCODE.NXDOMAIN
         return code, answers, [] if answers else [_authority()]
 

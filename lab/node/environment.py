@@ -29,10 +29,10 @@ class ConfigError(Exception):
 def expand(text: str, env: dict[str, str]) -> str:
     """Replace $(NAME) where NAME is known; $$ stands for one dollar sign."""
 
-    def one(found: re.Match[str]) -> str:
-        if found[1] is None:
+    def one(match: re.Match[str]) -> str:
+        if match[1] is None:
             return "$"
-        return env.get(found[1], found[0])
+        return env.get(match[1], match[0])
 
     return _REFERENCE.sub(one, text)
 
@@ -41,9 +41,9 @@ def config_data(obj: Object) -> dict[str, bytes]:
     """Keys and contents of a ConfigMap or a Secret."""
     if obj.get("kind") == "Secret":
         return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()}
-    found = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
-    found.update({key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()})
-    return found
+    contents = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
+    contents.update({key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()})
+    return contents
 
 
 def divided(quantity: str, divisor: str) -> int:
@@ -54,9 +54,9 @@ def divided(quantity: str, divisor: str) -> int:
 def field(pod: Object, path: str) -> str:
     """The value of a downward API field of a pod."""
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-    found = _SUBSCRIPT.match(path)
-    if found:
-        return str((meta.get(found[1]) or {}).get(found[2], ""))
+    match = _SUBSCRIPT.match(path)
+    if match:
+        return str((meta.get(match[1]) or {}).get(match[2], ""))
     if path in ("metadata.labels", "metadata.annotations"):
         return "\n".join(f'{k}="{_escape(v)}"' for k, v in sorted((meta.get(path[9:]) or {}).items()))
     values = {
@@ -147,12 +147,12 @@ class Environment:
             if source.get("configMapRef")
             else ("secrets", source.get("secretRef") or {})
         )
-        found = self._lookup(key, reference.get("name", ""))
-        if found is None:
+        obj = self._lookup(key, reference.get("name", ""))
+        if obj is None:
             if reference.get("optional"):
                 return {}
             raise ConfigError(f'{key[:-1]} "{reference.get("name", "")}" not found')
-        return {k: v.decode(errors="replace") for k, v in config_data(found).items()}
+        return {k: v.decode(errors="replace") for k, v in config_data(obj).items()}
 
     def _value(self, variable: Object) -> str | None:
         source = variable.get("valueFrom")
@@ -167,12 +167,12 @@ class Environment:
         return self._key("secrets", "Secret", source.get("secretKeyRef") or {})
 
     def _key(self, key: str, kind: str, reference: Object) -> str | None:
-        found = self._lookup(key, reference.get("name", ""))
-        if found is None:
+        obj = self._lookup(key, reference.get("name", ""))
+        if obj is None:
             if reference.get("optional"):
                 return None
             raise ConfigError(f'{key[:-1]} "{reference.get("name", "")}" not found')
-        data = config_data(found)
+        data = config_data(obj)
         if reference["key"] not in data:
             if reference.get("optional"):
                 return None

@@ -1,6 +1,6 @@
-"""GKE's multi-networking: the further networks and cards that a pod asks for.
+"""GKE's multi-networking: the further networks and NICs that a pod asks for.
 
-Its annotation `networking.gke.io/interfaces` names a Network for each interface; the node's agent moves the card of
+Its annotation `networking.gke.io/interfaces` names a Network for each interface; the node's agent moves the NIC of
 that network into the pod (cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods). The
 kinds are Network and GKENetworkParamSet of networking.gke.io/v1; "default" is the pod's own network.
 """

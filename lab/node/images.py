@@ -42,8 +42,8 @@ class Images:
 
     def programs(self, image: str) -> frozenset[str]:
         """Daemons that an image contains and this machine does not."""
-        found = [names for pattern, names in self._programs.items() if fnmatch.fnmatchcase(image, pattern)]
-        return frozenset(name for names in found for name in names)
+        matching = [names for pattern, names in self._programs.items() if fnmatch.fnmatchcase(image, pattern)]
+        return frozenset(name for names in matching for name in names)
 
     def lacks_any(self, pod: Object) -> frozenset[str]:
         """What is missing in some image of a pod."""

@@ -210,8 +210,8 @@ class Kubelet:
         """Why the node cannot make a sandbox of that class; empty where it can."""
         if not runtime_class:
             return ""
-        found = self.store.get("runtimeclasses.node.k8s.io", None, runtime_class) or {}
-        handler = found.get("handler", runtime_class)
+        runtime = self.store.get("runtimeclasses.node.k8s.io", None, runtime_class) or {}
+        handler = runtime.get("handler", runtime_class)
         status = (self.store.get("nodes", None, node) or {}).get("status") or {}
         known = {h.get("name", "") for h in status.get("runtimeHandlers") or []} or HANDLERS
         return "" if handler in known | HANDLERS else f'no runtime for "{handler}" is configured'
@@ -251,10 +251,10 @@ class Kubelet:
         self, ns: str, pod: str, container: str, command: list[str], *, stdin: bool, tty: bool
     ) -> Execution:
         """Start a command in a running container; ApiError 500 with the runtime's text where it cannot."""
-        found = self.running(ns, pod, container)
+        target = self.running(ns, pod, container)
         session = Execution(terminal=tty)
         try:
-            await session.start(found, command or [""], stdin=stdin)
+            await session.start(target, command or [""], stdin=stdin)
         except StartError as error:
             raise ApiError(
                 500,
@@ -270,9 +270,9 @@ class Kubelet:
 
     def running(self, ns: str, pod: str, name: str) -> Container:
         """The container, while it runs; ApiError 500 with the kubelet's text otherwise."""
-        found = self.store.need("pods", ns, pod)
-        self._reachable(found, ns, pod, name)
-        worker = self.workers.get(found["metadata"]["uid"])
+        obj = self.store.need("pods", ns, pod)
+        self._reachable(obj, ns, pod, name)
+        worker = self.workers.get(obj["metadata"]["uid"])
         container = worker.containers.get(name) if worker else None
         if container is None or container.process is None:
             raise ApiError(500, "InternalError", f'unable to upgrade connection: container not found ("{name}")')
@@ -295,10 +295,10 @@ class Kubelet:
         previous: bool = False,
     ) -> AsyncIterator[bytes]:
         """Stream a container's log; raises ApiError 400 with the real texts where there is none."""
-        found = self.store.need("pods", ns, pod)
+        obj = self.store.need("pods", ns, pod)
         asked = [word for word, is_asked in (("follow", follow), ("timestamps", timestamps)) if is_asked]
-        self._reachable(found, ns, pod, container, "&".join(f"{word}=true" for word in asked))
-        worker = self.workers.get(found["metadata"]["uid"])
+        self._reachable(obj, ns, pod, container, "&".join(f"{word}=true" for word in asked))
+        worker = self.workers.get(obj["metadata"]["uid"])
         log = self._log(worker, pod, container, previous)
         since = reading.epoch(since_time) if since_time else None
         if since_seconds is not None:

@@ -29,21 +29,21 @@ async def pretend(store: Store, pod: Object, host_ip: str, pod_ip: str) -> None:
     meta, now = pod["metadata"], store.now()
     true = [{"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": now} for kind in READY]
 
-    def run(found: Object) -> None:
-        others = [c for c in found["status"].get("conditions") or [] if c["type"] not in READY]
-        found["status"] |= {
+    def run(obj: Object) -> None:
+        conditions = [c for c in obj["status"].get("conditions") or [] if c["type"] not in READY]
+        obj["status"] |= {
             "phase": "Running",
             "startTime": now,
-            "conditions": [*others, *true],
+            "conditions": [*conditions, *true],
             "hostIP": host_ip,
             "podIP": pod_ip,
             "podIPs": [{"ip": pod_ip}],
-            "containerStatuses": _statuses(found, {"running": {"startedAt": now}}),
+            "containerStatuses": _statuses(obj, {"running": {"startedAt": now}}),
         }
 
-    def end(found: Object) -> None:
+    def end(obj: Object) -> None:
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": store.now()}
-        found["status"] |= {"phase": "Succeeded", "containerStatuses": _statuses(found, {"terminated": ended})}
+        obj["status"] |= {"phase": "Succeeded", "containerStatuses": _statuses(obj, {"terminated": ended})}
 
     store.mutate("pods", meta["namespace"], meta["name"], run, "status")
     if any(owner["kind"] == "Job" for owner in meta.get("ownerReferences") or []):

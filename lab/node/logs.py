@@ -152,9 +152,9 @@ def _render(line: bytes, options: Options, *, continued: bool) -> tuple[bytes, b
     return head + text + (b"" if tag == b"P" else b"\n"), tag == b"P"
 
 
-def _start_of_tail(data: bytes, wanted: int) -> int:
-    """Offset in the file at which the last `wanted` whole lines begin."""
-    if wanted == 0:
+def _start_of_tail(data: bytes, count: int) -> int:
+    """Offset in the file at which the last `count` whole lines begin."""
+    if count == 0:
         return len(data)
     ends = [i for i, line in enumerate(data.splitlines()) if line.split(b" ", 3)[2:3] == [b"F"]]
     lines = data.splitlines(keepends=True)
@@ -162,9 +162,9 @@ def _start_of_tail(data: bytes, wanted: int) -> int:
         ends.append(len(lines) - 1)  # an unfinished last line counts
     elif not ends and lines:
         ends = [len(lines) - 1]
-    if len(ends) <= wanted:
+    if len(ends) <= count:
         return 0
-    return sum(len(line) for line in lines[: ends[-wanted - 1] + 1])
+    return sum(len(line) for line in lines[: ends[-count - 1] + 1])
 
 
 async def read(log: Log, options: Options) -> AsyncIterator[bytes]:

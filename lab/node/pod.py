@@ -196,8 +196,8 @@ class PodWorker(PodContext):
     async def _attached(self) -> None:
         """Wait while a volume that only one node may have is in use on another (attach-detach controller)."""
         delay = FIRST_RETRY_S
-        while found := elsewhere(self.kubelet.store, self.pod):
-            volume, users = found
+        while conflict := elsewhere(self.kubelet.store, self.pod):
+            volume, users = conflict
             why = f'Multi-Attach error for volume "{volume}" Volume is already used by pod(s) {", ".join(users)}'
             self.kubelet.store.event(self.pod, "Warning", "FailedAttachVolume", why, "attachdetach-controller")
             await self.pause(delay)
@@ -365,8 +365,8 @@ class PodWorker(PodContext):
         """Remove a deleted pod from the API, now that nothing of it runs."""
         meta = self.pod["metadata"]
         current = self.kubelet.store.get("pods", meta["namespace"], meta["name"])
-        found = (current or {"metadata": {}})["metadata"]
-        if found.get("uid") != self.uid or not found.get("deletionTimestamp"):
+        metadata = (current or {"metadata": {}})["metadata"]
+        if metadata.get("uid") != self.uid or not metadata.get("deletionTimestamp"):
             return
         with contextlib.suppress(ApiError):
             self.kubelet.store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=self.uid)

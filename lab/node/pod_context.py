@@ -64,8 +64,8 @@ class PodContext:
     def host_folder(self, path: str) -> Path | None:
         """A folder of the node that pods may mount, or None."""
         folder = getattr(self.kubelet.hardware, "host_folder", None)
-        found: Path | None = folder(path, self.node) if folder else None
-        return found
+        source: Path | None = folder(path, self.node) if folder else None
+        return source
 
     def check_pull_secrets(self) -> None:
         """Say which pull secrets are missing; the pull is tried anyway."""

@@ -86,14 +86,14 @@ async def check(container: Container, probe: Object) -> tuple[bool, str]:
         return await _connect(container, probe["tcpSocket"], limit, None)
     if "httpGet" in probe:
         return await _connect(container, probe["httpGet"], limit, probe["httpGet"])
-    return True, ""  # gRPC: no stand-in here speaks it
+    return True, ""  # gRPC: no fake here speaks it
 
 
-def _port(container: Container, wanted: int | str) -> int:
-    if isinstance(wanted, int):
-        return wanted
+def _port(container: Container, port: int | str) -> int:
+    if isinstance(port, int):
+        return port
     named = {p.get("name"): p["containerPort"] for p in container.spec.get("ports") or []}
-    return int(named.get(wanted) or (wanted if wanted.isdigit() else 0))
+    return int(named.get(port) or (port if port.isdigit() else 0))
 
 
 async def _connect(container: Container, target: Object, limit: float, http: Object | None) -> tuple[bool, str]:

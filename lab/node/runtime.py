@@ -9,7 +9,7 @@ import errno
 import os
 from typing import Any
 
-from .network.interface import KEPT_CAPABILITIES, StartError
+from .network.interface import DEFAULT_CAPABILITIES, StartError
 
 Object = dict[str, Any]
 RUNC = (
@@ -96,8 +96,8 @@ def capabilities(context: Object) -> frozenset[int]:
     add = {name.upper().removeprefix("CAP_") for name in changes.get("add") or []}
     drop = {name.upper().removeprefix("CAP_") for name in changes.get("drop") or []}
     every = frozenset(CAPABILITIES.values())
-    kept = every if context.get("privileged") or "ALL" in add else KEPT_CAPABILITIES
+    granted = every if context.get("privileged") or "ALL" in add else DEFAULT_CAPABILITIES
     if "ALL" in drop:
-        kept = frozenset()
-    kept -= {CAPABILITIES[name] for name in drop if name in CAPABILITIES}
-    return kept | {CAPABILITIES[name] for name in add if name in CAPABILITIES}
+        granted = frozenset()
+    granted -= {CAPABILITIES[name] for name in drop if name in CAPABILITIES}
+    return granted | {CAPABILITIES[name] for name in add if name in CAPABILITIES}

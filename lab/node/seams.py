@@ -19,13 +19,13 @@ class Images(Protocol):
 
 
 class Hardware(Protocol):
-    """What a node's device plugins and stand-ins add to a container."""
+    """What a node's device plugins and fakes add to a container."""
 
     def mounts(self, pod: Object, node: str) -> list[Object]:
         """More mounts: {source, target, readonly}."""
 
     def env(self, pod: Object, node: str) -> dict[str, str]:
-        """More environment; PATH with the stand-ins first."""
+        """More environment; PATH with the fakes first."""
 
     # Optional: attach(pod, node, ip) -> annotations. Attaches further networks, or raises AttachmentError.
     # Optional: wires(pod, node) -> what the pod's cables are like (Network.sandbox).

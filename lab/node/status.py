@@ -73,7 +73,7 @@ def reported(image: str, image_id: str) -> str:
 def container_status(container: Object, state: ContainerState) -> Object:
     """One element of containerStatuses."""
     resources = container.get("resources") or {}
-    found: Object = {
+    status: Object = {
         "name": state.name,
         "state": state.state(),
         "lastState": state.last,
@@ -84,11 +84,11 @@ def container_status(container: Object, state: ContainerState) -> Object:
         "started": state.started,
     }
     if state.container_id:
-        found["containerID"] = state.container_id
+        status["containerID"] = state.container_id
     if state.created:
         if resources.get("requests"):
-            found["allocatedResources"] = resources["requests"]
-        found["resources"] = {k: resources[k] for k in ("limits", "requests") if resources.get(k)}
+            status["allocatedResources"] = resources["requests"]
+        status["resources"] = {k: resources[k] for k in ("limits", "requests") if resources.get(k)}
     mounts = [
         {
             "name": m["name"],
@@ -98,10 +98,10 @@ def container_status(container: Object, state: ContainerState) -> Object:
         for m in container.get("volumeMounts") or []
     ]
     if mounts:
-        found["volumeMounts"] = mounts
+        status["volumeMounts"] = mounts
     if state.created:
-        found["user"] = {"linux": {"uid": 0, "gid": 0, "supplementalGroups": [0]}}
-    return found
+        status["user"] = {"linux": {"uid": 0, "gid": 0, "supplementalGroups": [0]}}
+    return status
 
 
 def condition(
@@ -154,10 +154,10 @@ def phase(pod: Object, states: dict[str, ContainerState], *, ending: bool = Fals
     return "Succeeded" if good else "Failed"
 
 
-def _readiness(pod: Object, states: dict[str, ContainerState], found: str) -> tuple[bool, str, str]:
-    if found == "Succeeded":
+def _readiness(pod: Object, states: dict[str, ContainerState], pod_phase: str) -> tuple[bool, str, str]:
+    if pod_phase == "Succeeded":
         return False, "PodCompleted", ""
-    if found == "Failed":
+    if pod_phase == "Failed":
         return False, "PodFailed", ""
     sidecars = [c["name"] for c in pod["spec"].get("initContainers") or [] if is_sidecar(c)]
     names = [*sidecars, *(c["name"] for c in pod["spec"]["containers"])]
@@ -167,14 +167,14 @@ def _readiness(pod: Object, states: dict[str, ContainerState], found: str) -> tu
     return True, "", ""
 
 
-def _initialised(pod: Object, states: dict[str, ContainerState], found: str) -> tuple[bool, str, str]:
+def _initialised(pod: Object, states: dict[str, ContainerState], pod_phase: str) -> tuple[bool, str, str]:
     missing = []
     for container in pod["spec"].get("initContainers") or []:
         state = states[container["name"]]
         done = state.started if is_sidecar(container) else state.terminated and state.terminated["exitCode"] == 0
         if not done and not (is_sidecar(container) and state.terminated):
             missing.append(container["name"])
-    if found == "Succeeded":
+    if pod_phase == "Succeeded":
         return True, "PodCompleted", ""
     if missing:
         return False, "ContainersNotInitialized", f"containers with incomplete status: [{' '.join(missing)}]"
@@ -200,10 +200,10 @@ def pod_status(
     spec = pod["spec"]
     generation = pod["metadata"].get("generation", 1)
     override = None if sandbox else override
-    found = (override or {}).get("phase") or phase(pod, states, ending=ending)
-    held = sandbox and found in ("Succeeded", "Failed")
-    ready, why, what = _readiness(pod, states, found)
-    initialised, init_why, init_what = _initialised(pod, states, found)
+    pod_phase = (override or {}).get("phase") or phase(pod, states, ending=ending)
+    held = sandbox and pod_phase in ("Succeeded", "Failed")
+    ready, why, what = _readiness(pod, states, pod_phase)
+    initialised, init_why, init_what = _initialised(pod, states, pod_phase)
     gates = [g["conditionType"] for g in spec.get("readinessGates") or []]
     closed = [
         g for g in gates if not any(c["type"] == g and c["status"] == "True" for c in old.get("conditions") or [])
@@ -225,7 +225,7 @@ def pod_status(
     conditions += [c for c in old.get("conditions") or [] if c["type"] not in ours]
     status: Object = {
         "observedGeneration": generation,
-        "phase": old.get("phase", "Pending") if held else found,
+        "phase": old.get("phase", "Pending") if held else pod_phase,
         "conditions": conditions,
         **{k: v for k, v in (override or {}).items() if k != "phase"},
         "hostIP": host_ip,

@@ -49,8 +49,8 @@ def behaviour(claim: Object | None) -> Object:
     `scope` node, `readonly`, `bytes` of room, `files` that lie in it already, and what hardware/fakes/slow reads.
     """
     text = ((claim or {}).get("metadata", {}).get("annotations") or {}).get("sim/volume", "")
-    found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
+    declared = json.loads(text) if text else {}
+    return declared if isinstance(declared, dict) else {}
 
 
 class Volumes:
@@ -110,9 +110,9 @@ class Volumes:
     def _of_node(self, name: str, source: Object) -> Path:
         """A folder of the node: those that the world names; a `type` that wants one that is not there fails."""
         path, kind = source.get("path", ""), source.get("type") or ""
-        found = self._host(path)
-        if found is not None:
-            return found
+        folder = self._host(path)
+        if folder is not None:
+            return folder
         if kind in ("Directory", "File", "Socket", "CharDevice", "BlockDevice"):
             what = {"CharDevice": "character device", "BlockDevice": "block device"}.get(kind, kind.lower())
             raise MountError(name, f"hostPath type check failed: {path} is not a {what}")
@@ -138,9 +138,9 @@ class Volumes:
         mode = projected.get("defaultMode", 0o644)
         for source in projected.get("sources") or []:
             if "serviceAccountToken" in source:
-                wanted = source["serviceAccountToken"]
-                token = self._token(wanted.get("audience", ""), wanted.get("expirationSeconds", 3600))
-                _write(place, wanted["path"], token.encode(), mode)
+                projection = source["serviceAccountToken"]
+                token = self._token(projection.get("audience", ""), projection.get("expirationSeconds", 3600))
+                _write(place, projection["path"], token.encode(), mode)
             else:
                 self._source(name, place, {k: {"defaultMode": mode, **v} for k, v in source.items()})
 
@@ -155,12 +155,12 @@ class Volumes:
                 return
 
     def _data(self, volume: str, place: Path, key: str, source: Object, name: str) -> None:
-        found = self._lookup(key, name)
-        if found is None:
+        obj = self._lookup(key, name)
+        if obj is None:
             if source.get("optional"):
                 return
             raise MountError(volume, f'{key[:-1]} "{name}" not found')
-        data, mode = config_data(found), source.get("defaultMode", 0o644)
+        data, mode = config_data(obj), source.get("defaultMode", 0o644)
         items = source.get("items") or [{"key": k, "path": k} for k in data]
         for item in items:
             if item["key"] not in data:
@@ -179,7 +179,7 @@ class Volumes:
 
     def mounts(self, container: Object, env: dict[str, str]) -> list[Object]:
         """The bind mounts of a container: its volumeMounts over the pod's /dev/shm."""
-        found: list[Object] = [{"source": str(self.folder / "shm"), "target": "/dev/shm"}]  # noqa: S108 - in the pod
+        mounts: list[Object] = [{"source": str(self.folder / "shm"), "target": "/dev/shm"}]  # noqa: S108 - in the pod
         for mount in container.get("volumeMounts") or []:
             sub = mount.get("subPath") or expand(mount.get("subPathExpr") or "", env)
             source = self._places[mount["name"]]
@@ -197,9 +197,9 @@ class Volumes:
                 or claim.get("readOnly")
                 or behaviour(self._lookup("persistentvolumeclaims", claim.get("claimName", ""))).get("readonly")
             )
-            found = [m for m in found if m["target"] != mount["mountPath"].rstrip("/")]
-            found.append({"source": str(source), "target": mount["mountPath"], "readonly": bool(readonly)})
-        return found
+            mounts = [m for m in mounts if m["target"] != mount["mountPath"].rstrip("/")]
+            mounts.append({"source": str(source), "target": mount["mountPath"], "readonly": bool(readonly)})
+        return mounts
 
     def refresh(self) -> None:
         """Write ConfigMaps, Secrets and labels again, as the kubelet does from time to time."""

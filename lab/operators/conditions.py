@@ -60,8 +60,8 @@ def put_job(obj: Object, kind: str, state: bool, reason: str, message: str, now:
         "lastUpdateTime": now,
         "lastTransitionTime": held["lastTransitionTime"] if held and held["status"] == text else now,
     }
-    kept = [c for c in conditions if c["type"] != kind and {kind, c["type"]} != {"Running", "Restarting"}]
+    remaining = [c for c in conditions if c["type"] != kind and {kind, c["type"]} != {"Running", "Restarting"}]
     if kind in ("Failed", "Succeeded"):
-        kept = [{**c, "status": "False"} if c["type"] == "Running" else c for c in kept]
-    status["conditions"] = [*kept, new]
+        remaining = [{**c, "status": "False"} if c["type"] == "Running" else c for c in remaining]
+    status["conditions"] = [*remaining, new]
     return True

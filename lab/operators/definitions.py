@@ -33,7 +33,7 @@ CONDITIONS = [
         "observedGeneration": "integer",
     }
 ]
-WORDS: dict[str, Object] = {
+SHORT_TYPES: dict[str, Object] = {
     "any": {PRESERVE: True},
     "object": {"type": "object", PRESERVE: True},
     "quantity": {"x-kubernetes-int-or-string": True},
@@ -76,24 +76,24 @@ def _version(short: Mapping[str, Any], name: str, stored: bool) -> Object:
     fields = {**short["fields"], "apiVersion": "string", "kind": "string", "metadata": "object"}
     schema = expand(fields)
     schema["properties"]["metadata"] = {"type": "object"}
-    found: Object = {"name": name, "served": True, "storage": stored, "schema": {"openAPIV3Schema": schema}}
+    version: Object = {"name": name, "served": True, "storage": stored, "schema": {"openAPIV3Schema": schema}}
     subresources: Object = {}
     if "status" in short["fields"] and short.get("status", True):
         subresources["status"] = {}
     if short.get("scale"):
         subresources["scale"] = short["scale"]
     if subresources:
-        found["subresources"] = subresources
+        version["subresources"] = subresources
     if short.get("columns"):
-        found["additionalPrinterColumns"] = [_column(*column) for column in short["columns"].items()]
-    return found
+        version["additionalPrinterColumns"] = [_column(*column) for column in short["columns"].items()]
+    return version
 
 
 def _column(name: str, path: str) -> Object:
     """`path`: a JSON path; a word before it is the type, `wide` before it shows the column with -o wide only."""
-    *words, path = path.rsplit(" ", 1) if " " in path and not path.startswith(".") else [path]
-    wide = words[:1] == ["wide"] or (bool(words) and "wide" in words[0].split())
-    kinds = [word for word in (words[0].split() if words else []) if word != "wide"]
+    *modifiers, path = path.rsplit(" ", 1) if " " in path and not path.startswith(".") else [path]
+    wide = modifiers[:1] == ["wide"] or (bool(modifiers) and "wide" in modifiers[0].split())
+    kinds = [word for word in (modifiers[0].split() if modifiers else []) if word != "wide"]
     column: Object = {"name": name, "type": kinds[0] if kinds else "string", "jsonPath": path}
     if path == ".metadata.creationTimestamp":
         column["type"] = "date"
@@ -105,28 +105,28 @@ def _column(name: str, path: str) -> Object:
 def expand(short: Any) -> Object:
     """Return the structural schema of its short form."""
     if isinstance(short, str):
-        return _word(short)
+        return _short_type(short)
     if isinstance(short, list):
         return {"type": "array", "items": expand(short[0])}
     if short == {"conditions"}:
         return expand(CONDITIONS)
-    found: Object = {"type": "object"}
+    schema: Object = {"type": "object"}
     if "..." in short:
-        found["additionalProperties"] = expand(short["..."])
+        schema["additionalProperties"] = expand(short["..."])
     properties = {key.removesuffix("!"): expand(part) for key, part in short.items() if key != "..."}
     if properties:
-        found["properties"] = properties
+        schema["properties"] = properties
     needed = [key.removesuffix("!") for key in short if key.endswith("!")]
     if needed:
-        found["required"] = needed
-    return found
+        schema["required"] = needed
+    return schema
 
 
-def _word(text: str) -> Object:
+def _short_type(text: str) -> Object:
     text, _, default = text.partition(" = ")
     if text == "conditions":
         return expand(CONDITIONS)
-    found: Object = dict(WORDS[text]) if text in WORDS else {"type": "string", "enum": text.split("|")}
+    schema: Object = dict(SHORT_TYPES[text]) if text in SHORT_TYPES else {"type": "string", "enum": text.split("|")}
     if default:
-        found["default"] = yaml.safe_load(default)
-    return found
+        schema["default"] = yaml.safe_load(default)
+    return schema

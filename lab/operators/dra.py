@@ -49,7 +49,7 @@ def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> t
     for name in node_names(world)[0]:
         node = store.get("nodes", None, name)
         if node is not None and name not in (given.get("missing") or []):
-            publish(store, node, DRIVER, [_device(world["gpu"], gpu) for gpu in hardware.cards(name)])
+            publish(store, node, DRIVER, [_device(world["gpu"], gpu) for gpu in hardware.gpus_of_node(name)])
     return ()
 
 

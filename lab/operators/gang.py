@@ -62,17 +62,17 @@ class Gang:
         )
         parts = sorted([*(f"{count} {word}" for word, count in counts.items()), f"{self.needed} minAvailable"])
         text = f"pod group is not ready, {', '.join(parts)}"
-        words = collections.Counter(fates.values())
-        if words:
-            text += "; Pending: " + ", ".join(sorted(f"{count} {word}" for word, count in words.items()))
+        by_fate = collections.Counter(fates.values())
+        if by_fate:
+            text += "; Pending: " + ", ".join(sorted(f"{count} {word}" for word, count in by_fate.items()))
         return text
 
 
 def allocated(gangs: Iterable[Gang]) -> dict[str, Fraction]:
     """Return what the placed pods of some gangs hold."""
-    found: dict[str, Fraction] = {}
+    totals: dict[str, Fraction] = {}
     for gang in gangs:
         for pod in gang.held:
             for name, amount in requests(pod).items():
-                found[name] = found.get(name, Fraction(0)) + amount
-    return found
+                totals[name] = totals.get(name, Fraction(0)) + amount
+    return totals

@@ -91,10 +91,10 @@ class JobSetController(OwnerController):
             )
         for replicated in spec.get("replicatedJobs") or []:
             for index in range(int(replicated.get("replicas", 1))):
-                wanted = self._job(obj, replicated, index)
-                held = jobs.get(wanted["metadata"]["name"]) or self.ensure(obj, JOBS, wanted)
+                desired = self._job(obj, replicated, index)
+                held = jobs.get(desired["metadata"]["name"]) or self.ensure(obj, JOBS, desired)
                 if held is not None and bool(held["spec"].get("suspend")) != suspended:
-                    self.change(JOBS, held, lambda job, w=wanted: _align(job, w))  # type: ignore[misc]
+                    self.change(JOBS, held, lambda job, w=desired: _align(job, w))  # type: ignore[misc]
         if suspended:
             if put(obj, "Suspended", True, "SuspendedJobs", "jobset is suspended", now):
                 self.event(obj, "Normal", "SuspendedJobs", "jobset is suspended")
@@ -185,14 +185,14 @@ class JobSetController(OwnerController):
         return left
 
     def _count(self, obj: Object, jobs: Mapping[str, Object]) -> None:
-        found = []
+        statuses = []
         for replicated in obj["spec"].get("replicatedJobs") or []:
             mine = [
                 j
                 for j in jobs.values()
                 if j["metadata"]["labels"].get(LABEL + "replicatedjob-name") == replicated["name"]
             ]
-            found.append(
+            statuses.append(
                 {
                     "name": replicated["name"],
                     "succeeded": sum(holds(j, "Complete") for j in mine),
@@ -202,20 +202,20 @@ class JobSetController(OwnerController):
                     "suspended": sum(bool(j["spec"].get("suspend")) for j in mine),
                 }
             )
-        obj["status"]["replicatedJobsStatus"] = found
+        obj["status"]["replicatedJobsStatus"] = statuses
         obj["status"].setdefault("restarts", 0)
 
 
 def _ready(job: Object) -> bool:
     status = job.get("status") or {}
-    wanted = job["spec"].get("parallelism", 1)
-    return not holds(job, "Complete", "Failed") and status.get("ready", 0) + status.get("succeeded", 0) >= wanted
+    parallelism = job["spec"].get("parallelism", 1)
+    return not holds(job, "Complete", "Failed") and status.get("ready", 0) + status.get("succeeded", 0) >= parallelism
 
 
-def _align(job: Object, wanted: Object) -> None:
+def _align(job: Object, desired: Object) -> None:
     """Suspend or resume a Job; where its pods run may have changed meanwhile."""
-    job["spec"]["suspend"] = wanted["spec"]["suspend"]
-    held, new = job["spec"]["template"], wanted["spec"]["template"]
+    job["spec"]["suspend"] = desired["spec"]["suspend"]
+    held, new = job["spec"]["template"], desired["spec"]["template"]
     for part in ("nodeSelector", "tolerations", "schedulingGates", "affinity"):
         if new["spec"].get(part):
             held["spec"][part] = new["spec"][part]

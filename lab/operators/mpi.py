@@ -146,8 +146,8 @@ class MPIJobController(OwnerController):
 
     def _hosts(self, obj: Object) -> list[str]:
         name, space = obj["metadata"]["name"], obj["metadata"]["namespace"]
-        found = [f"{name}-worker-{index}.{name}.{space}.svc" for index in range(self._count(obj))]
-        return [f"{name}-launcher.{name}.{space}.svc", *found] if obj["spec"].get("runLauncherAsWorker") else found
+        workers = [f"{name}-worker-{index}.{name}.{space}.svc" for index in range(self._count(obj))]
+        return [f"{name}-launcher.{name}.{space}.svc", *workers] if obj["spec"].get("runLauncherAsWorker") else workers
 
     def _config(self, obj: Object) -> Object:
         """Host file, and the script that lists the workers that run (Horovod's elastic discovery)."""
@@ -168,8 +168,8 @@ class MPIJobController(OwnerController):
     def _template(self, obj: Object, role: str) -> Object:
         """What launcher and workers have in common."""
         name, kind = obj["metadata"]["name"], role.capitalize()
-        wish = obj["spec"]["mpiReplicaSpecs"][kind]
-        template = clone(wish["template"])
+        replica_spec = obj["spec"]["mpiReplicaSpecs"][kind]
+        template = clone(replica_spec["template"])
         meta, spec = template.setdefault("metadata", {}), template["spec"]
         meta.setdefault("labels", {}).update(
             {LABEL + "operator-name": "mpi-operator", LABEL + "job-name": name, LABEL + "job-role": role}
@@ -177,7 +177,7 @@ class MPIJobController(OwnerController):
         spec["subdomain"] = name
         if spec.get("hostNetwork"):
             spec["dnsPolicy"] = "ClusterFirstWithHostNet"
-        policy = wish.get("restartPolicy") or ("OnFailure" if role == "launcher" else "Never")
+        policy = replica_spec.get("restartPolicy") or ("OnFailure" if role == "launcher" else "Never")
         spec["restartPolicy"] = "Never" if policy == "ExitCode" else policy
         main = spec["containers"][0]
         main.setdefault("env", []).append({"name": "K_MPI_JOB_ROLE", "value": role})

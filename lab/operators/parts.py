@@ -42,7 +42,7 @@ class OwnerController(QueueController):
             self.queue.add((space, owner["name"]))
 
     def sync(self, key: Key) -> float | None:
-        """Bring one object closer to its wish; seconds until the next look."""
+        """Bring one object closer to its spec; seconds until the next look."""
         obj = self.store.get(self.key, *key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return None
@@ -57,10 +57,10 @@ class OwnerController(QueueController):
     def ensure(self, owner: Object, key: str, body: Object) -> Object | None:
         """Return the object of that name, made if there is none; None where it is somebody else's or refused."""
         space, name = owner["metadata"]["namespace"], body["metadata"]["name"]
-        found = self.store.get(key, space, name)
-        if found is None:
+        existing = self.store.get(key, space, name)
+        if existing is None:
             return self.make(owner, key, body)
-        if not is_of(owner, found):
+        if not is_of(owner, existing):
             kind = self.store.kind(key).kind
             self.event(
                 owner,
@@ -69,7 +69,7 @@ class OwnerController(QueueController):
                 f'Resource "{name}" of Kind "{kind}" already exists and is not managed by {owner["kind"]}',
             )
             return None
-        return found
+        return existing
 
     def make(self, owner: Object, key: str, body: Object) -> Object | None:
         """Create an object that belongs to the owner; None where the API refuses it, which an event says."""

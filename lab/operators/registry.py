@@ -108,7 +108,7 @@ OPERATORS: dict[str, Operator] = {
 
 def options(world: Mapping[str, Any], where: str = "operators") -> dict[str, Object]:
     """Return a world's operators with their options, those that others need included; ScenarioError."""
-    found: dict[str, Object] = {}
+    by_name: dict[str, Object] = {}
     for entry in world.get("operators") or []:
         given = {entry: {}} if isinstance(entry, str) else entry
         if not isinstance(given, dict) or len(given) != 1:
@@ -118,9 +118,9 @@ def options(world: Mapping[str, Any], where: str = "operators") -> dict[str, Obj
                 raise ScenarioError(f"{where}: unknown operator {name!r}{nearest(str(name), OPERATORS)}")
             check(chosen or {}, OPERATORS[name].known, f"{where}: {name}")
             for needed in OPERATORS[name].needs:
-                found.setdefault(needed, {})
-            found[name] = dict(chosen or {})
-    return found
+                by_name.setdefault(needed, {})
+            by_name[name] = dict(chosen or {})
+    return by_name
 
 
 def furnished(world: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -151,12 +151,12 @@ def furnished(world: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def start(store: Store, world: Mapping[str, Any]) -> tuple[Controller, ...]:
     """Return the controllers of a world's operators; their webhooks answer from now on."""
-    found: list[Controller] = []
+    controllers: list[Controller] = []
     for name, given in options(world).items():
         if OPERATORS[name].starts:
             begin: Callable[..., tuple[Controller, ...]] = _module(OPERATORS[name]).start
-            found += begin(store, world, given)
-    return tuple(found)
+            controllers += begin(store, world, given)
+    return tuple(controllers)
 
 
 def _module(operator: Operator) -> Any:

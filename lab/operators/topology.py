@@ -54,7 +54,7 @@ def _zones(node: Object, gpu: Mapping[str, Any]) -> list[Object]:
     offered = node["status"].get("allocatable") or {}
     places = Counter(gpu.get("numa", []))
     zones = sorted(places) or [0]
-    found = []
+    entries = []
     for zone in zones:
         amounts = {
             name: render(Fraction(int(parse(offered[name]) / len(zones))), form(offered[name]))
@@ -63,7 +63,7 @@ def _zones(node: Object, gpu: Mapping[str, Any]) -> list[Object]:
         }
         if gpu.get("resource") in offered:
             amounts[gpu["resource"]] = str(min(places[zone], int(parse(offered[gpu["resource"]]))))
-        found.append(
+        entries.append(
             {
                 "name": f"node-{zone}",
                 "type": "Node",
@@ -74,4 +74,4 @@ def _zones(node: Object, gpu: Mapping[str, Any]) -> list[Object]:
                 ],
             }
         )
-    return found
+    return entries

@@ -154,18 +154,18 @@ def _torch(container: Object, job: Object, torch: Object, trainer: Object, nodes
 
 
 def _override(template: Object, override: Object) -> None:
-    """Lay a job's wishes over the pods of a template: maps and named lists are merged, the rest replaces."""
+    """Lay a job's overrides over the pods of a template: maps and named lists are merged, the rest replaces."""
     for part, value in (override.get("metadata") or {}).items():
         if part in ("labels", "annotations"):
             template.setdefault("metadata", {}).setdefault(part, {}).update(value)
     spec = template["spec"]
     for part, value in (override.get("spec") or {}).items():
         if part in ("containers", "initContainers"):
-            for wish in value:
-                held = next((c for c in spec.get(part) or [] if c["name"] == wish["name"]), None)
+            for patch in value:
+                held = next((c for c in spec.get(part) or [] if c["name"] == patch["name"]), None)
                 if held is not None:
-                    upsert(held.setdefault("env", []), wish.get("env") or [])
-                    upsert(held.setdefault("volumeMounts", []), wish.get("volumeMounts") or [], "mountPath")
+                    upsert(held.setdefault("env", []), patch.get("env") or [])
+                    upsert(held.setdefault("volumeMounts", []), patch.get("volumeMounts") or [], "mountPath")
         elif part in ("volumes", "imagePullSecrets", "schedulingGates"):
             upsert(spec.setdefault(part, []), value)
         elif part == "tolerations":

@@ -184,13 +184,13 @@ class PyTorchJobController(OwnerController):
         return PORT
 
     def _labels(self, obj: Object, role: str, index: int) -> dict[str, str]:
-        found = {
+        labels = {
             "operator-name": "pytorchjob-controller",
             "job-name": obj["metadata"]["name"],
             "replica-type": role.lower(),
             "replica-index": str(index),
         }
-        return {LABEL + key: value for key, value in found.items()}
+        return {LABEL + key: value for key, value in labels.items()}
 
     def _service(self, obj: Object) -> Object:
         labels, port = self._labels(obj, "Master", 0), self._port(obj)
@@ -202,14 +202,14 @@ class PyTorchJobController(OwnerController):
 
     def _pod(self, obj: Object, role: str, index: int) -> Object:
         name = obj["metadata"]["name"]
-        wish = obj["spec"]["pytorchReplicaSpecs"][role]
-        template = clone(wish["template"])
+        replica_spec = obj["spec"]["pytorchReplicaSpecs"][role]
+        template = clone(replica_spec["template"])
         meta, spec = template.setdefault("metadata", {}), template["spec"]
         meta["name"] = f"{name}-{role.lower()}-{index}"
         meta.setdefault("labels", {}).update(self._labels(obj, role, index))
         if role == "Master":
             meta["labels"][LABEL + "job-role"] = "master"
-        policy = wish.get("restartPolicy") or "OnFailure"
+        policy = replica_spec.get("restartPolicy") or "OnFailure"
         spec["restartPolicy"] = "Never" if policy == "ExitCode" else policy
         variables = self._environment(obj, role, index)
         for container in spec["containers"]:

@@ -182,9 +182,9 @@ class Volcano:
         return name
 
     def _order(self, gang: Gang) -> tuple[int, float, str]:
-        found = self._store.get(CLASSES, None, gang.group["spec"].get("priorityClassName", ""))
+        priority_class = self._store.get(CLASSES, None, gang.group["spec"].get("priorityClassName", ""))
         meta = gang.group["metadata"]
-        return -int((found or {}).get("value", 0)), epoch(meta["creationTimestamp"]), meta["name"]
+        return -int((priority_class or {}).get("value", 0)), epoch(meta["creationTimestamp"]), meta["name"]
 
     def _views(self) -> list[NodeView]:
         views = {node["metadata"]["name"]: NodeView(node) for node in self._store.list("nodes")}
@@ -198,12 +198,12 @@ class Volcano:
 
     def _enqueue(self, gang: Gang, gangs: list[Gang], views: list[NodeView]) -> None:
         """Let a group in: where it states what it needs, its queue and the cluster must have that."""
-        wanted = {name: parse(text) for name, text in (gang.group["spec"].get("minResources") or {}).items()}
+        requested = {name: parse(text) for name, text in (gang.group["spec"].get("minResources") or {}).items()}
         why = ""
-        if wanted and not self._within(gang, gangs, wanted):
+        if requested and not self._within(gang, gangs, requested):
             why = "queue resource quota insufficient"
-        elif wanted and views:
-            for name, amount in wanted.items():
+        elif requested and views:
+            for name, amount in requested.items():
                 total = sum((v.allocatable(name) for v in views), Fraction(0)) * OVERCOMMIT
                 used = sum((v.used.get(name, Fraction(0)) for v in views), Fraction(0))
                 if total and used + amount > total:
@@ -216,14 +216,14 @@ class Volcano:
             if gang.pending:
                 self._unschedulable(gang, {p["metadata"]["uid"]: "Undetermined" for p in gang.pending}, {})
 
-    def _within(self, gang: Gang, gangs: list[Gang], wanted: Mapping[str, Fraction]) -> bool:
+    def _within(self, gang: Gang, gangs: list[Gang], requested: Mapping[str, Fraction]) -> bool:
         """Tell whether a queue's capability allows so much more."""
         queue = self._store.get(QUEUES, None, gang.queue)
         limits = ((queue or {}).get("spec") or {}).get("capability") or {}
         used = allocated(other for other in gangs if other.queue == gang.queue)
         return all(
             used.get(name, Fraction(0)) + amount <= parse(limits[name])
-            for name, amount in wanted.items()
+            for name, amount in requested.items()
             if name in limits
         )
 
@@ -234,23 +234,25 @@ class Volcano:
         extra: collections.Counter[str] = collections.Counter()
         queue = self._store.get(QUEUES, None, gang.queue)
         for pod in sorted(gang.pending, key=lambda p: str(p["metadata"]["name"])):
-            uid, wanted = pod["metadata"]["uid"], requests(pod)
-            more = {name: amount + extra[name] for name, amount in wanted.items()}
+            uid, requested = pod["metadata"]["uid"], requests(pod)
+            more = {name: amount + extra[name] for name, amount in requested.items()}
             if queue is None or not self._within(gang, gangs, more):
                 fates[uid] = "Undetermined"
                 continue
             around = Neighbourhood(pod, views)
-            refusals = {view.name: refuse(pod, wanted, view, around) for view in views}
-            fitting = [view for view in views if refusals[view.name] is None]
-            if not fitting:
+            refusals = {view.name: refuse(pod, requested, view, around) for view in views}
+            feasible = [view for view in views if refusals[view.name] is None]
+            if not feasible:
                 fates[uid] = "Unschedulable"
-                counts = collections.Counter(text for found in refusals.values() if found for text in found.reasons)
+                counts = collections.Counter(
+                    text for refusal in refusals.values() if refusal for text in refusal.reasons
+                )
                 parts = sorted(f"{count} {text}" for text, count in counts.items())
                 reasons[uid] = f"0/{len(views)} nodes are unavailable: {', '.join(parts)}."
                 continue
-            view = min(fitting, key=lambda v: score(pod, v))
+            view = min(feasible, key=lambda v: score(pod, v))
             view.put(pod)
-            extra.update(wanted)
+            extra.update(requested)
             placed.append((pod, view))
             fates[uid] = "Schedulable"
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -327,7 +329,7 @@ class Volcano:
             gang.phase = "Unknown"
         elif gang.phase == "Running":
             gang.phase = "Inqueue"
-        wanted = {
+        desired = {
             "phase": gang.phase,
             "running": counts["Running"],
             "succeeded": counts["Succeeded"],
@@ -336,9 +338,9 @@ class Volcano:
 
         def change(obj: Object) -> None:
             status = obj.setdefault("status", {})
-            status.update({key: value for key, value in wanted.items() if value})
+            status.update({key: value for key, value in desired.items() if value})
             for key in ("running", "succeeded", "failed"):
-                if not wanted[key]:
+                if not desired[key]:
                     status.pop(key, None)
 
         self._write(gang, change)
@@ -354,11 +356,11 @@ class Volcano:
                 if amount
             }
             state = (queue.get("status") or {}).get("state", "Open")
-            wanted = {
+            status = {
                 "state": state,
                 "allocated": used,
                 **{
                     key: phases[key] for key in ("pending", "inqueue", "running", "unknown", "completed") if phases[key]
                 },
             }
-            self._store.mutate(QUEUES, None, name, lambda q, w=wanted: q.update(status=w), "status")  # type: ignore[misc]
+            self._store.mutate(QUEUES, None, name, lambda q, w=status: q.update(status=w), "status")  # type: ignore[misc]

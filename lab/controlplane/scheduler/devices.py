@@ -60,7 +60,7 @@ class Device:
 
 def of_node(slices: Iterable[Object], node: Object) -> list[Device]:
     """Return the devices that a node offers, in the order of its slices."""
-    found = []
+    devices = []
     for each in slices:
         spec = each["spec"]
         if spec.get("nodeName") != node["metadata"]["name"] and not spec.get("allNodes"):
@@ -69,8 +69,8 @@ def of_node(slices: Iterable[Object], node: Object) -> list[Device]:
             body = device.get("basic") or device
             capacity = {name: part["value"] for name, part in (body.get("capacity") or {}).items()}
             attributes = body.get("attributes") or {}
-            found.append(Device(spec["driver"], spec["pool"]["name"], device["name"], attributes, capacity))
-    return found
+            devices.append(Device(spec["driver"], spec["pool"]["name"], device["name"], attributes, capacity))
+    return devices
 
 
 def taken(claims: Iterable[Object]) -> set[tuple[str, str, str]]:
@@ -90,12 +90,12 @@ def of_pod(store: Store, pod: Object) -> list[tuple[str, str, Object | None]]:
     made = {
         s["name"]: s.get("resourceClaimName", "") for s in (pod.get("status") or {}).get("resourceClaimStatuses") or []
     }
-    found = []
-    for wish in pod["spec"].get("resourceClaims") or []:
-        name = wish.get("resourceClaimName") or made.get(wish["name"], "")
+    claims = []
+    for pod_claim in pod["spec"].get("resourceClaims") or []:
+        name = pod_claim.get("resourceClaimName") or made.get(pod_claim["name"], "")
         claim = store.get(CLAIMS, pod["metadata"]["namespace"], name) if name else None
-        found.append((wish["name"], name, claim))
-    return found
+        claims.append((pod_claim["name"], name, claim))
+    return claims
 
 
 def held(store: Store, pod: Object, driver: str, node: str) -> list[str]:
@@ -115,12 +115,12 @@ def allocate(
     claims: list[Object], offered: list[Device], busy: set[tuple[str, str, str]], classes: Mapping[str, Object]
 ) -> list[list[Object]] | None:
     """Return the results for each claim, or None where one of them cannot be had; raises Unreadable."""
-    used, found = set(busy), []
+    used, allocations = set(busy), []
     for claim in claims:
         got: list[Object] = []
         for request in (claim["spec"].get("devices") or {}).get("requests") or []:
-            wish = request.get("exactly") or request
-            chosen = _choose(wish, offered, used, classes[wish["deviceClassName"]])
+            exact = request.get("exactly") or request
+            chosen = _choose(exact, offered, used, classes[exact["deviceClassName"]])
             if chosen is None:
                 return None
             used |= {device.identity for device in chosen}
@@ -128,17 +128,17 @@ def allocate(
                 {"request": request["name"], "driver": device.driver, "pool": device.pool, "device": device.name}
                 for device in chosen
             ]
-        found.append(got)
-    return found
+        allocations.append(got)
+    return allocations
 
 
-def _choose(wish: Object, offered: list[Device], used: set[tuple[str, str, str]], kind: Object) -> list[Device] | None:
-    selectors = [*((kind.get("spec") or {}).get("selectors") or []), *(wish.get("selectors") or [])]
-    fitting = [device for device in offered if all(matches(s["cel"]["expression"], device) for s in selectors)]
-    free = [device for device in fitting if device.identity not in used]
-    if wish.get("allocationMode") == "All":
-        return free if fitting and len(free) == len(fitting) else None
-    count = int(wish.get("count") or 1)
+def _choose(exact: Object, offered: list[Device], used: set[tuple[str, str, str]], kind: Object) -> list[Device] | None:
+    selectors = [*((kind.get("spec") or {}).get("selectors") or []), *(exact.get("selectors") or [])]
+    matching = [device for device in offered if all(matches(s["cel"]["expression"], device) for s in selectors)]
+    free = [device for device in matching if device.identity not in used]
+    if exact.get("allocationMode") == "All":
+        return free if matching and len(free) == len(matching) else None
+    count = int(exact.get("count") or 1)
     return free[:count] if len(free) >= count else None
 
 
@@ -147,8 +147,7 @@ def unsupported(claim: Object) -> str:
     devices = claim["spec"].get("devices") or {}
     if devices.get("constraints"):
         return "constraints"
-    wishes = [request.get("exactly") or request for request in devices.get("requests") or []]
-    return "firstAvailable" if any("firstAvailable" in wish for wish in wishes) else ""
+    return "firstAvailable" if any("firstAvailable" in request for request in devices.get("requests") or []) else ""
 
 
 def matches(expression: str, device: Device) -> bool:
@@ -169,10 +168,10 @@ def _term(text: str, device: Device) -> bool:
     call = _CALL.fullmatch(text)
     if call:
         return _called(_value(device, *call.groups()[:4]), call[5], _literal(call[6]), call[7])
-    found = _TERM.fullmatch(text)
-    if found:
-        held = _value(device, *found.groups()[:4])
-        return held is not None and _compare(held, found[5], _literal(found[6]))
+    comparison = _TERM.fullmatch(text)
+    if comparison:
+        held = _value(device, *comparison.groups()[:4])
+        return held is not None and _compare(held, comparison[5], _literal(comparison[6]))
     has = _HAS.fullmatch(text)
     if has:
         return (_value(device, *has.groups()[1:5]) is not None) != bool(has[1])
@@ -193,11 +192,11 @@ def _value(device: Device, driver: str | None, kind: str | None, domain: str | N
 
 def _literal(text: str) -> Any:
     text = text.strip()
-    found = re.fullmatch(r"(?:quantity|semver)\(['\"](.+)['\"]\)", text)
-    if found and text.startswith("quantity"):
-        return parse(found[1])
-    if found:
-        return found[1]
+    typed = re.fullmatch(r"(?:quantity|semver)\(['\"](.+)['\"]\)", text)
+    if typed and text.startswith("quantity"):
+        return parse(typed[1])
+    if typed:
+        return typed[1]
     quoted = re.fullmatch(r"'([^']*)'|\"([^\"]*)\"", text)
     if quoted:
         return quoted[1] if quoted[1] is not None else quoted[2]
@@ -208,14 +207,14 @@ def _literal(text: str) -> Any:
     raise Unreadable(text)
 
 
-def _called(held: Any, name: str, wanted: Any, sign: str | None) -> bool:
+def _called(held: Any, name: str, argument: Any, sign: str | None) -> bool:
     if held is None:
         return False
     if name == "compareTo":
         if sign is None:
             raise Unreadable("compareTo without a comparison")
-        return _compare(held, sign, wanted)
-    text, part = str(held), str(wanted)
+        return _compare(held, sign, argument)
+    text, part = str(held), str(argument)
     if name == "matches":
         return re.search(part, text) is not None
     if name == "contains":
@@ -223,9 +222,9 @@ def _called(held: Any, name: str, wanted: Any, sign: str | None) -> bool:
     return text.startswith(part) if name == "startsWith" else text.endswith(part)
 
 
-def _compare(held: Any, sign: str, wanted: Any) -> bool:
-    if isinstance(held, str) and isinstance(wanted, str) and re.fullmatch(r"\d+(\.\d+)*", held):
-        held, wanted = ([int(part) for part in each.split(".")] for each in (held, wanted))
+def _compare(held: Any, sign: str, literal: Any) -> bool:
+    if isinstance(held, str) and isinstance(literal, str) and re.fullmatch(r"\d+(\.\d+)*", held):
+        held, literal = ([int(part) for part in each.split(".")] for each in (held, literal))
     if sign in ("==", "!="):
-        return bool((held == wanted) == (sign == "=="))
-    return bool({">=": held >= wanted, "<=": held <= wanted, ">": held > wanted, "<": held < wanted}[sign])
+        return bool((held == literal) == (sign == "=="))
+    return bool({">=": held >= literal, "<=": held <= literal, ">": held > literal, "<": held < literal}[sign])

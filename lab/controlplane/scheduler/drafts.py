@@ -26,7 +26,7 @@ class Draft:
         self._named = devices.of_pod(store, pod)
         self.claims = [claim for _, _, claim in self._named if claim is not None]
         self.open = [claim for claim in self.claims if not (claim.get("status") or {}).get("allocation")]
-        self._found: dict[str, list[list[Object]]] = {}
+        self._results: dict[str, list[list[Object]]] = {}
         self._busy = devices.taken(store.list(CLAIMS)) if self.open else set()
         self._classes = {c["metadata"]["name"]: c for c in store.list(CLASSES)} if self.open else {}
         self._slices = store.list(SLICES) if self.open else []
@@ -71,18 +71,18 @@ class Draft:
         if not self.open:
             return None
         try:
-            found = devices.allocate(self.open, devices.of_node(self._slices, node), self._busy, self._classes)
+            results = devices.allocate(self.open, devices.of_node(self._slices, node), self._busy, self._classes)
         except devices.Unreadable as part:
             return Refusal((f"this simulated scheduler cannot evaluate CEL: {part}",), final=True)
-        if found is None:
+        if results is None:
             return Refusal(("cannot allocate all claims",), final=True)
-        self._found[name] = found
+        self._results[name] = results
         return None
 
     def reserve(self, node: str) -> None:
         """Allocate the claims on a node that can meet them, and reserve all for the pod."""
         meta = self._pod["metadata"]
-        results = dict(zip((c["metadata"]["name"] for c in self.open), self._found.get(node, []), strict=False))
+        results = dict(zip((c["metadata"]["name"] for c in self.open), self._results.get(node, []), strict=False))
         user = {"resource": "pods", "name": meta["name"], "uid": meta["uid"]}
         for claim in self.claims:
             name = claim["metadata"]["name"]

@@ -171,11 +171,11 @@ class Neighbourhood:
     """What a pod's and its neighbours' affinities make of each topology domain; computed once for all nodes."""
 
     def __init__(self, pod: Object, views: list[NodeView]) -> None:
-        self._wanted = [(t["topologyKey"], *self._domains(t, pod, views)) for t in _pod_terms(pod, "podAffinity")]
-        self._self = [_term_matches(t, pod, pod) for t in _pod_terms(pod, "podAffinity")]
+        self._affine = [(t["topologyKey"], *self._domains(t, pod, views)) for t in _pod_terms(pod, "podAffinity")]
+        self._matches_itself = [_term_matches(t, pod, pod) for t in _pod_terms(pod, "podAffinity")]
         apart = _pod_terms(pod, "podAntiAffinity")
-        self._shunned = [(t["topologyKey"], self._domains(t, pod, views)[0]) for t in apart]
-        self._closed = {
+        self._anti_affine = [(t["topologyKey"], self._domains(t, pod, views)[0]) for t in apart]
+        self._refused_by_others = {
             (term["topologyKey"], view.labels.get(term["topologyKey"]))
             for view in views
             for other in view.pods.values()
@@ -191,23 +191,23 @@ class Neighbourhood:
 
     def refuse(self, view: NodeView) -> Refusal | None:
         """Why the pods around forbid a node; None: they do not."""
-        for (key, domains, anybody), itself in zip(self._wanted, self._self, strict=True):
+        for (key, domains, anybody), itself in zip(self._affine, self._matches_itself, strict=True):
             first_of_its_kind = not anybody and itself and key in view.labels
             if view.labels.get(key) not in domains and not first_of_its_kind:
                 return Refusal(("node(s) didn't match pod affinity rules",), final=True)
-        if any(view.labels.get(key) in domains for key, domains in self._shunned):
+        if any(view.labels.get(key) in domains for key, domains in self._anti_affine):
             return Refusal(("node(s) didn't match pod anti-affinity rules",), final=False)
-        if any(view.labels.get(key) == value for key, value in self._closed):
+        if any(view.labels.get(key) == value for key, value in self._refused_by_others):
             return Refusal(("node(s) didn't satisfy existing pods anti-affinity rules",), final=False)
         return None
 
 
-def _fit(wanted: dict[str, Fraction], view: NodeView) -> Refusal | None:
+def _fit(requested: dict[str, Fraction], view: NodeView) -> Refusal | None:
     reasons, final = [], False
     most = view.allocatable("pods")
     if most and len(view.pods) + 1 > most:
         reasons.append("Too many pods")
-    for name, amount in wanted.items():
+    for name, amount in requested.items():
         if amount and amount > view.free(name):
             reasons.append(f"Insufficient {name}")
             final = final or amount > view.allocatable(name)
@@ -223,7 +223,7 @@ def _host_ports(pod: Object) -> set[tuple[int, str]]:
     }
 
 
-def refuse(pod: Object, wanted: dict[str, Fraction], view: NodeView, around: Neighbourhood) -> Refusal | None:
+def refuse(pod: Object, requested: dict[str, Fraction], view: NodeView, around: Neighbourhood) -> Refusal | None:
     """Why a node cannot take a pod; None: it can."""
     spec = view.node.get("spec") or {}
     tolerations = pod["spec"].get("tolerations") or []
@@ -238,26 +238,26 @@ def refuse(pod: Object, wanted: dict[str, Fraction], view: NodeView, around: Nei
     ports = _host_ports(pod)
     if ports and any(ports & _host_ports(other) for other in view.pods.values()):
         return Refusal(("node(s) didn't have free ports for the requested pod ports",), final=False)
-    return _fit(wanted, view) or around.refuse(view)
+    return _fit(requested, view) or around.refuse(view)
 
 
 def score(pod: Object, view: NodeView) -> tuple[float, int, float, str]:
     """Sort key, the best node first: wished-for affinity, fewest pods of the same owner, most free."""
-    wish = 0.0
+    preference = 0.0
     affinity = pod["spec"].get("affinity") or {}
     for term in (affinity.get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or []:
-        wish += term["weight"] if node_term(view.node, term["preference"]) else 0
+        preference += term["weight"] if node_term(view.node, term["preference"]) else 0
     for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
         for term in (affinity.get(kind) or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or []:
             near = any(_term_matches(term["podAffinityTerm"], pod, other) for other in view.pods.values())
-            wish += sign * term["weight"] if near else 0
+            preference += sign * term["weight"] if near else 0
     for taint in (view.node.get("spec") or {}).get("taints") or []:
         if taint["effect"] == "PreferNoSchedule" and not tolerates(pod["spec"].get("tolerations") or [], taint):
-            wish -= 1
+            preference -= 1
     owners = {r["uid"] for r in pod["metadata"].get("ownerReferences") or []}
     kin = sum(1 for p in view.pods.values() if owners & {r["uid"] for r in p["metadata"].get("ownerReferences") or []})
     used = sum(float(view.used[n] / view.allocatable(n)) for n in list(view.used) if view.allocatable(n))
-    return -wish, kin, used + len(view.pods) / 1000, view.name
+    return -preference, kin, used + len(view.pods) / 1000, view.name
 
 
 def explain(refusals: list[Refusal], total: int) -> str:

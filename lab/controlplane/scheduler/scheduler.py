@@ -16,7 +16,7 @@ from . import binding, devices
 from .binding import mark_disrupted
 from .drafts import Draft
 from .placement import ENDED, Neighbourhood, NodeView, Refusal, explain, explain_preemption, refuse, requests, score
-from .volumes import Places, claims_of
+from .volumes import Places, claims_of, waits_for_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,24 +157,24 @@ class Scheduler:
             if not views:
                 why = "no nodes available to schedule pods"
             else:
-                wanted, around = requests(pod), Neighbourhood(pod, views)
+                requested, around = requests(pod), Neighbourhood(pod, views)
                 places = Places(self._store, pod) if claims_of(pod) else None
                 refusals: list[Refusal] = []
-                fitting = []
+                feasible = []
                 for view in views:
-                    refusal = refuse(pod, wanted, view, around) or (places.refuse(view, views) if places else None)
+                    refusal = refuse(pod, requested, view, around) or (places.refuse(view, views) if places else None)
                     refusal = refusal or (draft.refuse(view.node) if draft else None)
                     if refusal is None:
-                        fitting.append(view)
+                        feasible.append(view)
                     else:
                         refusals.append(refusal)
-                if fitting:
-                    best = min(fitting, key=lambda v: score(pod, v))
+                if feasible:
+                    best = min(feasible, key=lambda v: score(pod, v))
                     if draft is not None:
                         draft.reserve(best.name)
                     self._bind(pod, best)
                     return
-                why = self._nowhere(pod, wanted, views, refusals)
+                why = self._nowhere(pod, requested, views, refusals)
                 if draft is not None and draft.claims:
                     why = why.replace("no new claims to deallocate", "still not schedulable")
         self._fail(pod, why)
@@ -190,21 +190,18 @@ class Scheduler:
                 return f'{head}persistentvolumeclaim "{name}" not found. not found'
             if claim["metadata"].get("deletionTimestamp"):
                 return f'{head}persistentvolumeclaim "{name}" is being deleted. not found'
-            if (claim.get("status") or {}).get("phase") != "Bound" and not self._waits(claim):
+            if (claim.get("status") or {}).get("phase") != "Bound" and not waits_for_consumer(self._store, claim):
                 return f"{head}pod has unbound immediate PersistentVolumeClaims. not found"
         return None
 
-    def _waits(self, claim: Object) -> bool:
-        name = claim["spec"].get("storageClassName")
-        found = self._store.get("storageclasses.storage.k8s.io", None, name) if name else None
-        return bool(found) and (found or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
-
-    def _nowhere(self, pod: Object, wanted: dict[str, Fraction], views: list[NodeView], refusals: list[Refusal]) -> str:
+    def _nowhere(
+        self, pod: Object, requested: dict[str, Fraction], views: list[NodeView], refusals: list[Refusal]
+    ) -> str:
         head, never = explain(refusals, len(views)), pod["spec"].get("preemptionPolicy") == "Never"
         if not never:
             best = None
             for view in views:
-                victims = self._victims(pod, wanted, view, views)
+                victims = self._victims(pod, requested, view, views)
                 if victims and (best is None or len(victims) < len(best[1])):
                     best = view, victims
             if best is not None:
@@ -212,19 +209,21 @@ class Scheduler:
                 return head
         return f"{head} {explain_preemption(refusals, len(views), never)}"
 
-    def _victims(self, pod: Object, wanted: dict[str, Fraction], view: NodeView, views: list[NodeView]) -> list[Object]:
+    def _victims(
+        self, pod: Object, requested: dict[str, Fraction], view: NodeView, views: list[NodeView]
+    ) -> list[Object]:
         lower = sorted((p for p in view.pods.values() if self._priority(p) < self._priority(pod)), key=self._priority)
         if not lower:
             return []
         alone = NodeView(view.node)
         for other in view.pods.values():
             alone.put(other)
-        others = [alone if v is view else v for v in views]
+        reduced = [alone if v is view else v for v in views]
         victims = []
         for other in lower:
             alone.take(other["metadata"]["uid"])
             victims.append(other)
-            if refuse(pod, wanted, alone, Neighbourhood(pod, others)) is None:
+            if refuse(pod, requested, alone, Neighbourhood(pod, reduced)) is None:
                 return victims
         return []
 

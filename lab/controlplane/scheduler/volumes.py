@@ -27,6 +27,12 @@ def claims_of(pod: Object) -> list[str]:
     return [claim["claimName"] for claim in claims if claim.get("claimName")]
 
 
+def waits_for_consumer(store: Store, claim: Object) -> bool:
+    """Tell whether a claim is bound only when a pod that uses it is scheduled."""
+    storage_class = store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
+    return (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
+
+
 def reaches(volume: Object, node: Object) -> bool:
     """Tell whether a volume can be used on a node."""
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
@@ -71,16 +77,16 @@ class Places:
 
 def _static(store: Store, claim: Object) -> bool:
     """Tell whether nobody provides volumes of a claim's class: it needs one that is there."""
-    found = store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
-    return found is not None and found.get("provisioner") == NO_PROVISIONER
+    storage_class = store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
+    return storage_class is not None and storage_class.get("provisioner") == NO_PROVISIONER
 
 
 def _suits(volume: Object, claim: Object) -> bool:
-    spec, wish = volume["spec"], claim["spec"]
+    spec, claim_spec = volume["spec"], claim["spec"]
     return (
-        (spec.get("storageClassName") or "") == (wish.get("storageClassName") or "")
-        and set(wish.get("accessModes") or []) <= set(spec.get("accessModes") or [])
-        and parse(spec["capacity"]["storage"]) >= parse(wish["resources"]["requests"]["storage"])
+        (spec.get("storageClassName") or "") == (claim_spec.get("storageClassName") or "")
+        and set(claim_spec.get("accessModes") or []) <= set(spec.get("accessModes") or [])
+        and parse(spec["capacity"]["storage"]) >= parse(claim_spec["resources"]["requests"]["storage"])
     )
 
 

@@ -5,7 +5,7 @@ The time of one is a start-up time plus the bytes over the plateau's rate; the p
 8 GiB (coreweave/nccl-tests), all_gather 325.7 GB/s (Google Cloud, A3 Ultra), TCP 3.76 GB/s (SkyPilot documentation);
 one HGX H100 479.7 GB/s with NVLink SHARP (Voltage Park), 367 GB/s with Ring, 361 and 363 for all_gather and
 reduce_scatter (ml-engineering). Where nothing is published the wires say it: of an all_to_all over two nodes half of
-the data crosses, each GPU's over its own card; in a send/recv ring one pair of GPUs uses one card.
+the data crosses, each GPU's over its own NIC; in a send/recv ring one pair of GPUs uses one NIC.
 Nothing is slept for: the numbers are computed.
 """
 
@@ -69,8 +69,8 @@ class Row(NamedTuple):
     op: str
     size: int
     elements: int
-    out: Half | None
-    inside: Half | None
+    out_of_place: Half | None
+    in_place: Half | None
 
 
 def factor_of(op: str, ranks: int) -> float:
@@ -87,18 +87,18 @@ def curve_of(
     table = {name: list(values) for name, values in CURVES.items()}
     table.update({name: list(values) for name, values in curves.items()})
     # An NVLink that is broken or trained down slows the ring of its node, and through it all of them.
-    inside = table["nvlink" if algorithm == "nvls" and op == "all_reduce" else "nvlink-ring"]
+    intra_node = table["nvlink" if algorithm == "nvls" and op == "all_reduce" else "nvlink-ring"]
     if all(str(rank.get("intra", "")).startswith("NET/") and rank["devices"] for rank in ranks):
-        inside = _between(ranks, 1, table, "ring", curves)  # through the node's own cards, which the ring crosses
+        intra_node = _between(ranks, 1, table, "ring", curves)  # through the node's own NICs, which the ring crosses
     elif not all(str(rank.get("intra", "P2P")).startswith("P2P") for rank in ranks):
-        inside = table["shm"]
+        intra_node = table["shm"]
     pace = min(float(rank.get("nvlink_scale", 1.0)) for rank in ranks)
-    inside = [inside[0] * pace * SHARES[op][1], *inside[1:]]
+    intra_node = [intra_node[0] * pace * SHARES[op][1], *intra_node[1:]]
     if nodes == 1:
-        return inside
+        return intra_node
     curve = _between(ranks, nodes, table, "ring" if algorithm == "ring" or op != "all_reduce" else "tree", curves)
     whole = table["nvlink-ring"][0]  # a ring between nodes runs through the NVLinks of each of them
-    slowed = min(1.0, inside[0] / SHARES[op][1] / whole)
+    slowed = min(1.0, intra_node[0] / SHARES[op][1] / whole)
     return [min(curve[0], table["tree"][0]) * (slowed if slowed < 0.9 else 1.0) * SHARES[op][0], *curve[1:]]
 
 
@@ -117,13 +117,13 @@ def _between(
         curve = [curve[0] * 0.28, curve[1] * 1.5, curve[2] * 2]  # through host memory: both copies cross the PCIe root
     rails = max(1, len(ranks) // nodes)
     lost = max(1 - len(rank["devices"]) / rails for rank in ranks)
-    # All rails carry the same share of the data, so that the slowest card sets the pace of all.
-    slowest = min((float(card["rate_gbps"]) for rank in ranks for card in rank["devices"]), default=_RAIL_GBIT_S)
+    # All rails carry the same share of the data, so that the slowest NIC sets the pace of all.
+    slowest = min((float(nic["rate_gbps"]) for rank in ranks for nic in rank["devices"]), default=_RAIL_GBIT_S)
     pace = min(1.0, slowest / _RAIL_GBIT_S) if name not in own else 1.0
     return [curve[0] * (1 - max(0.0, lost)) * pace, curve[1], curve[2]]
 
 
-class Weather(NamedTuple):
+class Deviation(NamedTuple):
     """How the measured differs from the computed: a seed for the noise, a share of the rate, how much it wavers."""
 
     seed: str
@@ -138,7 +138,7 @@ def rows(
     ranks: int,
     curve: Sequence[float],
     cycles: int,
-    weather: Weather,
+    deviation: Deviation,
     sides: Mapping[str, tuple[str, ...]] = SIDES,
 ) -> list[Row]:
     """One row per size and cycle."""
@@ -150,15 +150,15 @@ def rows(
             size = asked if whole else asked // 4 // ranks * 4 * ranks
             halves = {}
             for side in sides[op]:
-                digest = hashlib.sha256(f"{weather.seed}/{asked}/{cycle}/{side}".encode()).digest()
+                digest = hashlib.sha256(f"{deviation.seed}/{asked}/{cycle}/{side}".encode()).digest()
                 noise = 1 + (digest[0] / 255 - 0.5) * 0.012
                 # Wavering slows down: a third of the cycles, so that the best is what the hardware can do.
-                noise *= 1 + (weather.noise if cycle % 3 == 1 else 0.0) * (0.8 + 0.4 * digest[1] / 255)
+                noise *= 1 + (deviation.noise if cycle % 3 == 1 else 0.0) * (0.8 + 0.4 * digest[1] / 255)
                 start_up = first + more * (1 - math.exp(-size / _LARGE))
-                busy = size * factor / (plateau * weather.scale * 1e3)
+                busy = size * factor / (plateau * deviation.scale * 1e3)
                 time_us = (start_up + busy) * noise
                 algbw = size / time_us / 1e3
-                halves[side] = Half(time_us, algbw, algbw * factor, weather.wrong)
+                halves[side] = Half(time_us, algbw, algbw * factor, deviation.wrong)
             count = size // 4 if whole else size // 4 // ranks
             result.append(Row(op, size, count, halves.get("out"), halves.get("in")))
     return result
@@ -221,7 +221,7 @@ def line(row: Row) -> str:
     """One row of the table; what torch's call does not do was not measured."""
     root = 0 if row.op == "broadcast" else -1
     left = f"{row.size:12d}  {row.elements:12d}     float  {REDOPS.get(row.op, 'none'):>6}  {root:6d}"
-    return left + _half(row.out) + _half(row.inside)
+    return left + _half(row.out_of_place) + _half(row.in_place)
 
 
 def _half(half: Half | None) -> str:
@@ -232,7 +232,7 @@ def _half(half: Half | None) -> str:
 
 def footer(table: Sequence[Row]) -> list[str]:
     """The lines below the table."""
-    halves = [half for row in table for half in (row.out, row.inside) if half]
+    halves = [half for row in table for half in (row.out_of_place, row.in_place) if half]
     wrong = sum(half.wrong for half in halves)
     average = sum(half.busbw for half in halves) / len(halves) if halves else 0.0
     return [
@@ -246,7 +246,7 @@ def facts(table: Sequence[Row], options: Mapping[str, Any]) -> dict[str, Any]:
     """What the bench leaves beside its table: how long the first of each size took, caches cold."""
     first: dict[str, float] = {}
     for row in table:
-        half = row.out or row.inside
+        half = row.out_of_place or row.in_place
         if half is not None:
             first.setdefault(str(row.size), round(half.time_us * 1.18 + 40, 2))
     return {"op": options["op"], "cycles": options["cycles"], "largest": options["max_bytes"], "first_us": first}

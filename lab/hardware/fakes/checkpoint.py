@@ -26,18 +26,18 @@ def asked_for(options: Options) -> bool:
     return os.path.basename(options.script) == SCRIPT
 
 
-def play(arguments: list[str], options: Options, meeting: Rendezvous, world: Mapping[str, Any]) -> int:
+def play(arguments: list[str], options: Options, rendezvous: Rendezvous, world: Mapping[str, Any]) -> int:
     """Play the ranks of this node; the exit code is torchrun's."""
-    told = dict(word.lstrip("-").partition("=")[::2] for word in arguments if word.startswith("--"))
+    flags = dict(word.lstrip("-").partition("=")[::2] for word in arguments if word.startswith("--"))
     steps = [int(word.partition("=")[2]) for word in arguments if word.startswith("--step=")]
-    folder, size, dies = told["folder"], int(told["bytes"]), told["mode"] == "die"
+    folder, size, dies = flags["folder"], int(flags["bytes"]), flags["mode"] == "die"
     ranks = range(options.node * options.local, (options.node + 1) * options.local)
     facts: list[dict[str, Any]] = [{"rank": rank, "torch": "2.11.0", "saves": []} for rank in ranks]
-    meeting.exchange({"node": options.node})
+    rendezvous.all_gather({"node": options.node})
     try:
         for step in steps:
             place = os.path.join(folder, f"step-{step}")
-            if told["mode"] == "load":
+            if flags["mode"] == "load":
                 wrong = int(world["collective"].get("checkpoint", {}).get("wrong", 0))
                 _load(place, options.nodes * options.local)
                 for each in facts:
@@ -57,7 +57,7 @@ def play(arguments: list[str], options: Options, meeting: Rendezvous, world: Map
     for local, each in enumerate(facts):
         with open(f"{os.environ['SEATRIAL_BENCH_FACTS']}.{local}", "w", encoding="ascii") as file:
             json.dump(each, file)
-    meeting.barrier()
+    rendezvous.barrier()
     return 0
 
 

@@ -20,10 +20,10 @@ _STATES = {
 
 def main(arguments: list[str] | None = None) -> int:
     """`ibv_devinfo [-l] [-d DEVICE] [-v]`."""
-    words = sys.argv[1:] if arguments is None else arguments
+    argv = sys.argv[1:] if arguments is None else arguments
     devices = _devices()
-    if "-d" in words and words.index("-d") + 1 < len(words):
-        name = words[words.index("-d") + 1]
+    if "-d" in argv and argv.index("-d") + 1 < len(argv):
+        name = argv[argv.index("-d") + 1]
         devices = [device for device in devices if device["name"] == name]
         if not devices:
             print(f"IB device '{name}' wasn't found", file=sys.stderr)
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not devices:
         print("No IB devices found", file=sys.stderr)
         return 255
-    if "-l" in words or "--list" in words:
+    if "-l" in argv or "--list" in argv:
         print(f"{len(devices)} HCAs found:")
         for device in devices:
             print("\t" + device["name"])
@@ -51,14 +51,14 @@ def devices_main(_arguments: list[str] | None = None) -> int:
 
 def ibstat_main(arguments: list[str] | None = None) -> int:
     """`ibstat [-l] [DEVICE]`."""
-    words = sys.argv[1:] if arguments is None else arguments
-    names = [word for word in words if not word.startswith("-")]
+    argv = sys.argv[1:] if arguments is None else arguments
+    names = [word for word in argv if not word.startswith("-")]
     devices = [device for device in _devices() if not names or device["name"] in names]
     if not devices:
         print("ibpanic: [1] main: stat of IB device failed: No such file or directory", file=sys.stderr)
         return 255
     for device in devices:
-        if "-l" in words:
+        if "-l" in argv:
             print(device["name"])
             continue
         up = device.get("state", "ACTIVE")

@@ -89,10 +89,10 @@ def parse(arguments: list[str]) -> MpiOptions:
 
 
 def _option(options: MpiOptions, name: str, rest: list[str]) -> None:
-    wanted = IGNORED.get(name, 0 if name in SWITCHES else 2 if name in MCA else 1)
-    if len(rest) < wanted:
+    arity = IGNORED.get(name, 0 if name in SWITCHES else 2 if name in MCA else 1)
+    if len(rest) < arity:
         raise MpiUsageError(f'Error: option "--{name}" did not have enough parameters')
-    values = [rest.pop(0) for _ in range(wanted)]
+    values = [rest.pop(0) for _ in range(arity)]
     if name in SWITCHES:
         setattr(options, SWITCHES[name], True)
     elif name in MCA:
@@ -115,8 +115,8 @@ def _valued(options: MpiOptions, name: str, value: str) -> None:
         if equals or variable in os.environ:
             options.exported[variable] = given if equals else os.environ[variable]
     elif name == "map-by":
-        found = re.fullmatch(r"ppr:(\d+):node(?::.*)?", value)
-        options.per_node = int(found[1]) if found else options.per_node
+        match = re.fullmatch(r"ppr:(\d+):node(?::.*)?", value)
+        options.per_node = int(match[1]) if match else options.per_node
     elif name in ("wdir", "wd"):
         options.folder = value
     else:
@@ -132,13 +132,13 @@ def _number(name: str, text: str) -> int:
 def hosts_of(options: MpiOptions) -> list[tuple[str, int]]:
     """Return the hosts with their slots: of --host, else of the host file, else this one; MpiUsageError."""
     default = int(os.environ.get(SLOTS) or 1)
-    found: dict[str, int] = {}
+    slots_of: dict[str, int] = {}
     for each in options.hosts:
         name, _, slots = each.partition(":")
-        found[name] = found.get(name, 0) + (int(slots) if slots.isdigit() else 1)
-    path = options.hostfile or ("" if found else os.environ.get(HOSTFILE, ""))
+        slots_of[name] = slots_of.get(name, 0) + (int(slots) if slots.isdigit() else 1)
+    path = options.hostfile or ("" if slots_of else os.environ.get(HOSTFILE, ""))
     if not path:
-        return list(found.items()) or [("localhost", len(os.sched_getaffinity(0)))]
+        return list(slots_of.items()) or [("localhost", len(os.sched_getaffinity(0)))]
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -147,11 +147,11 @@ def hosts_of(options: MpiOptions) -> list[tuple[str, int]]:
             "filename are correct."
         ) from None
     for row in text.splitlines():
-        words = row.split("#")[0].split()
-        if words:
-            slots = next((word.partition("=")[2] for word in words[1:] if word.startswith("slots=")), "")
-            if not options.hosts or words[0] in found:
-                found[words[0]] = int(slots) if slots.isdigit() else default
-    if not found:
+        fields = row.split("#")[0].split()
+        if fields:
+            slots = next((word.partition("=")[2] for word in fields[1:] if word.startswith("slots=")), "")
+            if not options.hosts or fields[0] in slots_of:
+                slots_of[fields[0]] = int(slots) if slots.isdigit() else default
+    if not slots_of:
         raise MpiUsageError(f"The hostfile {path} names no host.")
-    return list(found.items())
+    return list(slots_of.items())

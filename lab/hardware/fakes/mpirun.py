@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import mpitexts, remote, sshd
-from .exchange import Exchange
+from .allgather import AllGather
 from .mpioptions import MpiOptions, MpiUsageError, hosts_of, parse
 from .mpitexts import framed
 
@@ -61,22 +61,22 @@ def _root(options: MpiOptions) -> None:
 def _place(hosts: list[Host], options: MpiOptions) -> int:
     """Give every host its ranks, by slot or so many per node; returns how many there are."""
     room = [options.per_node or host.slots for host in hosts]
-    wanted = options.count or sum(room)
+    processes = options.count or sum(room)
     capacity = (
         sum(room)
         if options.oversubscribe or not options.per_node
         else sum(min(given, host.slots) for given, host in zip(room, hosts, strict=True))
     )
-    if wanted > capacity and not options.oversubscribe:
-        raise MpiUsageError(mpitexts.SLOTS.format(wanted=wanted, program=options.command[0]))
+    if processes > capacity and not options.oversubscribe:
+        raise MpiUsageError(mpitexts.SLOTS.format(wanted=processes, program=options.command[0]))
     rank = 0
-    while rank < wanted:
+    while rank < processes:
         for host, given in zip(hosts, room, strict=True):
             for _ in range(given):
-                if rank < wanted:
+                if rank < processes:
                     host.ranks.append(rank)
                     rank += 1
-    return wanted
+    return processes
 
 
 class Launch:
@@ -84,7 +84,7 @@ class Launch:
 
     def __init__(self, hosts: list[Host], size: int, options: MpiOptions) -> None:
         self.hosts, self.size, self.options = [h for h in hosts if h.ranks], size, options
-        self.exchange = Exchange(size)
+        self.gathering = AllGather(size)
         self.lines: list[socket.socket] = []
         self.codes: dict[int, int] = {}
         self.failed: tuple[int, int] | None = None
@@ -95,7 +95,7 @@ class Launch:
 
     def run(self) -> int:
         """Start everything, wait for the end, say how it went."""
-        self.exchange.start()
+        self.gathering.start()
         threads = [
             threading.Thread(target=self._host, args=(number, host), daemon=True)
             for number, host in enumerate(self.hosts)
@@ -147,7 +147,7 @@ class Launch:
             "PMIX_RANK": str(rank),
             "OMPI_ARGV": " ".join(self.options.command[1:]),
             "OMPI_COMMAND": self.options.command[0],
-            "OMPI_MCA_orte_hnp_uri": f"1.0;tcp://{self.exchange.address}:{self.exchange.port}",
+            "OMPI_MCA_orte_hnp_uri": f"1.0;tcp://{self.gathering.address}:{self.gathering.port}",
             "OMPI_MCA_orte_ess_node_rank": str(local),
             "OMPI_FIRST_RANKS": "0",
             "OMPI_NUM_APP_CTX": "1",

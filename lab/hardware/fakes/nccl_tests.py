@@ -1,6 +1,6 @@
 """Fake nccl-tests: one process with `-g` GPUs, or one for each rank below mpirun.
 
-Plays `all_reduce_perf` and its siblings. The ranks find each other through mpirun's exchange and are then played as
+Plays `all_reduce_perf` and its siblings. The ranks find each other through mpirun's all-gather and are then played as
 torchrun's are: each process writes the logs of its own ranks, and the first prints the table.
 """
 
@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from . import state, torchrun
-from .exchange import ADDRESS, gather
+from .allgather import ADDRESS, all_gather
 from .options import Options
 
 #: program -> the collective in the words of the bench
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     if size == 1:
         world["mnnvl"] = None
     ranks = torchrun.describe_node(options, world)["ranks"][local * gpus : (local + 1) * gpus]
-    parts = gather("nccl-tests", ranks) if size > 1 else [ranks]
+    parts = all_gather("nccl-tests", ranks) if size > 1 else [ranks]
     nodes: dict[int, dict[str, Any]] = {}
     for each in (each for part in parts for each in part):
         nodes.setdefault(each["node"], {"node": each["node"], "ranks": []})["ranks"].append(each)
@@ -84,14 +84,14 @@ def main(arguments: list[str] | None = None) -> int:
     mine = [each for each in job["ranks"] if rank * gpus <= each["rank"] < (rank + 1) * gpus]
     code = torchrun.play(job, options, world, mine)
     if size > 1:
-        gather("end", None)
+        all_gather("end", None)
     return code
 
 
-def _read(words: list[str]) -> dict[str, int] | None:
-    found = {"min_bytes": 32 << 20, "max_bytes": 32 << 20, "factor": 2, "iters": 20, "warmup": 1}
-    found |= {"cycles": 1, "gpus": 1}
-    rest = list(words)
+def _read(arguments: list[str]) -> dict[str, int] | None:
+    options = {"min_bytes": 32 << 20, "max_bytes": 32 << 20, "factor": 2, "iters": 20, "warmup": 1}
+    options |= {"cycles": 1, "gpus": 1}
+    rest = list(arguments)
     while rest:
         name = rest.pop(0)
         if name not in _OPTIONS or not rest:
@@ -100,8 +100,8 @@ def _read(words: list[str]) -> dict[str, int] | None:
         if match is None:
             return None
         if _OPTIONS[name] not in ("check", "threads"):
-            found[_OPTIONS[name]] = int(match[1]) * _UNITS.get(match[2], 1)
-    return found
+            options[_OPTIONS[name]] = int(match[1]) * _UNITS.get(match[2], 1)
+    return options
 
 
 def _number(name: str, default: int) -> int:
@@ -111,9 +111,9 @@ def _number(name: str, default: int) -> int:
 
 def _peer() -> str:
     """An address by which this pod's own is found: mpirun's, else its own."""
-    found = re.search(r"tcp://([^:,]+)", os.environ.get(ADDRESS, ""))
-    if found:
-        return found[1]
+    match = re.search(r"tcp://([^:,]+)", os.environ.get(ADDRESS, ""))
+    if match:
+        return match[1]
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:

@@ -1,7 +1,7 @@
 """The log of NCCL 2.28.9 for one rank, from its first line to the last.
 
 Line shapes, their order and their subsystems as recorded with NCCL 2.28.9 under torch 2.11; what a single-GPU
-recording cannot show (cards, GPUDirect, rails, NVLink SHARP) as in published logs of two H100 nodes.
+recording cannot show (NICs, GPUDirect, rails, NVLink SHARP) as in published logs of two H100 nodes.
 `NCCL_DEBUG` (unset prints nothing), `NCCL_DEBUG_SUBSYS` and `NCCL_DEBUG_FILE` (%h, %p) act as in the real library.
 """
 
@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .net import Line, card_of
+from .net import Line, nic_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -110,8 +110,8 @@ class RankLog:
         """Lines as the choice of a network returns them."""
         for subsystems, text in lines:
             if subsystems == "WARN":
-                place, _, words = text.partition("|")
-                self.alarm(place, words)
+                place, _, message = text.partition("|")
+                self.alarm(place, message)
             else:
                 self.note(subsystems, text)
 
@@ -245,20 +245,22 @@ def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], en
 
 
 def _graph(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any]) -> None:
-    plan, local, nic = job["plan"], rank["local"], len(rank["devices"])
-    rate = rank["devices"][0]["rate_gbps"] / 8 if nic else 1.2
+    plan, local, nics = job["plan"], rank["local"], len(rank["devices"])
+    rate = rank["devices"][0]["rate_gbps"] / 8 if nics else 1.2
     log.note("GRAPH", f"=== System : maxBw {rate:.1f} totalBw 480.0 ===")
     for gpu, bus in enumerate(job["buses"][rank["node"]]):
         log.note("GRAPH", f"+ PCI[48.0] - GPU/0-{bus} ({rank['rank'] - local + gpu})")
         if rank["nvls"] or plan.local > 1:
             log.note("GRAPH", "            + NVL[360.0] - NVS/0")
-        if nic:
-            card = rank["devices"][card_of(rank["devices"], gpu)]
-            log.note("GRAPH", f"            + NET[{card['rate_gbps'] / 8:.1f}] - NET/0-{card_of(rank['devices'], gpu)}")
+        if nics:
+            device = rank["devices"][nic_of(rank["devices"], gpu)]
+            log.note(
+                "GRAPH", f"            + NET[{device['rate_gbps'] / 8:.1f}] - NET/0-{nic_of(rank['devices'], gpu)}"
+            )
     log.note("GRAPH", "==========================================")
     distance = "Enabled" if rank["gdr"] else "Disabled"
-    for index in range(nic):
-        near = card_of(rank["devices"], local) == index
+    for index in range(nics):
+        near = nic_of(rank["devices"], local) == index
         text = f"(distance {4 if near else 7} <= {5 if near else 7}), read 1 mode Default"
         if near:
             log.note("NET", f"GPU Direct RDMA {distance} for GPU {local} / HCA {index} {text}")
@@ -269,7 +271,7 @@ def _graph(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any]) -> Non
     )
     if rank["nvls"]:
         log.note("INIT", f"NVLS multicast support is available on dev {local} (NVLS_NCHANNELS 16)")
-    kind = "NVL/PIX" if nic else "NVL/PHB"
+    kind = "NVL/PIX" if nics else "NVL/PHB"
     for pattern in (4, 3, 5) if rank["nvls"] else (4, 3):
         log.note(
             "GRAPH",
@@ -308,10 +310,10 @@ def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops:
         return "{}[{}]".format(other, job["ranks"][other]["local"])
 
     def over_network(hop: topology.Hop, direction: str) -> str:
-        card = card_of(rank["devices"], hop.rail or 0)
+        nic = nic_of(rank["devices"], hop.rail or 0)
         proxy = f"({hop.proxy})" if direction == "send" and hop.proxy is not None and rank["network"] == "IB" else ""
         suffix = "/GDRDMA" if rank["gdr"] else ""
-        return f"[{direction}] via NET/{rank['network']}/{card}{proxy}{suffix}{tail}"
+        return f"[{direction}] via NET/{rank['network']}/{nic}{proxy}{suffix}{tail}"
 
     for hop in hops:
         if hop.target == number and hop.rail is not None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 #: (subsystems, text); a WARN line has the subsystem "WARN" and its place in the source in front of the text.
 Line = tuple[str, str]
 
-#: Closest to farthest as `NCCL_NET_GDR_LEVEL` names them; the default lets a GPU use a card below the same
-#: PCI switches (PXB), and the card of a rail sits at PIX.
+#: Closest to farthest as `NCCL_NET_GDR_LEVEL` names them; the default lets a GPU use a NIC below the same
+#: PCI switches (PXB), and the NIC of a rail sits at PIX.
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _LINKS = {"InfiniBand": "IB", "Ethernet": "RoCE"}
 
@@ -57,18 +57,18 @@ def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfac
             )
         )
         return Choice("", [], False, lines, failure="MNNVL is available but not working on this system")
-    wanted = env.get("NCCL_NET", "").lower()
-    plugged = _plugged(env, state, wanted, lines)
+    requested = env.get("NCCL_NET", "").lower()
+    plugged = _plugged(env, state, requested, lines)
     if plugged is not None:
         return Choice(*plugged, lines)
-    if wanted in ("", "ib"):
+    if requested in ("", "ib"):
         devices = _verbs(env, state, rank, interface, lines)
         if devices:
             gdr = _gdr(env, state, "IB", devices, lines)
             lines += _chosen("IB")
             return Choice("IB", devices, gdr, lines)
         lines.append(("INIT NET", "Failed to initialize NET plugin IB"))
-    if wanted in ("", "socket"):
+    if requested in ("", "socket"):
         if env.get("NCCL_SOCKET_IFNAME"):
             lines.append(("ENV", "NCCL_SOCKET_IFNAME set by environment to " + env["NCCL_SOCKET_IFNAME"]))
         usable = _filtered(env, interfaces)
@@ -81,9 +81,9 @@ def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfac
 
 
 def _plugged(
-    env: Mapping[str, str], state: Mapping[str, Any], wanted: str, lines: list[Line]
+    env: Mapping[str, str], state: Mapping[str, Any], requested: str, lines: list[Line]
 ) -> tuple[str, list[dict[str, Any]], bool] | None:
-    """The network plugin of this platform, where the image has it and it finds its cards: name, devices, GPUDirect."""
+    """The network plugin of this platform, where the image has it and it finds its NICs: name, devices, GPUDirect."""
     asked, plugin = env.get("NCCL_NET_PLUGIN"), state.get("plugin")
     if asked:
         lines.append(("ENV", "NCCL_NET_PLUGIN set by environment to " + asked))
@@ -97,18 +97,18 @@ def _plugged(
     name, group = plugin["network"], int(plugin.get("cards_per_device", 1))
     lines.append(("INIT NET", "NET/Plugin: Loaded net plugin {} ({})".format(name, plugin.get("interface", "v11"))))
     lines.append(("INIT NET", "Successfully loaded external network plugin " + plugin["file"]))
-    if wanted not in ("", name.lower()):
+    if requested not in ("", name.lower()):
         return None
-    cards = [each for each in (state["rdma"] or {}).get("devices", []) if each.get("state", "ACTIVE") == "ACTIVE"]
+    nics = [each for each in (state["rdma"] or {}).get("devices", []) if each.get("state", "ACTIVE") == "ACTIVE"]
     if plugin.get("orphan"):
-        cards = []  # its daemon does not run beside it
-    lines += [_said(text, len(cards)) for text in plugin.get("says" if cards else "refuses", ())]
-    if not cards:
+        nics = []  # its daemon does not run beside it
+    lines += [_said(text, len(nics)) for text in plugin.get("says" if nics else "refuses", ())]
+    if not nics:
         lines.append(("INIT NET", "Failed to initialize NET plugin " + name))
         return None
     devices = [
-        dict(cards[first], rail=index, rate_gbps=sum(card["rate_gbps"] for card in cards[first : first + group]))
-        for index, first in enumerate(range(0, len(cards), group))
+        dict(nics[first], rail=index, rate_gbps=sum(nic["rate_gbps"] for nic in nics[first : first + group]))
+        for index, first in enumerate(range(0, len(nics), group))
     ]
     gdr = _gdr(env, state, name, devices, lines)
     lines += _chosen(name)
@@ -140,13 +140,13 @@ def matches(spec: str, name: str, port: int | None = None) -> bool:
     spec = spec[1:] if exclude else spec
     exact = spec.startswith("=")
     spec = spec[1:] if exact else spec
-    found = False
+    matched = False
     for entry in filter(None, spec.split(",")):
-        wanted, _, number = entry.partition(":")
-        same = name == wanted if exact else name.startswith(wanted)
+        listed, _, number = entry.partition(":")
+        same = name == listed if exact else name.startswith(listed)
         if same and (not number or port is None or not number.isdigit() or int(number) == port):
-            found = True
-    return found != exclude
+            matched = True
+    return matched != exclude
 
 
 def _verbs(
@@ -213,7 +213,7 @@ def _chosen(name: str) -> list[Line]:
     ]
 
 
-def card_of(devices: list[dict[str, Any]], rail: int) -> int:
-    """Index of the card that serves rail `rail`: its own, or the nearest that is left."""
+def nic_of(devices: list[dict[str, Any]], rail: int) -> int:
+    """Index of the NIC that serves rail `rail`: its own, or the nearest that is left."""
     distance = [(abs(device.get("rail", index) - rail), index) for index, device in enumerate(devices)]
     return min(distance)[1] if distance else 0

@@ -32,7 +32,7 @@ Legend:
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer one call; the exit codes are nvidia-smi's."""
-    words = sys.argv[1:] if arguments is None else arguments
+    argv = sys.argv[1:] if arguments is None else arguments
     world = state.load()
     trouble = world["gpu"].get("smi_error")
     if trouble:
@@ -42,45 +42,45 @@ def main(arguments: list[str] | None = None) -> int:
         print("No devices were found")
         return 6
     gpus = [_complete(gpu, number, world) for number, gpu in enumerate(world["gpus"])]
-    wanted = _value(words, "-i", "--id")
-    if wanted is not None:
-        names = wanted.split(",")
+    chosen = _value(argv, "-i", "--id")
+    if chosen is not None:
+        names = chosen.split(",")
         gpus = [gpu for gpu in gpus if str(gpu["index"]) in names or gpu["uuid"] in names or gpu["bus_id"] in names]
         if not gpus:
             print("No devices were found")
             return 6
-    return _answer(words, gpus, world)
+    return _answer(argv, gpus, world)
 
 
-def _answer(words: Sequence[str], gpus: list[dict[str, Any]], world: Mapping[str, Any]) -> int:
-    if words[:1] == ["topo"]:
+def _answer(argv: Sequence[str], gpus: list[dict[str, Any]], world: Mapping[str, Any]) -> int:
+    if argv[:1] == ["topo"]:
         print(_topology(gpus, world))
-    elif words[:1] == ["nvlink"]:
+    elif argv[:1] == ["nvlink"]:
         print(_nvlink(gpus))
-    elif "-L" in words or "--list-gpus" in words:
+    elif "-L" in argv or "--list-gpus" in argv:
         for gpu in gpus:
             print("GPU {index}: {name} (UUID: {uuid})".format(**gpu))
-    elif any(word.startswith("--query-gpu") for word in words):
-        return _query(words, gpus)
-    elif "-q" in words or "--query" in words:
-        if "-x" in words or "--xml-format" in words:
+    elif any(word.startswith("--query-gpu") for word in argv):
+        return _query(argv, gpus)
+    elif "-q" in argv or "--query" in argv:
+        if "-x" in argv or "--xml-format" in argv:
             print(_xml(gpus, world))
         else:
             print(_plain(gpus, world))
-    elif words and words[0] not in ("-i", "--id") and not words[0].startswith("--id="):
-        print(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\nOption: {words[0]}")
+    elif argv and argv[0] not in ("-i", "--id") and not argv[0].startswith("--id="):
+        print(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\nOption: {argv[0]}")
         return 2
     else:
         print(_table(gpus, world))
     return 0
 
 
-def _value(words: Sequence[str], short: str, long: str) -> str | None:
-    for position, word in enumerate(words):
+def _value(argv: Sequence[str], short: str, long: str) -> str | None:
+    for position, word in enumerate(argv):
         if word.startswith(long + "="):
             return word[len(long) + 1 :]
-        if word in (short, long) and position + 1 < len(words):
-            return words[position + 1]
+        if word in (short, long) and position + 1 < len(argv):
+            return argv[position + 1]
     return None
 
 
@@ -122,9 +122,9 @@ def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> 
     return whole
 
 
-def _query(words: Sequence[str], gpus: list[dict[str, Any]]) -> int:
-    fields = _value(words, "--query-gpu", "--query-gpu") or ""
-    format_ = (_value(words, "--format", "--format") or "").split(",")
+def _query(argv: Sequence[str], gpus: list[dict[str, Any]]) -> int:
+    fields = _value(argv, "--query-gpu", "--query-gpu") or ""
+    format_ = (_value(argv, "--format", "--format") or "").split(",")
     if "csv" not in format_:
         print("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.")
         return 2
@@ -238,9 +238,9 @@ def _table(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> str:
 
 
 def _topology(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> str:
-    cards = (world["rdma"] or {}).get("devices", [])
-    names = [f"GPU{gpu['index']}" for gpu in gpus] + [f"NIC{number}" for number in range(len(cards))]
-    places = [*gpus, *cards]
+    nics = (world["rdma"] or {}).get("devices", [])
+    names = [f"GPU{gpu['index']}" for gpu in gpus] + [f"NIC{number}" for number in range(len(nics))]
+    places = [*gpus, *nics]
     lines = ["\t\x1b[4m" + "\t".join(names) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m"]
     for row, name in enumerate(names):
         cells = []
@@ -255,8 +255,8 @@ def _topology(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> st
             cells += [str(gpus[row].get("cpus", "0-95")), str(gpus[row].get("numa", 0)), "", "N/A"]
         lines.append(name + "\t" + "\t".join(cells))
     lines.append(_LEGEND)
-    if cards:
-        lines += ["", "NIC Legend:", "", *(f"  NIC{number}: {card['name']}" for number, card in enumerate(cards))]
+    if nics:
+        lines += ["", "NIC Legend:", "", *(f"  NIC{number}: {nic['name']}" for number, nic in enumerate(nics))]
     return "\n".join(lines) + "\n"
 
 

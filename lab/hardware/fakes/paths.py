@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 Object = dict[str, Any]
-#: The share of a card's rate that an all_reduce of two ranks reaches.
+#: The share of a NIC's rate that an all_reduce of two ranks reaches.
 REACHED = 0.93
 COPIES_GBPS = 55.0  # host to GPU and back over PCIe gen5 x16
 
@@ -61,10 +61,10 @@ def _rail(
 ) -> float | None:
     rates = []
     for rank in ranks[number::local]:
-        cards = {int(card.get("rail", 0)): card for card in rank["devices"]}
-        if number not in cards:
+        nics = {int(nic.get("rail", 0)): nic for nic in rank["devices"]}
+        if number not in nics:
             return 1.2 if rank["network"] == "Socket" else None
-        rates.append(float(cards[number]["rate_gbps"]))
+        rates.append(float(nics[number]["rate_gbps"]))
     slow = [float(path.get("scale", 1.0)) for path in paths if number in path.get("rails", (number,))]
     seed = hashlib.sha256("/".join([str(number), *(str(rank["host"]) for rank in ranks)]).encode()).digest()
     return round(min(rates) / 8 * REACHED * min(slow, default=1.0) * (1 + (seed[0] / 255 - 0.5) * 0.012), 3)

@@ -33,12 +33,12 @@ class RemoteError(Exception):
 def folders() -> list[Path]:
     """Where keys may lie: of the user, and of the users whose home an image has."""
     homes = [Path(os.environ.get("HOME", "/root")), Path("/root"), *sorted(Path("/home").glob("*"))]
-    found = []
+    ssh_folders = []
     for home in dict.fromkeys(homes):
         with contextlib.suppress(OSError):
             if (home / ".ssh").is_dir():
-                found.append(home / ".ssh")
-    return found
+                ssh_folders.append(home / ".ssh")
+    return ssh_folders
 
 
 def public_key(identity: str = "") -> str:

@@ -25,7 +25,7 @@ class Rendezvous:
         self.deadline, self.timeout_s = time.monotonic() + timeout_s, timeout_s
         self.peers: dict[int, tuple[socket.socket, Any]] = {}
 
-    def exchange(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    def all_gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
         """Tell the others about this node; returns what every node said, in the order of their ranks."""
         if self.nodes == 1:
             return [mine]

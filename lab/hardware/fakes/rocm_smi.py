@@ -21,7 +21,7 @@ _RULE = "=" * 28
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer one call."""
-    words = sys.argv[1:] if arguments is None else arguments
+    argv = sys.argv[1:] if arguments is None else arguments
     world = state.load()
     trouble = world["gpu"].get("smi_error")
     if trouble:
@@ -30,10 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
     if not world["gpus"]:
         print("ERROR:root:Driver not initialized (amdgpu not found in modules)")
         return 2
-    cards = {f"card{number}": _card(gpu, words, world) for number, gpu in enumerate(world["gpus"])}
-    if "--showdriverversion" in words or not words:
+    cards = {f"card{number}": _card(gpu, argv, world) for number, gpu in enumerate(world["gpus"])}
+    if "--showdriverversion" in argv or not argv:
         cards["system"] = {"Driver version": world["gpu"]["driver"]}
-    if "--json" in words:
+    if "--json" in argv:
         print(json.dumps(cards))
         return 0
     print(f"\n\n{_RULE} ROCm System Management Interface {_RULE}")
@@ -45,30 +45,30 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _card(gpu: Mapping[str, Any], words: Sequence[str], world: Mapping[str, Any]) -> dict[str, str]:
+def _card(gpu: Mapping[str, Any], argv: Sequence[str], world: Mapping[str, Any]) -> dict[str, str]:
     kind = world["gpu"]
-    everything = not [word for word in words if word.startswith("--show")]
+    everything = not [word for word in argv if word.startswith("--show")]
     card: dict[str, str] = {}
-    if everything or "--showuniqueid" in words:
+    if everything or "--showuniqueid" in argv:
         card["Unique ID"] = "0x" + hashlib.sha256(str(gpu["uuid"]).encode()).hexdigest()[:16]
-    if everything or "--showproductname" in words:
+    if everything or "--showproductname" in argv:
         card |= {
             "Card Series": kind["name"],
             "Card Model": "0x74a1",
             "GFX Version": kind.get("architecture", "gfx942"),
             "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]",
         }
-    if "--showmeminfo" in words:
+    if "--showmeminfo" in argv:
         total = int(kind["memory_mib"]) << 20
         card |= {"VRAM Total Memory (B)": str(total), "VRAM Total Used Memory (B)": str(297 << 20)}
-    if "--showbus" in words:
+    if "--showbus" in argv:
         card["PCI Bus"] = str(gpu["bus_id"])[-12:]
-    if "--showvbios" in words:
+    if "--showvbios" in argv:
         card["VBIOS version"] = str(gpu.get("vbios", kind.get("vbios", "113-M3000100-102")))
-    if "--showtemp" in words:
+    if "--showtemp" in argv:
         heat = float(gpu.get("temperature_c", 41))
         card["Temperature (Sensor junction) (C)"] = f"{heat:.1f}"
         card["Temperature (Sensor memory) (C)"] = f"{heat - 5:.1f}"
-    if "--showpendingpages" in words:
+    if "--showpendingpages" in argv:
         card["Pending page"] = "0x00000000001f3a00" if gpu.get("retired_pending") else "None"
     return card

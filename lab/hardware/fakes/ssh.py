@@ -26,7 +26,7 @@ def main() -> int:
     options = parser.parse_args()
     user, _, host = options.host.rpartition("@")
     asked = [re.match(r"ConnectionAttempts[= ](\d+)", each) for each in options.o]
-    attempts = next((int(found[1]) for found in asked if found), 1)
+    attempts = next((int(match[1]) for match in asked if match), 1)
     try:
         line = remote.call(
             host,

@@ -21,7 +21,7 @@ from . import remote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What sshd gives a session when nothing else says so (_PATH_STDPATH of OpenSSH), behind the image's own stand-ins.
+#: What sshd gives a session when nothing else says so (_PATH_STDPATH of OpenSSH), behind the image's own fakes.
 PATH = "/run/sim/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: How this process finds its pod where there are no namespaces.
 CARRIED = ("SIM_NODE_JSON", "SIM_PLAIN", "PYTHONPATH", "TMPDIR")
@@ -68,14 +68,14 @@ def _session(line: socket.socket, peer: tuple[str, int]) -> None:
             if not byte:
                 return
         said = remote.lines(line)
-        wish = next(said, None)
-        if wish is None:
+        request = next(said, None)
+        if request is None:
             return
-        if not remote.authorized(wish["key"]):
-            log(f"Connection closed by authenticating user {wish['user']} {peer[0]} port {peer[1]} [preauth]")
-            remote.say(line, {"refused": f"{wish['user']}@{line.getsockname()[0]}: Permission denied (publickey)."})
+        if not remote.authorized(request["key"]):
+            log(f"Connection closed by authenticating user {request['user']} {peer[0]} port {peer[1]} [preauth]")
+            remote.say(line, {"refused": f"{request['user']}@{line.getsockname()[0]}: Permission denied (publickey)."})
             return
-        log(f"Accepted publickey for {wish['user']} from {peer[0]} port {peer[1]} ssh2")
+        log(f"Accepted publickey for {request['user']} from {peer[0]} port {peer[1]} ssh2")
         env = {
             "PATH": PATH,
             "HOME": os.environ.get("HOME", "/root"),
@@ -84,7 +84,7 @@ def _session(line: socket.socket, peer: tuple[str, int]) -> None:
             "SSH_CONNECTION": f"{peer[0]} {peer[1]} {line.getsockname()[0]} {remote.PORT}",
             **{name: os.environ[name] for name in CARRIED if name in os.environ},
         }
-        serve(line, said, wish["commands"], env)
+        serve(line, said, request["commands"], env)
 
 
 def serve(

@@ -1,6 +1,6 @@
 """The hardware of this pod and how it behaves, as the node wrote it down.
 
-Written by the node for every pod that is started, read by every stand-in; `SIM_NODE_JSON` names another file.
+Written by the node for every pod that is started, read by every fake; `SIM_NODE_JSON` names another file.
 A pod sees only what it was allocated: `gpus` holds its own, `rdma` is null without the RDMA resource.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 PATH = "/run/sim/node.json"
 
-#: One H100 of an HGX board: what the stand-ins print where the world says nothing else.
+#: One H100 of an HGX board: what the fakes print where the world says nothing else.
 #: Names and sizes: `nvidia-smi -q -x` of such a board; 18 NVLinks of 26.562 GB/s: `nvidia-smi nvlink -s`.
 GPU: dict[str, Any] = {
     "name": "NVIDIA H100 80GB HBM3",

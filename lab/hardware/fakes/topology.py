@@ -1,6 +1,6 @@
-"""Rings, trees and channels: which rank talks to which, through which network card.
+"""Rings, trees and channels: which rank talks to which, through which NIC.
 
-Rings and trees as NCCL lays them on nodes of G GPUs where GPU g sits next to card g (a rail):
+Rings and trees as NCCL lays them on nodes of G GPUs where GPU g sits next to NIC g (a rail):
 a ring enters a node at one GPU and leaves it at a neighbour, and the next node is walked the other way round, so that
 every hop between two nodes stays on one rail; a tree goes down a chain of GPUs in each node and between nodes as a
 double binary tree (S. Gu et al., "Massively Scale Your Deep Learning Training with NCCL 2.4", NVIDIA 2019).
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Hop(NamedTuple):
-    """One directed connection of a channel; `rail` is None inside a node, `proxy` the rank whose card it uses."""
+    """One directed connection of a channel; `rail` is None inside a node, `proxy` the rank whose NIC it uses."""
 
     channel: int
     source: int
@@ -101,7 +101,7 @@ def _hop(plan: Plan, channel: int, source: int, target: int) -> Hop:
     if here == there:
         return Hop(channel, source, target, None)
     rail = target % plan.local
-    # Rail-optimised: data leaves through the card that sits opposite of the receiving GPU, if need be with the help
+    # Rail-optimised: data leaves through the NIC that sits opposite of the receiving GPU, if need be with the help
     # of a neighbour on the same node ("PXN").
     proxy = None if source % plan.local == rail else here * plan.local + rail
     return Hop(channel, source, target, rail, proxy)

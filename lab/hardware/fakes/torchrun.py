@@ -43,18 +43,18 @@ def main(arguments: list[str] | None = None) -> int:
     me = describe_node(options, world)
     if options.local > len(world["gpus"]):
         return failures.invalid_device(options, me, len(world["gpus"]))
-    meeting = Rendezvous(options.address, options.port, options.node, options.nodes, options.timeout_s or _TIMEOUT_S)
+    rendezvous = Rendezvous(options.address, options.port, options.node, options.nodes, options.timeout_s or _TIMEOUT_S)
     try:
         if checkpoint.asked_for(options):
-            return checkpoint.play(sys.argv[1:], options, meeting, world)
-        job = agree(meeting.exchange(me), options, world)
+            return checkpoint.play(sys.argv[1:], options, rendezvous, world)
+        job = agree(rendezvous.all_gather(me), options, world)
         perform = training.play if options.bench["training"] else play
         code = perform(job, options, world, [rank for rank in job["ranks"] if rank["node"] == options.node])
-        meeting.barrier()
+        rendezvous.barrier()
     except RendezvousError as error:
         return failures.rendezvous(str(error))
     finally:
-        meeting.close()
+        rendezvous.close()
     return code
 
 
@@ -118,7 +118,7 @@ def _interfaces(options: Options, world: Mapping[str, Any]) -> list[net.Interfac
 def agree(nodes: list[dict[str, Any]], options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
     """What all ranks agree on."""
     ranks = [rank for node in nodes for rank in node["ranks"]]
-    # Sockets get two channels, as recorded; 16 is what two H100 nodes with a card per GPU use.
+    # Sockets get two channels, as recorded; 16 is what two H100 nodes with a NIC per GPU use.
     wide = any(rank["devices"] for rank in ranks) or options.nodes == 1
     channels = 2 * options.local if wide else 2
     # NVLink over the nodes: to NCCL, all of them are one.
@@ -199,8 +199,8 @@ def _algorithm(job: Mapping[str, Any]) -> str:
     """Ring where asked for; else what NCCL takes for large messages: the switch's reduction, or trees."""
     asked = os.environ.get("NCCL_ALGO", "").lower()
     exclude, names = asked.startswith("^"), asked.lstrip("^").replace("allreduce:", "").split(",")
-    for name, wanted in (("nvls", "nvlstree"), ("tree", "tree"), ("ring", "ring")):
-        allowed = (wanted in names or (wanted == "nvlstree" and "nvls" in names)) != exclude if asked else True
+    for name, choice in (("nvls", "nvlstree"), ("tree", "tree"), ("ring", "ring")):
+        allowed = (choice in names or (choice == "nvlstree" and "nvls" in names)) != exclude if asked else True
         if allowed and (name != "nvls" or all(rank["nvls"] for rank in job["ranks"])):
             if name == "tree" and job["plan"].nodes == 1 and not asked:
                 continue
@@ -238,9 +238,9 @@ def _measure(
     noise = float(behaviour.get("noise", 0.0)) if between else 0.0
     wrong = max([wrong if between and op in bench.REDOPS else 0, *(int(rank.get("wrong", 0)) for rank in job["ranks"])])
     seed = f"{job['ranks'][0]['host']}/{options.address}/{algorithm}/{op}"
-    weather = bench.Weather(seed, scale, noise, wrong)
+    deviation = bench.Deviation(seed, scale, noise, wrong)
     sides = bench.BOTH_SIDES if options.bench.get("program") else bench.SIDES
-    return bench.rows(op, sizes, plan.ranks, curve, int(options.bench["cycles"]), weather, sides)
+    return bench.rows(op, sizes, plan.ranks, curve, int(options.bench["cycles"]), deviation, sides)
 
 
 def _tell(facts: Mapping[str, Any]) -> None:
@@ -252,10 +252,10 @@ def _tell(facts: Mapping[str, Any]) -> None:
 
 
 def _carriers(mine: list[dict[str, Any]], world: Mapping[str, Any]) -> set[str]:
-    """The cards that carry this node's data; a plugin's device stands for several of them."""
-    named = {str(card["name"]) for rank in mine for card in rank["devices"]}
+    """The NICs that carry this node's data; a plugin's device stands for several of them."""
+    named = {str(nic["name"]) for rank in mine for nic in rank["devices"]}
     if named and world.get("plugin"):
-        named |= {str(card["name"]) for card in (world["rdma"] or {}).get("devices", [])}
+        named |= {str(nic["name"]) for nic in (world["rdma"] or {}).get("devices", [])}
     return named
 
 
@@ -307,10 +307,10 @@ def _off(what: str) -> bool:
 
 def _version(world: Mapping[str, Any], *, built: bool = False) -> str:
     """The library's version; as the library prints it, with what it was built for."""
-    found = str(world["collective"].get("nccl", "2.28.9"))
+    version = str(world["collective"].get("nccl", "2.28.9"))
     if not built:
-        return found
-    return found + ("+hip6.4 HEAD:9d0a9ee" if world["gpu"].get("vendor") == "amd" else "+cuda13.0")
+        return version
+    return version + ("+hip6.4 HEAD:9d0a9ee" if world["gpu"].get("vendor") == "amd" else "+cuda13.0")
 
 
 def _digest(*parts: Any) -> str:

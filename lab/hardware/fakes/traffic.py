@@ -1,4 +1,4 @@
-"""Counters of the network cards after a collective: what it sent, and what went wrong."""
+"""Counters of the NICs after a collective: what it sent, and what went wrong."""
 
 from __future__ import annotations
 

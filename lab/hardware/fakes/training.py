@@ -38,29 +38,29 @@ def describe(gpu: Mapping[str, Any], kind: Mapping[str, Any]) -> Object:
 
 def play(job: Mapping[str, Any], options: Options, world: Mapping[str, Any], mine: Sequence[Mapping[str, Any]]) -> int:
     """Write the file of every rank of this node; the exit code is torchrun's."""
-    told, began = dict(world["collective"].get("training", {})), time.time()
+    settings, began = dict(world["collective"].get("training", {})), time.time()
     time.sleep(float(options.bench["soak"]))
     for rank in mine:
-        _write(rank, _facts(rank, job, options.bench, told) | {"window": [began, time.time()]})
-    if told.get("hangs"):
+        _write(rank, _facts(rank, job, options.bench, settings) | {"window": [began, time.time()]})
+    if settings.get("hangs"):
         while True:
             time.sleep(3600)
-    if told.get("fails") and world.get("node") in told.get("nodes", [world.get("node")]):
+    if settings.get("fails") and world.get("node") in settings.get("nodes", [world.get("node")]):
         for rank in mine:
-            print(f"# seatrial bench: rank {rank['rank']} failed: {told['fails']}", flush=True)
+            print(f"# seatrial bench: rank {rank['rank']} failed: {settings['fails']}", flush=True)
         return 1
     if any(rank["rank"] == 0 for rank in mine):
         print("# seatrial training: done", flush=True)
     return 0
 
 
-def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str, Any], told: Object) -> Object:
+def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str, Any], settings: Object) -> Object:
     slowest = min(float(each["compute_scale"]) for each in job["ranks"])
     count = int(options["steps"]) // STEPS_OF_A_ROUND * STEPS_OF_A_ROUND
-    whole = COMPUTE_MS / slowest * HIDDEN / (1 - float(told.get("exposed", 0.0)))
+    whole = COMPUTE_MS / slowest * HIDDEN / (1 - float(settings.get("exposed", 0.0)))
     name = f"{rank['host']}/{rank['local']}"
-    dies = bool(told.get("hangs") or told.get("fails"))
-    modes = [] if dies else [_mode(mode, count, whole, rank, job, told) for mode in ("ddp", "fsdp2")]
+    dies = bool(settings.get("hangs") or settings.get("fails"))
+    modes = [] if dies else [_mode(mode, count, whole, rank, job, settings) for mode in ("ddp", "fsdp2")]
     for mode in modes[:1]:
         mode["seconds"] = float(options["soak"])
     return {
@@ -86,18 +86,20 @@ def _facts(rank: Mapping[str, Any], job: Mapping[str, Any], options: Mapping[str
     }
 
 
-def _mode(mode: str, count: int, whole: float, rank: Mapping[str, Any], job: Mapping[str, Any], told: Object) -> Object:
-    every = int(told.get("waves", 0))
+def _mode(
+    mode: str, count: int, whole: float, rank: Mapping[str, Any], job: Mapping[str, Any], settings: Object
+) -> Object:
+    every = int(settings.get("waves", 0))
     steps = _times(f"{job['ranks'][0]['host']}/{mode}", count, whole * (1.04 if mode == "fsdp2" else 1.0))
     steps = [ms * (WAVE if every and place % every == 0 else 1.0) for place, ms in enumerate(steps)]
     bad = min((int(each["nan_step"]) for each in job["ranks"] if each["nan_step"] is not None), default=None)
     mine = rank["nan_step"] if bad is not None and rank["nan_step"] == bad else None
     step = None if bad is None else int(mine if mine is not None else bad + 1)
-    return {"mode": mode, "steps": count, "bad_step": step, "step_ms": steps, "losses": _losses(told, step)}
+    return {"mode": mode, "steps": count, "bad_step": step, "step_ms": steps, "losses": _losses(settings, step)}
 
 
-def _losses(told: Object, bad: int | None) -> list[float]:
-    falls = 0.0 if told.get("loss") == "stays" else 0.12
+def _losses(settings: Object, bad: int | None) -> list[float]:
+    falls = 0.0 if settings.get("loss") == "stays" else 0.12
     return [round(9.7 - falls * place, 4) for place in range(20 if bad is None else min(bad, 20))]
 
 

@@ -242,8 +242,8 @@ class NamespaceAgent(Agent):
                 return os.readlink(f"/proc/{process}/ns/pid")
             return ""
 
-        wanted = namespace(pid)
-        return [other for other, _, _ in processes() if wanted and namespace(other) == wanted]
+        own = namespace(pid)
+        return [other for other, _, _ in processes() if own and namespace(other) == own]
 
     def do_start(self, spec: dict[str, Any], stdio: list[int]) -> None:
         """Start a container in its sandbox."""

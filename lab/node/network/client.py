@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .interface import KEPT_CAPABILITIES, RULES, TCP, StartError, Unavailable
+from .interface import DEFAULT_CAPABILITIES, RULES, TCP, StartError, Unavailable
 from .interface import Process as AnyProcess
 from .netlink import DROP
 from .syscalls import MAX_MESSAGE, receive
@@ -80,7 +80,7 @@ class Sandbox:
         mounts: list[dict[str, Any]] | None = None,
         uid: int | None = None,
         gid: int | None = None,
-        capabilities: frozenset[int] = KEPT_CAPABILITIES,
+        capabilities: frozenset[int] = DEFAULT_CAPABILITIES,
         no_new_privileges: bool = False,
     ) -> Process:
         """Start a container; StartError when its command never ran."""
@@ -123,7 +123,7 @@ class Sandbox:
             terminal=terminal,
             uid=uid,
             gid=gid,
-            capabilities=sorted(KEPT_CAPABILITIES),
+            capabilities=sorted(DEFAULT_CAPABILITIES),
         )
 
     def remove(self) -> None:
@@ -268,11 +268,11 @@ class ProcessNetwork:
             await self.order("rule", rule=[add, priority, action, src, dst, ports, protocol, source_ports])
         elif self.mode == "plain":
             (self._rules.add if add else self._rules.discard)((priority, action, src, dst, ports, protocol))
-            found = [
+            rules = [
                 {"drop": r[1] == DROP, "src": r[2], "dst": r[3], "ports": r[4] or (1, 65535), "protocol": r[5]}
                 for r in sorted(self._rules, key=lambda r: r[0])
             ]
-            replace_text(Path(self.root, RULES), json.dumps(found))
+            replace_text(Path(self.root, RULES), json.dumps(rules))
 
     async def close(self) -> None:
         """End every process and remove every file."""
@@ -318,8 +318,8 @@ ROOM_BYTES = 2 << 30
 
 def visible_folders() -> list[str]:
     """Folders that containers must see wherever they lie: this Python and this program."""
-    found = {str(Path(sys.prefix).resolve()), str(Path(sys.base_prefix).resolve()), str(FOLDER.parents[1])}
-    return sorted(found - {"/", "/usr"})
+    folders = {str(Path(sys.prefix).resolve()), str(Path(sys.base_prefix).resolve()), str(FOLDER.parents[1])}
+    return sorted(folders - {"/", "/usr"})
 
 
 def in_memory() -> str | None:
@@ -362,5 +362,5 @@ async def start(mode: str) -> ProcessNetwork:
         launcher.wait()
         shutil.rmtree(root, ignore_errors=True)
         raise Unavailable(why_refused(ready["step"], ready["errno"], ready["error"]))
-    found = mode if mode == "plain" or ready["own_network"] else "shared"
-    return ProcessNetwork(found, ours, launcher, root)
+    effective = mode if mode == "plain" or ready["own_network"] else "shared"
+    return ProcessNetwork(effective, ours, launcher, root)

@@ -12,12 +12,12 @@ import time
 
 def processes() -> list[tuple[int, int, int]]:
     """(pid, parent, session) of every process that can be seen."""
-    found = []
+    running = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
-            found.append((int(entry), int(fields[1]), int(fields[3])))
-    return found
+            running.append((int(entry), int(fields[1]), int(fields[3])))
+    return running
 
 
 def resident(pid: int) -> int:

@@ -24,7 +24,7 @@ Mount = dict[str, Any]
 """{source, target, readonly?} binds a path, {tmpfs: bytes, target} is a fresh file system in memory."""
 
 
-def inside(path: str, folder: str) -> bool:
+def is_below(path: str, folder: str) -> bool:
     """Whether `path` is `folder` or below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
@@ -63,7 +63,7 @@ def private_root(keep: list[str]) -> list[str]:
             os.mkdir(new)
         elif entry.name in KERNEL or not entry.is_dir(follow_symlinks=False):
             bind_entry(entry.path, new)
-        elif any(inside(point, new) and point != new for point in mounted) or not _overlay(entry.path, new, number):
+        elif any(is_below(point, new) and point != new for point in mounted) or not _overlay(entry.path, new, number):
             os.makedirs(new, exist_ok=True)
             mount(entry.path, new, None, BIND | REC)
             bound.append(new)
@@ -88,10 +88,10 @@ def _overlay(lower: str, target: str, number: int) -> bool:
     return True
 
 
-def kept(path: str, keep: list[str]) -> str:
+def agent_path(path: str, keep: list[str]) -> str:
     """Where the agent reaches a path of the host."""
     for number, folder in enumerate(keep):
-        if inside(path, folder):
+        if is_below(path, folder):
             return f"/.keep/{number}{path[len(folder.rstrip('/')) :]}"
     return path
 
@@ -105,10 +105,10 @@ class View:
 
     def build(self, mounts: list[Mount]) -> None:
         """Mount everything; the order is by depth, so that volumes may lie in volumes."""
-        wanted = [dict(m, target=os.path.realpath(m["target"])) for m in mounts]
-        for m in wanted:  # opened first: later mounts may hide the path
+        resolved = [dict(m, target=os.path.realpath(m["target"])) for m in mounts]
+        for m in resolved:  # opened first: later mounts may hide the path
             if "source" in m:
-                source = kept(m["source"], self.keep)
+                source = agent_path(m["source"], self.keep)
                 m["directory"] = os.path.isdir(source)
                 m["source"] = f"/proc/self/fd/{os.open(source, os.O_PATH)}"
         mount("tmpfs", "/.pod", "tmpfs", NOSUID, "mode=755")
@@ -119,10 +119,10 @@ class View:
             if os.path.isdir(folder) and not os.path.islink(folder):
                 mount("tmpfs", folder, "tmpfs", NOSUID | NODEV, mode)
         for number, path in enumerate(self.keep[1:], 1):  # the first is the kubelet's own folder: not to be seen
-            if any(inside(path, folder) for folder in EMPTY):
+            if any(is_below(path, folder) for folder in EMPTY):
                 os.makedirs(path, exist_ok=True)
                 mount(f"/.keep/{number}", path, None, BIND | REC)
-        for m in sorted(wanted, key=lambda m: m["target"].count("/")):
+        for m in sorted(resolved, key=lambda m: m["target"].count("/")):
             self._attach(m)
         call("umount2", "/.pod", DETACH)
 
@@ -144,8 +144,8 @@ class View:
         parent = os.path.dirname(target)
         while not os.path.isdir(parent):
             parent = os.path.dirname(parent)
-        foreign = any(inside(parent, folder) for folder in self.bound)
-        if foreign and not any(inside(parent, folder) for folder in self.own):
+        foreign = any(is_below(parent, folder) for folder in self.bound)
+        if foreign and not any(is_below(parent, folder) for folder in self.own):
             self._shadow(parent)
         os.makedirs(target if is_dir else os.path.dirname(target), exist_ok=True)
         if not is_dir:

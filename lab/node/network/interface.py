@@ -20,7 +20,7 @@ TCP = 6
 RULES = "rules.json"
 """Below a plain network's root: what its Python programs hold themselves to."""
 
-KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31})
+DEFAULT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31})
 """Capabilities that containerd leaves a container by default (numbers of <linux/capability.h>)."""
 
 
@@ -67,7 +67,7 @@ class Sandbox(Protocol):
         mounts: list[dict[str, Any]] | None = None,
         uid: int | None = None,
         gid: int | None = None,
-        capabilities: frozenset[int] = KEPT_CAPABILITIES,
+        capabilities: frozenset[int] = DEFAULT_CAPABILITIES,
         no_new_privileges: bool = False,
     ) -> Process:
         """Start a container; StartError when its command never ran.  `stdio`: output, errors, and maybe input."""

@@ -68,7 +68,7 @@ def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
     """((first, last), protocol) of an ingress rule's ports; no ports means all."""
     if not rule.get("ports"):
         return [((1, MAX_PORT), TCP), ((1, MAX_PORT), UDP)]
-    found = []
+    ranges = []
     named = {p.get("name"): p["containerPort"] for c in pod["spec"]["containers"] for p in c.get("ports") or []}
     for port in rule["ports"]:
         protocol = UDP if port.get("protocol") == "UDP" else TCP
@@ -76,13 +76,13 @@ def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
         first = named.get(first) if isinstance(first, str) else first
         if first:
             last = port.get("endPort") or (first if "port" in port else MAX_PORT)
-            found.append(((min(first, MAX_PORT), min(last, MAX_PORT)), protocol))
-    return found
+            ranges.append(((min(first, MAX_PORT), min(last, MAX_PORT)), protocol))
+    return ranges
 
 
 def rules(store: Objects) -> set[Rule]:
     """The rules that all policies amount to now."""
-    found: set[Rule] = set()
+    result: set[Rule] = set()
     for policy in store.list(POLICIES):
         spec = policy["spec"]
         if "Ingress" not in (spec.get("policyTypes") or ["Ingress"]):
@@ -91,16 +91,16 @@ def rules(store: Objects) -> set[Rule]:
             address = pod["status"].get("podIP")
             if not address or pod["spec"].get("hostNetwork"):
                 continue
-            found |= _denied(address)
+            result |= _denied(address)
             for rule in spec.get("ingress") or []:
-                found |= _allowed(store, policy, rule, pod, address)
-    return found
+                result |= _allowed(store, policy, rule, pod, address)
+    return result
 
 
 def _denied(address: str) -> set[Rule]:
     fixed, picked = (1, LAST_FIXED_PORT), (LAST_FIXED_PORT + 1, MAX_PORT)
-    found = {Rule(DENY_AT, DROP, None, address, fixed, p) for p in (TCP, UDP)}
-    return found | {Rule(DENY_AT, DROP, None, address, picked, p, picked) for p in (TCP, UDP)}
+    to_fixed = {Rule(DENY_AT, DROP, None, address, fixed, p) for p in (TCP, UDP)}
+    return to_fixed | {Rule(DENY_AT, DROP, None, address, picked, p, picked) for p in (TCP, UDP)}
 
 
 def _selects(policy: Object, pod: Object, store: Objects) -> bool:
@@ -165,12 +165,12 @@ class PolicyController:
 
     def _apply(self) -> None:
         self._due = False
-        wanted = rules(self._store)
-        self._early -= wanted
-        wanted |= self._early
-        changes = [(True, rule) for rule in sorted(wanted - self._active, key=str)]
-        changes += [(False, rule) for rule in sorted(self._active - wanted, key=str)]
-        self._active = wanted
+        desired = rules(self._store)
+        self._early -= desired
+        desired |= self._early
+        changes = [(True, rule) for rule in sorted(desired - self._active, key=str)]
+        changes += [(False, rule) for rule in sorted(self._active - desired, key=str)]
+        self._active = desired
         if changes:
             task = asyncio.get_running_loop().create_task(self._send(changes))
             self._tasks.add(task)

@@ -68,9 +68,9 @@ class Child:
 
     def _restrict(self) -> None:
         """Drop capabilities that the container does not keep; a user other than root is one of a nested namespace."""
-        wanted = set(self.spec["capabilities"])
+        capabilities = set(self.spec["capabilities"])
         for capability in range(LAST_CAPABILITY + 1):
-            if capability not in wanted:
+            if capability not in capabilities:
                 prctl(PR_CAPBSET_DROP, capability)
         if self.spec.get("no_new_privileges"):
             prctl(PR_SET_NO_NEW_PRIVS, 1)

@@ -93,8 +93,8 @@ class Admission:
 
     def since(self, workload: Object, kind: str) -> float:
         """When a condition came to its present state."""
-        found = find(workload, kind)
-        return epoch(found["lastTransitionTime"]) if found else self._store.clock()
+        condition = find(workload, kind)
+        return epoch(condition["lastTransitionTime"]) if condition else self._store.clock()
 
     # -- where a workload waits
 
@@ -111,22 +111,22 @@ class Admission:
             return ""
         local = store.get(queues.LOCAL, workload["metadata"]["namespace"], name)
         cluster = str((local or {"spec": {}})["spec"].get("clusterQueue", ""))
-        found = store.get(queues.CLUSTER, None, cluster) if cluster else None
+        cluster_queue = store.get(queues.CLUSTER, None, cluster) if cluster else None
         why = ""
         if local is None:
             why = f"LocalQueue {name} doesn't exist"
         elif local["spec"].get("stopPolicy", "None") != "None":
             why = f"LocalQueue {name} is inactive"
-        elif found is None:
+        elif cluster_queue is None:
             why = f"ClusterQueue {cluster} doesn't exist"
-        elif not holds(found, "Active"):
+        elif not holds(cluster_queue, "Active"):
             why = f"ClusterQueue {cluster} is inactive"
         if not why:
             self._restarted(workload)
             if self._backs_off(workload):
                 return ""
         elif workloads.is_reserved(workload):
-            self._drain(workload, local, found)
+            self._drain(workload, local, cluster_queue)
         else:
             self._refuse(workload, "Inadmissible", why)
         return "" if why else cluster
@@ -157,13 +157,13 @@ class Admission:
         held = find(workload, "Requeued")
         if held is None or held["status"] == "True":
             return
-        words = {
+        restarts = {
             "ClusterQueueStopped": ("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped"),
             "LocalQueueStopped": ("LocalQueueRestarted", "The LocalQueue was restarted after being stopped"),
             "Deactivated": ("Reactivated", "The workload was reactivated"),
         }
-        if held["reason"] in words:
-            reason, message = words[held["reason"]]
+        if held["reason"] in restarts:
+            reason, message = restarts[held["reason"]]
             self._change(workload, lambda w: put(w, "Requeued", True, reason, message, self._store.now()))
 
     # -- one queue
@@ -182,12 +182,12 @@ class Admission:
         if selector is None or not selectors.labels(selector)(labels.get("labels") or {}):
             self._refuse(workload, "Pending", "Workload namespace doesn't match ClusterQueue selector")
             return False
-        found = self.assign(queue, workload)
-        if found.fits:
-            self._reserve(workload, queue, found)
+        assignment = self.assign(queue, workload)
+        if assignment.fits:
+            self._reserve(workload, queue, assignment)
             return True
-        victims = Preemption(self._store, self).victims(queue, workload) if found.preempting else []
-        message = found.message
+        victims = Preemption(self._store, self).victims(queue, workload) if assignment.preempting else []
+        message = assignment.message
         if victims:
             message += f". Pending the preemption of {len(victims)} workload(s)"
         self._refuse(workload, "Pending", message)
@@ -198,23 +198,23 @@ class Admission:
 
     def assign(self, queue: Object, workload: Object, without: frozenset[str] = frozenset()) -> Assignment:
         """Look for flavors for a workload, as if some others were gone."""
-        share, others = self._shares(queue, without)
+        share, peers = self._shares(queue, without)
         flavors = {each["metadata"]["name"]: each for each in self._store.list(queues.FLAVORS)}
-        return assign(workload["spec"]["podSets"], queue, share, others, flavors)
+        return assign(workload["spec"]["podSets"], queue, share, peers, flavors)
 
     def _shares(self, queue: Object, without: frozenset[str] = frozenset()) -> tuple[Share, list[Share]]:
         """What the queue has, and what the others of its cohort have; some workloads counted as gone."""
         cohort, used = cohort_of(queue), self.usage(without)
-        others = [
+        peers = [
             Share.of(each, used.get(each["metadata"]["name"], {}))
             for each in self._store.list(queues.CLUSTER)
             if cohort and cohort_of(each) == cohort and each["metadata"]["uid"] != queue["metadata"]["uid"]
         ]
-        return Share.of(queue, used.get(queue["metadata"]["name"], {})), others
+        return Share.of(queue, used.get(queue["metadata"]["name"], {})), peers
 
     def usage(self, without: frozenset[str] = frozenset()) -> dict[str, Quotas]:
         """What each ClusterQueue has given away."""
-        found: dict[str, Quotas] = {}
+        by_queue: dict[str, Quotas] = {}
         for workload in self._store.list(KEY):
             if (
                 not workloads.is_reserved(workload)
@@ -224,18 +224,18 @@ class Admission:
                 continue
             admission = workload["status"]["admission"]
             for place, amount in queues.usage_of(workload).items():
-                quotas = found.setdefault(admission["clusterQueue"], {})
+                quotas = by_queue.setdefault(admission["clusterQueue"], {})
                 quotas[place] = quotas.get(place, Fraction(0)) + amount
-        return found
+        return by_queue
 
-    def _reserve(self, workload: Object, queue: Object, found: Assignment) -> None:
+    def _reserve(self, workload: Object, queue: Object, assignment: Assignment) -> None:
         name, store = queue["metadata"]["name"], self._store
         checks = queue["spec"].get("admissionChecks") or []
         waited = store.clock() - epoch(workload["metadata"]["creationTimestamp"])
 
         def change(w: Object) -> None:
             now = store.now()
-            workloads.reserve(w, name, found, now)
+            workloads.reserve(w, name, assignment, now)
             if checks:
                 w["status"]["admissionChecks"] = [
                     {"name": check, "state": "Pending", "message": "", "lastTransitionTime": now} for check in checks

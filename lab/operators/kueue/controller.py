@@ -136,9 +136,9 @@ class KueueController:
     def _agree(self, kind: Integration, job: Object, workload: Object, pod_sets: list[PodSet]) -> None:
         """Let a waiting Workload follow what was changed in its job."""
         spec = workload["spec"]
-        wanted = workloads.described(pod_sets)
-        if spec.get("queueName") != queue_of(job) or spec["podSets"] != wanted:
-            self.change(workload, lambda w: w["spec"].update(queueName=queue_of(job), podSets=wanted))
+        desired = workloads.described(pod_sets)
+        if spec.get("queueName") != queue_of(job) or spec["podSets"] != desired:
+            self.change(workload, lambda w: w["spec"].update(queueName=queue_of(job), podSets=desired))
             self._event(
                 kind,
                 job,

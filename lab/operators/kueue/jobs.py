@@ -45,10 +45,10 @@ class Integration:
 
     def is_suspended(self, job: Object) -> bool:
         """Tell whether the job is to have no pods."""
-        found: Any = job
+        value: Any = job
         for step in self.suspend:
-            found = (found or {}).get(step)
-        return bool(found)
+            value = (value or {}).get(step)
+        return bool(value)
 
     def set_suspended(self, job: Object, value: bool) -> None:
         """Suspend or resume a job, in place."""
@@ -108,12 +108,12 @@ def _job_ready(job: Object) -> bool:
 
 
 def _jobset_pods(_: Store, job: Object) -> list[PodSet]:
-    found = []
+    pod_sets = []
     for each in job["spec"].get("replicatedJobs") or []:
         spec = each["template"]["spec"]
         count = min(int(spec.get("parallelism", 1)), int(spec.get("completions") or spec.get("parallelism", 1)))
-        found.append(PodSet(each["name"], int(each.get("replicas", 1)) * count, spec["template"]))
-    return found
+        pod_sets.append(PodSet(each["name"], int(each.get("replicas", 1)) * count, spec["template"]))
+    return pod_sets
 
 
 def _jobset_ready(job: Object) -> bool:
@@ -184,8 +184,8 @@ def _train_pods(store: Store, job: Object) -> list[PodSet]:
 
 
 def _train_ready(job: Object) -> bool:
-    found = (job.get("status") or {}).get("jobsStatus") or []
-    return bool(found) and all(each["ready"] + each["succeeded"] > 0 for each in found)
+    statuses = (job.get("status") or {}).get("jobsStatus") or []
+    return bool(statuses) and all(each["ready"] + each["succeeded"] > 0 for each in statuses)
 
 
 def _train_active(job: Object) -> bool:

@@ -42,21 +42,21 @@ class Preemption:
         else:
             return []
         for candidate in list(gone):
-            kept = [w for w in gone if w is not candidate]
-            if kept and self._admission.assign(queue, workload, self._uids(kept)).fits:
-                gone = kept
+            fewer = [w for w in gone if w is not candidate]
+            if fewer and self._admission.assign(queue, workload, self._uids(fewer)).fits:
+                gone = fewer
         return gone
 
     @staticmethod
-    def _uids(found: list[Object]) -> frozenset[str]:
-        return frozenset(w["metadata"]["uid"] for w in found)
+    def _uids(gone: list[Object]) -> frozenset[str]:
+        return frozenset(w["metadata"]["uid"] for w in gone)
 
     def _candidates(self, queue: Object, workload: Object) -> list[Object]:
         policy = queue["spec"].get("preemption") or {}
         within, reclaim = policy.get("withinClusterQueue", "Never"), policy.get("reclaimWithinCohort", "Never")
         mine, cohort = int(workload["spec"].get("priority") or 0), cohort_of(queue)
         used = self._admission.usage()
-        found = []
+        candidates = []
         for other in self._store.list(KEY):
             if not workloads.is_reserved(other) or workloads.is_finished(other):
                 continue
@@ -68,12 +68,12 @@ class Preemption:
                     and (self._admission.order(other) > self._admission.order(workload))
                 )
                 if (within != "Never" and theirs < mine) or newer:
-                    found.append(other)
+                    candidates.append(other)
                 continue
             lender = self._store.get(queues.CLUSTER, None, name)
             if lender is None or not cohort or cohort_of(lender) != cohort or reclaim == "Never":
                 continue
             share = Share.of(lender, used.get(name, {}))
             if any(share.borrows(place) for place in queues.usage_of(other)) and (reclaim == "Any" or theirs < mine):
-                found.append(other)
-        return found
+                candidates.append(other)
+        return candidates

@@ -24,12 +24,12 @@ SHUT = "Can't submit new workloads to clusterQueue"
 
 def usage_of(workload: Object) -> Quotas:
     """What a workload holds of each flavor."""
-    found: Quotas = {}
+    usage: Quotas = {}
     for each in workload["status"]["admission"]["podSetAssignments"]:
         for resource, flavor in (each.get("flavors") or {}).items():
             amount = parse((each.get("resourceUsage") or {}).get(resource, "0"))
-            found[flavor, resource] = found.get((flavor, resource), Fraction(0)) + amount
-    return found
+            usage[flavor, resource] = usage.get((flavor, resource), Fraction(0)) + amount
+    return usage
 
 
 def _names(queue: Object) -> list[str]:
@@ -40,23 +40,23 @@ def _shut(store: Store, queue: Object) -> tuple[str, str] | None:
     """Why a ClusterQueue admits nothing; None: it is open."""
     if queue["metadata"].get("deletionTimestamp"):
         return "Terminating", "Can't admit new workloads; clusterQueue is terminating"
-    found: list[tuple[str, str]] = []
+    reasons: list[tuple[str, str]] = []
     if queue["spec"].get("stopPolicy", "None") != "None":
-        found.append(("Stopped", "is stopped"))
+        reasons.append(("Stopped", "is stopped"))
     missing = [name for name in _names(queue) if store.get(FLAVORS, None, name) is None]
     if missing:
-        found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
+        reasons.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
     checks = queue["spec"].get("admissionChecks") or []
     known = {name: store.get(CHECKS, None, name) for name in checks}
     lost = [name for name, check in known.items() if check is None]
     if lost:
-        found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(lost)}"))
+        reasons.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(lost)}"))
     idle = [name for name, check in known.items() if check is not None and not holds(check, "Active")]
     if idle:
-        found.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(idle)}"))
-    if not found:
+        reasons.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(idle)}"))
+    if not reasons:
         return None
-    return found[0][0], f"Can't admit new workloads: {', '.join(why for _, why in found)}."
+    return reasons[0][0], f"Can't admit new workloads: {', '.join(why for _, why in reasons)}."
 
 
 def show_activity(store: Store) -> None:
@@ -114,7 +114,7 @@ def _count(
     admitted = [w for w in held if workloads.is_admitted(w)]
     shut = key == LOCAL and queue["spec"].get("stopPolicy", "None") != "None"
     active = [w for w in waiting if w["spec"].get("active", True)]
-    wanted = {
+    counts = {
         "pendingWorkloads": 0 if shut else len(active),
         "reservingWorkloads": len(held),
         "admittedWorkloads": len(admitted),
@@ -122,7 +122,7 @@ def _count(
         "flavorsUsage": _flavors(cluster, admitted, key == CLUSTER),
     }
     if key == LOCAL and cluster is not None:
-        wanted["flavors"] = [
+        counts["flavors"] = [
             {
                 "name": flavor["name"],
                 "resources": [each["name"] for each in flavor["resources"]],
@@ -131,7 +131,7 @@ def _count(
             for group in cluster["spec"].get("resourceGroups") or []
             for flavor in group["flavors"]
         ]
-    _write(store, key, queue, lambda q: q.setdefault("status", {}).update(wanted))
+    _write(store, key, queue, lambda q: q.setdefault("status", {}).update(counts))
 
 
 def _labels(store: Store, name: str) -> Object:
@@ -148,7 +148,7 @@ def _flavors(cluster: Object | None, holders: list[Object], borrowing: bool) -> 
         for place, amount in usage_of(workload).items():
             used[place] = used.get(place, Fraction(0)) + amount
     share = Share.of(cluster, used)
-    found = []
+    usage = []
     for group in cluster["spec"].get("resourceGroups") or []:
         for flavor in group["flavors"]:
             resources = []
@@ -159,8 +159,8 @@ def _flavors(cluster: Object | None, holders: list[Object], borrowing: bool) -> 
                 if borrowing:
                     entry["borrowed"] = shown(name, max(Fraction(0), total - share.nominal.get(place, Fraction(0))))
                 resources.append(entry)
-            found.append({"name": flavor["name"], "resources": resources})
-    return found
+            usage.append({"name": flavor["name"], "resources": resources})
+    return usage
 
 
 def _write(store: Store, key: str, queue: Object, change: Any) -> None:

@@ -44,19 +44,19 @@ class Share:
     @classmethod
     def of(cls, queue: Object, used: Quotas) -> Share:
         """Read a ClusterQueue's quotas."""
-        found = cls(used=used)
+        share = cls(used=used)
         for group in queue["spec"].get("resourceGroups") or []:
             for flavor in group.get("flavors") or []:
                 for each in flavor.get("resources") or []:
                     place = flavor["name"], each["name"]
-                    found.nominal[place] = parse(each["nominalQuota"])
-                    for name, into in ("borrowingLimit", found.borrowing), ("lendingLimit", found.lending):
+                    share.nominal[place] = parse(each["nominalQuota"])
+                    for name, into in ("borrowingLimit", share.borrowing), ("lendingLimit", share.lending):
                         if each.get(name) is not None:
                             into[place] = parse(each[name])
-        return found
+        return share
 
-    def kept(self, place: tuple[str, str]) -> Fraction:
-        """What the queue lends to nobody."""
+    def guaranteed(self, place: tuple[str, str]) -> Fraction:
+        """What the queue lends to nobody: its guaranteed quota."""
         nominal = self.nominal.get(place, NOTHING)
         return max(NOTHING, nominal - self.lending[place]) if place in self.lending else NOTHING
 
@@ -65,21 +65,21 @@ class Share:
         return self.used.get(place, NOTHING) > self.nominal.get(place, NOTHING)
 
 
-def most(share: Share, others: Iterable[Share], place: tuple[str, str]) -> Fraction:
+def most(share: Share, peers: Iterable[Share], place: tuple[str, str]) -> Fraction:
     """What the queue could have at best: its own, and what the others of its cohort lend."""
-    found = share.nominal.get(place, NOTHING)
-    found += sum((o.nominal.get(place, NOTHING) - o.kept(place) for o in others), NOTHING)
+    quota = share.nominal.get(place, NOTHING)
+    quota += sum((o.nominal.get(place, NOTHING) - o.guaranteed(place) for o in peers), NOTHING)
     limit = share.borrowing.get(place)
-    return found if limit is None else min(found, share.nominal.get(place, NOTHING) + limit)
+    return quota if limit is None else min(quota, share.nominal.get(place, NOTHING) + limit)
 
 
-def available(share: Share, others: Iterable[Share], place: tuple[str, str]) -> Fraction:
+def available(share: Share, peers: Iterable[Share], place: tuple[str, str]) -> Fraction:
     """What the queue can have now."""
-    others = list(others)
+    peers = list(peers)
     used = share.used.get(place, NOTHING)
-    lent = sum((max(NOTHING, o.used.get(place, NOTHING) - o.kept(place)) for o in others), NOTHING)
+    lent = sum((max(NOTHING, o.used.get(place, NOTHING) - o.guaranteed(place)) for o in peers), NOTHING)
     pool = share.nominal.get(place, NOTHING) - used - lent
-    pool += sum((o.nominal.get(place, NOTHING) - o.kept(place) for o in others), NOTHING)
+    pool += sum((o.nominal.get(place, NOTHING) - o.guaranteed(place) for o in peers), NOTHING)
     limit = share.borrowing.get(place)
     return pool if limit is None else min(pool, share.nominal.get(place, NOTHING) + limit - used)
 
@@ -106,52 +106,52 @@ class Assignment:
 
 def totals(pod_set: Object) -> dict[str, Fraction]:
     """What all pods of a pod set ask for."""
-    wanted = requests({"spec": pod_set["template"]["spec"]})
-    return {name: amount * int(pod_set["count"]) for name, amount in sorted(wanted.items()) if amount}
+    requested = requests({"spec": pod_set["template"]["spec"]})
+    return {name: amount * int(pod_set["count"]) for name, amount in sorted(requested.items()) if amount}
 
 
 def assign(
-    pod_sets: list[Object], queue: Object, share: Share, others: list[Share], flavors: Mapping[str, Object]
+    pod_sets: list[Object], queue: Object, share: Share, peers: list[Share], flavors: Mapping[str, Object]
 ) -> Assignment:
     """Look for flavors for a whole workload."""
-    found = Assignment()
+    assignment = Assignment()
     preempting = True
     for pod_set in pod_sets:
-        wanted = totals(pod_set)
+        requested = totals(pod_set)
         groups = queue["spec"].get("resourceGroups") or []
         if any("pods" in group["coveredResources"] for group in groups):
-            wanted["pods"] = Fraction(int(pod_set["count"]))
+            requested["pods"] = Fraction(int(pod_set["count"]))
         reasons: list[str] = []
         chosen: dict[str, str] = {}
-        left = dict(wanted)
+        left = dict(requested)
         for group in groups:
             part = {name: left.pop(name) for name in group["coveredResources"] if name in left}
             if not part:
                 continue
-            name, against, can = _of_group(pod_set, part, group, share, others, flavors, found.usage)
+            name, against, can = _of_group(pod_set, part, group, share, peers, flavors, assignment.usage)
             reasons += against
             preempting = preempting and (can or not against)
             if name:
                 chosen |= dict.fromkeys(part, name)
                 for resource, amount in part.items():
                     place = name, resource
-                    found.usage[place] = found.usage.get(place, NOTHING) + amount
+                    assignment.usage[place] = assignment.usage.get(place, NOTHING) + amount
         missing = [f"resource {name} unavailable in ClusterQueue" for name in left]
         if reasons or missing:
             why = ", ".join(sorted([*reasons, *missing]))
-            found.messages.append(f"couldn't assign flavors to pod set {pod_set['name']}: {why}")
+            assignment.messages.append(f"couldn't assign flavors to pod set {pod_set['name']}: {why}")
             preempting = preempting and not missing
-        found.flavors[pod_set["name"]] = chosen
-    found.preempting = bool(found.messages) and preempting
-    return found
+        assignment.flavors[pod_set["name"]] = chosen
+    assignment.preempting = bool(assignment.messages) and preempting
+    return assignment
 
 
 def _of_group(
     pod_set: Object,
-    wanted: dict[str, Fraction],
+    requested: dict[str, Fraction],
     group: Object,
     share: Share,
-    others: list[Share],
+    peers: list[Share],
     flavors: Mapping[str, Object],
     taken: Quotas,
 ) -> tuple[str, list[str], bool]:
@@ -165,10 +165,10 @@ def _of_group(
             reasons.append(why)
             continue
         short, within = [], True
-        for resource, amount in wanted.items():
+        for resource, amount in requested.items():
             place = name, resource
             before = taken.get(place, NOTHING)
-            capacity = most(share, others, place)
+            capacity = most(share, peers, place)
             if before + amount > capacity:
                 within = False
                 short.append(
@@ -177,7 +177,7 @@ def _of_group(
                     f"capacity ({shown(resource, capacity)})"
                 )
                 break
-            lacking = before + amount - available(share, others, place)
+            lacking = before + amount - available(share, peers, place)
             if lacking > 0:
                 within = within and before + amount <= share.nominal.get(place, NOTHING)
                 short.append(
@@ -195,13 +195,13 @@ def _mismatch(spec: Object, name: str, flavor: Object | None) -> str:
     """Why pods of a template cannot use a flavor at all."""
     if flavor is None:
         return f"flavor {name} not found"
-    wish = flavor.get("spec") or {}
-    tolerations = [*(spec.get("tolerations") or []), *(wish.get("tolerations") or [])]
-    for taint in wish.get("nodeTaints") or []:
+    flavor_spec = flavor.get("spec") or {}
+    tolerations = [*(spec.get("tolerations") or []), *(flavor_spec.get("tolerations") or [])]
+    for taint in flavor_spec.get("nodeTaints") or []:
         if taint["effect"] in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint):
             text = f"{{{taint['key']} {taint.get('value', '')} {taint['effect']} <nil>}}"
             return f"untolerated taint {text} in flavor {name}"
-    labels = wish.get("nodeLabels") or {}
+    labels = flavor_spec.get("nodeLabels") or {}
     if not selects({"spec": _relevant(spec, labels)}, {"metadata": {"name": "", "labels": labels}}):
         return f"flavor {name} doesn't match node affinity"
     return ""
@@ -209,7 +209,7 @@ def _mismatch(spec: Object, name: str, flavor: Object | None) -> str:
 
 def _relevant(spec: Object, labels: Mapping[str, str]) -> Object:
     """Only what a template says about labels that the flavor defines decides."""
-    found: Object = {"nodeSelector": {k: v for k, v in (spec.get("nodeSelector") or {}).items() if k in labels}}
+    relevant: Object = {"nodeSelector": {k: v for k, v in (spec.get("nodeSelector") or {}).items() if k in labels}}
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = [
@@ -217,11 +217,11 @@ def _relevant(spec: Object, labels: Mapping[str, str]) -> Object:
         for term in required.get("nodeSelectorTerms") or []
     ]
     if terms and all(terms):
-        found["affinity"] = {
+        relevant["affinity"] = {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
                     "nodeSelectorTerms": [{"matchExpressions": term} for term in terms]
                 }
             }
         }
-    return found
+    return relevant

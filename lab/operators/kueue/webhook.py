@@ -35,12 +35,12 @@ def parent_in_queue(store: Store, obj: Object) -> bool:
         key = BY_KIND.get(owner["kind"])
         if key is None or key not in store.kinds.by_key:
             return False
-        found = store.get(key, obj["metadata"]["namespace"], owner["name"])
-        if found is None:
+        parent = store.get(key, obj["metadata"]["namespace"], owner["name"])
+        if parent is None:
             return False
-        if queue_of(found):
+        if queue_of(parent):
             return True
-        owner = controller_of(found)
+        owner = controller_of(parent)
     return False
 
 

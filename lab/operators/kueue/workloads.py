@@ -61,21 +61,21 @@ def described(pod_sets: list[PodSet]) -> list[Object]:
 def _priority(store: Store, job: Object, pod_sets: list[PodSet]) -> Object:
     """Priority of the workload's own class, else of its pods' class."""
     name = (job["metadata"].get("labels") or {}).get(PRIORITY)
-    found = store.get(CLASSES, None, name) if name else None
-    if found is not None:
+    priority_class = store.get(CLASSES, None, name) if name else None
+    if priority_class is not None:
         return {
             "priorityClassName": name,
-            "priority": found["value"],
+            "priority": priority_class["value"],
             "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass",
             "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name},
         }
     names = [str(each.template["spec"].get("priorityClassName", "")) for each in pod_sets]
     name = next(filter(None, names), "")
-    found = store.get(POD_CLASSES, None, name) if name else None
-    if found is not None:
+    priority_class = store.get(POD_CLASSES, None, name) if name else None
+    if priority_class is not None:
         return {
             "priorityClassName": name,
-            "priority": found["value"],
+            "priority": priority_class["value"],
             "priorityClassSource": "scheduling.k8s.io/priorityclass",
             "priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name},
         }
@@ -97,18 +97,18 @@ def is_finished(workload: Object) -> bool:
     return holds(workload, "Finished")
 
 
-def reserve(workload: Object, queue: str, found: Assignment, now: str) -> None:
+def reserve(workload: Object, queue: str, assignment: Assignment, now: str) -> None:
     """Give it quota, in place."""
     assignments = []
     for pod_set in workload["spec"]["podSets"]:
-        flavors, wanted = found.flavors[pod_set["name"]], totals(pod_set)
+        flavors, requested = assignment.flavors[pod_set["name"]], totals(pod_set)
         assignments.append(
             {
                 "name": pod_set["name"],
                 "count": pod_set["count"],
                 "flavors": flavors,
                 "resourceUsage": {
-                    name: shown(name, wanted.get(name, wanted.get("pods", pod_set["count"]))) for name in flavors
+                    name: shown(name, requested.get(name, requested.get("pods", pod_set["count"]))) for name in flavors
                 },
             }
         )

@@ -22,8 +22,8 @@ _fsync, _replace, _statvfs, _write = os.fsync, os.replace, os.statvfs, os.write
 
 def _like(path: str) -> dict[str, float]:
     real = os.path.abspath(path)
-    found = [place for place in _PLACES if real.startswith(place.rstrip("/") + "/")]
-    return _PLACES[max(found, key=len)] if found else {}
+    matching = [place for place in _PLACES if real.startswith(place.rstrip("/") + "/")]
+    return _PLACES[max(matching, key=len)] if matching else {}
 
 
 def fsync(descriptor: int) -> None:

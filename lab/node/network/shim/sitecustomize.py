@@ -87,15 +87,15 @@ def ask(name: str) -> list[str] | None:
         return None
     if code:
         raise OSError(f"DNS error {code}")
-    at, found = len(query), []
+    at, addresses = len(query), []
     for _ in range(count):
         at += 2 if answer[at] & 0xC0 else answer.index(b"\0", at) + 1 - at
         kind, _, _, size = struct.unpack_from("!HHIH", answer, at)
         at += 10
         if kind == 1:
-            found.append(socket.inet_ntoa(answer[at : at + 4]))
+            addresses.append(socket.inet_ntoa(answer[at : at + 4]))
         at += size
-    return found
+    return addresses
 
 
 def resolve(name: str) -> list[str]:
@@ -103,11 +103,11 @@ def resolve(name: str) -> list[str]:
     tries = [name] if name.endswith(".") else [*(name + "." + domain for domain in POD["search"]), name]
     for full in tries:
         try:
-            found = ask(full)
+            addresses = ask(full)
         except OSError:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution") from None
-        if found:
-            return found
+        if addresses:
+            return addresses
     raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 

@@ -1,7 +1,7 @@
 """In place of PMIx: an all-gather among the processes of an MPI program, kept by mpirun.
 
 A process connects to the address in OMPI_MCA_orte_hnp_uri, sends one line of JSON {"rank", "round", "value"} and gets,
-when all have sent theirs, one line with the list of values by rank. `gather` is the process's side.
+when all have sent theirs, one line with the list of values by rank. `all_gather` is the process's side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PATIENCE_S = 600
 ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 
-class Exchange:
+class AllGather:
     """mpirun's side."""
 
     def __init__(self, size: int) -> None:
@@ -60,12 +60,12 @@ class Exchange:
                 continue
 
 
-def gather(name: str, value: Any, patience_s: float = PATIENCE_S) -> list[Any]:
+def all_gather(name: str, value: Any, patience_s: float = PATIENCE_S) -> list[Any]:
     """Send this process's value, return those of all ranks; OSError where mpirun does not answer."""
-    found = re.search(r"tcp://([^:]+):(\d+)", os.environ.get(ADDRESS, ""))
-    if found is None:
+    address = re.search(r"tcp://([^:]+):(\d+)", os.environ.get(ADDRESS, ""))
+    if address is None:
         raise OSError("this process was not started by mpirun")
-    with socket.create_connection((found[1], int(found[2])), patience_s) as line:
+    with socket.create_connection((address[1], int(address[2])), patience_s) as line:
         said = {"rank": int(os.environ["OMPI_COMM_WORLD_RANK"]), "round": name, "value": value}
         line.sendall(json.dumps(said).encode() + b"\n")
         with line.makefile("rb") as reader:
