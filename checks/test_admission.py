@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.rules.admission import Admission
 from checks.rules.recording import note, put
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.rules.admission import Admission
-    from jobs.cluster.client.kube import Kube
+from jobs.cluster.client.kube import Kube
 
 
 @pytest.mark.preflight

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules.api import at_least, client_skew, clock, contact, git_version, latency
 from checks.rules.recording import note, put
-from jobs.cluster.client.kube import client_version
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from jobs.cluster.client.kube import Kube
+from jobs.cluster.client.kube import Kube, client_version
 
 
 @pytest.mark.preflight

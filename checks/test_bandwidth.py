@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.profiles.trial import ALLTOALL, DEFAULT, OPERATIONS, RING, SENDRECV
 from checks.rules import nics
 from checks.rules.bandwidth import (
@@ -20,17 +22,11 @@ from checks.rules.bandwidth import (
 )
 from checks.rules.ranks import facts
 from checks.rules.recording import note, put
+from jobs.nccl.job_document import JobDocument
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from jobs.nccl.job_document import JobDocument
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-
-    Jobs = Mapping[str, JobDocument | None]
+Jobs = Mapping[str, JobDocument | None]
 
 FAULTS = ["nccl.low-bandwidth", "nccl.impossible-bandwidth"]
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
 from checks.rules import bom
 from checks.rules.api import git_version
-from jobs.cluster.facts.stack import policies, toolkit_version
+from checks.rules.pool import Pool
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.stack import Listing, policies, toolkit_version
+from jobs.nccl.job_document import JobDocument
+from jobs.run.result import TrialResult
 from reports.record import bill
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.framework.session import Session
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.stack import Listing
-    from jobs.nccl.job_document import JobDocument
-    from jobs.run.result import TrialResult
 
 
 @pytest.mark.preflight

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
+from checks.profiles.loader import Profile
 from checks.profiles.schema.checkpoint import parameters
 from checks.rules import checkpoint as rules
 from checks.rules.recording import note, put
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.framework.session import Session
-    from checks.profiles.loader import Profile
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 
 def _asked(seatrial: Session, evidence: Evidence) -> None:

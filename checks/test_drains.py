@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
+from checks.profiles.loader import Profile
 from checks.rules.drains import drain_findings, drain_notes
-from checks.rules.pool import resource_of
+from checks.rules.pool import Pool, resource_of
 from checks.rules.recording import note, put, require_seen
+from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.drains import read_drains
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.framework.session import Session
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.client.kube import Kube
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.stack import Listing
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.stack import Listing
 
 
 @pytest.mark.preflight

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
+from checks.profiles.loader import Profile
+from checks.rules.admission import Admission
 from checks.rules.fit import fits
 from checks.rules.images import image_findings, images_of, pull_findings, pulled, pulls, ran
+from checks.rules.pool import Pool
 from checks.rules.recording import put
 from checks.rules.secrets import secret_findings
+from jobs.cluster.client.kube import Kube
+from jobs.run.result import TrialResult
 from jobs.trial.manifests import dry_pod
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.framework.session import Session
-    from checks.profiles.loader import Profile
-    from checks.rules.admission import Admission
-    from checks.rules.pool import Pool
-    from jobs.cluster.client.kube import Kube
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

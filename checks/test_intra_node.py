@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.profiles.trial import DEFAULT, NODE
 from checks.rules.bandwidth import COLLECTIVE, correct, floor_findings, notes, sources, table_of
 from checks.rules.collectives import alone_findings
 from checks.rules.intra_node import path_findings
 from checks.rules.ranks import facts, place
 from checks.rules.recording import note, put
+from jobs.nccl.job_document import JobDocument
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from jobs.nccl.job_document import JobDocument
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-
-    Jobs = Mapping[int, JobDocument | None]
+Jobs = Mapping[int, JobDocument | None]
 
 
 @pytest.mark.acceptance

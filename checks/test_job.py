@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules.fit import OTHER_KIND, unstarted
 from checks.rules.job import START_FAULTS, UNFIT, start_findings
 from checks.rules.recording import put
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.cluster.facts.inventory import Inventory
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
+from checks.profiles.loader import Profile
 from checks.rules import rights
 from checks.rules.admission import namespace_state
 from checks.rules.recording import put
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.framework.session import Session
-    from checks.profiles.loader import Profile
-    from jobs.cluster.client.kube import Kube
-    from jobs.trial.spec import TrialSpec
+from jobs.cluster.client.kube import Kube
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

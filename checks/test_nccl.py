@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules import nics as cards
 from checks.rules import transport
 from checks.rules.bandwidth import correctness_findings
 from checks.rules.collectives import completed_findings, over_all_nodes, seen
 from checks.rules.recording import note, put_with_steps
+from jobs.nccl.job_document import JobDocument
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from jobs.nccl.job_document import JobDocument
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-
-    Jobs = Mapping[str, JobDocument | None]
+Jobs = Mapping[str, JobDocument | None]
 
 
 @pytest.mark.acceptance

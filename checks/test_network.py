@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules.network import directions, mtu_findings, port_findings, rate_findings, secondary_findings
 from checks.rules.recording import put
 from checks.rules.rendezvous import arrow
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules.observability import exporter_findings, monitor_finding
+from checks.rules.pool import Pool
 from checks.rules.recording import put, require_listed, require_seen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.stack import Listing
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.stack import Listing
 
 
 @pytest.mark.preflight

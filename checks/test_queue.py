@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
+from checks.profiles.loader import Profile
 from checks.rules.fit import fits
 from checks.rules.job import UNFIT
+from checks.rules.pool import Pool
 from checks.rules.queue import KEPT_OUT, admitted_findings, gang_findings, gang_refusal, present_findings, too_many
 from checks.rules.recording import put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.framework.session import Session
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.run.result import TrialResult
-    from jobs.trial.launch_stack import LaunchStack
-    from jobs.trial.spec import TrialSpec
+from jobs.cluster.facts.inventory import Inventory
+from jobs.run.result import TrialResult
+from jobs.trial.launch_stack import LaunchStack
+from jobs.trial.spec import TrialSpec
 
 NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) nor --queue names one"
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules.fit import doubt, fits, undefined
+from checks.rules.pool import Pool
 from checks.rules.ranks import place, rdma_ports, stage
 from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.rdma_offer import definition_findings, offer_findings
 from checks.rules.recording import put, require_seen
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.networks import Definitions
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.networks import Definitions
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
 from checks.rules.recording import note, put
 from checks.rules.rendezvous import MAX_SKEW_S, arrow, convention_notes, dns_findings, largest_skew_s, port_findings
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules import gpu_health
 from checks.rules import runtime as node_runtime
 from checks.rules.ranks import place
 from checks.rules.recording import note, put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.stack import Listing
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.stack import Listing
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 pytestmark = pytest.mark.usefixtures("skip_managed_nodes")
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules.fit import counted, doubt, fits
-from checks.rules.pool import resource_of
+from checks.rules.pool import Pool, resource_of
 from checks.rules.recording import put, require_listed, require_seen
 from checks.rules.stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
-from jobs.cluster.facts.stack import operand, policies
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.stack import Listing
-    from jobs.trial.spec import TrialSpec
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.stack import Listing, operand, policies
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

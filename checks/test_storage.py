@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules import storage as rules
 from checks.rules.fit import fits
+from checks.rules.pool import Pool
 from checks.rules.recording import put
+from jobs.cluster.facts.claims import Claim, Class
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.claims import Claim, Class
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-
-    Volumes = tuple[dict[str, Claim], dict[str, Class]]
+Volumes = tuple[dict[str, Claim], dict[str, Class]]
 
 
 @pytest.mark.preflight

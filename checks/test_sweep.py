@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
+from checks.profiles.loader import Profile
 from checks.rules import sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
 from checks.rules.recording import note, put
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_told import notes, seen_again
+from checks.rules.swept import Swept
 from checks.rules.training import on_cpus
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.framework.session import Session
-    from checks.profiles.loader import Profile
-    from checks.rules.swept import Swept
-    from jobs.trial.spec import TrialSpec
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
+from checks.rules.pool import Pool
 from checks.rules.ranks import place
 from checks.rules.recording import put
 from checks.rules.topology import acs_findings, affinity_findings, likeness_findings, policy_findings, read_zones
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.stack import Listing
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from jobs.cluster.facts.stack import Listing
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

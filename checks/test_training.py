@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from checks.framework.evidence import Evidence
+from checks.profiles.loader import Profile
 from checks.rules import gpu_health, training_pace, training_soak
 from checks.rules import training as rules
 from checks.rules.pool import of_other_kind
 from checks.rules.ranks import place
 from checks.rules.recording import note, put
-
-if TYPE_CHECKING:
-    from checks.framework.evidence import Evidence
-    from checks.profiles.loader import Profile
-    from checks.rules.training import Member
-    from checks.rules.training_pace import Pace
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
+from checks.rules.training import Member
+from checks.rules.training_pace import Pace
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 
 CPUS = "the ranks ran on CPUs: how long their steps take is shown and says nothing of GPUs"
 

@@ -9,14 +9,11 @@ import io
 import re
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 USAGE = 4  # pytest's exit code for what the user got wrong, used by every command
 

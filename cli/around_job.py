@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ClusterError
-from jobs.cluster.client.kube import path
+from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.facts.events import read_events
 from jobs.cluster.redact import redact, safe
 from jobs.cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of
 from jobs.diagnosis import around
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jobs.cluster.client.kube import Kube
-    from jobs.diagnosis.around import Moment
-    from jobs.nccl.job_document import Around
+from jobs.diagnosis.around import Moment
+from jobs.nccl.job_document import Around
 
 LINES = 2000
 """Of each container's log, the last ones: what a program says as it dies."""

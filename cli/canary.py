@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from checks.framework import signals
 from checks.framework.options import ALL
@@ -23,11 +24,7 @@ from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.cleanup import sweep_dead
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jobs.trial.spec import TrialSpec
+from jobs.trial.spec import TrialSpec
 
 HOSTNAME = "kubernetes.io/hostname"
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cli.usage import Parser, refuse
 from reports.compare.comparison import compare
 from reports.compare.page import page
 from reports.compare.text import render
 from reports.record import read_json
-from reports.schema import RecordError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from reports.schema import Record
+from reports.schema import Record, RecordError
 
 DESCRIPTION = """\
 Compare run records (report.json) from before and after a change: what got worse, better, appeared, vanished, and what

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
 
 from cli.sweep import parser as sweep_parser
 from cli.usage import RUNS, Parser, refuse, run_parser
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 FILES = {"FILE", "DIR", "LOG", "BEFORE", "AFTER"}

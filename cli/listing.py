@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tabulate import tabulate
@@ -13,9 +13,6 @@ from tabulate import tabulate
 from checks.framework import selection
 from checks.framework.selection import Declaration, declaration
 from cli.usage import USAGE, Parser
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class _Collector:

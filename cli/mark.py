@@ -6,25 +6,19 @@ pipeline for the taint. Only what a whole, recent run of this cluster has tried 
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cli.schedule.node_history import faults_naming
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.cluster import node_labels as marking
+from jobs.cluster.client.kube import Kube
 from jobs.cluster.unstructured import Unstructured, as_list, as_map
-from reports.record import EXIT_CODES, coverage_of, read_json, run_of
-from reports.schema import RecordError, Verdict
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from jobs.cluster.client.kube import Kube
-    from reports.record import Coverage
-    from reports.schema import Record
+from reports.record import EXIT_CODES, Coverage, coverage_of, read_json, run_of
+from reports.schema import Record, RecordError, Verdict
 
 OLDEST_S = 24 * 3600
 """A node may be another machine, or have another driver, a day later."""

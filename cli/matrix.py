@@ -6,12 +6,10 @@ docs/rehearsals.md is its output, which a test keeps true.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from collections.abc import Iterator, Sequence
+from typing import NotRequired, TypedDict
 
 from checks.faults.catalogue import FAULTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 class ScenarioRun(TypedDict, total=False):

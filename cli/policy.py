@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -15,10 +16,6 @@ from jobs.trial.admission_policy import policies
 from jobs.trial.names import SpecError
 from reports.record import read_json
 from reports.schema import RecordError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
 
 DESCRIPTION = """\
 Print a ValidatingAdmissionPolicy and its binding (Kubernetes 1.30 and later): in one namespace, a pod that takes all

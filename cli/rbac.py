@@ -5,27 +5,23 @@ One table (NEEDS in checks/rules/rights.py) drives this, the questions that a ru
 
 from __future__ import annotations
 
+import argparse
 import io
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING
 
 import yaml
 
 from checks.framework.options import Options
+from checks.framework.selection import Declaration
 from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import Profile, ProfileError, load_profile
 from checks.rules.rights import CONDITIONING, CRON, HANG, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
 from cli.listing import declared_checks
 from cli.usage import Parser, refuse
+from jobs.cluster.unstructured import Unstructured
 from jobs.trial.names import SpecError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from checks.framework.selection import Declaration
-    from jobs.cluster.unstructured import Unstructured
-    from jobs.trial.spec import TrialSpec
+from jobs.trial.spec import TrialSpec
 
 RBAC = "rbac.authorization.k8s.io"
 VERBS = ("create", "get", "list", "watch", "patch", "delete")

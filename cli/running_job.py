@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, ClusterError, Forbidden
-from jobs.cluster.client.kube import path
+from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.client.pod_exec import Executed, execute
 from jobs.cluster.facts.events import Event, about, read_events
 from jobs.cluster.redact import safe
@@ -22,14 +22,8 @@ from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, b
 from jobs.diagnosis.pod import examine
 from jobs.diagnosis.surroundings import Surroundings
 from jobs.nccl.hang.live import take_dump, take_sample
-from jobs.nccl.hang.model import Pod
+from jobs.nccl.hang.model import Evidence, Pod
 from jobs.pod import ras_client
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jobs.cluster.client.kube import Kube
-    from jobs.nccl.hang.model import Evidence
 
 SAMPLES, PAUSE_S = 3, 5.0
 _EXEC_S = 150.0  # three answers of at most 30 s, the pauses, and a slow start of Python

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from checks.framework.options import seconds
 from cli.usage import Parser
@@ -11,9 +11,6 @@ from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
 from jobs.pod.sweep.plan import next_round
 from jobs.pod.sweep.release import spare
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DESCRIPTION = """\
 Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at

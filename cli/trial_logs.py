@@ -7,19 +7,14 @@ parts (jobs.run.evidence). Any other log passes through untouched.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from jobs import nccl
-from jobs.run.evidence import EvidenceReader
+from jobs.nccl.job_document import Expected, JobDocument
+from jobs.run.evidence import EvidenceReader, StageData
 from jobs.run.stages import COLLECTIVE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from jobs.nccl.job_document import Expected, JobDocument
-    from jobs.run.evidence import StageData
 
 _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": ?(\d{1,6}), ?')
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start

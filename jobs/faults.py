@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
 """Failure classes: what the cluster gives, what the job brings (code, image, environment), and neither or not told."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from .cluster.redact import safe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MOST_CHOICES = 40
 

@@ -11,17 +11,14 @@ import json
 import re
 import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+
+from jobs.nccl.job_document import EvidenceLine, FoundFault, Pair, Row, Table
+from jobs.nccl.job_document import JobDocument as Job
 
 from .schema import Verdict
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from jobs.nccl.job_document import EvidenceLine, FoundFault, Pair, Row, Table
-    from jobs.nccl.job_document import JobDocument as Job
-
-    Paint = Mapping[str, Callable[[str], str]]
+Paint = Mapping[str, Callable[[str], str]]
 
 WIDTH = 80
 SCHEMA = 1

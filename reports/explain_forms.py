@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+
+from jobs.nccl.job_document import JobDocument as Job
 
 from .explain import WIDTH, plain, to_json, to_text
 from .explain_markdown import to_markdown
 from .explain_page import to_html
 from .markdown import workflow_command
 from .schema import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from jobs.nccl.job_document import JobDocument as Job
 
 FEW = 3
 """Jobs that are told in full; of more, a line or two for each kind, unless asked for."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from jobs.nccl.job_document import FoundFault, Table
+from jobs.nccl.job_document import JobDocument as Job
 
 from .explain import (
     AROUND,
@@ -23,12 +26,6 @@ from .explain import (
     where,
 )
 from .markdown import unlinked
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jobs.nccl.job_document import FoundFault, Table
-    from jobs.nccl.job_document import JobDocument as Job
 
 
 def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown

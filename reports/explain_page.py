@@ -5,16 +5,14 @@ One file without scripts or anything from elsewhere; every text of a log is esca
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jobs.nccl.job_document import JobDocument as Job
+from jobs.nccl.job_document import Pair
 
 from .explain import AROUND, around, main, plain, where
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jobs.nccl.job_document import JobDocument as Job
-    from jobs.nccl.job_document import Pair
 
 MAX_HOSTS = 96
 """Hosts in the matrix, those of late and dead ranks first; the JSON form has all."""

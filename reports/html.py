@@ -6,24 +6,19 @@ pytest-html inserts summary and extras as raw HTML and does not escape test ids:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import plot
 from .matrix import matrix
 from .record import CheckResult, Finding, Run, bill
-from .schema import Outcome
-from .summary import summarize
+from .schema import Outcome, RecordedJob
+from .summary import Summary, summarize
 from .sweep.page import page
 from .timeline import timeline
 from .training_page import checkpoint, training
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .schema import RecordedJob
-    from .summary import Summary
 
 NODES_SHOWN = 200
 """Names of nodes that were not tried; the record has all of them."""

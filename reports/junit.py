@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree
 
 from .record import Run, write_atomically
 from .summary import summarize
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def stamp(path: Path, run: Run) -> None:

@@ -6,17 +6,12 @@ What a cluster says is put into code spans: it can neither make a link nor call 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from .record import bill
-from .schema import Outcome
+from .schema import Outcome, Record, RecordedCheck
 from .summary import summarize
 from .training_page import STATES, amounts, figures, rows, slowest_first
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .schema import Record, RecordedCheck
 
 FINDINGS = 20
 """Rows for one check; the record has all of them."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
+from .record import CheckResult, Finding, Run
 from .schema import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from .record import CheckResult, Finding, Run
 
 NODES, FINDINGS = 1000, 20
 """Rows of the table, and findings that one row opens; the record has all of them."""

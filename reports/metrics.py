@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from .record import coverage_of, ended, measured, samples_of, succeeded
-from .schema import Verdict, elements
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from .schema import Record, RecordedJob
+from .schema import Record, RecordedJob, Verdict, elements
 
 SWEEP_STATES = ("proven", "flaky", "suspect", "not tested", "at fault")
 MOST_SERIES = 1000

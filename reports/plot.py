@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from .schema import RecordedFloor, RecordedTable
+from .schema import RecordedFloor, RecordedTable
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 300, 62, 40, 16, 250
 COLOURS = tuple(f"var(--curve-{number})" for number in range(6))

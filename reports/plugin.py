@@ -6,18 +6,15 @@ import contextlib
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from . import html, junit, markdown, terminal
 from .record import RUN, CheckResult, Run, write_atomically, write_json
 from .schema import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
 
 QUIET, EACH = -2, 0
 """Verbosity of test cases (pytest's own): up to QUIET one line at the end, between them a line for each family."""

@@ -7,15 +7,13 @@ of the last success and the nodes that were called bad stay as the scheduled run
 from __future__ import annotations
 
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.error import HTTPError, URLError
 
 from prometheus_client import push_to_gateway, pushadd_to_gateway
 
 from .metrics import registry
-
-if TYPE_CHECKING:
-    from .schema import Record
+from .schema import Record
 
 JOB = "seatrial"
 

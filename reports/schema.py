@@ -6,13 +6,11 @@ value where the file has none; a type with ``total=False`` keeps what it was giv
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from .missing_keys import filled
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class RecordError(ValueError):

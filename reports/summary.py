@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from jobs.nccl.job_document import NETWORK_NAMES
 
 from .record import Coverage, coverage_of, run_of
-from .schema import Outcome, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .schema import Record, RecordedCheck, RecordedFinding
+from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 200, 300
 """Characters at most; the findings have them whole."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
+from .record import CheckResult, Finding, Run
 from .schema import Outcome, Verdict
 from .summary import Summary, blocked_roots, summarize
 from .sweep.text import lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from .record import CheckResult, Finding, Run
 
 MARKUP: dict[Outcome, dict[str, bool]] = {
     Outcome.PASSED: {"green": True},

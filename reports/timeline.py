@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from .plot import round_up
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .schema import RecordedSpan
+from .schema import RecordedSpan
 
 WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 1100, 190, 20, 20, 8, 36
 LONGEST_NAME = 26

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from .schema import RecordedCheckpoint, RecordedTraining
+from .schema import RecordedCheckpoint, RecordedTraining
 
 STATES = ("writing", "local", "flushing", "durable", "verified")
 """The states of a checkpoint in their order (docs/checkpoint.md)."""

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs import nccl
-from jobs.faults import read_faults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jobs.faults import Fault
+from jobs.faults import Fault, read_faults
 
 FOLDER = Path(__file__).resolve().parent
 QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source", "failure")

@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import pytest
 
 from checks.framework import selection
+from checks.framework.session import Session
 from checks.framework.version import version
 from checks.profiles.loader import profile_names
 from jobs.cluster.json_types import Count, checker
 from jobs.cluster.redact import safe
 from jobs.cluster.unstructured import as_map
-from jobs.run.begun import differences, packed, read
+from jobs.run.begun import Begun, differences, packed, read
 from jobs.run.creation import JobError
+from jobs.trial.spec import TrialSpec
 from reports.record import CheckResult, Finding
 from reports.schema import RecordError, completed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from checks.framework.session import Session
-    from jobs.run.begun import Begun
-    from jobs.trial.spec import TrialSpec
 
 
 class GivenOptions(TypedDict, total=False):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 import pytest
 
 from checks.framework.blocking import NOT_JUDGED, covered, withheld_in_words
 from jobs.cluster.redact import redact
 from reports.record import Finding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MAX_TEXT = 2000
 """Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
 from jobs.faults import INFRASTRUCTURE, PROGRAM, UNKNOWN, failure_class
+from reports.record import Run
 from reports.schema import Outcome, Verdict
-
-if TYPE_CHECKING:
-    from jobs.diagnosis.state import FailureAnalysis
-    from reports.record import Run
 
 _OF_JOBS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 

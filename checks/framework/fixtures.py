@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from checks.framework import attaching
-from checks.framework.evidence import CannotTell
+from checks.framework.evidence import CannotTell, Evidence
 from checks.framework.session import SESSION, Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from checks.framework.evidence import Evidence
-    from checks.framework.sweep_begun import BegunSweep
-    from checks.profiles.loader import Profile
-    from checks.rules.admission import Admission
-    from checks.rules.pool import Pool
-    from checks.rules.rights import Answers
-    from checks.rules.swept import Swept
-    from checks.rules.training import Member
-    from jobs.cluster.client.kube import Kube
-    from jobs.cluster.facts.claims import Claim, Class
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.networks import Definitions
-    from jobs.cluster.facts.stack import Listing
-    from jobs.nccl.job_document import JobDocument
-    from jobs.run.launcher import Launcher
-    from jobs.run.result import TrialResult
-    from jobs.trial.launch_stack import LaunchStack
-    from jobs.trial.spec import TrialSpec
-    from reports.schema import RecordedSweep
+from checks.framework.sweep_begun import BegunSweep
+from checks.profiles.loader import Profile
+from checks.rules.admission import Admission
+from checks.rules.pool import Pool
+from checks.rules.rights import Answers
+from checks.rules.swept import Swept
+from checks.rules.training import Member
+from jobs.cluster.client.kube import Kube
+from jobs.cluster.facts.claims import Claim, Class
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.networks import Definitions
+from jobs.cluster.facts.stack import Listing
+from jobs.nccl.job_document import JobDocument
+from jobs.run.launcher import Launcher
+from jobs.run.result import TrialResult
+from jobs.trial.launch_stack import LaunchStack
+from jobs.trial.spec import TrialSpec
+from reports.schema import RecordedSweep
 
 
 @pytest.fixture(scope="session")

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from checks.profiles.schema.checkpoint import parameters
 from reports.record import read_json
 from reports.schema import RecordError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
 
 LONGEST_SOAK_S = 24 * 3600
 OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")

@@ -6,12 +6,9 @@ Rule: a run that ends before it can report leaves no report of an earlier one be
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REPORTS = ("report.json", "report.html", "report.md", "junit.xml", "metrics.prom")
 LOGS = "logs"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,9 @@ from checks.framework.session import SESSION, Session
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact
+from jobs.faults import Fault
 from reports.record import RUN, CheckResult, Run
 from reports.schema import Outcome, RecordedSweep, Verdict, elements
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
-
-    from jobs.faults import Fault
 
 CHECKS = Path(__file__).resolve().parents[1]
 

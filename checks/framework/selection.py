@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.listing import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 STAGES = ("preflight", "acceptance")
 _COMMANDS = {"preflight": "preflight", "acceptance": "accept"}

@@ -7,39 +7,35 @@ import datetime
 import gc
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from checks.framework import selection
+from checks.framework.options import Options
+from checks.framework.progress import Progress
+from checks.framework.simulation import Simulation
 from checks.framework.sweep_spec import sweep_spec
 from checks.framework.trial_spec import build_spec
 from checks.framework.version import version
+from checks.profiles.cluster_defaults import Listed
 from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
+from checks.rules.swept import Earlier
 from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
+from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.redact import redact
+from jobs.run.begun import Begun
 from jobs.run.cleanup import Ledger, sweep_dead
+from jobs.run.recorder import Recorder
 from jobs.trial.names import SpecError
 from jobs.trial.parts import Deadlines, NetworkSpec
-from jobs.trial.spec import new_run_id
+from jobs.trial.spec import TrialSpec, new_run_id
 from reports.record import Run, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from checks.framework.options import Options
-    from checks.framework.progress import Progress
-    from checks.framework.simulation import Simulation
-    from checks.profiles.cluster_defaults import Listed
-    from checks.rules.swept import Earlier
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.run.begun import Begun
-    from jobs.run.recorder import Recorder
-    from jobs.trial.spec import TrialSpec
-    from reports.schema import Cluster
+from reports.schema import Cluster
 
 RUN_ID = "SEATRIAL_RUN_ID"
 """A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""

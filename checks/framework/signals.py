@@ -10,11 +10,8 @@ import contextlib
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from types import FrameType
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 INTERRUPTED = 2

@@ -9,18 +9,14 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.cluster.client.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reports.schema import Cluster
+from reports.schema import Cluster
 
 START_DEADLINE_S = 60.0
 """Far above the second that it takes: two busy cores must not make a run inconclusive."""

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import TypedDict
 
 from checks.framework.outfolder import BEGUN, LOGS
 from checks.rules.sweep_reading import done_of, numbered
 from jobs.cluster.json_types import checker
+from jobs.pod.sweep.model import Done
 from jobs.run.evidence import EvidenceReader
-from jobs.run.stages.sweep import SweepRound  # noqa: TC001 -- get_type_hints reads it
-from reports.record import write_atomically
-from reports.schema import Cluster  # noqa: TC001 -- get_type_hints reads it
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from jobs.pod.sweep.model import Done
-    from reports.record import Run
+from jobs.run.stages.sweep import SweepRound
+from reports.record import Run, write_atomically
+from reports.schema import Cluster
 
 LARGEST = 64 << 20
 

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from checks.framework.evidence import Blocked
-from checks.framework.sweep_begun import begun
+from checks.framework.options import Options
+from checks.framework.sweep_begun import BegunRun, BegunSweep, SweepShape, begun
 from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
+from checks.profiles.loader import Profile
 from checks.rules.capacity import confined, rooms
+from checks.rules.pool import Pool
 from checks.rules.sweep_reading import read_sweep
 from checks.rules.sweep_training import with_training
 from checks.rules.swept import Earlier, Swept, without
+from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.redact import safe
+from jobs.pod.sweep.model import Done
 from jobs.pod.sweep.saved import saved
+from jobs.run.result import TrialResult
 from jobs.trial.names import SpecError
-from reports.record import read_json
-from reports.schema import RecordError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from checks.framework.options import Options
-    from checks.framework.sweep_begun import BegunRun, BegunSweep, SweepShape
-    from checks.profiles.loader import Profile
-    from checks.rules.pool import Pool
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.pod.sweep.model import Done
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Run
-    from reports.schema import Record, RecordedSweep
+from jobs.trial.spec import TrialSpec
+from reports.record import Run, read_json
+from reports.schema import Record, RecordedSweep, RecordError
 
 TAKEN = ("gpu.taken", "gpu.held-by-slurm")
 OLDEST = datetime.timedelta(hours=24)

@@ -6,24 +6,20 @@ import base64
 import json
 import secrets
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from jobs.cluster.facts.inventory import Node
 from jobs.pod.sweep.judgement import matchings_of
-from jobs.pod.sweep.model import Fleet, Rules
+from jobs.pod.sweep.model import Done, Fleet, Rules
+from jobs.run.stages.sweep import SweepRound
 from jobs.trial.names import SpecError
 from jobs.trial.parts import BenchSizes, Deadlines, Sweep
+from jobs.trial.spec import TrialSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jobs.cluster.facts.inventory import Node
-    from jobs.pod.sweep.model import Done
-    from jobs.run.stages.sweep import SweepRound
-    from jobs.trial.spec import TrialSpec
-
-    from ..profiles.loader import Profile
-    from .options import Options
+from ..profiles.loader import Profile
+from .options import Options
 
 LEAF_LABELS = (
     "network.topology.nvidia.com/leaf",

@@ -7,21 +7,16 @@ A floor of the profile that the run was accepted by stays where it asks for more
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from reports.record import measured, samples_of
+from reports.schema import Record, RecordedJob
 from reports.sizes import format_size
 
+from .schema.bench import Floor
 from .trial import OPERATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reports.schema import Record, RecordedJob
-
-    from .schema.bench import Floor
-    from .yaml_schema import Document
+from .yaml_schema import Document
 
 LEAST_SIZE = 1 << 30
 """Bytes: below it latency decides, and a floor would follow the noise."""

@@ -6,22 +6,20 @@ makes a trial that runs; whether that is what was ordered only a profile can tel
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from jobs.cluster.facts.stack import device_classes, devices_by_node, mapped_class
+from jobs.cluster.facts.stack import Listing, device_classes, devices_by_node, mapped_class
 from jobs.cluster.quantity import quantity
 from jobs.trial.parts import ClaimSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from jobs.cluster.facts.inventory import Inventory, Node
-    from jobs.cluster.facts.stack import Listing
 
     from .profile import Profile
     from .schema.pod import PodSection
 
-    Listed = Callable[[str], Listing]
+Listed = Callable[[str], Listing]
 
 GPU_CLASSES = {"nvidia.com/gpu": "gpu.nvidia.com", "amd.com/gpu": "gpu.amd.com"}
 """By GPU resource: the DeviceClass that its vendor's DRA driver installs for whole GPUs (NVIDIA's k8s-dra-driver-gpu,

@@ -6,18 +6,14 @@ Units are GB/s (1e9 bytes per second).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from reports.sizes import format_size
 
 from ..rules.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .profile import Profile
-    from .schema.bench import BenchSection, Floor
+from .profile import Profile
+from .schema.bench import BenchSection, Floor
 
 BLIND_SHARE = 0.5
 """A floor below this share of the wires passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from jobs.cluster.facts.inventory import Inventory, Node
 from jobs.cluster.facts.stack import mapped_class, names
 
 from ..rules.rdma_offer import GKE, MULTUS
-from .cluster_defaults import claimable, modest
+from .cluster_defaults import Listed, claimable, modest
+from .profile import Profile
 from .schema.pod import PodSection
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from jobs.cluster.facts.inventory import Inventory, Node
-
-    from .cluster_defaults import Listed
-    from .profile import Profile
-    from .yaml_schema import Document
+from .yaml_schema import Document
 
 PRODUCT = {
     "nvidia.com/gpu": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.trial.names import SpecError
 from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, Deadlines, NetworkSpec, StorageSpec
 from jobs.trial.spec import TrialSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .profile import Profile
+from .profile import Profile
 
 NODE, RING, DEFAULT, SENDRECV, ALLTOALL = "node", "ring", "default", "sendrecv", "alltoall"
 OPERATIONS = {

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, Forbidden, NotFound
-from jobs.cluster.client.kube import path
+from jobs.cluster.client.kube import Kube, path
+from jobs.cluster.unstructured import Unstructured
 from jobs.diagnosis.refusals import is_policys, read_refusal
 from jobs.run.creation import roles_known
+from reports.record import Finding
 
 from .mutations import mutation_findings, mutation_notes
 from .quota import Shortage, shortages
-
-if TYPE_CHECKING:
-    from jobs.cluster.client.kube import Kube
-    from jobs.cluster.unstructured import Unstructured
-    from reports.record import Finding
 
 GATES = (
     "pod-security.denied",

@@ -7,14 +7,12 @@ the difference, with every value and where it is.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from reports.record import Finding
 
 from .findings import failed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 _Value = TypeVar("_Value", bound="Hashable")
 SHOWN = 8

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, NotFound, Unauthorized, Unreachable
+from jobs.cluster.client.kube import Kube
+from jobs.cluster.unstructured import Unstructured
+from reports.record import Finding
 
 from .findings import compared, proven, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jobs.cluster.client.kube import Kube
-    from jobs.cluster.unstructured import Unstructured
-    from reports.record import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,29 +7,25 @@ Units are GB/s, 1e9 bytes per second, as nccl-tests prints them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from jobs.nccl.job_document import JobDocument, Row, Table
 from jobs.nccl.rows import bandwidths, sides
+from jobs.run.stages.collective import ProgramFacts
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 from reports.sizes import format_size
 
 from ..profiles.lint import least_seeing
+from ..profiles.loader import Floor, Profile
 from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .findings import compared, failed, passed, unknown
 from .physics import TOLERANCE, wire_limit_gbps
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jobs.nccl.job_document import JobDocument, Row, Table
-    from jobs.run.stages.collective import ProgramFacts
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..profiles.loader import Floor, Profile
-
-    Rows = Sequence[Row]
+Rows = Sequence[Row]
 
 COLLECTIVE = "all_reduce"
 SIDES: tuple[tuple[Literal["out_of_place", "in_place"], str], ...] = (

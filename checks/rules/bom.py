@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from jobs.cluster.facts.stack import image_version, operand
+from jobs.cluster.facts.inventory import Inventory, Node
+from jobs.cluster.facts.stack import Policy, image_version, operand
+from jobs.nccl.job_document import JobDocument
+from jobs.run.result import TrialResult
 
+from ..profiles.profile import Profile
 from .ranks import stage
 from .uniform import FACTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from jobs.cluster.facts.inventory import Inventory, Node
-    from jobs.cluster.facts.stack import Policy
-    from jobs.nccl.job_document import JobDocument
-    from jobs.run.result import TrialResult
-
-    from ..profiles.profile import Profile
 
 MOST = 40
 """Different values of one kind that are kept: more is no bill of materials, it is noise."""

@@ -6,24 +6,18 @@ Rule: a node is judged by the first thing that keeps the pod away, so that one c
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
+from jobs.cluster.unstructured import Unstructured
 from jobs.listing import first_of
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..framework.evidence import Blocked
 from .findings import failed
-from .pool import MOST_AVOIDED, avoided, confinement, sharing_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
-    from jobs.cluster.unstructured import Unstructured
-    from jobs.trial.spec import TrialSpec
-
-    from .pool import Pool
+from .pool import MOST_AVOIDED, Pool, avoided, confinement, sharing_fault
 
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""

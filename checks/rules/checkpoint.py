@@ -7,26 +7,20 @@ loses. Those are predictions from the measured rate at the trial's number of nod
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from jobs.pod.bench import checkpoint
+from jobs.run.result import TrialResult
+from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave, CheckpointVerified
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from reports.schema import RecordedCheckpoint, RecordedState
 
-from ..profiles.schema.checkpoint import parameters
+from ..profiles.schema.checkpoint import CheckpointSection, parameters
 from .findings import compared, unknown
 from .ranks import missing_stage, place, stage
 from .storage import format_gib
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave, CheckpointVerified
-    from jobs.trial.spec import TrialSpec
-    from reports.schema import RecordedCheckpoint, RecordedState
-
-    from ..profiles.schema.checkpoint import CheckpointSection
 
 VERIFIED = "verified"
 NOT_RESUMED = "checkpoint.not-resumed"

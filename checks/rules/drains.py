@@ -6,20 +6,16 @@ its pods never end; on the pods of a job it does what it is for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
+from jobs.cluster.facts.drains import Budget, Drains, Rebooter
+from jobs.cluster.facts.inventory import Inventory, Node, PodUse
+from jobs.cluster.facts.stack import Listing
 from jobs.cluster.unstructured import as_map
 from jobs.listing import first_of
+from reports.record import Finding
 
 from .findings import failed, passed, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from jobs.cluster.facts.drains import Budget, Drains, Rebooter
-    from jobs.cluster.facts.inventory import Inventory, Node, PodUse
-    from jobs.cluster.facts.stack import Listing
-    from reports.record import Finding
 
 LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 """Owners whose pods do not end by themselves; a drain passes over those of a DaemonSet (kubectl drain)."""

@@ -6,23 +6,18 @@ Only evidence that the cluster is of another kind counts. What is simply not the
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
 
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.networks import Definitions
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
+
+from ..framework.evidence import Evidence
+from ..profiles.loader import Profile
 from ..profiles.proposal import FABRIC, GKE_NETWORK
-from .pool import LEFT_OUT, resource_of
+from .pool import LEFT_OUT, Pool, resource_of
 from .rdma_offer import gke_networks
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.networks import Definitions
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-
-    from ..framework.evidence import Evidence
-    from ..profiles.loader import Profile
-    from .pool import Pool
 
 OTHER_KIND = "nodes.other-kind"
 UNSEEN = (

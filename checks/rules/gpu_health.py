@@ -6,24 +6,20 @@ Corrected errors, aggregate counters and what is normal under load are history o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeGuard
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, TypeGuard
 
-from jobs.run.stages.hardware import GpuFacts
+from jobs.run.result import TrialResult
+from jobs.run.stages.hardware import GpuFacts, RuntimeStage
+from jobs.run.stages.training import TrainingRun
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
 from .findings import failed, proven, unknown
 from .ranks import place, silent, stage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.hardware import RuntimeStage
-    from jobs.run.stages.training import TrainingRun
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    Ailments = Callable[[GpuFacts], Iterable[tuple[str, str, str]]]
-    When = Literal["runtime", "training"]
+Ailments = Callable[[GpuFacts], Iterable[tuple[str, str, str]]]
+When = Literal["runtime", "training"]
 
 FABRIC = ("fabric_state", "fabric_status", "fabric_health", "name")
 MEMORY = ("ecc_uncorrected_volatile", "retired_pending", "remap_pending", "remap_failure", "recovery_action")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
+from jobs.cluster.unstructured import Unstructured
+from jobs.run.result import TrialResult
+from reports.record import Finding
+
+from ..profiles.schema.images import ImagesSection
 from .findings import compared, failed, passed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from jobs.cluster.unstructured import Unstructured
-    from jobs.run.result import TrialResult
-    from reports.record import Finding
-
-    from ..profiles.schema.images import ImagesSection
 
 PARTS = ("initContainers", "containers", "ephemeralContainers")
 

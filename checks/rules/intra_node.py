@@ -6,18 +6,15 @@ each node ran on its own, so that the node is named and not its peer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+
+from jobs.nccl.job_document import JobDocument
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
 from .findings import compared, unknown
 from .ranks import place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from jobs.nccl.job_document import JobDocument
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
 
 SPOKEN = {
     "p2p": "peer-to-peer",

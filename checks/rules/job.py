@@ -6,18 +6,14 @@ disruption) is an error: it says nothing about the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import passed, unknown
 from .ranks import place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
 
 EXPECTED = "started and reported"
 UNFIT = (

@@ -6,18 +6,14 @@ and would not get is a fault. Less CPU or memory requested is told and not judge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from jobs.cluster.quantity import quantity
 from jobs.cluster.redact import MASK, secret_name
+from jobs.cluster.unstructured import Unstructured
+from reports.record import Finding
 
 from .findings import failed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from jobs.cluster.unstructured import Unstructured
-    from reports.record import Finding
 
 SHARED = ("cpu", "memory", "ephemeral-storage")
 """Resources that a request reserves and a limit bounds; of all others both are the number of devices."""

@@ -6,22 +6,19 @@ path that is smaller than its interfaces and says so (ICMP) is only smaller.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
+from jobs.run.result import TrialResult
+from jobs.run.stages.network import Interface, NetworkPeer
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+
+from ..profiles.loader import Profile
 from .alike import unlike
 from .findings import compared, failed, proven, unknown
 from .ranks import missing_stage, place, silent, stage
 from .rendezvous import arrow
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.network import Interface, NetworkPeer
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..profiles.loader import Profile
 
 STAGE: Final = "network"
 EVERY_PAIR = 4

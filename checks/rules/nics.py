@@ -5,16 +5,12 @@ No check judges this: what NCCL used and how fast it was is judged. These are th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from jobs.run.result import TrialResult
+
+from ..profiles.loader import Profile
 from .ranks import place, rdma_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.run.result import TrialResult
-
-    from ..profiles.loader import Profile
 
 SHOWN = 8
 

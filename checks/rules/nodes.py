@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from jobs.cluster.facts.inventory import Inventory, Node
 from reports.record import Finding
 
+from ..profiles.loader import Profile
 from .findings import failed, unknown
-from .pool import LEFT_OUT, resource_of, sharing_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.cluster.facts.inventory import Inventory, Node
-
-    from ..profiles.loader import Profile
-    from .pool import Pool
+from .pool import LEFT_OUT, Pool, resource_of, sharing_fault
 
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-from jobs.cluster.unstructured import as_list, as_map
+from jobs.cluster.facts.inventory import Node, PodUse
+from jobs.cluster.facts.stack import Listing
+from jobs.cluster.unstructured import Unstructured, as_list, as_map
+from reports.record import Finding
 
 from .findings import compared, failed, passed
 from .stack import operands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from jobs.cluster.facts.inventory import Node, PodUse
-    from jobs.cluster.facts.stack import Listing
-    from jobs.cluster.unstructured import Unstructured
-    from reports.record import Finding
 
 EXPORTERS = ("dcgm-exporter", "device-metrics-exporter")
 

@@ -7,18 +7,13 @@ A node that offers parts of GPUs (MIG, time-slicing) is never compared as if it 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
-from jobs.cluster.facts.inventory import has_gpus
+from jobs.cluster.facts.inventory import Inventory, Node, has_gpus
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from jobs.cluster.facts.inventory import Inventory, Node
-
-    from ..profiles.loader import Profile
+from ..profiles.loader import Profile
 
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 PARTS = re.compile(r"nvidia\.com/mig-\S+|amd\.com/(?:cpx|qpx|tpx|dpx)(?:_nps\d)?\S*")

@@ -9,21 +9,17 @@ where no line shows the transport.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from jobs.nccl.job_document import JobDocument, PublishedRow, Table
 from jobs.nccl.rows import bandwidths
 from reports.sizes import format_size
 
 from ..profiles.yaml_schema import build, parse_size, read_yaml
 from .physics import limit_gbps, links_gbps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.nccl.job_document import JobDocument, PublishedRow, Table
 
 FILE = Path(__file__).resolve().parent / "published.yaml"
 TCP = "tcp"

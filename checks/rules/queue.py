@@ -7,27 +7,22 @@ one that is stopped, is missing, or can never hold the job does.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
+from jobs.cluster.facts.inventory import Node, PodUse
 from jobs.cluster.quantity import quantity
-from jobs.cluster.unstructured import as_map, by_type
+from jobs.cluster.unstructured import Unstructured, as_map, by_type
+from jobs.run.result import TrialResult
 from jobs.trial.api_discovery import missing_fault
 from jobs.trial.launch_stack import LaunchStack, shares
 from jobs.trial.launchers import kind_of
 from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import compared, failed, proven, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from jobs.cluster.facts.inventory import Node, PodUse
-    from jobs.cluster.unstructured import Unstructured
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
 # the operators that bring it. What stands beside it (a dashboard of Kueue's) is no controller.

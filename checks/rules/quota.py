@@ -5,20 +5,15 @@ A dry run checks one pod against what is used; half a gang that starts holds its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.cluster.client.errors import Forbidden
-from jobs.cluster.client.kube import path
+from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.quantity import quantity
-from jobs.cluster.unstructured import as_list, as_map, as_texts, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.cluster.client.kube import Kube
-    from jobs.cluster.unstructured import Unstructured
+from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, name_of
 
 # One Job, one ConfigMap and one Service belong to a trial.
 _OBJECTS = ("count/jobs.batch", "count/configmaps", "configmaps", "count/services", "services")

@@ -7,24 +7,21 @@ order in which one would look: cable, subnet manager, rate, address, partition.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from jobs.run.result import TrialResult
+from jobs.run.stages.hardware import RdmaPort, RdmaStage
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+
+from ..profiles.loader import Profile
 from ..profiles.schema.fabric import VERBS
 from .findings import failed, passed, unknown
 from .network import interfaces
 from .ranks import place, rdma_ports, silent, stage
 from .rdma_offer import attached_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.hardware import RdmaPort, RdmaStage
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..profiles.loader import Profile
 
 STAGE: Final = "rdma"
 SHOWN_GIDS = 8

@@ -5,21 +5,17 @@ Rule: history is not judged. A counter that has not moved while gigabytes went t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from jobs.run.result import TrialResult
 from jobs.run.stages import COLLECTIVE
+from jobs.run.stages.hardware import RdmaPort
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
 from .findings import failed, proven
 from .ranks import place, ran, rdma_ports, stage
 from .rdma import considered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.hardware import RdmaPort
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
 
 LIMITS: dict[str, tuple[int, str]] = {
     "link_downed": (0, "the link went down and came back"),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.facts.stack import Listing
+from jobs.nccl.job_document import JobDocument
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+
+from ..framework.evidence import Evidence
+from ..profiles.schema.launch import LaunchSection
 from .collectives import next_steps
 from .rights import ADVICE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.stack import Listing
-    from jobs.nccl.job_document import JobDocument
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..framework.evidence import Evidence
-    from ..profiles.schema.launch import LaunchSection
 
 
 def put(evidence: Evidence, findings: Iterable[Finding]) -> None:

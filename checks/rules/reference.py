@@ -7,20 +7,15 @@ wires, and NVLink is then what limits it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from jobs import nccl
+from jobs.nccl.job_document import FloorRow, JobDocument, Table, WireUse
 from jobs.nccl.rows import bandwidths
 
+from ..profiles.loader import Profile
 from .physics import TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
 from .published import compare_published, is_card, looks_like_tcp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from jobs.nccl.job_document import FloorRow, JobDocument, Table, WireUse
-
-    from ..profiles.loader import Profile
 
 
 def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from jobs.pod.stages.dns import NOT_THERE
+from jobs.run.result import TrialResult
+from jobs.run.stages.network import DnsPeer, PortPeer
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
 from .findings import failed, passed, unknown
 from .ranks import missing_stage, place, silent, stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.network import DnsPeer, PortPeer
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
 
 MAX_SKEW_S = 5.0
 """Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""

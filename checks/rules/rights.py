@@ -6,21 +6,17 @@ it and its pods, follow the logs, read the events of a failure) and the clean-up
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from jobs.cluster.client.kube import Allowed, Kube
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+
+from ..profiles.loader import Profile
 from .findings import compared
 from .rdma_offer import GKE, MULTUS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from jobs.cluster.client.kube import Allowed, Kube
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..profiles.loader import Profile
 
 AT_ONCE = 8
 """Questions in flight: enough to hide the way to a far cluster, few enough for a small API server."""

@@ -7,28 +7,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from jobs.run.result import TrialResult
+from jobs.run.stages.hardware import RuntimeStage
+from jobs.run.stages.pod import StartStage
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 from reports.sizes import format_size
 
+from ..framework.evidence import Evidence
+from ..profiles.loader import Profile
 from .alike import unlike
 from .findings import compared, passed, unknown
 from .gpu_health import left_out, tell
 from .pool import of_other_kind
 from .ranks import place, silent, stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.hardware import RuntimeStage
-    from jobs.run.stages.pod import StartStage
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..framework.evidence import Evidence
-    from ..profiles.loader import Profile
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 """NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from jobs.cluster.client.errors import Forbidden, NotFound
-from jobs.cluster.client.kube import path
+from jobs.cluster.client.kube import Kube, path
+from reports.record import Finding
 
 from .findings import compared, failed, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from jobs.cluster.client.kube import Kube
-    from reports.record import Finding
 
 KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 """The two kinds of secret that a kubelet reads credentials of registries from

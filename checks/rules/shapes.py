@@ -6,18 +6,13 @@ Only GPUs are counted: a pod that also asks for much CPU or memory may fit less 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
+from reports.record import Finding
+
+from .capacity import Room
 from .findings import passed
-from .topology import STRICT, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reports.record import Finding
-
-    from .capacity import Room
-    from .topology import Zones
+from .topology import STRICT, Zones, refused
 
 CLOSED = ("nodes.cordoned", "nodes.tainted", "gpu.partitioned", "gpu.oversubscribed")
 """What keeps every pod of the trial off a node; a node without enough free GPUs still has some."""

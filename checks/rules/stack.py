@@ -7,24 +7,27 @@ missing only where one belongs: hosts bring drivers and plugins of their own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from jobs.cluster.facts.stack import DeviceClass, device_classes, devices_by_node, mapped_class, names, operand
+from jobs.cluster.facts.inventory import Node, PodUse
+from jobs.cluster.facts.stack import (
+    DeviceClass,
+    Listing,
+    Policy,
+    device_classes,
+    devices_by_node,
+    mapped_class,
+    names,
+    operand,
+)
 from jobs.trial.parts import ClaimSpec
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.cluster_defaults import claimable
+from ..profiles.loader import Profile
 from .findings import compared, passed, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from jobs.cluster.facts.inventory import Node, PodUse
-    from jobs.cluster.facts.stack import Listing, Policy
-    from jobs.trial.spec import TrialSpec
-
-    from ..profiles.loader import Profile
-    from .pool import Pool
+from .pool import Pool
 
 CHAIN = ("driver", "toolkit", "device-plugin", "dra-driver", "feature-discovery", "validator")
 """Each waits for those before it: the operator's init containers hold the plugin until driver and toolkit are ready

@@ -5,25 +5,19 @@ The API says which claims are bound and who may mount them; only the pod itself 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
+from jobs.cluster.facts.claims import Claim, Class
+from jobs.run.result import TrialResult
+from jobs.run.stages.storage import Bucket, Burst, CredentialFacts, TriedPath
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.sizes import format_size
 
-from ..profiles.schema.storage import StoragePath
+from ..profiles.schema.storage import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size
 from .findings import compared, failed, passed, unknown
 from .ranks import place, silent, stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from jobs.cluster.facts.claims import Claim, Class
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.storage import Bucket, Burst, CredentialFacts, TriedPath
-    from jobs.trial.spec import TrialSpec
-
-    from ..profiles.schema.storage import StorageSection
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""

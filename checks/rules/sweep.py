@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from jobs.pod.sweep.decode import NO_GO
 from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR
 from jobs.pod.sweep.model import MEASURED, OUTCOMES
+from jobs.run.stages.sweep import SweepTest
 from reports.record import Finding
 
+from ..profiles.loader import Profile
 from .findings import compared, failed, passed, proven, unknown
 from .sweep_reading import NEVER_CAME, number_of
 from .sweep_told import EXPECTED, SHOWN, accused, names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.run.stages.sweep import SweepTest
-
-    from ..profiles.loader import Profile
-    from .swept import Swept
+from .swept import Swept
 
 MOST_TEXT = 600
 

@@ -5,12 +5,9 @@ Who a node is, its own pod says; on whose word a node is proven or blamed must h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from jobs.run.stages.sweep import SweepFleet
+from jobs.run.stages.sweep import SweepFleet
 
 
 def misplaced(

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from jobs.pod.sweep.decode import decode
 from jobs.pod.sweep.judgement import judge
-from jobs.pod.sweep.model import OUTCOMES, Done, Fleet, Result, Round
+from jobs.pod.sweep.model import OUTCOMES, Done, Fleet, Nodes, Result, Round, Rules
 from jobs.pod.sweep.section import section
+from jobs.run.result import TrialResult
+from jobs.run.stages.sweep import SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
+from jobs.trial.parts import Sweep
 
 from .sweep_placed import misplaced
 from .sweep_told import card_of, devices_of, rest_of
 from .swept import Earlier, Swept, without
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from jobs.pod.sweep.model import Nodes, Rules
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.sweep import SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
-    from jobs.trial.parts import Sweep
 
 NEVER_CAME = "its pod did not start, or its agent did not come"
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.cluster.redact import safe
 from jobs.listing import first_of
+from jobs.pod.sweep.model import Finding as Accusation
+from jobs.run.stages.sweep import SweptHardware
+from reports.record import Finding
 
 from .findings import failed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from jobs.pod.sweep.model import Finding as Accusation
-    from jobs.run.stages.sweep import SweptHardware
-    from reports.record import Finding
-
-    from .swept import Swept
+from .swept import Swept
 
 FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
 EXPECTED = "what the other nodes reach, and the profile's floor"

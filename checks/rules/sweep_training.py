@@ -6,27 +6,23 @@ The rules are those of a trial's training (rules/training.py), over nodes that t
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.cluster.redact import safe
 from jobs.pod.bench import stragglers
 from jobs.pod.sweep.decode import GO, INCONCLUSIVE, NO_GO
 from jobs.pod.sweep.section import AT_FAULT, NOT_TESTED
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
+from ..profiles.schema.training import TrainingSection
 from . import training, training_pace
 from .findings import failed, passed, unknown
+from .swept import Swept
 from .training import Member, on_cpus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..profiles.schema.training import TrainingSection
-    from .swept import Swept
-    from .training_pace import Pace
+from .training_pace import Pace
 
 EXPECTED = "as fast as the other nodes' GPUs, at the profile's floor"
 MOST_TEXT = 400

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
-from jobs.diagnosis.state import ERR_INFRA
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
-
-    from jobs.diagnosis.state import FailureAnalysis
-    from jobs.pod.sweep.model import Blame, Done, Nodes
-    from jobs.run.stages.sweep import SweepTest, SweepTraining, SweptHardware
+from jobs.diagnosis.state import ERR_INFRA, FailureAnalysis
+from jobs.pod.sweep.model import Blame, Done, Nodes
+from jobs.run.stages.sweep import SweepTest, SweepTraining, SweptHardware
 
 
 def without(done: Done, nodes: Collection[str]) -> Done:

@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jobs.cluster.quantity import whole
-from jobs.cluster.unstructured import name_of
+from jobs.cluster.unstructured import Unstructured, name_of
+from jobs.run.result import TrialResult
+from jobs.run.stages.hardware import TopologyStage
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
+from ..profiles.loader import Profile
 from ..profiles.schema.fabric import VERBS
 from ..profiles.schema.topology import LEVELS
 from .alike import difference, majority
 from .findings import compared, failed, passed, unknown
 from .ranks import missing_stage, place, rdma_ports, stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from jobs.cluster.unstructured import Unstructured
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.hardware import TopologyStage
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
-    from ..profiles.loader import Profile
 
 STAGE: Final = "topology"
 STRICT = ("single-numa-node", "restricted")

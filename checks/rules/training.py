@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from jobs.pod.bench import stragglers
 from jobs.pod.bench.product import LEAST_PRODUCTS
+from jobs.run.result import TrialResult
+from jobs.run.stages.sweep import SweepTraining
+from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
 from jobs.trial.parts import TrainingSpec
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
 from . import training_roster as roster
 from . import training_soak
 from .findings import compared, failed, proven, unknown
 from .ranks import place, silent, stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.sweep import SweepTraining
-    from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
-    from jobs.trial.spec import TrialSpec
-    from reports.record import Finding
-
 
 Alike: TypeAlias = "tuple[object, ...]"
 ENDS = 3

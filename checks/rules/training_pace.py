@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from jobs.run.stages.training import TrainingSample
+from reports.record import Finding
+from reports.schema import RecordedTraining, TrainedRank
+
+from ..profiles.schema.training import TrainingSection
 from .findings import compared, failed, passed, unknown
+from .training import Member
 from .training_roster import SHARED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jobs.run.stages.training import TrainingSample
-    from reports.record import Finding
-    from reports.schema import RecordedTraining, TrainedRank
-
-    from ..profiles.schema.training import TrainingSection
-    from .training import Member
 
 MOST_STEPS = 240
 """Steps that the record keeps, the last ones; a soak has thousands."""

@@ -6,15 +6,12 @@ Figures that cannot all be true prove nothing, and accuse nobody.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jobs.pod.bench import model
 from jobs.pod.stages import nodetraining
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from jobs.run.stages.training import TrainingMode, TrainingRank
+from jobs.run.stages.training import TrainingMode, TrainingRank
 
 DEVICES = ("cuda", "cpu")
 SHARED = "ddp"

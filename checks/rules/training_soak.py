@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from jobs.diagnosis.around import time_of
 from jobs.pod.stages.training import SAMPLE_LIMIT_S, SAMPLE_S
+from jobs.run.result import TrialResult
+from jobs.run.stages.training import TrainingSample
+from reports.record import Finding
 
 from .findings import proven
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from jobs.run.result import TrialResult
-    from jobs.run.stages.training import TrainingSample
-    from reports.record import Finding
 
 LOOK_S = SAMPLE_S + 2 * SAMPLE_LIMIT_S
 """Between two looks at a GPU that still answers: jobs/pod/stages/training.py asks twice at most, and waits so long."""

@@ -6,23 +6,18 @@ banners; a log that shows nothing is an error, never a pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from jobs.nccl.diagnosis.rails import rails_missing, rails_used
+from jobs.nccl.job_document import FoundFault, Host, JobDocument
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
+from ..profiles.loader import Profile
 from .collectives import by_node, logged, seen, subject_of
 from .findings import compared, failed, passed, proven, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-
-    from jobs.nccl.job_document import FoundFault, Host, JobDocument
-    from jobs.run.result import TrialResult
-    from jobs.trial.spec import TrialSpec
-
-    from ..profiles.loader import Profile
 
 NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
 TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")

@@ -6,18 +6,15 @@ Machines of another kind (ARM beside x86, another GPU, where no profile names th
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+
+from jobs.cluster.facts.inventory import Node
+from reports.record import Finding
 
 from .alike import majority, unlike
 from .api import major_minor
 from .findings import compared, unknown
 from .pool import product
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from jobs.cluster.facts.inventory import Node
-    from reports.record import Finding
 
 DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 Machine = tuple[str, str, str]

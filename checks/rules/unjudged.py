@@ -6,21 +6,16 @@ Without one: numbers at a small fraction of what is published for the hardware t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from jobs import nccl
+from jobs.nccl.job_document import JobDocument, Table
 from jobs.nccl.rows import bandwidths, sides
 from reports.sizes import format_size
 
+from ..profiles.loader import Profile
 from .published import FAR_BELOW, MIDDLING, least_elsewhere, published_for
 from .reference import algorithm_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from jobs.nccl.job_document import JobDocument, Table
-
-    from ..profiles.loader import Profile
 
 SMALL = 0.25
 """Of what is published: a cluster that others describe as healthy gives more with two of its eight rails."""

@@ -6,6 +6,7 @@ Job it runs in and in metrics. The trial itself is ``seatrial accept`` in a proc
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import math
@@ -16,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from checks.framework import signals
 from checks.framework.options import ALL
-from checks.profiles.loader import ProfileError, load_profile
+from checks.profiles.loader import Profile, ProfileError, load_profile
 from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from checks.rules.rights import LEASE, RESULTS, STATE
@@ -32,6 +34,7 @@ from cli.schedule.remembered import NodeHistory, bounded
 from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program, refuse
 from jobs.cluster import node_labels as marking
 from jobs.cluster.client.errors import ClusterError, ConfigError, Forbidden
+from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
@@ -39,15 +42,7 @@ from jobs.listing import first_of
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.spec import new_run_id
 from reports.record import coverage_of, read_json, write_atomically
-from reports.schema import RecordError, Verdict
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
-    from checks.profiles.loader import Profile
-    from jobs.cluster.client.kube import Kube
-    from reports.schema import Record
+from reports.schema import Record, RecordError, Verdict
 
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from .node_history import Choice, spoken
 from .remembered import NodeHistory, Watched
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LEAST = 2
 """Nodes of a sweep: one alone proves no link."""

@@ -10,19 +10,14 @@ from __future__ import annotations
 import datetime
 import re
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from reports.compare.regression import bandwidth_rows
 from reports.record import EXIT_CODES, succeeded
-from reports.schema import Verdict, elements
+from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep, Verdict, elements
 
 from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, Watched, number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep
 
 ANY = "any nodes"
 """Stands for the nodes of a trial where they are not seen beforehand."""

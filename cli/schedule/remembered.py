@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 STRIKES = 2
 MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10

@@ -6,17 +6,12 @@ A selector of a workload asks for the label; node-problem-detector's users watch
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from .client.errors import Conflict
-from .client.kube import path
+from .client.kube import Kube, path
 from .redact import safe
 from .unstructured import Unstructured, as_list, as_map
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .client.kube import Kube
 
 LABEL = "seatrial/trial"
 CONDITION = "SeatrialFailed"

@@ -8,17 +8,12 @@ from __future__ import annotations
 import datetime
 import json
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from .client.errors import Conflict, NotFound
-from .client.kube import path
+from .client.kube import Kube, path
 from .redact import redact, safe
 from .unstructured import Unstructured, as_map
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .client.kube import Kube
 
 LARGEST = 900_000
 """Bytes of one ConfigMap's data; the object's own fields need some room, too."""

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ..cluster.facts.events import Event
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
 """Reasons only: the scheduler's messages say of every pod that waits why preemption does not help it."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..cluster.unstructured import Unstructured, as_list, as_map, uid_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _MOST = 5000
 

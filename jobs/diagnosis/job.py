@@ -7,20 +7,16 @@ name must not be mistaken for this one.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..cluster.facts.events import Event, about, latest, read_events
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of, phase_of
-from ..trial.launchers import KINDS
+from ..trial.launchers import KINDS, Kind
 from ..trial.launchers.kind import MOST_REPLICAS
 from .deletion import last_end, later, was_taken
 from .history import History
 from .state import JobState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..trial.launchers import Kind
 
 # Job conditions' and events' reasons (kubernetes pkg/controller/job, api/batch/v1).
 FAILED = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded")

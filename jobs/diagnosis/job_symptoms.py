@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import Event, about, latest
 from ..cluster.unstructured import Unstructured, as_map, name_of
@@ -16,9 +16,6 @@ from .refusals import read_refusal
 from .state import Issue, JobState
 from .surroundings import Surroundings
 from .symptoms import REFUSED, PodSymptom, disruption
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class JobSymptoms(JobObjects):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import Event, latest
 from ..cluster.facts.scheduling import SCALING, read_unschedulable
@@ -13,12 +13,8 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
 from .grace_periods import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import Issue
+from .surroundings import Surroundings
 from .symptoms import NOT_STARTED, PodSymptom, pull, start_error, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .surroundings import Surroundings
 
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode")

@@ -7,8 +7,8 @@ They are asked from the most telling to the least; a pod that ended because its 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import Event, latest
 from ..cluster.redact import safe
@@ -19,9 +19,6 @@ from .not_started import never_started, pending, preparing, unschedulable, waiti
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
 from .surroundings import Surroundings
 from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, disruption, overdue, start_error, terminated
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # status.reason of a pod that the kubelet refused to admit (kubernetes pkg/kubelet/lifecycle, cm/topologymanager).
 _ADMISSION = re.compile(

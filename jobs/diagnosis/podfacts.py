@@ -6,15 +6,13 @@ Read from the pods and events that the watcher has seen anyway; nothing is asked
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ..cluster.facts.events import about, read_events
 from ..cluster.redact import redact
 from ..cluster.unstructured import Unstructured, as_list, as_map, statuses_of
 from .state import PodFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 # kubernetes pkg/kubelet/images/image_manager.go, since 1.27: 'Successfully pulled image "X" in 12.3s (14s including
 # waiting). Image size: N bytes.'

@@ -8,11 +8,8 @@ the cluster is at fault, ERR_PROGRAM that the program or its image is; a disrupt
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ERR_PROGRAM = "ERR_PROGRAM"
 ERR_INFRA = "ERR_INFRA"

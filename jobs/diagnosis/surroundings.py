@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..cluster.facts.events import Event
-    from ..cluster.unstructured import Unstructured
+from ..cluster.facts.events import Event
+from ..cluster.unstructured import Unstructured
 
 
 @dataclass(frozen=True, slots=True)

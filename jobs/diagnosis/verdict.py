@@ -8,14 +8,15 @@ its remaining pods itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cluster.facts.events import about, latest, warnings
 from ..cluster.facts.scheduling import lacking, possible_nodes
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
-from ..trial.launchers import KINDS
+from ..trial.launchers import KINDS, Kind
 from ..trial.launchers.kind import MOST_REPLICAS
 from .grace_periods import CONTROLLER_S, JOINING_S
 from .history import History, ended
@@ -24,11 +25,6 @@ from .job_symptoms import JobSymptoms
 from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ..trial.launchers import Kind
 
 # What happens to nodes that fails jobs (kubelet, node lifecycle controller, Node Problem Detector).
 _NODE_EVENTS = frozenset(

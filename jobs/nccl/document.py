@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
+from ..pod.nccl_reader.state.partial import Partial
 from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.alone import tell_alone
 from .diagnosis.defects import with_defects
@@ -22,17 +23,23 @@ from .diagnosis.usual import with_usual
 from .diagnosis.words import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices
+from .job.jobs import Job
 from .job.streams import group
 from .job.view import View
-from .job_document import MOST_CAUSES, NOTHING
+from .job_document import (
+    MOST_CAUSES,
+    NOTHING,
+    Bootstrap,
+    Cause,
+    Expected,
+    Init,
+    IntraNode,
+    JobDocument,
+    Pair,
+    ReadTable,
+    Table,
+)
 from .rows import sides
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from ..pod.nccl_reader.state.partial import Partial
-    from .job.jobs import Job
-    from .job_document import Bootstrap, Cause, Expected, Init, IntraNode, JobDocument, Pair, ReadTable, Table
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
     ("trouble", judge_ending),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .job_document import Row, Side
+from .job_document import Row, Side
 
 
 def sides(row: Row) -> list[Side]:

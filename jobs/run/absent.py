@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..cluster.client.errors import ClusterError
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.facts.events import read_events
 from ..cluster.redact import safe
 from ..trial.launchers import KINDS
-
-if TYPE_CHECKING:
-    from ..cluster.client.kube import Kube
 
 _KINDS = frozenset(kind.kind for kind in KINDS.values())
 KEPT = "events are kept for about an hour (kube-apiserver --event-ttl)"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster.redact import safe
-from ..diagnosis.state import JobState
-
-if TYPE_CHECKING:
-    from ..diagnosis.state import FailureAnalysis
-    from .result import TrialResult
+from ..diagnosis.state import FailureAnalysis, JobState
+from .result import TrialResult
 
 # What an interruption leaves behind for the next attempt: the node is still cordoned, its GPUs are another's now.
 _AFTERMATH = frozenset(

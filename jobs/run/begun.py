@@ -11,23 +11,19 @@ import binascii
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cluster.client.errors import NotFound
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.unstructured import as_map, labels_of
 from ..trial.manifests import BEGUN, trial_json
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from ..trial.spec import TrialSpec
 from .creation import JobError
 from .job_lookup import JobLookup
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..cluster.client.kube import Kube
-    from ..trial.spec import TrialSpec
 
 MOST_BYTES = 300_000
 """Compressed; a ConfigMap holds 1 MiB, and a test keeps the program below 650 KB of it."""

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
-from ..cluster.renewal import held, run_out
+from ..cluster.renewal import Held, held, run_out
 from ..cluster.unstructured import Unstructured, as_list, as_map
 from ..trial.api_discovery import serving
 from ..trial.launchers import KINDS as LAUNCHED
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from ..trial.spec import PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from ..cluster.client.kube import Kube
-    from ..cluster.renewal import Held
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import read_events
 from ..cluster.unstructured import Unstructured, name_of
 from ..diagnosis.podfacts import pod_facts
-from ..diagnosis.state import JobState
+from ..diagnosis.state import JobState, Replica
+from ..trial.launchers import Kind
 from .containers import termination_message
 from .evidence import EvidenceReader, MultiplexedReader, RankEvidence
+from .logs import Follower
 from .mpirun import explained
 from .result import TrialResult
 from .sweep_watcher import SweepWatcher
-
-if TYPE_CHECKING:
-    from ..diagnosis.state import Replica
-    from ..trial.launchers import Kind
-    from .logs import Follower
-    from .waiting import WatchOutcome
-    from .watcher import Watcher
+from .waiting import WatchOutcome
+from .watcher import Watcher
 
 _MOST_EVENTS = 200
 

@@ -11,26 +11,20 @@ import contextlib
 import itertools
 import re
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, Invalid, NotFound
 from ..cluster.client.http_client import Response
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
 from ..cluster.unstructured import Unstructured, labels_of, uid_of
 from ..diagnosis.grace_periods import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
-from ..trial.manifests import Owned, older
+from ..trial.manifests import Manifests, Owned, older
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
-from .cleanup import GONE_S, STILL_GONE_S, remove
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..cluster.client.kube import Kube
-    from ..trial.manifests import Manifests
-    from .cleanup import Entry, Ledger
+from .cleanup import GONE_S, STILL_GONE_S, Entry, Ledger, remove
 
 Answer = TypeVar("Answer")
 

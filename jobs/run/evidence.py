@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from ..cluster.json_types import is_number
 from ..cluster.redact import redact_value
 from .evidence_shape import misfit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from .stages.pod import EndStage
+from .stages.pod import EndStage
 
 StageData: TypeAlias = dict[str, Any]
 """What a stage printed, as its type in jobs/run/stages says it."""

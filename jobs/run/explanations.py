@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ..cluster.client.errors import ClusterError, Forbidden
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.facts.events import Event, read_event
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, uid_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..cluster.client.kube import Kube
 
 _EVENTS_EVERY_S = 2.0
 _NODES_EVERY_S = 20.0

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cluster.client.errors import ApiError, Forbidden, NotFound
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of
+from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
-from ..trial.launchers import KINDS
+from ..trial.launchers import KINDS, Kind
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
 from .absent import absent
 from .cleanup import remove
 from .creation import JobError
 from .logs import tail
-
-if TYPE_CHECKING:
-    from ..cluster.client.kube import Kube
-    from ..diagnosis.state import FailureAnalysis, JobState, Replica
-    from ..trial.launchers import Kind
 
 
 class NotOurs(JobError):  # noqa: N818  (named for what it says)

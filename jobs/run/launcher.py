@@ -10,13 +10,17 @@ entered in the ledger before it is created; what was given up is deleted at once
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ..cluster.client.errors import ClusterError, Forbidden, Invalid, NotFound
+from ..cluster.client.kube import Kube
 from ..cluster.redact import safe
 from ..trial import manifests
+from ..trial.launchers import Kind
+from ..trial.spec import TrialSpec
 from .attempts import after, interruption
 from .cleanup import Ledger, remove
 from .conclusion import conclude
@@ -25,19 +29,11 @@ from .job_lookup import JobLookup
 from .not_created import not_served, refused
 from .queueing import Queueing
 from .recorder import RecordedKube, Recorder
+from .result import TrialResult
 from .service_gone import with_service_gone
 from .sweep_watcher import SweepWatcher
 from .waiting import Limits
 from .watcher import Watcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from ..cluster.client.kube import Kube
-    from ..trial.launchers import Kind
-    from ..trial.spec import TrialSpec
-    from .result import TrialResult
 
 _ATTEMPTS = 2
 

@@ -14,19 +14,15 @@ import re
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
 
 from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
+from ..cluster.client.kube import Kube
 from ..cluster.client.reading import CancelToken
 from ..cluster.redact import LineRedactor, safe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import TextIO
-
-    from ..cluster.client.kube import Kube
-    from .evidence import EvidenceReader, MultiplexedReader
+from .evidence import EvidenceReader, MultiplexedReader
 
 # RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
 # of the node's container runtime.

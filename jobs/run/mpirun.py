@@ -6,16 +6,11 @@ Sources: openssh (ssh.c, sshconnect.c, clientloop.c), open-mpi/ompi (orte/mca/pl
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster.redact import safe
-from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..diagnosis.state import FailureAnalysis
+from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
 
 # (pattern, whose, advice)
 _LAST_LINES = (

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..cluster.client.errors import ApiError, Forbidden, NotFound
+from ..cluster.client.kube import Kube
 from ..cluster.redact import safe
 from ..diagnosis.refusals import is_policys, read_refusal
 from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 from ..trial.api_discovery import missing_fault, serving
+from ..trial.launchers import Kind
 from .result import TrialResult
-
-if TYPE_CHECKING:
-    from ..cluster.client.kube import Kube
-    from ..trial.launchers import Kind
 
 
 def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:

@@ -11,19 +11,15 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..cluster.client.errors import ApiError, ClusterError, NotFound
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of
 from ..diagnosis.state import Issue
 from ..diagnosis.symptoms import NOT_STARTED, PodSymptom, disruption
 from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
-
-if TYPE_CHECKING:
-    from ..cluster.client.kube import Kube
-    from ..trial.parts import Queue
+from ..trial.parts import Queue
 
 _POLL_S = 1.0
 # Kueue makes a Workload within its first reconcile; a controller that lost its leader is back after 15 s.

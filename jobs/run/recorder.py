@@ -10,23 +10,20 @@ import datetime
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from ..cluster.client.errors import ApiError, ClusterError
+from ..cluster.client.http_client import Response
 from ..cluster.client.kube import Kube
+from ..cluster.client.reading import CancelToken
 from ..cluster.redact import MASK, redact_value, safe, secret_name
 from ..cluster.unstructured import Unstructured, as_list, as_map
 from ..diagnosis.state import JobState
 from ..trial.launchers import KINDS
 from .recording import MARK, RESOURCES, SUFFIX, WATCH_ENDED, Line, RecordingWriter, small
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ..cluster.client.http_client import Response
-    from ..cluster.client.reading import CancelToken
-    from .result import TrialResult
+from .result import TrialResult
 
 # The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
 MOST_BYTES = 32 << 20

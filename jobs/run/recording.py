@@ -12,13 +12,11 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
-    from ..cluster.unstructured import Unstructured
+from ..cluster.unstructured import Unstructured
 
 SUFFIX = ".jsonl.gz"
 WATCH_ENDED = "WATCH-ENDED"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ..diagnosis.state import FailureAnalysis, JobState, PodFacts, Replica
-    from .evidence import RankEvidence
-    from .queueing import QueueFacts
+from ..diagnosis.state import FailureAnalysis, JobState, PodFacts, Replica
+from .evidence import RankEvidence
+from .queueing import QueueFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster.client.errors import ClusterError, NotFound
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.unstructured import as_list, as_map
 from ..diagnosis.deletion import later
 from ..diagnosis.grace_periods import DELETED_S
 from ..diagnosis.state import interrupted
-
-if TYPE_CHECKING:
-    from ..cluster.client.kube import Kube
-    from ..trial.spec import TrialSpec
-    from .result import TrialResult
+from ..trial.spec import TrialSpec
+from .result import TrialResult
 
 
 def with_service_gone(kube: Kube, spec: TrialSpec, result: TrialResult) -> TrialResult:

@@ -8,16 +8,12 @@ container runtime has given its containers an id, which the kubelet always repor
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..diagnosis.state import FailureAnalysis
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .logs import Follower
+from .logs import Follower
 
 # What stands between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
 # kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go, hands the words on.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ..cluster.facts.events import about, read_events
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of
@@ -18,11 +17,9 @@ from ..diagnosis.state import FailureAnalysis, JobState, interrupted
 from . import waiting
 from .containers import has_ended, has_started
 from .evidence import EvidenceReader, RankEvidence
+from .logs import Follower
+from .waiting import WatchOutcome
 from .watcher import Watcher
-
-if TYPE_CHECKING:
-    from .logs import Follower
-    from .waiting import WatchOutcome
 
 END_S = 5.0
 """How long the agents may take to end once their coordinator is through; pods that come later are not waited for."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypedDict
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from .evidence import StageData
-    from .result import TrialResult
+from .evidence import StageData
+from .result import TrialResult
 
 MOST_PODS = 64
 """Of a larger trial only the first ranks are told."""

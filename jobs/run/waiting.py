@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..cluster.client.errors import ClusterError
 from ..cluster.facts.events import read_events
+from ..cluster.unstructured import Unstructured
 from ..diagnosis.state import ERR_INFRA, FailureAnalysis, JobState, Replica
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..cluster.client.errors import ClusterError
-    from ..cluster.unstructured import Unstructured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
+from ..cluster.facts.events import Event
 from ..cluster.unstructured import Unstructured, as_map, phase_of, uid_of
 from ..diagnosis.grace_periods import DELETED_S
 from ..diagnosis.history import History
@@ -24,24 +26,16 @@ from ..diagnosis.not_started import is_young
 from ..diagnosis.state import FailureAnalysis, JobState, Replica, interrupted
 from ..diagnosis.verdict import diagnose
 from ..listing import first_of
-from ..trial.launchers import KINDS
+from ..trial.launchers import KINDS, Kind
 from . import waiting
 from .containers import has_ended, has_started, is_shaken, others_running
 from .evidence import EvidenceReader, MultiplexedReader
 from .explanations import Explanations
 from .logs import Follower
 from .mpirun import is_final
+from .queueing import Queueing
 from .silent_logs import simulated, unreachable
 from .waiting import Limits, WatchOutcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ..cluster.client.kube import Kube
-    from ..cluster.facts.events import Event
-    from ..trial.launchers import Kind
-    from .queueing import Queueing
 
 Diagnosis = tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]
 _TICK_S = 0.5

@@ -7,13 +7,10 @@ and later); it says what is missing and why. Smaller pods are none of its busine
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..cluster.unstructured import Unstructured
-    from .spec import TrialSpec
+from ..cluster.unstructured import Unstructured
+from .spec import TrialSpec
 
 NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 """Annotations by which a pod asks for secondary networks: Multus, and GKE's multi-networking."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..cluster.client.errors import ClusterError, NotFound
+from ..cluster.client.kube import Kube
 from ..cluster.unstructured import as_list, as_map
-
-if TYPE_CHECKING:
-    from ..cluster.client.kube import Kube
-    from .launchers.kind import Kind
+from .launchers.kind import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,24 +5,20 @@ What this account may not see (queues of the whole cluster, for a tenant) is tol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import Any
 
 from ..cluster.client.errors import ApiError, NotFound
-from ..cluster.client.kube import path
+from ..cluster.client.kube import Kube, path
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, as_texts
 from .api_discovery import Serving, serving
 from .launchers import kind_of
 from .launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from decimal import Decimal
-
-    from ..cluster.client.kube import Kube
-    from .spec import TrialSpec
+from .spec import TrialSpec
 
 VOLCANO_GROUP = "scheduling.volcano.sh"
 

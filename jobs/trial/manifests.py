@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
+from ..cluster.unstructured import Unstructured
 from . import pod
-from .launchers import kind_of
+from .launchers import Kind, kind_of
 from .launchers.queues import pod_group
 from .names import SpecError
+from .parts import Collective
 from .pod import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY, MOUNT, labels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..cluster.unstructured import Unstructured
-    from .launchers import Kind
-    from .parts import Collective
-    from .spec import TrialSpec
+from .spec import TrialSpec
 
 __all__ = [
     "CONTAINER",

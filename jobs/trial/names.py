@@ -6,14 +6,10 @@ Refused here in one line for whoever typed it, before anything is created; Kuber
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ..cluster.redact import safe
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..cluster.unstructured import Unstructured
+from ..cluster.unstructured import Unstructured
 
 # RFC 1123 label; a pod's host name is <job>-<index> and must fit 63 characters
 # (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names).

@@ -6,15 +6,13 @@ Each part is complete and checked when it exists, like the `TrialSpec` that hold
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
 """What the pod asks for in which an MPIJob runs mpirun."""

@@ -6,16 +6,12 @@ where its rank comes from, and its command.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ..cluster.unstructured import Unstructured
 from ..pod.stages.presence import OWN_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..cluster.unstructured import Unstructured
-    from .spec import TrialSpec
+from .spec import TrialSpec
 
 CONTAINER = "trial"
 MANAGED_BY = "seatrial"

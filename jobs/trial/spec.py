@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
+from ..cluster.unstructured import Unstructured
 from ..listing import nearest
 from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
 from .parts import (
@@ -30,11 +31,6 @@ from .parts import (
     Sweep,
     TrainingSpec,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..cluster.unstructured import Unstructured
 
 PREFIX = "seatrial-"
 LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")

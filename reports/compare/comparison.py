@@ -6,11 +6,11 @@ the bill of materials stands beside what changed in behaviour, so that the likel
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 from ..record import EXIT_CODES
-from ..schema import Outcome, RecordedFinding, Verdict
+from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from .fabric_use import Use, fabric_use
 from .installed import installed
 from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
@@ -18,11 +18,6 @@ from .rates import RATES, changed
 from .regression import LEAST_SIZE_MEDIUM, BandwidthRow, bandwidth_rows, judge
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
 from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..schema import Record, RecordedCheck
 
 WORSE, BETTER, APPEARED, VANISHED, UNCLEAR = "worse", "better", "appeared", "vanished", "unclear"
 RANK = list(Outcome)

@@ -6,13 +6,10 @@ Each collective is held against itself: NCCL may well use more rails in one than
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..schema import Record, RecordedJob
+from ..schema import Record, RecordedJob
 
 
 @dataclass(slots=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..schema import Record
+from ..schema import Record
 
 _VERSION = re.compile(r"\d|/|:")
 DEEPEST = 20

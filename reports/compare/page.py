@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from reports import plot
+from reports.compare.comparison import Comparison
 from reports.html import style
+from reports.schema import Record, RecordedFloor, RecordedTable
 
 from .text import render
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from reports.compare.comparison import Comparison
-    from reports.schema import Record, RecordedFloor, RecordedTable
 
 
 def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Record]) -> str:

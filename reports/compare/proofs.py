@@ -6,15 +6,11 @@ Fewer proofs are never the same. They are not worse either, since nobody looked:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..record import coverage_of, measured
+from ..schema import Record
 from .fabric_use import nodes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from ..schema import Record
 
 SHOWN = 8
 """Names in one sentence."""

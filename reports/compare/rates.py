@@ -13,15 +13,11 @@ called; fewer only where a rate has halved or doubled, and else cannot tell.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..schema import Record
 from .regression import LEAST_RUNS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ..schema import Record
 
 Key = tuple[tuple[str, ...], int]
 """The nodes, and what else must be the same: bytes."""

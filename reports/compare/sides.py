@@ -5,15 +5,11 @@ A record says which authority vouches for its API server: a cluster has one of i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 from ..record import Coverage, coverage_of, verdict_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..schema import Cluster, Record
+from ..schema import Cluster, Record
 
 _LONGEST = 300
 

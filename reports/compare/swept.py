@@ -7,16 +7,11 @@ samples are those of its pairs that nothing at fault explains but the node itsel
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ..record import ALONE
-from ..schema import elements
+from ..schema import Record, RecordedSweep, elements
 from .regression import RowGroup, Rows, Samples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..schema import Record, RecordedSweep
 
 OF_ELEMENTS = frozenset({"sweep.node", "sweep.rail", "sweep.uplink", "sweep.pair", "sweep.suspect"})
 """Faults that are compared element by element."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .comparison import Comparison
+from .comparison import Comparison
 
 HEADLINE = {
     "worse": "WORSE: something does not work as well as before",

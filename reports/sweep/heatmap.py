@@ -5,16 +5,12 @@ Up to a hundred nodes each has a row; beyond, leaves have, and what is not prove
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ..schema import elements
+from ..schema import RecordedNode, RecordedSweep, RecordedSweepTest, elements
 from .svg import CHARACTER, DARK, FAILED, grade, rect, short, svg, text, together, worst
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..schema import RecordedNode, RecordedSweep, RecordedSweepTest
 
 MOST_ROWS = 100
 """Nodes that get a row of their own; and groups of nodes in larger fleets."""

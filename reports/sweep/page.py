@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-from ..schema import elements
+from ..schema import RecordedNode, RecordedSweep, elements
 from . import heatmap
 from .svg import legend, svg, text
 from .text import lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..schema import RecordedNode, RecordedSweep
 
 TABLE = 200
 """Rows of a table; the record has all of them."""

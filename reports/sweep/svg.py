@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..schema import RecordedRules, RecordedSweepTest
+from ..schema import RecordedRules, RecordedSweepTest
 
 COLOURS = {
     "pass": "#aceebb",

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from ..schema import elements
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..schema import RecordedAccusation, RecordedSweep
+from ..schema import RecordedAccusation, RecordedSweep, elements
 
 FINDINGS, NAMES = 20, 8
 """Lines and names that a terminal shows; the record has all of them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jobs.cluster.unstructured import Unstructured  # noqa: TC001 -- the strict reader asks for it at run time
-from jobs.trial.parts import ClaimSpec  # noqa: TC001 -- the strict reader asks for it at run time
+from jobs.cluster.unstructured import Unstructured
+from jobs.trial.parts import ClaimSpec
 
 from ..yaml_schema import Size
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 -- the strict reader asks for it at run time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jobs.listing import nearest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jobs.trial.parts import S3, Credential  # noqa: TC001 -- the strict reader asks for it at run time
+from jobs.trial.parts import S3, Credential
 
 from ..yaml_schema import Size, require
 

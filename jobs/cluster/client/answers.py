@@ -7,14 +7,12 @@ no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..redact import safe
+from ..unstructured import Unstructured
 from .errors import Unreachable
 from .shapes import check, wrong
-
-if TYPE_CHECKING:
-    from ..unstructured import Unstructured
 
 # Kubernetes is tested up to 150,000 pods (kubernetes.io/docs/setup/best-practices/cluster-large/).
 MOST_OBJECTS = 300_000

@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from ..redact import safe
 from .errors import ConfigError
+from .kubeconfig import ClusterSource
 from .reading import is_loopback
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .kubeconfig import ClusterSource
 
 POOL = 64  # connections kept: at least as many as threads that follow logs
 _EXEC_PLUGIN_S = 60.0

@@ -14,16 +14,14 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..redact import safe
 from .errors import ApiError, ConfigError, Unreachable, api_error
 from .reading import CancelToken, Params, pause, query, read_all, transport, warning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONNECT_S = 5.0
 SILENCE_S = 15.0

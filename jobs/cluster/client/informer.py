@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
+from ..unstructured import Unstructured
 from .errors import ClusterError, Forbidden, Gone
+from .kube import Kube
 from .reading import CancelToken
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from ..unstructured import Unstructured
-    from .kube import Kube
 
 _WATCH_S = 120.0
 _POLL_S = 1.0

@@ -11,8 +11,9 @@ import email.utils
 import importlib.metadata
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from ..redact import safe
@@ -23,9 +24,6 @@ from .errors import ApiError, Gone, NotFound, Unreachable, api_error
 from .http_client import DEADLINE_S, SILENCE_S, HttpClient, Response
 from .kubeconfig import ClusterSource, locate
 from .reading import CancelToken, chunks, is_loopback, lines, read_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Inside the class the name `list` is the verb.
 Items: TypeAlias = list[Any]

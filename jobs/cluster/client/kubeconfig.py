@@ -16,14 +16,11 @@ import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...listing import first_of, nearest
 from ..redact import safe
+from ..unstructured import Unstructured
 from .errors import ConfigError
-
-if TYPE_CHECKING:
-    from ..unstructured import Unstructured
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # A kubeconfig with many contexts and embedded certificates stays far below this; more is somebody's mistake.

@@ -9,17 +9,13 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from ..redact import safe
 from ..unstructured import Unstructured, as_map
 from .errors import ClusterError, Conflict, NotFound
-from .kube import path
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from .kube import Kube
+from .kube import Kube, path
 
 SECONDS = 60
 """How long a Lease holds without renewal: a killed run blocks the next one no longer than this."""

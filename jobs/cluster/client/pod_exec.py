@@ -11,18 +11,15 @@ import contextlib
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from ..redact import safe
 from ..unstructured import as_list, as_map
 from .errors import Unreachable
 from .http_client import CONNECT_S
-from .kube import path
+from .kube import Kube, path
 from .reading import transport
-
-if TYPE_CHECKING:
-    from .kube import Kube
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3

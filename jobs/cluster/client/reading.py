@@ -12,14 +12,12 @@ import random
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 from ..redact import safe
 from .errors import Unreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 # 5,000 nodes in one page are 87 MB, a page of 500 is 9: beyond this an answer is an attack or a mistake.
 LARGEST_ANSWER = 256 << 20

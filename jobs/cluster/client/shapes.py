@@ -8,15 +8,13 @@ are read where they are used; null is how Go writes what is absent. A field whos
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from ..json_types import Count, Kind, checker
 from ..quantity import quantity
 from ..redact import safe
+from ..unstructured import Unstructured
 from .errors import Unreachable
-
-if TYPE_CHECKING:
-    from ..unstructured import Unstructured
 
 
 class Unreadable(Unreachable):

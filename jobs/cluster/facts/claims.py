@@ -5,18 +5,13 @@ A tenant may read the claims of its own namespace; StorageClasses belong to the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..client.errors import ClusterError, Forbidden, NotFound, Unauthorized
-from ..client.kube import path
+from ..client.kube import Kube, path
 from ..redact import safe
 from ..unstructured import Unstructured, as_map, as_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..client.kube import Kube
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,18 +6,13 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..client.errors import Forbidden, Unauthorized
-from ..client.kube import path
+from ..client.kube import Kube, path
 from ..redact import safe
 from ..unstructured import Unstructured, as_list, as_map, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from ..client.kube import Kube
 
 LOCK = "weave.works/kured-node-lock"
 """The DaemonSet's annotation that names the node which kured drains now (kubereboot/kured, pkg/daemonsetlock)."""

@@ -7,14 +7,12 @@ objects of the same name, and not at all (they expire after an hour, and are dro
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..redact import safe
 from ..unstructured import Unstructured, as_map
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _MESSAGE = 1000
 

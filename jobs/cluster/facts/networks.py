@@ -6,17 +6,12 @@ a namespace is a Network of Google's clusters.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from ..client.errors import Forbidden, NotFound, Unauthorized
-from ..client.kube import path
+from ..client.kube import Kube, path
 from ..redact import safe
 from ..unstructured import Unstructured
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..client.kube import Kube
 
 GROUP, VERSION, RESOURCE = "k8s.cni.cncf.io", "v1", "network-attachment-definitions"
 GKE_GROUP, GKE_RESOURCE = "networking.gke.io", "networks"

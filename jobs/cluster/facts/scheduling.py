@@ -8,16 +8,13 @@ not remove, waiting is pointless. Sources: kubernetes pkg/scheduler/framework/ty
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from ..quantity import quantity, whole
 from ..unstructured import Unstructured, as_list, as_map, name_of
 from .inventory import pod_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
 
 _LINE = re.compile(r"(\d+)/(\d+) nodes are (?:un)?available(?:: ?(.*))?", re.DOTALL)
 _TAIL = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?(?:preemption: .*)?$", re.DOTALL)

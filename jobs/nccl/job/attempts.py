@@ -7,14 +7,11 @@ is all of NCCL that the log shows, and what failed stands in front of it. Commun
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.signals import TROUBLE
+from ...pod.nccl_reader.state.seen import Proc, Source
+from ..job_document import EvidenceLine
 from .jobs import Job
-
-if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Proc, Source
-    from ..job_document import EvidenceLine
 
 _FAILS = ("symptom ", "last-error")  # how further events that speak against a job begin
 

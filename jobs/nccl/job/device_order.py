@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
 
 
 def compact_devices(names: AbstractSet[str]) -> list[str]:

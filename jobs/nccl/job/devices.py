@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...pod.nccl_reader.events.transports import family
 from ...pod.nccl_reader.state.channels import Way, way_of
-
-if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Proc
-    from .jobs import Job
+from ...pod.nccl_reader.state.seen import Proc
+from .jobs import Job
 
 
 class Carrier(NamedTuple):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import TCP
+from ...pod.nccl_reader.state.seen import Proc
+from ..job_document import Host
 from .device_order import compact_devices
-
-if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Proc
-    from ..job_document import Host
-    from .view import View
+from .view import View
 
 
 def hosts_of(view: View) -> list[Host]:

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 from ...pod.nccl_reader.state.seen import Comm, Note, Proc, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
 
 _NONE: frozenset[str] = frozenset()
 

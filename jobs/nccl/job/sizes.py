@@ -5,12 +5,10 @@ Or at last the devices of one host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...pod.nccl_reader.state.channels import way_of
-
-if TYPE_CHECKING:
-    from .jobs import Job
+from .jobs import Job
 
 
 def table_nodes(job: Job) -> int | None:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from ...pod.nccl_reader.events.signals import TROUBLE
+from ...pod.nccl_reader.state.partial import Partial
+from ...pod.nccl_reader.state.seen import Source
 from .jobs import Job, merged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ...pod.nccl_reader.state.partial import Partial
-    from ...pod.nccl_reader.state.seen import Source
 
 
 def group(partial: Partial, one_job: bool = False) -> list[Job]:

@@ -7,13 +7,13 @@ called "between nodes".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
-from ...pod.nccl_reader.state.channels import way_of
-from ...pod.nccl_reader.state.seen import channels_in
+from ...pod.nccl_reader.state.channels import Lane, Way, way_of
+from ...pod.nccl_reader.state.seen import Proc, channels_in
 from .devices import Devices
-from .jobs import addressed, renamed, twice_ranked
+from .jobs import Job, addressed, renamed, twice_ranked
 from .sizes import (
     hosts_hidden,
     joined_ranks,
@@ -26,11 +26,6 @@ from .sizes import (
     split_hosts,
     table_nodes,
 )
-
-if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.channels import Lane, Way
-    from ...pod.nccl_reader.state.seen import Proc
-    from .jobs import Job
 
 
 class Crossing(NamedTuple):

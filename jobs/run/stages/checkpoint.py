@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from .kinds import Count  # noqa: TC001 -- get_type_hints reads them
+from .kinds import Count
 
 
 class CheckpointPlace(TypedDict, total=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 from ...cluster.json_types import Count, Kind, Label
-from ...nccl.job_document import ReadTable  # noqa: TC001 -- get_type_hints reads it
+from ...nccl.job_document import ReadTable
 
 __all__ = ["Count", "Label", "LogPart", "Record"]
 

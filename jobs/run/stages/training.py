@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from .hardware import GpuFacts, Xid  # noqa: TC001
-from .kinds import Count  # noqa: TC001 -- get_type_hints reads them
+from .hardware import GpuFacts, Xid
+from .kinds import Count
 
 
 class TrainingProduct(TypedDict, total=False):

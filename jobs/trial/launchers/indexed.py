@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ...cluster.unstructured import Unstructured, labels_of
 from .. import pod
+from ..spec import TrialSpec
 from .kind import Kind
 from .queues import pod_annotations, queue_allowance, scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..spec import TrialSpec
 
 
 class IndexedJob(Kind):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from ...cluster.unstructured import Unstructured
 from .. import pod
+from ..spec import TrialSpec
 from .kind import Kind
 from .queues import queue_allowance
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...cluster.unstructured import Unstructured
-    from ..spec import TrialSpec
 
 REPLICA = "training.kubeflow.org/replica-index"
 JOB = "training.kubeflow.org/job-name"

@@ -6,18 +6,14 @@ a trial can span here. Source: kubeflow/training-operator v1, pkg/controller.v1/
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ...cluster.unstructured import Unstructured, as_map, labels_of
 from .. import pod
+from ..spec import TrialSpec
 from .kind import MOST_REPLICAS, number, retold, whole
 from .kubeflow import CONDITIONS, REPLICA, KubeflowJob, run_policy, template
 from .queues import pod_annotations, scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..spec import TrialSpec
 
 TYPE = "training.kubeflow.org/replica-type"
 

@@ -6,14 +6,10 @@ Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...cluster.quantity import quantity
+from ...cluster.unstructured import Unstructured
 from ..pod import resources
-
-if TYPE_CHECKING:
-    from ...cluster.unstructured import Unstructured
-    from ..spec import TrialSpec
+from ..spec import TrialSpec
 
 VOLCANO = "volcano"
 KUEUE_GROUP = "kueue.x-k8s.io"

@@ -7,16 +7,12 @@ v2.0 and v2.1; runtimePatches took their place later), manifests/base/runtimes/t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ...cluster.unstructured import Unstructured, as_map
 from .. import pod
+from ..spec import TrialSpec
 from .kind import Kind, retold, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..spec import TrialSpec
 
 NODE = "node"  # the replicated job and its container, in every runtime of Trainer
 MANAGER = "seatrial/launcher"
