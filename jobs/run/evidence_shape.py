@@ -11,8 +11,6 @@ from functools import cache
 
 from ..cluster.json_types import Check, at, checker
 from ..cluster.unstructured import as_map
-from ..pod.nccl_reader.errors import NcclLogError
-from ..pod.nccl_reader.state.partial import Partial
 from .stages import COLLECTIVE, NUMBERED, STAGES, SWEEP_STAGES
 
 BY_PREFIX = (COLLECTIVE, *NUMBERED)
@@ -34,6 +32,9 @@ def _checks() -> dict[str, Check]:
 def _unread(part: object, stage: str) -> str:
     """Say why the log reader cannot read its own part back."""
     if part:
+        from ..pod.nccl_reader.errors import NcclLogError  # noqa: PLC0415 -- who only collects checks reads no log
+        from ..pod.nccl_reader.state.partial import Partial  # noqa: PLC0415
+
         try:
             Partial.from_dict(as_map(part))
         except NcclLogError as error:
