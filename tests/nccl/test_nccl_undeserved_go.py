@@ -236,6 +236,8 @@ def test_hosts_that_take_no_part_in_what_is_shown_are_no_go(judge):
     [
         ("12234  87.77  353.60  0  12227  87.82  353.68  0", "factor above 2"),  # edited
         ("12.234  87.77  153.60  0  12.227  87.82  153.68  0", None),  # under 100 us the time's digits are too few
+        ("12234  87.77  0.00  0  12227  87.82  153.68  0", "busbw at 1073741824 bytes is 0"),
+        ("12234  87.77  153.60  0  12227  0.00  153.68  0", "algbw says 0"),
         ("12234  87770  153600  0  12227  87820  153680  0", "algbw says 87770"),  # MB/s
         ("12234  87.77  153.60  0  12227  87.82  153.68  0x3", "cannot be read"),
     ],

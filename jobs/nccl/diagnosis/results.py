@@ -190,7 +190,8 @@ _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 def _contradicting(size: int, side: Side, collective: str | None, ranks: int | None) -> list[str]:
     """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
     time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
-    if not algbw or algbw < 1:
+    timed = size / time / 1e3 if time and time >= 100 else 0.0  # what algbw has to be; GB/s
+    if algbw is None or max(algbw, timed) < 1:
         return []
     texts = []
     if time == 0 and size > 0:
@@ -199,11 +200,13 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
     if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:
         texts.append("busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least" % (
             size, busbw, algbw))  # fmt: skip
+    if busbw == 0 and (ranks or 0) > 1:
+        texts.append("busbw at %d bytes is 0 and algbw %g GB/s" % (size, algbw))
     if busbw is not None and busbw > algbw * _MOST_FACTOR * (1 + _ROUNDED):
         texts.append("busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (
             size, busbw, algbw))  # fmt: skip
-    if time and time >= 100 and abs(size / time / 1e3 / algbw - 1) > _ROUNDED:
-        texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time, size / time / 1e3, algbw))
+    if timed and abs(timed - algbw) > _ROUNDED * algbw:
+        texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time or 0, timed, algbw))
     return texts
 
 

@@ -17,9 +17,11 @@ _SAID = re.compile(
     rb"(?:[Jj]ob|[Tt]raining|[Ww]orker|[Pp]rocess|[Nn]ode|[Rr]ank|[Ee]ngine|[Ss]cheduler|[Aa]ctor|[Cc]ontainer"
     rb"|[Ss]tep|GPU|[Ll]ink|[Dd]evice|[Pp]eer|[Hh]ost)s?\b"
     rb"(?![^.:;]{0,40}(?:\b(?:be|never|not) |[,(] ?(?:0|no) ))[^.:;]{0,40} (?:[Ff]ailed|FAILED|died|crashed|diverged"
-    rb"|aborted|was killed|was preempted|(?:is )?unreachable|hit an exception|(?:(?:is|was|are) )?lost|is stuck|hung"
-    rb"|(?:is |was )?(?:marked )?dead)\b|\bnot responding\b"
-    rb"|\bdue to (?:an? )?(?:failure|exception|error)|\b(?:[Hh]ang|[Dd]eadlock|[Ss]traggler) detected"
+    rb"|aborted|was killed|was preempted|(?:is )?unreachable|hit an exception|(?:(?:is|was|are) )?lost|hung"
+    rb"|(?:is|has been) stuck|is hanging|(?:is |was )?(?:marked )?dead)\b|\bnot responding\b"
+    rb"|\bdue to (?:an? )?(?:failure|exception|error|hang)|\b(?:[Hh]ang|[Dd]eadlock|[Ss]traggler|SDC|DBE) detected"
+    rb"|\b[Dd]etected (?:an? )?(?:hang|deadlock|straggler)\b"
+    rb"|waiting for remainder of ranks|\d seconds exceeded|called MPI_Abort"  # Horovod, XLA, MPICH
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
     rb"|Watchdog timeout|[Bb]arrier timeout|Restarting worker group|Could not resolve hostname"
     rb"|has lost communication|\b[Ll]ost (?:connection|contact) (?:to|with)\b|Back-off restarting failed"
@@ -57,7 +59,13 @@ _WORD = re.compile(
     rb"|[Cc]onnection (?:closed unexpectedly|lost)|Broken pipe|No route to host|Host is down|[Rr]etries exceeded"
     rb"|[Ee]xhausted all retries|MPI_ERRORS_ARE_FATAL"
     rb"|loss scale (?:already at|reached) minimum|[Mm]inimum loss scale reached|not completed?|not reached"
-    rb"|[Uu]nable to complete|std::bad_alloc|[Cc]ommand not found|No such file or directory|Permission denied)"
+    rb"|[Uu]nable to complete|std::bad_alloc|CRITICAL(?= ?[|:\]])|[Uu]nhealthy|Hangup|DeadlineExceeded"
+    rb"|[Nn]o heartbeats? (?:from|for)|(?:not reported|[Ll]ost|[Mm]issed) heartbeats?|[Hh]eartbeat timeout for"
+    rb"|made no progress|[Nn]o progress (?:for|in)|did not (?:respond|answer)|[Tt]imeout waiting for"
+    rb"|pure virtual method called"
+    rb"|[Cc]ompletion error|in a bad state|specified backoff limit|[Ss]pot (?:[Ii]nstance )?[Ii]nterruption"
+    rb"|TaintManagerEviction"
+    rb"|[Cc]ommand not found|No such file or directory|Permission denied)"
     rb"(?![\w/-])"
 )
 _LOWER = re.compile(
@@ -66,7 +74,8 @@ _LOWER = re.compile(
 )
 # Tried again, done in another way, or of a terminal and the tools of a shell.
 _HANDLED = re.compile(
-    rb"\b[Rr]etry(?:ing)?\b|[Tt]rying (?:again|next)|[Aa]ttempt \d+/\d+|[Ii]gnor(?:ed?|ing)\b|[Ss]kipp(?:ed|ing)\b"
+    rb"\b[Rr]etry(?:ing)?\b(?! count)|[Tt]rying (?:again|next)|[Aa]ttempt \d+/\d+|[Ii]gnor(?:ed?|ing)\b"
+    rb"|[Ss]kipp(?:ed|ing)\b"
     rb"|[Rr]ecovered\b|[Ff]all(?:ing)?[ -]?back\b|couldn't chdir|[,;] using |from scratch\b|[Nn]on-?fatal"
     rb"|Inappropriate ioctl|\b(?:TTY|tty)\b|^setlocale: |^(?:pip: )?ERROR: pip's dependency"
     rb"|^fatal: not a git repository"
@@ -100,7 +109,8 @@ _SETTING = re.compile(
 _STARTS = 60  # bytes in front of a word that may take it back
 
 _ALSO = (
-    rb"Timeout (|exit |issing rank| timeout|torch/distributed/| lost|is stuck| hung"
+    rb"Timeout (|exit |issing rank| timeout|torch/distributed/| lost| stuck| hung| hanging|due to hang|C detected"
+    rb"|E detected|etected |MPI_Abort|remainder of ranks|seconds exceeded"
     rb"| dead|not responding|g detected|k detected|r detected"
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
