@@ -7,15 +7,10 @@ import from the rest of the suite. Nothing here is imported by the suite itself 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["files"]
 
 HOST_ONLY = ("section.py", "saved.py")
 """Of the sweep's planner: what the runner writes into the record and reads from it."""

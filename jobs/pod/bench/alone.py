@@ -7,8 +7,6 @@ from typing import Any, Dict
 
 from . import product
 
-__all__ = ["measure"]
-
 COPY_BYTES = 256 << 20
 COPIES = 4
 SIDE = 4096

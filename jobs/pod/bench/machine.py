@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bus_id", "free_memory"]
-
 
 def free_memory() -> int:
     """Return the free bytes of this machine, or of this container if that is less."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple, Tuple
 
-__all__ = ["CPU", "GPU", "Shape", "batch", "described", "flops", "memory_bytes", "model", "parameters"]
-
 SPREAD = 0.02  # of the weights at the start, as in GPT-2
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, List
 
-__all__ = ["SEED", "kinds", "repeated"]
-
 SEED = 1
 LEAST_PRODUCTS = 20
 DIGEST_PRIME = 65521

@@ -11,8 +11,6 @@ from typing import Any, Callable
 
 from .table import say
 
-__all__ = ["main", "time_left"]
-
 # torch's own time-out comes after the probe's deadline: one mechanism decides what is a hang
 PROCESS_GROUP_SLACK_S = 120
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List
 
-__all__ = ["measure"]
-
 SHARE = 4  # of the largest message: a rail carries one part of what all of them carry together
 LEAST_BYTES = 1 << 20
 

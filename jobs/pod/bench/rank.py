@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import argparse
-
-__all__ = ["Rank"]
+from typing import Any
 
 
 class Rank:

@@ -13,8 +13,6 @@ import math
 import statistics
 from typing import Dict, List, Mapping, NamedTuple, Sequence, TypeVar
 
-__all__ = ["SIGMAS", "TELLS", "Standing", "settled", "soaked", "standings", "without"]
-
 K = TypeVar("K")
 
 LEAST = 0.05

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any, List, Mapping, Optional, Sequence
 
-__all__ = ["fit", "footer", "header", "row", "say"]
-
 COLUMNS = ("time", "algbw", "busbw", "#wrong")
 _LEFT = "# %10s  %12s  %8s  %6s  %6s"
 _HALF = "  %7s  %6s  %6s %6s"

@@ -27,8 +27,6 @@ from .program import time_left
 from .rank import Rank
 from .table import say
 
-__all__ = ["main"]
-
 MOST_MEMORY = 24 << 30  # of a GPU; docs/training.md says it
 FREE_SHARE = 0.8  # of what is free may be taken
 ROUND = 5  # steps without the others, then as many with them

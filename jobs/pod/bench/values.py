@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["PERIOD", "fill", "mismatches", "pattern"]
-
 PERIOD = 65521  # a prime: NCCL's chunks are powers of two, so a misplaced chunk never lands on the same values
 LARGEST_VALUE = 8191
 EXACT = 1 << 24  # float32 holds every whole number up to here, so the sum is exact in any order

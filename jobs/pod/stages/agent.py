@@ -10,18 +10,14 @@ import queue
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from . import fleettest
+from .deadline import Watch
 from .files import names_in
 from .messages import Lines, NoAnswerError, keep_alive, say
 from .proof import code, nonce, same
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-    from .spec import Identity, Trial
-
-__all__ = ["Agent"]
+from .spec import Identity, Trial
 
 DIAL_S = 5.0
 HELLO_S = 10.0

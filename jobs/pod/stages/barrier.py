@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 
-if TYPE_CHECKING:
-    from .rendezvous import Rendezvous
-
-__all__ = ["Barrier"]
+from .rendezvous import Rendezvous
 
 MAX_WORDS = 300
 T = TypeVar("T")

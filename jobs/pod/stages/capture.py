@@ -9,12 +9,8 @@ import os
 import re
 import threading
 from collections import deque
-from typing import IO, TYPE_CHECKING, Deque, Dict, List
-
-if TYPE_CHECKING:
-    from io import RawIOBase
-
-__all__ = ["Capture", "causes"]
+from io import RawIOBase
+from typing import IO, Deque, Dict, List
 
 HEAD_BYTES = 32 << 20
 TAIL_BYTES = 4 << 20

@@ -16,17 +16,13 @@ import re
 import shutil
 import stat
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import collective, host, programs, redact, storage
+from .barrier import Barrier
+from .deadline import Watch
 from .files import names_in, pieces, replace
-
-if TYPE_CHECKING:
-    from .barrier import Barrier
-    from .deadline import Watch
-    from .spec import Identity, Trial
-
-__all__ = ["Checkpoint", "blank"]
+from .spec import Identity, Trial
 
 SAVED, TORN = 2, 3  # the step that is verified, and the one in which a rank dies; step 1 warms up
 MARK = "seatrial-checkpoint"

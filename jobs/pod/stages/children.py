@@ -14,8 +14,6 @@ from typing import Dict, List, Optional
 
 from .files import content
 
-__all__ = ["adopt_orphans", "descendants", "end"]
-
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 

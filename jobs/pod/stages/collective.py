@@ -12,18 +12,14 @@ import os
 import re
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from . import children, programs, rdma, redact
+from .barrier import Barrier
 from .capture import Capture, causes
+from .deadline import Watch
 from .files import json_object
-
-if TYPE_CHECKING:
-    from .barrier import Barrier
-    from .deadline import Watch
-    from .spec import Identity, Trial
-
-__all__ = ["Analyze", "BenchRun", "blank", "failure"]
+from .spec import Identity, Trial
 
 Analyze = Callable[[List[str]], Dict[str, Any]]
 

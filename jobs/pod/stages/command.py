@@ -11,8 +11,6 @@ import subprocess
 import threading
 from typing import IO, List, Mapping, Optional, Sequence
 
-__all__ = ["Answer", "run"]
-
 
 class Answer:
     """What a command said: `exit` is None when it could not be started or did not end."""

@@ -9,20 +9,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 
 from . import fleettest
+from .deadline import Watch
+from .lines import Writer
 from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
-from .planner import Planner, printed
+from .planner import Answers, Done, Fleet, Nodes, Planner, Round, Rules, printed
 from .proof import code, nonce, same
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-    from .lines import Writer
-    from .planner import Answers, Done, Fleet, Nodes, Round, Rules
-    from .spec import Identity, Trial
-
-__all__ = ["Coordinator"]
+from .spec import Identity, Trial
 
 PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for a second program
 SLACK_S = 25.0 + fleettest.ENDING_S  # what an agent may need besides its test's limit

@@ -8,8 +8,6 @@ from __future__ import annotations
 import threading
 import time
 
-__all__ = ["OWN_DEADLINE", "Watch"]
-
 OWN_DEADLINE = "the probe's own deadline"
 
 

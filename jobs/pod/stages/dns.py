@@ -9,14 +9,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from . import dnsquery
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-
-__all__ = ["resolve_all"]
+from .deadline import Watch
 
 WORKERS = 32
 FIRST_PAUSE_S = 0.1

@@ -14,8 +14,6 @@ from typing import Any, Dict, List, Optional
 
 from .files import content
 
-__all__ = ["ANSWERED", "Resolver", "candidates", "explain", "read_resolver"]
-
 ANSWERED = "answered"
 # RFC 1035 section 4.1.1 and RFC 6895 section 2.3
 _CODES = {1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED"}

@@ -9,8 +9,6 @@ import json
 import os
 from typing import Any, Dict, Iterator, List, Optional
 
-__all__ = ["content", "first_line", "json_object", "names_in", "pieces", "replace", "whole"]
-
 
 def content(path: str, most: int = 65536) -> bytes:
     """Return the first bytes of a file."""

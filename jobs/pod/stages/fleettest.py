@@ -10,17 +10,12 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import collective, hardware, nodetraining
 from .capture import causes
-from .spec import Identity
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-    from .spec import Trial
-
-__all__ = ["ENDING_S", "FAILED", "MEASURED", "NOTHING", "NO_END", "STOPPED", "Link", "nothing", "run"]
+from .deadline import Watch
+from .spec import Identity, Trial
 
 ENDING_S = 20.0  # to end a program that hangs, and to read its log
 MEASURED, NO_END, FAILED, NOTHING, STOPPED = "measured", "no end", "failed", "nothing", "stopped"

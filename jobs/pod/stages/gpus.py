@@ -8,15 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import command, redact, rocm, smi
+from .deadline import Watch
 from .files import names_in
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-
-__all__ = ["blank", "read"]
 
 # Where the driver's tools lie when they are not on PATH: GKE mounts NVIDIA's at the last one.
 PLACES = {

@@ -9,15 +9,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping
 
 from . import command, gpus, smi
+from .deadline import Watch
 from .files import content, first_line, names_in
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-
-__all__ = ["Clocks", "cards"]
 
 PERIOD_S = 2.0
 QUERY_S = 20.0  # of one question: eight GPUs without persistence mode take as long

@@ -15,8 +15,6 @@ from typing import Any, Dict, Mapping, Optional
 from . import redact
 from .files import content, first_line
 
-__all__ = ["memory_free", "read"]
-
 # TAO's table of rendezvous variables (both conventions) and the ones Kubernetes and the manifests add.
 CONVENTION = frozenset(
     "WORLD_SIZE NUM_GPU_PER_NODE NNODES NPROC_PER_NODE NODE_RANK MASTER_ADDR MASTER_PORT JOB_COMPLETION_INDEX"

@@ -13,8 +13,6 @@ from typing import Any, Dict, List, Mapping
 from . import command
 from .files import whole
 
-__all__ = ["ask", "parse"]
-
 TIMEOUT_S = 10.0
 # 4 lanes of each signalling rate (ibv_port_attr.active_width and active_speed; rdma-core prints them in words).
 LANES = {"1X": 1, "2X": 2, "4X": 4, "8X": 8, "12X": 12}

@@ -11,8 +11,6 @@ import os
 import threading
 from typing import Any, Dict, List
 
-__all__ = ["MAX_LINE_BYTES", "MAX_MESSAGE_BYTES", "Writer"]
-
 MAX_LINE_BYTES = 8192  # with its newline; half of the 16 KiB at which containerd's CRI log splits a line
 MAX_MESSAGE_BYTES = 4096  # the kubelet cuts here (kubernetes.io, "Customizing the termination message")
 TERMINATION_LOG = "/dev/termination-log"

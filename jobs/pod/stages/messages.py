@@ -13,8 +13,6 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional
 
-__all__ = ["Channel", "Lines", "NoAnswerError", "say"]
-
 MAX_LINE = 4096
 HELLO_TIMEOUT_S = 5.0
 

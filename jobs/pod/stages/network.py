@@ -12,16 +12,12 @@ import socket
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from . import pathmtu, transfer
+from .barrier import Barrier
 from .files import first_line, names_in, whole
-
-if TYPE_CHECKING:
-    from .barrier import Barrier
-    from .rendezvous import Rendezvous
-
-__all__ = ["blank", "interfaces", "run"]
+from .rendezvous import Rendezvous
 
 TOPIC = "network"
 EVERY_PAIR = 4  # nodes; above that, neighbours only

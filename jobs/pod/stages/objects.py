@@ -12,14 +12,10 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from . import redact
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-
-__all__ = ["can_sign", "reach", "url_of"]
+from .deadline import Watch
 
 TIMEOUT_S = 8.0
 PATIENCE_S = 12.0

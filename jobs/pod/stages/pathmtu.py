@@ -15,8 +15,6 @@ import threading
 import time
 from typing import Any, Callable, Dict
 
-__all__ = ["Echo", "measure"]
-
 # linux/in.h and linux/in6.h; Python's socket module has not all of them in 3.8
 IP_MTU_DISCOVER, IP_MTU, IPV6_MTU_DISCOVER, IPV6_MTU = 10, 14, 23, 24
 PMTUDISC_DO, PMTUDISC_PROBE = 2, 3

@@ -6,22 +6,19 @@ import importlib
 import json
 import zlib
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import fleettest
 
-if TYPE_CHECKING:
-    Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
-    Nodes = Tuple[str, ...]
-    # Of sweep/model.py.
-    Blame = Any
-    Done = Any
-    Fleet = Any
-    Result = Any
-    Round = Any
-    Rules = Any
-
-__all__ = ["Planner", "printed"]
+Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
+Nodes = Tuple[str, ...]
+# Of sweep/model.py.
+Blame = Any
+Done = Any
+Fleet = Any
+Result = Any
+Round = Any
+Rules = Any
 
 MOST_TEXT = 200  # characters of what a node says of itself
 PROGRESS = "round %(number)d of about %(rounds)d, %(pairs)d of about %(of_pairs)d pairs tested, %(at_fault)d at fault"

@@ -6,12 +6,9 @@ A credential's value is looked at for being empty or not, and never kept, printe
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping
 
-if TYPE_CHECKING:
-    from .deadline import Watch
-
-__all__ = ["credentials", "files"]
+from .deadline import Watch
 
 OWN_NAME = "SEATRIAL_CREDENTIAL_%d"  # the same key of the same Secret, under a name that no image sets
 NAMED = 20  # files that are named; more are counted

@@ -9,14 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import command
-
-if TYPE_CHECKING:
-    from .spec import Identity, Trial
-
-__all__ = ["Plan", "plan", "rendezvous", "training"]
+from .spec import Identity, Trial
 
 # The names of nccl-tests' and rccl-tests' programs (github.com/NVIDIA/nccl-tests, README: "Running").
 BINARIES = {

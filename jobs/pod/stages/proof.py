@@ -7,8 +7,6 @@ import hmac
 import secrets
 from typing import Any
 
-__all__ = ["code", "nonce", "same"]
-
 
 def nonce() -> str:
     """Return a fresh random number as text."""

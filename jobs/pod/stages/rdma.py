@@ -14,8 +14,6 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from . import ibvinfo
 from .files import first_line, whole
 
-__all__ = ["blank", "counters", "difference", "ports", "read"]
-
 MAX_PORTS = 256
 MAX_GIDS = 256
 SHOWN_GIDS = 8

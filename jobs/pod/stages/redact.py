@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
-__all__ = ["environment", "text"]
-
 HIDDEN = "<redacted>"
 MAX_VALUE = 1024
 

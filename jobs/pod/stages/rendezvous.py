@@ -11,15 +11,11 @@ import selectors
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from .deadline import Watch
 from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-    from .spec import Identity, Trial
-
-__all__ = ["Rendezvous"]
+from .spec import Identity, Trial
 
 CONNECT_TIMEOUT_S = 3.0  # a SYN that is dropped is sent again after 1 s: two tries
 REFUSED = "connection refused"

@@ -15,8 +15,6 @@ from typing import Any, Dict, List, Optional, Tuple
 from . import smi
 from .files import content
 
-__all__ = ["MAX_BYTES", "QUESTION", "add_errors", "read"]
-
 MAX_BYTES = 4 << 20
 # github.com/ROCm/rocm_smi_lib, python_smi_tools: the options that rocm-smi has had since ROCm 4.
 QUESTION = (

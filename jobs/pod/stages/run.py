@@ -24,8 +24,6 @@ from .deadline import Watch
 from .lines import TERMINATION_LOG, Writer
 from .rendezvous import Rendezvous
 
-__all__ = ["main"]
-
 START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.0
 STORAGE_S = 240.0
 WAITING_SAY_S = 5.0

@@ -11,8 +11,6 @@ import re
 from typing import Any, Dict, List, Optional, Tuple
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-__all__ = ["MAX_BYTES", "TABLE", "blank", "lines", "links", "number", "read", "table"]
-
 MAX_BYTES = 16 << 20  # 8 x H100 make 212 KB; the limit is far above any machine
 _BEGIN = re.compile(rb"<\?xml|<!DOCTYPE|<nvidia_smi_log\b")
 _END = b"</nvidia_smi_log>"

@@ -11,8 +11,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .files import content
 
-__all__ = ["Identity", "SpecError", "Trial", "identify", "read"]
-
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 MAX_FILE_BYTES = 1 << 20  # a ConfigMap cannot be larger (kubernetes.io/docs/concepts/configuration/configmap)
 

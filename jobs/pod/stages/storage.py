@@ -13,17 +13,13 @@ import os
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from . import objects, presence, redact
+from .barrier import Barrier
+from .deadline import Watch
 from .files import pieces
-
-if TYPE_CHECKING:
-    from .barrier import Barrier
-    from .deadline import Watch
-    from .spec import Identity, Trial
-
-__all__ = ["Storage", "blank"]
+from .spec import Identity, Trial
 
 CHUNK = 4 << 20
 FREE_SHARE = 0.05  # of the free space is the most that all ranks together write

@@ -11,15 +11,11 @@ import hashlib
 import os
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import command, gpus, rdma
+from .deadline import Watch
 from .files import content, first_line, names_in, whole
-
-if TYPE_CHECKING:
-    from .deadline import Watch
-
-__all__ = ["LEVELS", "blank", "parse", "read"]
 
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 TIMEOUT_S = 30.0

@@ -11,16 +11,12 @@ import os
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import collective, command, gpus, programs, rdma, smi
-
-if TYPE_CHECKING:
-    from .barrier import Barrier
-    from .deadline import Watch
-    from .spec import Identity, Trial
-
-__all__ = ["Meanwhile", "Training", "blank"]
+from .barrier import Barrier
+from .deadline import Watch
+from .spec import Identity, Trial
 
 NAME = "training"
 SAMPLE_S = 2.0  # between two looks at the clocks; one look at eight GPUs takes about a second

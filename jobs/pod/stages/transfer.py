@@ -18,8 +18,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .files import first_line
 
-__all__ = ["Listeners", "cpu_wait_s", "dial", "local_range", "send"]
-
 CONNECT_S = 2.0  # one SYN is sent again after 1 s
 BLOCK = bytes(256 << 10)
 MAX_BYTES = 4 << 30  # in all; two seconds at 16 Gb/s

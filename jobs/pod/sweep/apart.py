@@ -6,14 +6,12 @@ Leaves may have no label, or the wrong one; then nodes and pairs look bad that a
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Set
+from typing import Dict, FrozenSet, List, Set
 
+from .evidence import Evidence
 from .groups import groups_of
 from .judgement import FAIL, HARD, how_failed
 from .model import Finding, Nodes
-
-if TYPE_CHECKING:
-    from .evidence import Evidence
 
 TOGETHER = (
     2,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Set, Tuple
+from typing import Dict, FrozenSet, List, Set, Tuple
 
 from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, matchings_of
-
-if TYPE_CHECKING:
-    from .model import Finding, Fleet, Nodes, Rules
+from .model import Finding, Fleet, Nodes, Rules
 
 SILENT = 3  # tests without a report before a node is given up; partners, or tests of a pair, that measured nothing
 

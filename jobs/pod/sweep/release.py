@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, AbstractSet, List, Sequence
+from typing import AbstractSet, List, Sequence
 
 from .decode import decode
 from .judgement import matchings_of
-
-if TYPE_CHECKING:
-    from .model import Done, Fleet, Round, Rules
+from .model import Done, Fleet, Round, Rules
 
 OF_A_LEAF = 3  # proven nodes of other leaves that stay: as many as a suspected uplink is probed with
 
