@@ -15,10 +15,10 @@ from .events.facts import COMM, FACT, HEAD, READ_BACK, SIGHT, TRACE, Effect, eff
 from .events.heads import ALONE, Heads
 from .events.kinds import KINDS, LANES, OPERATION
 from .events.messages import MAX_TEXT
-from .events.quiet import is_quiet, line_says
+from .events.quiet import GATE, is_quiet, line_says
 from .events.transports import sight_of
 from .lines.clean import ESCAPES, name
-from .lines.words import DIGITS, HEX_DIGITS
+from .lines.words import HEX_DIGITS
 from .state.channels import BITS, NAMED, Lane, end_of, parse_channel
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say no
 _LONGEST = 400  # bytes of one of them
 _LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
 _HEADS = 65_536  # that are known
+_STRETCH = 256 * 1024  # bytes of lines that are not NCCL's, looked at together: what is found in them is held
 
 Spoken = Tuple[int, Any]
 """Number of a line in its block; a communicator's line (Said), or what was said up to here: channels by lane, facts."""
@@ -91,7 +92,6 @@ class Digester:
     def __init__(self) -> None:
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
-        self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
         self._events: List[Event] = []
         self._heads = Heads()
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
@@ -105,18 +105,21 @@ class Digester:
         returns = b"\r" in data
         if len(self._here) + len(self._processes) > _HEADS:
             self._here, self._named, self._processes, self._heads = {}, {}, {}, Heads()
-        here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
+        here, known, quiet, bits = self._here, self._known, self._quiet, BITS
         active: List[_Process] = []  # that speak in this block
         events = self._events = []
         named = NAMED.fullmatch
-        number, others = -1, 0
-        for number, line in enumerate(BytesIO(data)):  # not split(): so a line's memory is the next one's
+        number, marked = -1, 0
+        lines = BytesIO(data)  # not split(): so a line's memory is the next one's
+        for line in lines:
+            number += 1
             left, mark, text = line.partition(MARK)
             if not mark:
-                others += 1
-                if line.translate(DIGITS) not in quiet_lines and self._says(line):
-                    events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
+                end = lines.tell()
+                number, behind = self._pass(data, end - len(line), end, number, -1 - len(active))
+                lines.seek(behind)
                 continue
+            marked += 1
             process = here.get(left) or self._process(left)
             if not process.speaks and process.key is not None:
                 process.index, process.speaks = len(active), True
@@ -173,7 +176,7 @@ class Digester:
                     process.said = []
                 events.append((number, process.index, effects, line[:-1] if quoted else b""))
         number += 1
-        digest = Digest(number, number - others, [], events, [])
+        digest = Digest(number, marked, [], events, [])
         for process in active:
             said = process.flush(number) if process.lanes else process.said
             if process.facts:
@@ -265,11 +268,23 @@ class Digester:
             self._events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
         return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
-    def _says(self, line: bytes) -> bool:
-        """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row."""
-        said = line_says(line[:-1])
-        if said is None:
-            if len(self._quiet_lines) >= _KNOWN:
-                self._quiet_lines.clear()
-            self._quiet_lines.add(line.translate(DIGITS))
-        return bool(said)
+    def _pass(self, data: bytes, start: int, end: int, number: int, place: int) -> Tuple[int, int]:
+        """Pass on what a line that is not NCCL's says, and those behind it that are not either.
+
+        Return the number of the last one, and where it ends; ``place`` is theirs in the place of a process.
+        """
+        last = data.rfind(b"\n", end, start + _STRETCH) + 1 or end
+        mark = data.find(MARK, end, last)
+        if mark >= 0:
+            last = data.rfind(b"\n", end - 1, mark) + 1
+        for found in GATE.places(data, start, last):
+            if found < start:  # of a line that was read
+                continue
+            begin = data.rfind(b"\n", start, found) + 1 or start
+            number += data.count(b"\n", start, begin)
+            start = data.find(b"\n", found) + 1
+            line = data[begin : start - 1]
+            if line_says(line):
+                self._events.append((number, place, None, line[:MAX_LINE]))
+            number += 1
+        return number + data.count(b"\n", start, last) - 1, last

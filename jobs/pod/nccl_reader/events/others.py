@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict
+from typing import TYPE_CHECKING, Dict, Iterator, Tuple
 
-from ..lines.prefix import parse_head, process_of
+from ..lines.prefix import Head, parse_head, process_of
 from ..lines.words import DIGITS
-from ..tables.headings import may_head
+from ..tables.headings import PERF, may_head
 from ..tables.rows import TYPE
 from . import signals
 from .messages import MAX_TEXT
@@ -25,8 +25,18 @@ _ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn ha
 
 def says(raw: bytes) -> bool:
     """Say whether anything is taken from a line that holds one of the words that matter, whatever was read before."""
-    named = b"CCL" in raw or b"_perf" in raw or b"] INFO " in raw or b" WARN " in raw
-    return named or may_head(raw) or signals.says(raw)
+    if b"CCL" in raw or signals.says(raw) or next(_old_heads(raw), None) is not None:
+        return True
+    return b"_perf" in raw and PERF.search(raw) is not None
+
+
+def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
+    """Yield NCCL 2.2's heads, which have no "NCCL" in them (catalogue 1.0), with the level and where it stands."""
+    for level in (b"] INFO ", b" WARN "):
+        at = raw.find(level)
+        head = parse_head(raw[: at + 2]) if at >= 0 else None
+        if head is not None and head.host is not None:
+            yield head, level, at
 
 
 class Others:
@@ -98,8 +108,9 @@ class Others:
                 return
         if b"_perf" in raw and not self.tables.full:
             self.tables.command(raw)
-        if b"] INFO " in raw or b" WARN " in raw:
-            self._old(raw, number)
+        for head, level, at in _old_heads(raw):
+            self._old(head, level, raw[at + len(level) :], raw, number)
+            break
         self.signals.line(raw, number)
 
     def _names_only(self, raw: bytes) -> bool:
@@ -112,19 +123,10 @@ class Others:
             known = self._named[shape] = not (b" WARN " in raw or _BARE_VERSION.search(raw) or signals.tells(raw))
         return known
 
-    def _old(self, raw: bytes, number: int) -> None:
-        """Read NCCL 2.2's head, which has no "NCCL" in it (catalogue 1.0)."""
-        for level in (b"] INFO ", b" WARN "):
-            at = raw.find(level)
-            if at < 0:
-                continue
-            head = parse_head(raw[: at + 2])
-            if head.host is None:
-                continue
-            tracker = self.messages.processes.find(process_of(head))
-            text = raw[at + len(level) :]
-            if level == b"] INFO ":
-                self.messages.message(tracker, text, number, raw)
-            else:
-                tracker.warn(b"", text, number, raw)
-            return
+    def _old(self, head: Head, level: bytes, text: bytes, raw: bytes, number: int) -> None:
+        """Read a message of NCCL 2.2."""
+        tracker = self.messages.processes.find(process_of(head))
+        if level == b"] INFO ":
+            self.messages.message(tracker, text, number, raw)
+        else:
+            tracker.warn(b"", text, number, raw)

@@ -7,16 +7,16 @@ shape may be taken for one that says something when it does not, and never the o
 from __future__ import annotations
 
 import re
-from typing import Optional
 
-from ..lines.words import HEX_DIGITS, any_of
-from ..tables.rows import TYPE
+from ..lines.words import HEX_DIGITS, Gate, any_of
+from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
 from .kinds import KINDS, LANES, SILENT
 from .messages import MAX_TEXT
 from .others import says
-from .signals import matters
+from .signals import MATTER, MATTERS, matters
 from .symptoms import may_show
+from .trouble import UNLESS
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *LANES))
 _SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[", b"+ NVL[")
@@ -24,7 +24,6 @@ _SAYS = any_of(word.translate(HEX_DIGITS) for word in _SAYING)
 _TRACE = re.compile(rb"\S{1,160}:0+ (?:\([^()]{1,120}\) )?-> 0")  # facts._TRACE, masked
 _TIMINGS = b"Init timings"  # no letter of it is masked
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
-_TYPE = re.compile(rb"[\s,;|](?:float|half|double|bf|u?int|u?char|fp?\d)")  # how rows.TYPE begins, whatever its digits
 
 
 def is_quiet(shape: bytes) -> bool:
@@ -38,15 +37,13 @@ def is_quiet(shape: bytes) -> bool:
     return _TRACE.match(shape) is None and not may_show(shape)
 
 
-def line_says(raw: bytes) -> Optional[bool]:
-    """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row.
+# One of these stands in every line that is not NCCL's and says something: what matters, and the types of rows.
+GATE = Gate((*MATTERS, *TYPE_WORDS), (MATTER, any_of(TYPE_WORDS)), UNLESS)
 
-    None says more than False: no line that differs in its digits alone does either (no word that matters has a digit).
-    """
-    matter = matters(raw)
-    if matter and says(raw):
+
+def line_says(raw: bytes) -> bool:
+    """Say whether anything is taken from a line that is not NCCL's, whatever was read before, or it may be a row."""
+    if says(raw) and matters(raw):
         return True
-    wide = b"  " in raw or b"\r" in raw
-    if not (wide or raw[:1] in b"0123456789 \t") or _TYPE.search(raw) is None:
-        return False if matter else None
-    return (wide or _ROW.match(raw) is not None) and TYPE.search(raw) is not None
+    wide = b"  " in raw or b"\r" in raw or _ROW.match(raw) is not None
+    return wide and TYPE.search(raw) is not None

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Tuple
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
 from ..lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed
+from ..tables.headings import HEADING
 from . import outside
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
-from .trouble import FAILURES, WORDS, speaks_of_failure
+from .trouble import FAILURES, UNLESS, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
     from ..state.seen import Source
@@ -162,15 +163,16 @@ _WORDS = (
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already"
 ).split(b"|")
-_MATTERS = any_of(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS)))
+MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS)))  # of these a line holds one
+MATTER = any_of(MATTERS, UNLESS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
 
 
 def matters(raw: bytes) -> bool:
     """Say whether a line holds one of the words that are looked at more closely."""
-    if _MATTERS.search(raw) is None:
+    if MATTER.search(raw) is None:
         return False
-    return _CALL not in raw or _MATTERS.search(raw.replace(_CALL, b"")) is not None
+    return _CALL not in raw or MATTER.search(raw.replace(_CALL, b"")) is not None
 
 
 _SPEAKS = re.compile(
@@ -206,10 +208,11 @@ _LINE = Patterns(
         *((_SPEAKING, pattern) for _, _, pattern in outside.BESIDES),
         *((what, pattern.pattern) for what, pattern in _SIGNALS),
         *FAILURES,
+        ("table", HEADING),
+        ("sizes", rb"ocalGid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
 _EVENTS = tuple(what for what, _ in _SIGNALS)  # the first that a line shows counts
-_SIZES = any_of((b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD))
 _SAYS_MASKED = any_of(
     word.translate(DIGITS)
     for word in (
@@ -227,8 +230,10 @@ _SAYS_MASKED = any_of(
 
 
 def says(line: bytes) -> bool:
-    """Say whether SignalReader.line takes anything from a line, unless it belongs to what another began."""
-    return _SIZES.search(line) is not None or next(_LINE.matches(line[:MOST]), None) is not None
+    """Say whether anything is taken from a line: here, unless it belongs to what another began, or of a table."""
+    if (b"_size" in line or b"_SIZE" in line) and _APP_WORLD.search(line) is not None:
+        return True
+    return len(line) > MOST or next(_LINE.matches(line), None) is not None
 
 
 def tells(line: bytes) -> bool:

@@ -117,16 +117,8 @@ _ALSO = (
     rb"|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited| rc="
     rb"|returncode|ignal |ot SIG|aught SIG|preempted"
 ).split(b"|")
-_NUMBERS = (
-    b": nan",
-    b"=nan",
-    b" nan",
-    b"NaN",
-    b"NAN",
-    b"=inf",
-    b"= inf",
-    b": inf",
-)  # in every step of Megatron's: nan iterations
+_NUMBERS = (b": nan", b"=nan", b" nan", b"NaN", b"NAN", b"=inf", b"= inf", b": inf")
+UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts them
 WORDS = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO, *_NUMBERS)))  # of which such a line holds one
 _FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
 FAILURES = ((_FAILED, _SAID.pattern), (_NAN, _NOT_A_NUMBER.pattern), (_WORDED, _WORD.pattern))

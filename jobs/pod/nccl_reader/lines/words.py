@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Dict, Generic, Iterable, Iterator, List, Optional, Pattern, Set, Tuple, TypeVar
+from typing import Any, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Pattern, Set, Tuple, TypeVar
 
 # Two lines that differ in numbers alone have one shape: with these, digits become 0 (and those of pointers, too).
 DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
@@ -21,17 +21,29 @@ HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range
 _COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
 _RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
 
-_MANY = 1000  # texts from which on a pattern of all words pays, which takes 30 ms to be made: 0.02 ms for each text
+_MANY = 1000  # texts from which on an index pays, which takes 30 to 60 ms to be made: 0.05 ms for each text
+_LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once
 
 Owner = TypeVar("Owner")
+Behind = Mapping[bytes, bytes]
+"""By words, what stands behind them where they mean nothing."""
+NOTHING: Behind = {}
 
 
-def any_of(words: Iterable[bytes]) -> Pattern[bytes]:
-    """Return a pattern that is found where any of the words is; it begins at the word's anchor."""
-    by_byte: Dict[int, List[Tuple[bytes, bytes]]] = {}
+def any_of(words: Iterable[bytes], unless: Behind = NOTHING) -> Pattern[bytes]:
+    """Return a pattern that is found where any of the words is; ``unless`` something stands behind it.
+
+    It begins at the word's anchor.
+    """
+    return re.compile(b"|".join(_by_anchor(words, unless)))
+
+
+def _by_anchor(words: Iterable[bytes], unless: Behind) -> List[bytes]:
+    """Return a pattern for each anchor: of all words that are looked for from it on."""
+    ends: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
     for word, at in _anchored(words):
-        by_byte.setdefault(word[at], []).append((word[at + 1 :], word))
-    return re.compile(b"|".join(re.escape(bytes((byte,))) + _tree(ends) for byte, ends in by_byte.items()))
+        ends.setdefault(word[at : at + 1], []).append((word[at + 1 :], word))
+    return [re.escape(byte) + _tree(rest, byte, unless) for byte, rest in ends.items()]
 
 
 def _anchored(words: Iterable[bytes]) -> List[Tuple[bytes, int]]:
@@ -55,18 +67,83 @@ def _place(word: bytes, anchors: Set[int]) -> int:
     return max(places, key=lambda at: (_RARE.get(word[at], 256), at + 1 < len(word)))
 
 
-def _tree(ends: List[Tuple[bytes, bytes]]) -> bytes:
-    """Return a pattern of what may follow an anchor: the rest of a word, with what stands in front of the anchor."""
+def _tree(ends: List[Tuple[bytes, bytes]], read: bytes, unless: Behind) -> bytes:
+    """Return a pattern of what may follow what was read of some words, with what stands in front of that."""
     following: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
     for end, word in ends:
+        if word == read and word not in unless:
+            return b""
         following.setdefault(end[:1], []).append((end[1:], word))
     parts = []
     for byte, rest in following.items():
-        if len(rest) > 1 and byte:
-            parts.append(re.escape(byte) + _tree(rest))
+        if not byte:
+            parts.append(_front([word for _, word in rest], read, unless))
+        elif len(rest) > 1:
+            parts.append(re.escape(byte) + _tree(rest, read + byte, unless))
         else:
-            parts += [re.escape(byte + end) + b"(?<=" + re.escape(word) + b")" for end, word in rest]
+            ((end, word),) = rest
+            parts.append(re.escape(byte + end) + _front([word], read + byte + end, unless))
+    return _either(parts)
+
+
+def _front(words: List[bytes], read: bytes, unless: Behind) -> bytes:
+    """Return a pattern of what stands in front of the end that was read of some words: the byte before that first."""
+    if len(words) == 1:
+        (word,) = words
+        behind = b"(?!" + re.escape(unless[word]) + b")" if word in unless else b""
+        return behind if word == read else b"(?<=" + re.escape(word) + b")" + behind
+    longer: Dict[bytes, List[bytes]] = {}
+    for word in words:
+        longer.setdefault(word[-len(read) - 1 :], []).append(word)
+    return _either([b"(?<=" + re.escape(end) + b")" + _front(rest, end, unless) for end, rest in longer.items()])
+
+
+def _either(parts: List[bytes]) -> bytes:
     return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
+
+
+class Gate:
+    """Finds lines that hold any of many words: in a large text one anchor after the other, as fast as memchr."""
+
+    def __init__(self, words: Iterable[bytes], few: Iterable[Pattern[bytes]], unless: Behind = NOTHING) -> None:
+        self._words, self._unless = words, unless
+        self._few = tuple(few)  # that find the same words, for little text
+        self._each: List[Pattern[bytes]] = []  # by anchor, once asked
+
+    def places(self, text: bytes, start: int, end: int) -> List[int]:
+        """Return at least one place in each such line, in order."""
+        patterns: Iterable[Pattern[bytes]] = self._few
+        if end - start > _LARGE:
+            if not self._each:  # each once in a line
+                self._each = [re.compile(part + rb"[^\n]*") for part in _by_anchor(self._words, self._unless)]
+            patterns = self._each
+        return sorted([match.start() for pattern in patterns for match in pattern.finditer(text, start, end)])
+
+
+class Index:
+    """Says whose words a text holds, in one pass of a pattern of all words."""
+
+    def __init__(self, words: Iterable[Tuple[bytes, int]]) -> None:
+        owners: Dict[bytes, Set[int]] = {}
+        for word, owner in words:
+            owners.setdefault(word, set()).add(owner)
+        self._any = any_of(owners)
+        self._near: Dict[bytes, List[Tuple[int, bytes, Set[int]]]] = {}  # by the anchor and the byte behind it
+        for word, at in _anchored(owners):
+            self._near.setdefault(word[at : at + 2], []).append((at, word, owners[word]))
+
+    def owners(self, text: bytes) -> Set[int]:
+        """Return whose words stand in a text."""
+        found: Set[int] = set()
+        match = self._any.search(text)
+        while match is not None:
+            at = match.start()
+            for near in {text[at : at + 1], text[at : at + 2]}:
+                for before, word, owners in self._near.get(near, ()):
+                    if before <= at and text.startswith(word, at - before):
+                        found |= owners
+            match = self._any.search(text, at + 1)
+        return found
 
 
 class Patterns(Generic[Owner]):
@@ -75,7 +152,7 @@ class Patterns(Generic[Owner]):
     def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
         self._parts = [(owner, part) for owner, pattern in patterns for part in parts_of(pattern)]
         self._compiled: Dict[int, Pattern[bytes]] = {}  # on their first use: a log shows few
-        self._any: Optional[Pattern[bytes]] = None
+        self._index: Optional[Index] = None
         self._asked = 0
         self._words: Dict[bytes, List[Tuple[bytes, int]]] = {}  # of parts, by two of their bytes, once asked
 
@@ -90,6 +167,8 @@ class Patterns(Generic[Owner]):
 
     def _holding(self, text: bytes) -> Set[int]:
         """Return the parts whose words a text holds."""
+        if self._index is not None:
+            return self._index.owners(text)
         if not self._words:
             words = [(word, at) for at, (_, part) in enumerate(self._parts) for word in _of_part(part)]
             often = Counter(pair for word, _ in words for pair in _pairs(word))
@@ -97,9 +176,7 @@ class Patterns(Generic[Owner]):
                 self._words.setdefault(min(_pairs(word), key=often.__getitem__, default=b""), []).append((word, at))
         self._asked += 1
         if self._asked > _MANY:
-            self._any = self._any or any_of(word for words in self._words.values() for word, _ in words)
-            if self._any.search(text) is None:
-                return set()
+            self._index = Index(word for words in self._words.values() for word in words)
         found = self._words.keys() & {b"", *_pairs(text)}
         return {part for pair in found for word, part in self._words[pair] if word in text}
 
