@@ -7,15 +7,19 @@ import re
 
 import pytest
 
+from jobs.pod.nccl_reader.digest import MARK, Digester
 from jobs.pod.nccl_reader.events import others, signals
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
 from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
-from jobs.pod.nccl_reader.events.quiet import is_quiet, line_says
+from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
+from jobs.pod.nccl_reader.events.trouble import UNLESS
+from jobs.pod.nccl_reader.lines.clean import ESCAPES
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
 from jobs.pod.nccl_reader.lines.words import HEX_DIGITS, Patterns, any_of, needed, parts_of
 from jobs.pod.nccl_reader.state.seen import Source
+from jobs.pod.nccl_reader.tables.rows import TYPE
 from tests.nccl.test_nccl_blocks import LOGS
 
 WORDS = (b"kill", b" pid ", b"Error: ", b"nccl=(", b"slots", b"#", b"usbw", b"] INFO ", b"e")
@@ -113,14 +117,38 @@ def test_a_message_shows_the_first_symptom_that_its_text_matches():
         assert classify(text) is next((item for item in SYMPTOMS if re.search(item.pattern, text)), None), text
 
 
-def test_a_shape_of_other_lines_that_says_nothing_stands_for_none_that_says_something():
-    rng = random.Random(7)
-    for path in LOGS:
-        for raw in path.read_bytes().split(b"\n"):
-            if line_says(raw) is None:
-                line = re.sub(rb"\d", lambda _: b"%d" % rng.randrange(10), raw)
-                assert line_says(line) is None, line
-    assert not any(digit in word for word in (*signals._WORDS, *signals.WORDS) for digit in b"0123456789")
+def test_the_lines_of_a_stretch_that_say_something_are_those_that_do_one_by_one():
+    """However long it is, whatever stands beside it, and wherever one of NCCL's lines ends it."""
+    rng, nccl = random.Random(7), b"gpu-node-0:1000:1000 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>"
+    pool = sorted({raw for path in LOGS for raw in path.read_bytes().split(b"\n") if b"NCCL INFO " not in raw})
+    filling = [
+        b"",
+        b"loaded tokenizer in %d s",
+        b"x" * 3000,
+        b"a  b int",
+        b"\r 12%% of float32 |",
+        b"#",
+        b"nan iterations: 0",
+    ]
+    for size, times in ((1, 20), (5, 20), (60, 20), (3000, 4)):
+        for _ in range(times):
+            lines = [rng.choice(rng.choice((pool, filling, [nccl]))) for _ in range(size)]
+            events = Digester().digest(b"".join(line + b"\n" for line in lines)).events
+            lines = [ESCAPES.sub(b"", line) for line in lines]
+            said = [(at, line) for at, line in enumerate(lines) if MARK not in line and line_says(line)]
+            assert [(number, raw) for number, place, _, raw in events if place < 0 and MARK not in raw] == said
+
+
+def test_what_looks_at_lines_in_detail_is_found_before():
+    """A word that matters, and every name of a type between whatever may stand beside it, in a little text and a lot."""
+    names = b"float half double bfloat16 int int8 int32 int64 uint8 uint64 char uchar float16 float8_e4m3 fp8_e5m2 f8_e4m3fn fp8_x"
+    beside = [bytes((byte,)) for byte in range(256) if re.match(rb"[\s,;|]", bytes((byte,)))]
+    rows = [left + name + right for name in names.split() for left in beside for right in (*beside, b"")]
+    assert all(TYPE.search(row) for row in rows)
+    for text in (*rows, *signals.MATTERS):
+        if UNLESS.get(text) is None:
+            assert GATE.places(text + b"\n", 0, len(text) + 1), text
+            assert GATE.places(b"a\n" * 2000 + text + b"\n", 0, len(text) + 4001), text
 
 
 def test_lines_that_are_passed_over_say_nothing():

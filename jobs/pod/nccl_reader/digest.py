@@ -115,9 +115,9 @@ class Digester:
             number += 1
             left, mark, text = line.partition(MARK)
             if not mark:
-                end = lines.tell()
-                number, behind = self._pass(data, end - len(line), end, number, -1 - len(active))
-                lines.seek(behind)
+                next_one = lines.tell()
+                number, next_one = self._pass(data, next_one - len(line), next_one, number, -1 - len(active))
+                lines.seek(next_one)
                 continue
             marked += 1
             process = here.get(left) or self._process(left)

@@ -114,8 +114,9 @@ class Gate:
         """Return at least one place in each such line, in order."""
         patterns: Iterable[Pattern[bytes]] = self._few
         if end - start > _LARGE:
-            if not self._each:  # each once in a line
-                self._each = [re.compile(part + rb"[^\n]*") for part in _by_anchor(self._words, self._unless)]
+            if not self._each:  # each once in a line, whose end may be a word's
+                parts = _by_anchor(self._words, self._unless)
+                self._each = [re.compile(part + rb"(?:(?<!\n)[^\n]*)?") for part in parts]
             patterns = self._each
         return sorted([match.start() for pattern in patterns for match in pattern.finditer(text, start, end)])
 

@@ -20,9 +20,7 @@ TYPE = re.compile(
 _BESIDE = (b" ", b"\t", b"\n", b"\r", b"\x0b", b"\x0c", b",", b";", b"|")
 _BEGIN = b"float half double bf uint char uchar fp8_ fp8e fp16 fp32 fp64 f8_ f8e int8 int32 int64".split()
 # One of these stands wherever TYPE matches, in a line with its end: what stands beside a name, and how that begins.
-TYPE_WORDS = tuple(
-    beside + name for beside in _BESIDE for name in (*_BEGIN, *(b"int" + behind for behind in _BESIDE))
-)
+TYPE_WORDS = tuple(beside + name for beside in _BESIDE for name in (*_BEGIN, *(b"int" + behind for behind in _BESIDE)))
 _ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
 _LEFT_TAG = re.compile(
     rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t(?!\s*\d+\s+[a-z])"
