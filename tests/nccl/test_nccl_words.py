@@ -12,12 +12,12 @@ from jobs.pod.nccl_reader.events import others, signals
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
 from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
-from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_says
+from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
 from jobs.pod.nccl_reader.events.trouble import UNLESS
 from jobs.pod.nccl_reader.lines.clean import ESCAPES
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
-from jobs.pod.nccl_reader.lines.words import HEX_DIGITS, Patterns, any_of, needed, parts_of
+from jobs.pod.nccl_reader.lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed, parts_of
 from jobs.pod.nccl_reader.state.seen import Source
 from jobs.pod.nccl_reader.tables.rows import TYPE
 from tests.nccl.test_nccl_blocks import LOGS
@@ -118,7 +118,8 @@ def test_a_message_shows_the_first_symptom_that_its_text_matches():
 
 
 def test_the_lines_of_a_stretch_that_say_something_are_those_that_do_one_by_one():
-    """However long it is, whatever stands beside it, and wherever one of NCCL's lines ends it."""
+    """However long it is, whatever was read before or stands beside it, and wherever one of NCCL's lines ends it."""
+    digester = Digester()
     rng, nccl = random.Random(7), b"gpu-node-0:1000:1000 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>"
     pool = sorted({raw for path in LOGS for raw in path.read_bytes().split(b"\n") if b"NCCL INFO " not in raw})
     filling = [
@@ -129,14 +130,25 @@ def test_the_lines_of_a_stretch_that_say_something_are_those_that_do_one_by_one(
         b"\r 12%% of float32 |",
         b"#",
         b"nan iterations: 0",
+        b"bind: errno: 11",
+        b"bind: errno: 98",
     ]
     for size, times in ((1, 20), (5, 20), (60, 20), (3000, 4)):
         for _ in range(times):
-            lines = [rng.choice(rng.choice((pool, filling, [nccl]))) for _ in range(size)]
-            events = Digester().digest(b"".join(line + b"\n" for line in lines)).events
+            lines = [rng.choice(rng.choice((pool, filling, filling, [nccl]))) for _ in range(size)]
+            events = digester.digest(b"".join(line + b"\n" for line in lines)).events
             lines = [ESCAPES.sub(b"", line) for line in lines]
             said = [(at, line) for at, line in enumerate(lines) if MARK not in line and line_says(line)]
             assert [(number, raw) for number, place, _, raw in events if place < 0 and MARK not in raw] == said
+
+
+def test_a_shape_of_other_lines_that_is_quiet_stands_for_none_that_passes_the_gate():
+    rng = random.Random(7)
+    for path in LOGS:
+        for raw in path.read_bytes().split(b"\n"):
+            if line_is_quiet(raw.translate(DIGITS)) and not GATE.places(raw + b"\n", 0, len(raw) + 1):
+                line = re.sub(rb"\d", lambda _: b"%d" % rng.randrange(10), raw)
+                assert not GATE.places(line + b"\n", 0, len(line) + 1), line
 
 
 def test_what_looks_at_lines_in_detail_is_found_before():

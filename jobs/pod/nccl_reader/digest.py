@@ -15,10 +15,10 @@ from .events.facts import COMM, FACT, HEAD, READ_BACK, SIGHT, TRACE, Effect, eff
 from .events.heads import ALONE, Heads
 from .events.kinds import KINDS, LANES, OPERATION
 from .events.messages import MAX_TEXT
-from .events.quiet import GATE, is_quiet, line_says
+from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from .events.transports import sight_of
 from .lines.clean import ESCAPES, name
-from .lines.words import HEX_DIGITS
+from .lines.words import DIGITS, HEX_DIGITS
 from .state.channels import BITS, NAMED, Lane, end_of, parse_channel
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say no
 _LONGEST = 400  # bytes of one of them
 _LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
 _HEADS = 65_536  # that are known
-_STRETCH = 256 * 1024  # bytes of lines that are not NCCL's, looked at together: what is found in them is held
+_STRETCH = 16 * 1024  # bytes of lines that are not NCCL's, looked at together
 
 Spoken = Tuple[int, Any]
 """Number of a line in its block; a communicator's line (Said), or what was said up to here: channels by lane, facts."""
@@ -92,6 +92,7 @@ class Digester:
     def __init__(self) -> None:
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
+        self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
         self._events: List[Event] = []
         self._heads = Heads()
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
@@ -105,7 +106,7 @@ class Digester:
         returns = b"\r" in data
         if len(self._here) + len(self._processes) > _HEADS:
             self._here, self._named, self._processes, self._heads = {}, {}, {}, Heads()
-        here, known, quiet, bits = self._here, self._known, self._quiet, BITS
+        here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
         active: List[_Process] = []  # that speak in this block
         events = self._events = []
         named = NAMED.fullmatch
@@ -115,6 +116,8 @@ class Digester:
             number += 1
             left, mark, text = line.partition(MARK)
             if not mark:
+                if line.translate(DIGITS) in quiet_lines:
+                    continue
                 next_one = lines.tell()
                 number, next_one = self._pass(data, next_one - len(line), next_one, number, -1 - len(active))
                 lines.seek(next_one)
@@ -277,7 +280,10 @@ class Digester:
         mark = data.find(MARK, end, last)
         if mark >= 0:
             last = data.rfind(b"\n", end - 1, mark) + 1
-        for found in GATE.places(data, start, last):
+        places = GATE.places(data, start, last)
+        if end - start <= _LONGEST and not (places and places[0] < end):
+            self._remember(data[start:end].translate(DIGITS))
+        for found in places:
             if found < start:  # of a line that was read
                 continue
             begin = data.rfind(b"\n", start, found) + 1 or start
@@ -288,3 +294,10 @@ class Digester:
                 self._events.append((number, place, None, line[:MAX_LINE]))
             number += 1
         return number + data.count(b"\n", start, last) - 1, last
+
+    def _remember(self, shape: bytes) -> None:
+        """Take the shape of a line that is not NCCL's and holds no word that matters."""
+        if line_is_quiet(shape):
+            if len(self._quiet_lines) >= _KNOWN:
+                self._quiet_lines.clear()
+            self._quiet_lines.add(shape)

@@ -25,7 +25,7 @@ _ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn ha
 
 def says(raw: bytes) -> bool:
     """Say whether anything is taken from a line that holds one of the words that matter, whatever was read before."""
-    if b"CCL" in raw or signals.says(raw) or next(_old_heads(raw), None) is not None:
+    if b"CCL" in raw or may_head(raw) or signals.says(raw) or next(_old_heads(raw), None) is not None:
         return True
     return b"_perf" in raw and PERF.search(raw) is not None
 

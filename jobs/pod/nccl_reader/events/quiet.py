@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..lines.words import HEX_DIGITS, Gate, any_of
+from ..lines.words import DIGITS, HEX_DIGITS, Gate, any_of
 from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
 from .kinds import KINDS, LANES, SILENT
@@ -38,12 +38,19 @@ def is_quiet(shape: bytes) -> bool:
 
 
 # One of these stands in every line that is not NCCL's and says something: what matters, and the types of rows.
-GATE = Gate((*MATTERS, *TYPE_WORDS), (MATTER, any_of(TYPE_WORDS)), UNLESS)
+_WORDS = (*MATTERS, *TYPE_WORDS)
+GATE = Gate(_WORDS, (MATTER, any_of(TYPE_WORDS)), UNLESS)
+_NUMBERED = any_of(dict.fromkeys(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word)))  # masked
+
+
+def line_is_quiet(shape: bytes) -> bool:
+    """Say whether no line of this shape passes the gate, digits made 0, if one did not."""
+    return _NUMBERED.search(shape) is None
 
 
 def line_says(raw: bytes) -> bool:
     """Say whether anything is taken from a line that is not NCCL's, whatever was read before, or it may be a row."""
-    if says(raw) and matters(raw):
+    if matters(raw) and says(raw):
         return True
     wide = b"  " in raw or b"\r" in raw or _ROW.match(raw) is not None
     return wide and TYPE.search(raw) is not None

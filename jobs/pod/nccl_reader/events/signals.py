@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Tuple
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
 from ..lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed
-from ..tables.headings import HEADING
 from . import outside
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
 from .trouble import FAILURES, UNLESS, WORDS, speaks_of_failure
@@ -208,7 +207,6 @@ _LINE = Patterns(
         *((_SPEAKING, pattern) for _, _, pattern in outside.BESIDES),
         *((what, pattern.pattern) for what, pattern in _SIGNALS),
         *FAILURES,
-        ("table", HEADING),
         ("sizes", rb"ocalGid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
@@ -230,7 +228,7 @@ _SAYS_MASKED = any_of(
 
 
 def says(line: bytes) -> bool:
-    """Say whether anything is taken from a line: here, unless it belongs to what another began, or of a table."""
+    """Say whether SignalReader.line takes anything from a line, unless it belongs to what another began."""
     if (b"_size" in line or b"_SIZE" in line) and _APP_WORLD.search(line) is not None:
         return True
     return len(line) > MOST or next(_LINE.matches(line), None) is not None
