@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
@@ -99,7 +98,7 @@ def _document(judgement: Judgement) -> JobDocument:
     if beside is not None:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
     # One host is the whole job only where something tells its size.
-    shown = bool(view.carriers) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
+    shown = bool(view.ways) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables)
     document: JobDocument = {
@@ -282,53 +281,27 @@ def _table(table: ReadTable, algorithm: str | None) -> Table:
     }
 
 
-@dataclass(slots=True)
-class _Between:
-    """What crosses from one host to another; channels by transport, communicator, sender, receiver and connection."""
-
-    sides: set[str] = field(default_factory=set)
-    channels: dict[tuple[str, str, int, int, int], int] = field(default_factory=dict)
-    devices: set[str] = field(default_factory=set)
-    gdr: set[bool] = field(default_factory=set)
-    pxn: bool = False
-
-
 def _pairs(judgement: Judgement) -> list[Pair]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
-    cells: dict[tuple[str, str], _Between] = {}
-    for _, _, comm, src, dst, mask, src_node, dst_node, way, transport, device in judgement.view.crossings:
-        ends = (src_node or f"(host of rank {src})", dst_node or f"(host of rank {dst})")
-        cell = cells.get(ends)
-        if cell is None:
-            cell = cells[ends] = _Between()
-        side, conn, kind, _, _, gdr, proxy = way
-        cell.sides.add("send" if side == "s" else "receive")
-        if transport == "mnnvl":  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
-            cell.sides.update(("send", "receive"))
-        key = (transport, comm, src, dst, conn)
-        cell.channels[key] = cell.channels.get(key, 0) | mask
-        cell.devices.add(device)
-        if kind == "net" and transport not in TCP:
-            cell.gdr.add(bool(gdr))
-        cell.pxn = cell.pxn or proxy >= 0
     pairs: list[Pair] = []
-    for (src_node, dst_node), cell in sorted(cells.items()):
+    for (src_node, dst_node), pair in sorted(judgement.view.pairs.items()):
         counts: dict[str, int] = {}
-        for key, mask in cell.channels.items():
-            counts[key[0]] = counts.get(key[0], 0) + channels_in(mask)
+        for key, mask in pair.channels().items():
+            counts[key[4]] = counts.get(key[4], 0) + channels_in(mask)
+        carriers = pair.carriers.values()
+        sides = {"send" if way.side == "s" else "receive" for way, _, _ in carriers}
+        # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
+        both = len(sides) > 1 or any(transport == "mnnvl" for _, transport, _ in carriers)
+        gdr = {bool(way.gdr) for way, transport, _ in carriers if way.kind == "net" and transport not in TCP}
         pairs.append(
             {
                 "src": src_node,
                 "dst": dst_node,
-                "direction": "both" if len(cell.sides) > 1 else next(iter(cell.sides)),
+                "direction": "both" if both else next(iter(sides)),
                 "transports": dict(sorted(counts.items())),
-                "devices": compact_devices(cell.devices),
-                "gdr": None
-                if not cell.gdr
-                else ("mixed" if len(cell.gdr) > 1 else next(iter(cell.gdr)))
-                if not set(counts) <= TCP
-                else False,
-                "pxn": cell.pxn,
+                "devices": compact_devices({device for _, _, device in carriers}),
+                "gdr": "mixed" if len(gdr) > 1 else next(iter(gdr), None),
+                "pxn": any(way.proxy >= 0 for way, _, _ in carriers),
             }
         )
     return pairs

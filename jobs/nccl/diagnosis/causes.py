@@ -305,7 +305,7 @@ def _cuda_said(judgement: Judgement, note: Note) -> str:
 
 def _importers(judgement: Judgement, fault: str) -> str | None:
     """Say on which hosts of several the import of a peer's memory failed."""
-    failed = {judgement.job.node_of[proc] for proc in judgement.job.procs if fault in proc.notes} - {""}
+    failed = {judgement.job.node_of[proc] for proc in judgement.job.noted.get(fault, ())} - {""}
     every = set(judgement.job.node_of.values()) - {""}
     if not failed or failed == every:
         return None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..job.jobs import first_note
-
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc
     from ..job_document import EvidenceLine
@@ -31,25 +29,26 @@ _PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, list[EvidenceLine], str | None]:  # noqa: PLR0911, PLR0912 -- one return per form
     """Return why these processes use sockets: the fault that explains it, its evidence, and a cause in words."""
+    job = judgement.job
     for variable in ("NCCL_NET", "NCCL_NET_PLUGIN"):
-        values = {proc.env[variable] for proc in procs if variable in proc.env}
+        values = {proc.env[variable] for proc in procs if variable in proc.env} if variable in job.env else set()
         if variable == "NCCL_NET" and any(value.lower() == "socket" for value in values):
-            return "nccl.net-env", judgement.line(first_note("env NCCL_NET", procs)), "NCCL_NET=Socket is set"
+            return "nccl.net-env", judgement.line(job.first_note("env NCCL_NET", procs)), "NCCL_NET=Socket is set"
         if variable == "NCCL_NET_PLUGIN" and values & {"none", "None"}:
-            line = judgement.line(first_note("env NCCL_NET_PLUGIN", procs))
+            line = judgement.line(job.first_note("env NCCL_NET_PLUGIN", procs))
             return "nccl.net-env", line, "NCCL_NET_PLUGIN=none is set"
     providers = {value for proc in procs for value in proc.facts.get("provider", ())}
     if any(value.startswith(("tcp", "sockets", "udp")) for value in providers):
-        line = judgement.line(first_note("line provider", procs))
+        line = judgement.line(job.first_note("line provider", procs))
         return "nccl.ofi-provider", line, "the libfabric plugin selected the provider %s" % min(providers)
     for why in _WHY:
         if why == "nccl.ib-disabled":
             off = [proc for proc in procs if proc.env.get("NCCL_IB_DISABLE") not in (None, "0")]
             if off:
-                line = judgement.line(first_note("env NCCL_IB_DISABLE", off))
+                line = judgement.line(job.first_note("env NCCL_IB_DISABLE", off))
                 return why, line, "NCCL_IB_DISABLE=%s is set" % off[0].env["NCCL_IB_DISABLE"]
             continue
-        note = first_note("nccl.ib-no-device" if why == "nccl.ib-filter" else why, procs)
+        note = job.first_note("nccl.ib-no-device" if why == "nccl.ib-filter" else why, procs)
         if why == "nccl.verbs-provider":  # libibverbs says it on standard error, without NCCL's head
             note = note or judgement.event("symptom " + why)
         if note is None:
@@ -62,17 +61,17 @@ def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, li
                 "NCCL_IB_HCA=%s is set and no usable device is left: the filter matches none, or there is none at all"
                 % filters[0]
             )
-            return why, judgement.line(first_note("env NCCL_IB_HCA", procs)) + judgement.line(note), cause
+            return why, judgement.line(job.first_note("env NCCL_IB_HCA", procs)) + judgement.line(note), cause
         if why == "nccl.plugin-missing" and not _needs_plugin(judgement, procs):
             continue
         if (
             why == "nccl.ib-no-device"
             and _needs_plugin(judgement, procs)
-            and first_note("nccl.plugin-missing", procs) is not None
+            and job.first_note("nccl.plugin-missing", procs) is not None
         ):
             return (
                 "nccl.plugin-missing",
-                judgement.line(note) + judgement.line(first_note("nccl.plugin-missing", procs)),
+                judgement.line(note) + judgement.line(job.first_note("nccl.plugin-missing", procs)),
                 None,
             )
         return why, judgement.line(note), None
@@ -97,7 +96,7 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
             setting = "env NCCL_NET_GDR_LEVEL" if level in ("LOC", "0") else "env NCCL_IB_CUDA_SUPPORT"
             return (
                 "nccl.gdr-env",
-                judgement.line(first_note(setting, [proc])),
+                judgement.line(judgement.job.first_note(setting, [proc])),
                 "NCCL_NET_GDR_LEVEL=%s is set" % level if level in ("LOC", "0") else "NCCL_IB_CUDA_SUPPORT=0 is set",
             )
     for name in ("nccl.gdr-no-module", "nccl.gdr-distance", "nccl.topology-virtual"):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, classify
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.hosts import hosts_of
-from ..job.jobs import first_note, place
+from ..job.jobs import place
 from .faults import found_fault, lowered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ...pod.nccl_reader.state.seen import Note, Proc
     from ..job.view import View
@@ -105,13 +105,15 @@ class Judgement:
         """
         if not self.ended_well or cause not in _WHILE_RUNNING:
             return self.ended_well
-        warned = [proc for proc in self.job.procs if cause in proc.notes]
+        warned = self.job.noted.get(cause, [])
         came = bool(warned) and not self.event("symptom " + cause)
         return came and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
 
     def _peers_gone(self) -> list[Note]:
         """Return what processes say of peers that went away before the run that they take part in came to its end."""
-        said = [proc for proc in self.job.procs if not proc.notes.keys().isdisjoint(FOLLOWS)]
+        said = dict.fromkeys(proc for name in FOLLOWS for proc in self.job.noted.get(name, ()))
+        if not said:
+            return []
         named = any((proc.host, proc.pid) in self.tabled for proc in self.job.procs)
         whole = any(table["complete"] for table in self.tables)
         ends: dict[tuple[str, ...], bool] = {}
@@ -149,8 +151,8 @@ class Judgement:
 
     def earliest(self, name: str) -> tuple[Note | None, list[Proc]]:
         """Return the first sighting of a symptom, and which processes show it."""
-        procs = [proc for proc in self.job.procs if name in proc.notes]
-        return first_note(name, procs), procs
+        procs = self.job.noted.get(name, [])
+        return self.job.first_note(name, procs), procs
 
     # -- verdict -------------------------------------------------------------------------------------------------------
     def has(self, *names: str) -> bool:
@@ -168,19 +170,23 @@ class Judgement:
 
     def unexplained(self) -> Note | None:
         """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
-        notes = [proc.notes[name] for proc in self.job.procs for name in _UNEXPLAINED_NOTES if name in proc.notes]
+        notes = self._notes(_UNEXPLAINED_NOTES)
         named = {event[8:]: note for event, note in self.job.events.items() if event.startswith("symptom ")}
         for name in _UNEXPLAINED_EVENTS:
             note = self.event(name)
             if note is not None and not (name in _CAUGHT and self._overcome(note)):
                 notes.append(note)
-        notes += [proc.notes[name] for proc in self.job.procs for name in _NEVER_RETRIED if name in proc.notes]
+        notes += self._notes(_NEVER_RETRIED)
         notes += [note for name, note in self.causes if name in _TRIED and "retrying" not in note.text]
         notes += self._peers_gone()
         if not self.finished:
             notes += [note for name, note in self.causes if name not in WARNED]
         notes += [note for name, note in named.items() if name in _NAMED or (name in _RAISED and self._told(note))]
         return min(notes, key=place, default=None)
+
+    def _notes(self, names: Iterable[str]) -> list[Note]:
+        """Return the lines of some kinds that processes printed."""
+        return [proc.notes[name] for name in names for proc in self.job.noted.get(name, ())]
 
     def passed_over(self) -> Note | None:
         """Return the first cause that a line names and no fault does, since the job came to its end all the same."""
@@ -214,7 +220,7 @@ class Judgement:
         view = self.view
         if self.hang or self.crash:
             return False
-        if view.carriers:
+        if view.ways:
             right = RDMA | {self.expect.fabric}
             known = view.nodes is not None and view.nodes > 1
             return known and view.counts.keys() <= right and self._all_shown()
@@ -234,7 +240,9 @@ class Judgement:
         split, each rank has to show how it reaches another host.
         """
         world = [proc for key in self.job.world for proc in self.job.members[key].values()]
-        across = {item.proc for item in self.view.crossings}
+        across = {
+            proc for proc, ways in self.view.ways.items() if any(way.kind != "collnet" for way, _, _ in ways.values())
+        }
         in_one = max(map(len, self.view.shown.values()), default=0)
         if self.view.ranks is None or max(in_one, len(across.intersection(world))) < self.view.ranks:
             return False

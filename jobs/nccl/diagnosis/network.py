@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
-from ..job.jobs import first_note
 from .fallbacks import why_no_gdr, why_sockets
 from .rails import judge_rails
 from .subjects import pairs_text, process_order, subject_of
@@ -39,7 +38,7 @@ def judge_network(judgement: Judgement) -> None:
         judge_rails(judgement)
     if judgement.expect.fabric is not None:
         _judge_fabric(judgement, judgement.expect.fabric)
-    if not view.carriers and view.transport != "none" and not judgement.faults:
+    if not view.ways and view.transport != "none" and not judgement.faults:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     judgement.apply(_LAYOUT)
@@ -225,7 +224,7 @@ def _judge_sockets(judgement: Judgement) -> None:
 def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
     """Return the line that shows sockets: a channel, or what a process chose."""
     for kind in ("line via-socket", "line chose-socket"):
-        if note := first_note(kind, procs):
+        if note := judgement.job.first_note(kind, procs):
             return judgement.line(note)
     return []
 
@@ -274,7 +273,7 @@ _CHOOSE = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "N
 def _judge_fabric(judgement: Judgement, fabric: str) -> None:
     """Compare what carries the data with the fabric of the profile; sockets and mixtures are faults of their own."""
     view = judgement.view
-    if fabric == view.transport or not view.crossings:
+    if fabric == view.transport or not view.pairs:
         return
     if judgement.has("nccl.socket-fallback", "nccl.mixed-transport"):
         return

@@ -38,7 +38,7 @@ def rails_missing(used: set[str], wanted: int, filters: set[str]) -> str:
 
 def judge_rails(judgement: Judgement) -> None:
     """Report hosts that use fewer rails than the profile says, or than their peers with more devices."""
-    if not any(item.way.kind == "net" for item in judgement.view.crossings):
+    if not any(way.kind == "net" for ways in judgement.view.ways.values() for way, _, _ in ways.values()):
         return
     hosts, expect = judgement.hosts, judgement.expect
     ranks = {id(host): max(len(host["ranks"]), len(host["connected"])) for host in hosts}
@@ -65,8 +65,8 @@ def judge_rails(judgement: Judgement) -> None:
         if missing:
             closed = [
                 proc.notes["nccl.ib-open"]
-                for proc in judgement.job.procs
-                if "nccl.ib-open" in proc.notes and (judgement.job.node_of[proc] or None) == host["name"]
+                for proc in judgement.job.noted.get("nccl.ib-open", ())
+                if (judgement.job.node_of[proc] or None) == host["name"]
             ]
             judgement.add(
                 "nccl.rail-missing",

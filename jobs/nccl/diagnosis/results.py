@@ -42,7 +42,7 @@ def judge_nvlink_fabric(judgement: Judgement) -> None:
     """Report sockets between hosts of one NVLink fabric."""
     view = judgement.view
     fabric = [proc for proc in judgement.job.procs if proc.has("flag", "fabric")]
-    if view.crossings and not view.local["mnnvl"] and (view.nodes or 0) > 1 and view.transport in TCP:
+    if view.pairs and not view.local["mnnvl"] and (view.nodes or 0) > 1 and view.transport in TCP:
         judgement.add("nccl.mnnvl-unused", subject_of(judgement, fabric), [])
 
 

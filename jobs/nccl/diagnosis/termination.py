@@ -6,12 +6,12 @@ One broken thing is one fault: what follows from the first cause (a peer that we
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.signals import SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.state.seen import channels_in
+from ..job.crossings import between
 from ..job.jobs import place
 from .causes import peer_of, refine
 from .faults import fault_catalogue, lowered
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..job_document import EvidenceLine, ReadTable
 
 _DIED = ("uncaught", "exception", "traceback")  # what a program says that goes no further
-_CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
+_CAUSES = {item.fault for item in SYMPTOMS if item.role == "cause"}
 
 
 def judge_ending(judgement: Judgement) -> None:
@@ -125,7 +125,7 @@ def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
 
 
 def _subject(judgement: Judgement, name: str) -> str:
-    return subject_of(judgement, [proc for proc in judgement.job.procs if name in proc.notes])
+    return subject_of(judgement, judgement.job.noted.get(name, []))
 
 
 # What a rank says of a peer that is gone, and what may be overcome: where another cause is seen, that one comes first.
@@ -199,12 +199,11 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     Warnings after the first error trace of a process are consequences (catalogue 1.1), unless nothing stood before it.
     """
     causes: list[tuple[bool, int, int, str, Note]] = []
-    for proc in judgement.job.procs:
-        trace = proc.notes.get("trace")
-        for name, note in proc.notes.items():
-            if name in _CAUSES:
-                late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
-                causes.append((late or name in _SECOND, note.source, note.line, name, note))
+    for name in judgement.job.noted.keys() & _CAUSES:
+        for proc in judgement.job.noted[name]:
+            trace, note = proc.notes.get("trace"), proc.notes[name]
+            late = trace is not None and place(note) > place(trace)
+            causes.append((late or name in _SECOND, note.source, note.line, name, note))
     said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
     bare = all(name in _ABOVE for *_, name, _ in causes)  # an application's own word may stand before it
     for source in judgement.job.sources.values():
@@ -338,22 +337,18 @@ def _half_shown(view: View) -> str:
     What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
     other end's process is not in the log at all, nothing is compared.
     """
-    present: dict[str, dict[int, Proc]] = view.job.members
-    sent: dict[tuple[str, int, int, int], int] = {}
-    received: dict[tuple[str, int, int, int], int] = {}
-    for _, _, comm, src, dst, mask, _, _, way, _, _ in chain(view.crossings, view.local_net):
-        side, conn = way[:2]
-        here = present.get(comm) if way[2] == "net" and side else None
-        if here and src in here and dst in here:
-            known, key = sent if side == "s" else received, (comm, src, dst, conn)
-            known[key] = known.get(key, 0) | mask
-    if sent == received:
+    pairs = [*view.pairs.values(), *between(view.local_net).values()]
+    if all(pair.sent == pair.received for pair in pairs):
         return ""
-    edges = sent.keys() | received.keys()
-    unlike = {key for key, _ in sent.items() ^ received.items()}
-    torn = {key: channels_in(sent.get(key, 0) ^ received.get(key, 0)) for key in unlike}
-    torn = {key: channels for key, channels in torn.items() if channels}
-    shown = sum(map(channels_in, [*sent.values(), *received.values()]))
+    edges: dict[tuple[str, int, int, int], list[int]] = {}
+    for pair in pairs:
+        for end, ends in enumerate((pair.sent, pair.received)):
+            for (comm, src, dst, conn, transport), mask in ends.items():
+                here = view.job.members.get(comm)
+                if here and src in here and dst in here and transport not in view.local:
+                    edges.setdefault((comm, src, dst, conn), [0, 0])[end] |= mask
+    torn = {key: channels_in(sent ^ received) for key, (sent, received) in edges.items() if sent != received}
+    shown = sum(channels_in(mask) for masks in edges.values() for mask in masks)
     if sum(torn.values()) <= _TORN * shown:
         return ""
     _, src, dst, _ = min(torn)
@@ -368,7 +363,8 @@ _CONFIRMS = (2, 8)  # since 2.8.3 every rank closes its channels with a line suc
 
 def _unconfirmed(view: View) -> str:
     """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
-    crossing = {item.proc for item in chain(view.crossings, view.local_net) if item.way[1:3] == (0, "net")}
+    over = {proc for proc, ways in view.ways.items() if any(way[1:3] == (0, "net") for way, _, _ in ways.values())}
+    crossing = over | {item.proc for item in view.local_net if item.way[1:3] == (0, "net")}
     silent = [proc for proc in crossing if not proc.has("flag", "connected")]
     if not silent or (len(silent) == len(crossing) and not all(_version(proc) >= _CONFIRMS for proc in crossing)):
         return ""

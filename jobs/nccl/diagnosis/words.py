@@ -51,7 +51,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
         if judgement.has(fault):
             return diagnosis
     if judgement.has("nccl.low-bandwidth", "nccl.bandwidth-falls"):
-        return "rdma-but-slow" if view.carriers and view.transport in RDMA else "slow"
+        return "rdma-but-slow" if view.ways and view.transport in RDMA else "slow"
     if verdict == "no-go":
         return "degraded"
     unsure = next((diagnosis for fault, diagnosis in _UNSURE_OF if judgement.has(fault)), None)
@@ -62,7 +62,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
     if verdict == "go":
         return {"none": "healthy-single-node", "mnnvl": "healthy-nvlink-fabric"}.get(view.transport, "healthy-rdma")
     if view.transport not in {"none", "unknown"}:
-        return "shown-in-part" if view.carriers else "selected-only"
+        return "shown-in-part" if view.ways else "selected-only"
     return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
 
 
@@ -132,7 +132,7 @@ def sentence_of(document: JobDocument, judgement: Judgement) -> str:
 
 def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
     title = lowered(worst["title"])
-    if worst["fault"] == "nccl.socket-fallback" and not judgement.view.crossings:
+    if worst["fault"] == "nccl.socket-fallback" and not judgement.view.pairs:
         title = "NCCL chose plain TCP sockets for what crosses hosts"
     subject = worst["subject"]
     where = "" if subject == "the job" else " " + subject if subject.startswith("(") else " (%s)" % subject

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from ...pod.nccl_reader.events.transports import TCP
 from ...pod.nccl_reader.state.seen import Proc
 from ..job_document import Host
@@ -17,13 +15,11 @@ def hosts_of(view: View) -> list[Host]:
     nodes: dict[str, list[Proc]] = {}
     for proc in job.procs:
         nodes.setdefault(job.node_of[proc], []).append(proc)
-    used: defaultdict[str, defaultdict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    gdr: defaultdict[str, set[bool]] = defaultdict(set)
-    for _, node, _, src, dst, _, _, _, way, transport, device in view.carriers:
-        if way.kind != "mnnvl" and transport not in TCP:
-            own = dst if way.side == "r" and dst >= 0 else src
-            used[node][own].add(device)
-            gdr[node].add(bool(way.gdr))
+    gdr: dict[str, set[bool]] = {}
+    for proc, ways in view.ways.items():
+        for way, transport, _ in ways.values():
+            if way.kind != "mnnvl" and transport not in TCP:
+                gdr.setdefault(job.node_of[proc], set()).add(bool(way.gdr))
     listed = {} if nodes else {rank: str(line[0]) for rank, line in job.rank_lines.items()}  # a table's header alone
     nodes = nodes or {name: [] for name in listed.values()}
     hosts: list[Host] = []
@@ -51,7 +47,9 @@ def hosts_of(view: View) -> list[Host]:
                 "version": versions[0] if len(versions) == 1 else versions or None,
                 "network": nets[0] if len(nets) == 1 else nets or None,
                 "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),
-                "rails": {str(rank): compact_devices(names) for rank, names in sorted(used.get(node, {}).items())},
+                "rails": {
+                    str(rank): compact_devices(names) for rank, names in sorted(view.rails.get(node, {}).items())
+                },
                 "rails_offered": max([len(proc.hcas) for proc in procs] or [0]) or None,
             }
         )

@@ -47,7 +47,7 @@ class Job:
             for name, value in env.items():
                 self.env[name].add(value)
         self.flags = self.facts["flag"].keys()
-        self.noted = set().union(*[proc.notes for proc in procs])  # kinds of lines that any process printed
+        self.noted = _noted(procs)
         for source in sources.values():
             for rank, line in source.ranks.items():
                 self.rank_lines.setdefault(rank, line)
@@ -57,6 +57,12 @@ class Job:
                 if number.isdigit():
                     self.numbers.setdefault(kind, set()).add(int(number))
         self.rank_hosts = {rank: str(line[0]) for rank, line in self.rank_lines.items() if line and line[0]}
+
+    def first_note(self, name: str, procs: list[Proc]) -> Note | None:
+        """Return the first line of a kind that one of these processes printed."""
+        if name not in self.noted:
+            return None
+        return min((proc.notes[name] for proc in procs if name in proc.notes), key=place, default=None)
 
     def member(self, comm: str, rank: int) -> Proc | None:
         """Return the process that is a rank of a communicator; None where the log does not show it."""
@@ -125,11 +131,6 @@ def twice_ranked(proc: Proc) -> set[int]:
 def place(note: Note) -> tuple[int, int]:
     """Return where a note stands: its stream and line."""
     return note.source, note.line
-
-
-def first_note(name: str, procs: list[Proc]) -> Note | None:
-    """Return the first line of a kind that one of these processes printed."""
-    return min((proc.notes[name] for proc in procs if name in proc.notes), key=place, default=None)
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -206,6 +207,15 @@ def _copy(proc: Proc) -> Proc:
     fresh = Proc(proc.host, proc.pid)
     fresh.merge(proc)
     return fresh
+
+
+def _noted(procs: list[Proc]) -> dict[str, list[Proc]]:
+    """Return by kind of line the processes that printed one."""
+    noted: defaultdict[str, list[Proc]] = defaultdict(list)
+    for proc in procs:
+        for name in proc.notes:
+            noted[name].append(proc)
+    return dict(noted)
 
 
 # -- processes to nodes ------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def remote_trouble(job: Job) -> bool:
         "nccl.mr-register",
     )
     mnnvl = "1" in job.env["NCCL_MNNVL_ENABLE"]
-    return mnnvl or not job.noted.isdisjoint(names)
+    return mnnvl or not job.noted.keys().isdisjoint(names)
 
 
 def most_on_one_host(job: Job, ranks: int) -> bool:

@@ -7,12 +7,13 @@ called "between nodes".
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cached_property
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
-from ...pod.nccl_reader.state.channels import Lane, Way, way_of
+from ...pod.nccl_reader.state.channels import Lane, way_of
 from ...pod.nccl_reader.state.seen import Proc, channels_in
-from .devices import Devices
+from .crossings import Between, Crossing, Edge, between
+from .devices import Carrier, Devices
 from .jobs import Job, addressed, renamed, twice_ranked
 from .sizes import (
     hosts_hidden,
@@ -28,29 +29,16 @@ from .sizes import (
 )
 
 
-class Crossing(NamedTuple):
-    """One network edge as one process printed it."""
-
-    proc: Proc
-    node: str  # of that process
-    comm: str
-    src: int
-    dst: int  # -1 where switches reduce
-    mask: int  # of its channels
-    src_node: str | None
-    dst_node: str | None
-    way: Way
-    transport: str
-    device: str
-
-
 class View:
     """The facts of one job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.crossings: list[Crossing] = []
+        self._crossed: list[Edge] = []
+        self._inner: dict[str, str] = {}  # ways inside hosts, as they are written -> their kind
         self.local_net: list[Crossing] = []
+        self.ways: dict[Proc, dict[str, Carrier]] = {}  # by which a process's edges leave its host
+        self.rails: dict[str, dict[int, set[str]]] = {}  # node -> its ranks -> devices that carry their edges to others
         self.inside: dict[str, set[str]] = {}  # node -> what carries channels inside it: p2p, shm
         self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
         self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
@@ -70,14 +58,11 @@ class View:
         self.devices = Devices(job)
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
         self.networks = job.facts["net"]
-        self.verbs_used = not job.noted.isdisjoint(_TRANSFERS)
-        self._edges()
-        if len({item.way.net for item in self.crossings if item.way.kind == "net"}) > 1:
-            self._disagree()
+        self.verbs_used = not job.noted.keys().isdisjoint(_TRANSFERS)
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
-        self.carriers = [*self.crossings, *self.switched]
-        for crossing in self.carriers:
-            self.counts[crossing.transport] = self.counts.get(crossing.transport, 0) + channels_in(crossing.mask)
+        self._edges()
+        if len({way.net for ways in self.ways.values() for way, _, _ in ways.values() if way.kind == "net"}) > 1:
+            self._disagree()
         self.mixed = bool(self.counts.keys() & TCP) and bool(self.counts.keys() - TCP)  # some sockets, others not
         self._placed = len({rank for key in job.world for rank in job.members[key]})  # ranks with a node
         self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
@@ -93,41 +78,69 @@ class View:
 
     # -- edges ---------------------------------------------------------------------------------------------------------
     def _edges(self) -> None:
-        nodes, local = self.job.nodes_of_ranks(), self.local
+        nodes = self.job.nodes_of_ranks()
         for proc in self.job.procs:
-            if not proc.edges:
-                continue
-            here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
-            listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
-            carriers, inside = self.devices.known(proc), self.inside.setdefault(here, set())
             for comm, lanes in proc.edges.items():
-                known, shown = nodes.get(comm) or {}, self.shown.setdefault(comm, set())
-                for (src, dst, text), mask in lanes.items():
-                    way, transport, device = carriers.get(text) or self.devices.carrier(proc, text)
-                    side, kind = way[0], way[2]
-                    shown.add(dst if side == "r" and dst >= 0 else src)
-                    if kind != "net":
-                        if kind == "collnet":
-                            rest = (mask, here, None, way, transport, device)
-                            self.switched.append(Crossing(proc, here, comm, src, dst, *rest))
-                            continue
-                        local[kind] += channels_in(mask)
-                        if kind != "mnnvl":
-                            inside.add(kind)
-                            continue
-                    own = listed.get(src if side == "s" else dst, proc.host) if listed else proc.host
-                    own = here if own == proc.host else own
-                    src_node = own if side == "s" else known.get(src)
-                    dst_node = own if side == "r" else known.get(dst)
-                    same = self.single or (
-                        src_node == dst_node
-                        and bool(src_node)
-                        and (not twice or self._certain(twice, comm, (src, dst, text)))
-                    )
-                    if not same or kind == "net":
-                        (self.local_net if same else self.crossings).append(
-                            Crossing(proc, here, comm, src, dst, mask, src_node, dst_node, way, transport, device)
-                        )
+                self._lanes(proc, comm, lanes, nodes.get(comm) or {})
+
+    def _lanes(self, proc: Proc, comm: str, lanes: dict[Lane, int], nodes: dict[int, str]) -> None:
+        """Take the edges of a process in a communicator whose ranks are on these nodes."""
+        here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
+        listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
+        carriers, local, inner = self.devices.known(proc), self.local, self._inner
+        inside, shown = self.inside.setdefault(here, set()), self.shown.setdefault(comm, set())
+        ways: dict[str, Carrier] = {}
+        for (src, dst, text), mask in lanes.items():
+            if text in inner:
+                shown.add(src)
+                inside.add(inner[text])
+                local[inner[text]] += channels_in(mask)
+                continue
+            carrier = carriers.get(text) or self.devices.carrier(proc, text)
+            side, _, kind = carrier[0][:3]
+            own = dst if side == "r" and dst >= 0 else src
+            shown.add(own)
+            if kind in local:
+                local[kind] += channels_in(mask)
+                if kind != "mnnvl":
+                    inside.add(kind)
+                    if side != "r":
+                        inner[text] = kind
+                    continue
+            host = here
+            if listed:
+                host = listed.get(src if side == "s" else dst, here)
+                host = here if host == proc.host else host
+            src_node = host if side == "s" else nodes.get(src)
+            dst_node = host if side == "r" else nodes.get(dst)
+            edge = (proc, here, comm, src, dst, mask, src_node, dst_node, carrier)
+            if kind == "collnet":
+                self.switched.append(Crossing(*edge))
+            elif self.single or (
+                src_node == dst_node and src_node and (not twice or self._certain(twice, comm, (src, dst, text)))
+            ):
+                if kind == "net":
+                    self.local_net.append(Crossing(*edge))
+                continue
+            else:
+                self._crossed.append(edge)
+            transport = carrier[1]
+            ways[text] = carrier
+            self.counts[transport] = self.counts.get(transport, 0) + channels_in(mask)
+            if kind != "mnnvl" and transport not in TCP:
+                self.rails.setdefault(here, {}).setdefault(own, set()).add(carrier[2])
+        if ways:
+            self.ways[proc] = {**self.ways.get(proc, {}), **ways}
+
+    @cached_property
+    def crossings(self) -> list[Crossing]:
+        """The edges between hosts, as each end printed them."""
+        return [Crossing(*edge) for edge in self._crossed]
+
+    @cached_property
+    def pairs(self) -> dict[tuple[str, str], Between]:
+        """What crosses, by the hosts of sender and receiver."""
+        return between(self._crossed)
 
     def _certain(self, twice: set[int], comm: str, lane: Lane) -> bool:
         """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.
@@ -185,7 +198,7 @@ class View:
             return len(seen) if complete or not hosts_hidden(job) else None
         if self.ranks == 1:
             return 1
-        if self.crossings:
+        if self._crossed:
             return 2 if self.ranks == 2 else None
         if seen and (complete or self.ranks_by_device):
             return 1
@@ -218,14 +231,14 @@ class View:
     def chosen_alone(self) -> bool:
         """Say whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
         hosts = {self.job.node_of[proc] for proc in self.job.procs}
-        shown = self.carriers or self.local_net or sum(self.local.values())
+        shown = self.ways or self.local_net or sum(self.local.values())
         return "socket" in self.chosen and not (self.ranks or shown or len(hosts) > 1)
 
     def local_evidence(self) -> bool:
         """Say whether something that happens inside one node only is all that the log shows."""
         local = ("nccl.shm-full", "nccl.shm-attach", "nccl.nvls-failed", "nccl.duplicate-gpu", "nccl.p2p-off")
         marked = any(name in self.job.noted or "symptom " + name in self.job.events for name in local)
-        return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self.crossings
+        return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self._crossed
 
     # -- conclusions ---------------------------------------------------------------------------------------------------
     def _transport(self) -> str:
@@ -274,7 +287,8 @@ class View:
         return False if self.chosen or self.transport != "unknown" or self.verbs_used else None
 
     def _gdr(self) -> tuple[bool | None, bool]:  # noqa: PLR0911 -- one return per kind of evidence
-        net = [item for item in self.carriers if item.way.kind != "mnnvl"]
+        carriers = {id(item): item for ways in self.ways.values() for item in ways.values()}.values()
+        net = [item for item in carriers if item.way.kind != "mnnvl"]
         if net:
             rdma = [item for item in net if item.transport not in TCP]
             # Google's TCPX and FasTrak move GPU memory by design; their channel lines were never seen with the suffix.
@@ -298,14 +312,15 @@ class View:
                 return False, False
         return None, False
 
-    def _gdr_of(self, crossings: list[Crossing]) -> tuple[bool, bool]:
+    def _gdr_of(self, carriers: list[Carrier]) -> tuple[bool, bool]:
         """Return whether GPUDirect is used where not all channels have it, and that they differ.
 
         A whole direction without it is one setting.
         """
         per_side: dict[tuple[str, str], set[bool]] = {}
-        for item in crossings:
-            per_side.setdefault((item.node, item.way.side), set()).add(bool(item.way.gdr))
+        for proc, ways in self.ways.items():
+            for way in [item.way for item in ways.values() if item in carriers]:
+                per_side.setdefault((self.job.node_of[proc], way.side), set()).add(bool(way.gdr))
         directions: dict[str, set[bool]] = {}
         for (_, direction), found in per_side.items():
             directions.setdefault(direction, set()).update(found)
