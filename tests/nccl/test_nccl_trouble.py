@@ -120,7 +120,6 @@ WHOLE = LOG + TABLE
         "Timeout (0:30:00)!",
         "E0819 19:29:00.785000 140406652626752 torch/distributed/elastic/agent/server/api.py:705] agents left",
         "E external/xla/xla/service/rendezvous.cc:98] Termination timeout for `acquire clique` of 40 seconds exceeded.",
-        "One or more tensors were submitted by subset of ranks and are waiting for remainder of ranks for more than 60 s",
         "ibv_poll_cq: completion error: transport retry counter exceeded",
         "pure virtual method called",
         "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3",

@@ -304,3 +304,22 @@ def test_ranks_whose_hosts_no_line_names_are_not_said_to_share_one(judge):
     """nccl.net-intra-node accuses a host: a head that is not understood leaves open which one a rank is on."""
     job = judge(re.sub(r"(\[\d\]) NCCL", r"[2026-01-01 00:00:00] \1 NCCL", LOG))
     assert "nccl.net-intra-node" not in {fault["fault"] for fault in job["faults"]}, job["sentence"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("maker", [MAKER, Maker(hosts=("gpu-node-0",), gpus=8)], ids=["two-hosts", "one-host"])
+def test_a_benchmark_on_other_hosts_whose_channels_do_not_show_is_no_go(judge, maker, first):
+    """Two jobs in one log: what carried the second one's numbers, nothing says. On the same hosts it is the next test."""
+    whole = sequential(maker.processes()).decode() + "\n".join(table_of(maker)) + "\n"
+    for hosts, verdict in ((("other-0", "other-1"), "inconclusive"), (maker.hosts, "go")):
+        table = "\n".join(table_of(Maker(hosts=hosts, gpus=8 // len(hosts)))) + "\n"
+        job = judge(table + whole if first else whole + table)
+        assert (job["verdict"], "other-0, other-1" in job["sentence"]) == (verdict, verdict != "go"), job["sentence"]
+
+
+def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
+    """Four hosts in the list and a communicator of one of them: 32 ranks on 1 host were a go."""
+    large = Maker(hosts=("a", "b", "c", "d"), gpus=8)
+    one = Maker(hosts=("a",), gpus=8)
+    job = judge(sequential(one.processes()).decode() + "\n".join(table_of(large)) + "\n")
+    assert (job["verdict"], job["ranks"], job["nodes"]) == ("inconclusive", 32, 4)

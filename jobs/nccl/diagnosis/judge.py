@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, classify
 from ...pod.nccl_reader.events.transports import RDMA
+from ...pod.nccl_reader.state.copies import LISTS
 from ..job.hosts import hosts_of
 from ..job.jobs import place
 from .faults import found_fault, lowered
@@ -45,6 +46,10 @@ class Judgement:
         self.finished = self.job.destroyed(self.job.world) or any(table["complete"] for table in self.tables)
         self.ended_well = self._ended_well()
         self.hang, self.crash = self._ending()
+        speak = {proc.host for proc in self.job.procs if proc.edges}
+        listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
+        listed |= set(self.job.rank_hosts.values()) if listed else set()
+        self.not_shown = sorted(listed - speak)  # of two benchmarks in the log, hosts that show no channel
         self.ended_badly = False  # and a fault says how
         symptoms = any(name.startswith(("nccl.", "symptom ")) for name in (*self.job.noted, *self.job.events))
         self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
@@ -218,7 +223,7 @@ class Judgement:
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
         view = self.view
-        if self.hang or self.crash:
+        if self.hang or self.crash or self.not_shown:
             return False
         if view.ways:
             right = RDMA | {self.expect.fabric}

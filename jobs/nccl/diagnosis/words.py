@@ -57,6 +57,8 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
     unsure = next((diagnosis for fault, diagnosis in _UNSURE_OF if judgement.has(fault)), None)
     if unsure is not None or view.ranks == 1:
         return unsure or "single-rank"
+    if judgement.not_shown:
+        return "shown-in-part"
     if view.transport in TCP:
         return "tcp-plugin"
     if verdict == "go":
@@ -159,6 +161,9 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
         return "%s: %s%s.%s" % (size, known, odd["cause"], over)
     if said == "separate-runs":
         return "No job over several hosts: %s." % judgement.faults[0]["cause"]
+    if judgement.not_shown:
+        hosts = ", ".join(judgement.not_shown[:3]) + (", ..." if len(judgement.not_shown) > 3 else "")
+        return "%s: the log also holds a benchmark on other hosts (%s), and no channel of theirs." % (size, hosts)
     if said == "shown-in-part":
         carrier = network[0].upper() + network[1:]
         ranks, shown = document["ranks"], len({rank for host in document["hosts"] for rank in host["connected"]})

@@ -187,6 +187,8 @@ class View:
         if printed > len(seen) and not complete and split_hosts(job) and not renamed(job.procs):
             self.split_nodes = printed
             return None
+        if printed and table is not None and len(job.rank_lines) > job.nranks:
+            return max(printed, table)  # a larger job's list, of which this communicator is no part
         if printed:
             return printed
         table = table or max(job.numbers.get("hosts", ()), default=None)  # counted by the job summary of NCCL RAS

@@ -21,7 +21,7 @@ _SAID = re.compile(
     rb"|(?:is|has been) stuck|is hanging|(?:is |was )?(?:marked )?dead)\b|\bnot responding\b"
     rb"|\bdue to (?:an? )?(?:failure|exception|error|hang)|\b(?:[Hh]ang|[Dd]eadlock|[Ss]traggler|SDC|DBE) detected"
     rb"|\b[Dd]etected (?:an? )?(?:hang|deadlock|straggler)\b"
-    rb"|waiting for remainder of ranks|\d seconds exceeded|called MPI_Abort"  # Horovod, XLA, MPICH
+    rb"|\d seconds exceeded|called MPI_Abort"  # XLA, MPICH
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
     rb"|Watchdog timeout|[Bb]arrier timeout|Restarting worker group|Could not resolve hostname"
     rb"|has lost communication|\b[Ll]ost (?:connection|contact) (?:to|with)\b|Back-off restarting failed"
@@ -110,7 +110,7 @@ _STARTS = 60  # bytes in front of a word that may take it back
 
 _ALSO = (
     rb"Timeout (|exit |issing rank| timeout|torch/distributed/| lost| stuck| hung| hanging|due to hang|C detected"
-    rb"|E detected|etected |MPI_Abort|remainder of ranks|seconds exceeded"
+    rb"|E detected|etected |MPI_Abort|seconds exceeded"
     rb"| dead|not responding|g detected|k detected|r detected"
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Optional, Tuple
 
+from ..lines.clean import name
+
 if TYPE_CHECKING:
     from .seen import Source
 
 EVENT = "separate-runs"
+LISTS = "lists "  # a host, in a rank list behind the first one that has other hosts
+_MOST_LISTED = 8  # hosts that are told of a list
 _Place = Tuple[int, bytes]
 
 
@@ -25,6 +29,7 @@ class Copies:
         self._twice: Optional[_Place] = None  # a rank that another process lists, too
         self._later: Optional[_Place] = None  # the same behind a header: a copy, or the next run of a session
         self._headed = False  # a header was read since
+        self._other: Optional[_Place] = None  # a rank that the stream's first list gives to another host
 
     def rank(self, rank: int, host: bytes, pid: bytes, place: _Place) -> None:
         """Take one line of a rank list; listed before any header by another host, a rank belongs to a copy."""
@@ -37,6 +42,10 @@ class Copies:
             if known[0] != host:
                 self._note(self._twice)
         self._listed[rank] = (host, pid)
+
+    def other_host(self, place: _Place) -> None:
+        """Take a rank that the stream's first rank list gives to another host."""
+        self._other = self._other or place
 
     def header(self, again: bool) -> None:
         """Take a header of columns; ``again``: the table has one, and no row."""
@@ -53,8 +62,14 @@ class Copies:
 
     def row(self) -> None:
         """Take a row: what was listed before it is settled."""
-        if self._listed:
-            self._listed, self._headed = {}, False
+        if not self._listed:
+            return
+        hosts = sorted({host for host, _ in self._listed.values()})
+        first = {line[0] for line in self._source.ranks.values()} if self._other is not None else ()
+        if self._other is not None and max(len(hosts), len(first)) > 1:
+            for host in hosts[:_MOST_LISTED]:
+                self._source.note(LISTS + (name(host) or ""), self._index, *self._other)
+        self._listed, self._headed, self._other = {}, False, None
 
     def next_table(self) -> None:
         """Begin anew behind a table with rows."""

@@ -183,9 +183,11 @@ class TableReader(OpenTable):
         if len(self.source.ranks) < MAX_RANK_LINES:
             rank, _, pid, host, device, bus, gpu = match.groups()
             self._copies.rank(int(rank), host, pid, (line, match.string))
-            self.source.ranks.setdefault(
+            first = self.source.ranks.setdefault(
                 int(rank), [name(host), int(pid), int(device), name(bus), printable(gpu, 60), line]
             )
+            if first[0] != name(host):
+                self._copies.other_host((line, match.string))
         return True
 
     # -- rows ----------------------------------------------------------------------------------------------------------
