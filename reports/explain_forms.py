@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from jobs.nccl.job_document import JobDocument as Job
 
-from .explain import WIDTH, plain, to_json, to_text
+from .explain import WIDTH, to_json, to_text
 from .explain_markdown import to_markdown
 from .explain_page import to_html
+from .explain_parts import plain
 from .markdown import workflow_command
 from .schema import Verdict
 

@@ -12,7 +12,7 @@ from typing import Any
 from jobs.nccl.job_document import JobDocument as Job
 from jobs.nccl.job_document import Pair
 
-from .explain import AROUND, around, main, plain, where
+from .explain_parts import Below, Part, plain, what_happened, what_is_wrong, where
 
 MAX_HOSTS = 96
 """Hosts in the matrix, those of late and dead ranks first; the JSON form has all."""
@@ -50,77 +50,58 @@ def to_html(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001
     )
 
 
-def _text(value: object, limit: int = 400) -> str:
+def _text(value: object, limit: int = 600) -> str:
     return escape(plain(value, limit))
 
 
 def _job(job: Job) -> Iterator[str]:
     yield f'<h1><span class="{job["verdict"]}">{job["verdict"].upper()}</span> {_text(job["diagnosis"], 60)}</h1>'
     yield f"<p>{_text(job['sentence'], 2000)}</p>"
-    yield from _causes(job)
+    if failure_class := job.get("failure_class"):
+        yield f"<p>Failure class: {failure_class}</p>"
+    for part in what_happened(job):
+        yield from _part(part)
     states = {rank: state for key, state in reversed(STATES) for rank in _ranks(job, key)}
-    yield from _around(job)
-    yield from _places(job)
     yield from _hosts(job, states)
     yield from _matrix(job, states)
-    for fault in job["faults"]:
-        yield f"<h2>{_text(fault['title'])} <code>{_text(fault['fault'], 60)}</code></h2>"
-        yield f"<p>{_text(fault['subject'])}</p><ul>"
-        for item in fault["evidence"]:
-            yield f"<li><code>{_text(where(item, str(item['file'] or '')), 200)} {_text(item['text'])}</code></li>"
-        yield f"</ul><p>{_text(fault['cause'], 600)}</p>"
-        if fault is not main(job):
-            yield f"<p>confirm: <code>{_text(fault['confirm'])}</code></p>"
-            yield f"<p>remedy: {_text(fault['remedy'], 600)}</p>"
-    if job["advice"]:
-        yield f"<h2>Next time</h2><p>{_text(job['advice'], 1000)}</p>"
-    if job.get("not_seen"):
-        items = "".join(f"<li>{_text(item, 600)}</li>" for item in job["not_seen"][:50])
-        yield f"<h2>Not seen</h2><ul>{items}</ul>"
+    for part in what_is_wrong(job):
+        yield from _part(part)
 
 
-def _causes(job: Job) -> Iterator[str]:
-    """Yield the causes that remain, the most likely first, and what helps."""
-    if not job["causes"]:
-        return
-    items = "".join(
-        f"<li>{_text(cause['cause'], 600)}<br/>confirm: <code>{_text(cause['confirm'])}</code></li>"
-        for cause in job["causes"]
-    )
-    yield f"<h2>Likely causes, the first one first</h2><ol>{items}</ol>"
-    if (fault := main(job)) is not None:
-        yield f"<p>remedy: {_text(fault['remedy'], 600)}</p>"
+def _part(part: Part) -> Iterator[str]:
+    if part.severity:
+        yield f"<h2>{_text(part.severity)} <code>{_text(part.fault)}</code></h2>"
+    elif part.title:
+        yield f"<h2>{_text(part.title)}</h2>"
+    if part.said:
+        yield f"<p>{_text(part.said, 1200)}</p>"
+    if part.items:
+        kind = "ol" if part.numbered else "ul"
+        items = (f"<li>{'<br/>'.join(filter(None, [_text(i.text), *map(_below, i.below)]))}</li>" for i in part.items)
+        yield f"<{kind}>{''.join(items)}</{kind}>"
+    if part.quoted:
+        lines = (f"{where(line, str(line['file'] or ''))} {line['text']}" for line in part.quoted)
+        yield f"<ul>{''.join(f'<li><code>{_text(line)}</code></li>' for line in lines)}</ul>"
+    if part.table:
+        head, *rows = part.table
+        body = "".join(_row("td", row) for row in rows)
+        yield f'<div class="wide"><table>{_row("th", head)}{body}</table></div>'
+    yield from (f"<p>{_text(note)}</p>" for note in part.notes)
+    yield from (f"<p>{_below(each)}</p>" for each in part.advice)
+
+
+def _row(kind: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{kind}>{_text(cell)}</{kind}>' for cell in cells)}</tr>"
+
+
+def _below(below: Below) -> str:
+    text = f"<code>{_text(below.text)}</code>" if below.code else _text(below.text)
+    return f"{_text(below.label)}: {text}" if below.label else text
 
 
 def _ranks(job: Job, key: str) -> list[int]:
     ranks: Any = job.get(key) or []
     return list(ranks)
-
-
-def _around(job: Job) -> Iterator[str]:
-    """Yield what happened in the job's time, in order, each with its part in the failure."""
-    moments = around(job)
-    if not moments:
-        return
-    yield f"<h2>{AROUND}</h2><table><tr><th>part</th><th>at</th><th>where</th><th>what</th><th>why</th></tr>"
-    for cells in moments:
-        yield f"<tr>{''.join(f'<td>{_text(cell, 400)}</td>' for cell in cells)}</tr>"
-    yield "</table>"
-
-
-def _places(job: Job) -> Iterator[str]:
-    places = job.get("places") or {}
-    if not places:
-        return
-    yield "<h2>Ranks that do not come</h2>"
-    yield "<table><tr><th>rank</th><th>host, GPU</th><th>pod, node</th><th>last words</th></tr>"
-    for rank, place in list(places.items())[:64]:
-        here = ", ".join(_text(part, 120) for part in (place["host"], place["gpu"] and f"GPU {place['gpu']}") if part)
-        pods = (place.get("pod"), place.get("node"), place.get("pod_state"), place.get("node_state"))
-        pod = ", ".join(_text(part, 200) for part in pods if part)
-        last_words = _text(place.get("last_words", ""))
-        yield f"<tr><td>{_text(rank, 12)}</td><td>{here}</td><td>{pod}</td><td>{last_words}</td></tr>"
-    yield "</table>"
 
 
 def _hosts(job: Job, states: dict[int, str]) -> Iterator[str]:

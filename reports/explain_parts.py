@@ -1,0 +1,309 @@
+"""What `explain` tells of a job, in parts: its text, its Markdown and its page write the same ones in their own form.
+
+What is to be done comes first, then the evidence: what happened around it, who talked to whom, what is wrong, the
+numbers. The average bus bandwidth is only ever told together with the sweep that it is an average of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jobs.nccl.job_document import EvidenceLine, FoundFault, Row, Table
+from jobs.nccl.job_document import JobDocument as Job
+
+MAX_PAIRS = 16
+MAX_ROWS = 40
+MAX_PLACES = 8
+MAX_AROUND = 40
+MAX_NOT_SEEN = 12
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+class Below(NamedTuple):
+    """What stands below an item: ``code`` is quoted as it is, a command or last words."""
+
+    label: str
+    text: str
+    code: bool = False
+
+
+class Item(NamedTuple):
+    """One of several: its text, and what stands below it."""
+
+    text: str
+    below: tuple[Below, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of what is told: title, first sentence, lines of logs, items, a table, and what is said of all of it."""
+
+    title: str = ""
+    severity: str = ""  # of a fault: fatal, degraded, info
+    fault: str = ""  # its id, and why it came to be
+    said: str = ""
+    quoted: Sequence[EvidenceLine] = ()
+    items: Sequence[Item] = ()
+    numbered: bool = False
+    table: Sequence[Sequence[str]] = ()  # the first row are the heads
+    notes: Sequence[str] = ()
+    advice: Sequence[Below] = ()
+
+
+def plain(value: object, limit: int = 400) -> str:
+    """Return a value as one line that no terminal acts upon."""
+    text = _CONTROL.sub("", str(value).replace("\t", " ").replace("\n", " "))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def names_of(job: Job, room: int) -> str:
+    """Return the first of a job's logs, and how many more there are, in some columns."""
+    files = job["files"]
+    if not files:
+        return ""
+    text = plain(files[0], 300) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    return text if len(text) <= room else "…" + text[-(room - 1) :]
+
+
+def where(item: EvidenceLine, file: str) -> str:
+    """Return where evidence stands; what is no line of a log has no number."""
+    if not file:
+        return f"line {item['line']}"
+    return f"{file}:{item['line']}" if item["line"] else file
+
+
+def parts(job: Job) -> Iterator[Part]:
+    """Yield what is told of a job below its verdict."""
+    yield from what_happened(job)
+    yield from between_hosts(job)
+    yield from what_is_wrong(job)
+
+
+def what_happened(job: Job) -> Iterator[Part]:
+    """Yield what is to be done, what is known of the job, what happened around it, and which ranks do not come."""
+    if job["causes"]:
+        yield _causes(job)
+    yield Part(said=" · ".join(_facts(job)))
+    if job.get("around"):
+        yield Part(title="What happened around it (UTC)", items=list(_around(job)))
+    if job.get("places"):
+        yield Part(title="Ranks that do not come", items=list(_places(job)))
+
+
+def what_is_wrong(job: Job) -> Iterator[Part]:
+    """Yield the faults with their evidence, the benchmark's numbers, and what the log does not show."""
+    for fault in job["faults"]:
+        yield _fault(fault, told_above=fault is _main(job))
+    for table in job["tables"]:
+        yield _benchmark(table)
+    if job["advice"]:
+        yield Part(title="Next time", said=f"{job['advice']}.")
+    if not_seen := job.get("not_seen"):
+        yield Part(title="Not seen", items=[Item(text) for text in not_seen[:MAX_NOT_SEEN]])
+
+
+def _main(job: Job) -> FoundFault | None:
+    """Return the fault of which the first of the causes is."""
+    first = job["causes"][0]["fault"] if job["causes"] else ""
+    return next((fault for fault in job["faults"] if first and first in (fault["fault"], fault["why"])), None)
+
+
+def _causes(job: Job) -> Part:
+    """Return the causes that remain, each with what tells it from the next, and what helps."""
+    several = len(job["causes"]) > 1
+    fault = _main(job)
+    return Part(
+        title="Likely causes, the first one first" if several else "What to do",
+        items=[
+            Item(cause["cause"] if several else "", (Below("confirm", cause["confirm"], code=True),))
+            for cause in job["causes"]
+        ],
+        numbered=several,
+        advice=[Below("remedy", fault["remedy"])] if fault else [],
+    )
+
+
+_GDR = {True: "yes", False: "no", None: "not shown"}
+
+
+def _facts(job: Job) -> Iterator[str]:
+    """Yield what is known of a job in a few words each."""
+    yield f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"
+    yield _count(job["ranks"], "rank")
+    yield _count(job["nodes"], "host")
+    yield f"between hosts: {job['inter_node_transport']}"
+    yield f"GPUDirect: {_GDR[job['gdr']]}"
+    local = job["intra_node"]
+    inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local[name]]
+    inside += ["NVLS"] if local["nvls"] else []
+    if inside:
+        yield "inside: " + ", ".join(inside)
+    if job["sharp"]:
+        yield "SHARP in use"
+    if interfaces := job["bootstrap"]["interfaces"]:
+        yield "bootstrap: " + ", ".join(sorted(plain(name, 32) for name in interfaces)[:4])
+
+
+def _count(number: int | None, word: str) -> str:
+    if number is None:
+        return f"{word}s not shown"
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+_ROLES = {"failure": "the failure", "likely": "LIKELY THE CAUSE", "possible": "possible", "nearby": "only nearby"}
+
+
+def _around(job: Job) -> Iterator[Item]:
+    """Yield what happened in the job's time, in order, each with its part in the failure."""
+    for each in job.get("around", ())[:MAX_AROUND]:
+        place = " on ".join(plain(part, 100) for part in (each["pod"], each["node"]) if part)
+        role = _ROLES.get(each["role"], each["role"])
+        below = (Below(role, plain(each["why"], 200)),) if each["why"] else ()
+        yield Item(f"{plain(each['at'], 40)[:19].replace('T', ' ')}  {place}: {plain(each['text'], 300)}", below)
+
+
+def _places(job: Job) -> Iterator[Item]:
+    """Yield each late, dead or silent rank: its number, where it is, its last words."""
+    for rank, place in list(job.get("places", {}).items())[:MAX_PLACES]:
+        spot = [
+            f"host {place['host']}" if place["host"] else "",
+            f"GPU {place['gpu']}" if place["gpu"] is not None else "",
+            f"process {place['pid']}" if place["pid"] else "",
+            f"pod {place['pod']}" if place.get("pod") else "",
+            f"node {place['node']}" if place.get("node") else "",
+            f"pod state: {place['pod_state']}" if place.get("pod_state") else "",
+            f"node state: {place['node_state']}" if place.get("node_state") else "",
+        ]
+        words = place.get("last_words", "")
+        below = (Below("last words", words, code=True),) if words else ()
+        yield Item(f"rank {rank}: {', '.join(plain(part, 200) for part in spot if part)}", below)
+
+
+_SEEN = {"send": ", seen by the sender only", "receive": ", seen by the receiver only", "both": ""}
+_GPUDIRECT = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUDirect in part"}
+
+
+def between_hosts(job: Job) -> Iterator[Part]:
+    """Yield the pairs of hosts, those first that differ from the rest, with what carried their data."""
+    if not job["pairs"]:
+        return
+    kinds = [(tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]) for pair in job["pairs"]]
+    counts = Counter(kinds)
+    order = sorted(
+        zip(kinds, job["pairs"], strict=True), key=lambda each: (counts[each[0]], each[1]["src"], each[1]["dst"])
+    )
+    items = []
+    for _, pair in order[:MAX_PAIRS]:
+        ends = f"{plain(pair['src'], 60)} → {plain(pair['dst'], 60)}{_SEEN[pair['direction']]}"
+        carried = ", ".join(f"{name} x{count}" for name, count in pair["transports"].items())
+        devices = [plain(name, 40) for name in pair["devices"]]
+        shown = " ".join(devices[:8]) + (f" +{len(devices) - 8}" if len(devices) > 8 else "")
+        cells = (carried, _GPUDIRECT[pair["gdr"]] + (", PXN" if pair["pxn"] else ""), shown)
+        items.append(Item(ends, (Below("", "  ".join(filter(None, cells))),)))
+    more = len(job["pairs"]) - MAX_PAIRS
+    left = f"and {more} more pairs, the last kind repeated or listed in the JSON form"
+    yield Part(title="Between hosts (channels by transport)", items=items, notes=[left] if more > 0 else [])
+
+
+def _fault(fault: FoundFault, *, told_above: bool) -> Part:
+    """Return what is said of a fault; where its causes were ``told_above``, without how to confirm and mend it."""
+    advice = [Below("cause", fault["cause"])]
+    if not told_above:
+        advice += [Below("confirm", fault["confirm"], code=True), Below("remedy", fault["remedy"])]
+    return Part(
+        severity=fault["severity"],
+        fault=plain(fault["fault"], 60) + (f"  (why: {plain(fault['why'], 60)})" if fault["why"] else ""),
+        said=f"{fault['title']}: {fault['subject']}",
+        quoted=fault["evidence"],
+        advice=advice,
+    )
+
+
+# -- numbers
+# ----------------------------------------------------------------------------------------------------------------------
+HEADS = ("size", "type", "out-of-place GB/s", "wrong", "in-place GB/s", "wrong")
+
+
+def _benchmark(table: Table) -> Part:
+    title = f"Benchmark: {plain(table['collective'] or 'collective not named', 40)}"
+    if table["algorithm"]:
+        title += f", NCCL_ALGO={plain(table['algorithm'], 20)}"
+    rows = [(_size(row["size_bytes"]), plain(row["type"], 9), *_values(row)) for row in table["rows"][-MAX_ROWS:]]
+    more = len(table["rows"]) - MAX_ROWS
+    left = [f"{more} smaller rows are in the JSON form."] if more > 0 else []
+    return Part(title=title, table=[HEADS, *rows] if rows else [], notes=[*left, *_notes(table)])
+
+
+def _size(number: float) -> str:
+    """Return a size as people write it: 8 B, 64 KiB, 16 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            return f"{number:g} {unit}" if number == int(number) else f"{number:.1f} {unit}"
+        number /= 1024
+    return str(number)
+
+
+def _values(row: Row) -> Iterator[str]:
+    """Yield the numbers of a row: bus bandwidth and wrong values, out of place and in place."""
+    for side in (row["out_of_place"], row["in_place"]):
+        if side is None:
+            yield from ("-", "-")
+            continue
+        busbw, wrong = side["busbw_gbps"], side["wrong"]
+        yield "?" if busbw is None else f"{busbw:g}" if abs(busbw) >= 1e7 else f"{busbw:.2f}"
+        yield "N/A" if wrong is None else f"{wrong:g}"
+
+
+def _notes(table: Table) -> Iterator[str]:
+    """Yield what is said below a table."""
+    if table["peak_busbw_gbps"] is not None:
+        yield (
+            f"Bus bandwidth: peak {table['peak_busbw_gbps']:g} GB/s,"
+            f" at the largest size {table['largest_busbw_gbps']:g} GB/s."
+        )
+    yield from _references(table)
+    sweep = table["sweep"]
+    if table["avg_busbw"] is not None:
+        over = (
+            f"over {_size(sweep['min_bytes'])} to {_size(sweep['max_bytes'])} ({_count(sweep['rows'], 'row')})"
+            if sweep
+            else "over rows that are not in the log"
+        )
+        yield f"Avg bus bandwidth {table['avg_busbw']:g} GB/s {over}: it depends on that sweep and is not judged."
+    if not table["complete"]:
+        yield "The table has no end in this log."
+    if table["rows"] and not table["checked"]:
+        yield "The results were not checked (#wrong is N/A)."
+    if table["unreadable_rows"]:
+        yield f"{table['unreadable_rows']} rows could not be read (torn lines)."
+
+
+def _references(table: Table) -> Iterator[str]:
+    """Yield how the numbers compare with the wires and, where a profile was named, with what the platform gives."""
+    wire = table.get("wire")
+    if wire and wire["node_gbps"] is not None:
+        rail = f", {wire['rail_gbit_s']:g} Gb/s a rail" if wire["rail_gbit_s"] else ""
+        share = f", {wire['of_wire']:.0%} of the wires" if wire["of_wire"] else ""
+        yield f"Under Ring that is what each host sends: {wire['node_gbps']:g} GB/s{rail}{share}."
+    elif wire and wire["above_wire"]:
+        yield "That is more than the wires of a host carry: on two hosts NVLink limits this algorithm."
+    if wire and wire["gpu_gbit_s"] and wire["node_gbps"] is None:
+        yield f"At the peak each GPU's share of the wires carried at least {wire['gpu_gbit_s']:g} Gb/s."
+    known = table.get("published")
+    if known:
+        share = f"; {known['of_wire']:.0%} of what its wires allow" if known["of_wire"] else ""
+        yield (
+            f"Published for this kind of hardware ({plain(known['topology'], 60)}): {known['published_gbps']:g} GB/s at"
+            f" {_size(known['size_bytes'])}. Here {known['busbw_gbps']:g}, {known['ratio']:.0%} of it{share}."
+            f" No floor, only a comparison: {plain(known['source'], 120)}."
+        )
+    for row in table.get("reference") or []:
+        yield (
+            f"{_size(row['size_bytes'])}: {row['busbw_gbps']:g} GB/s, {row['ratio']:.0%} of the"
+            f" {row['floor_gbps']:g} GB/s that {plain(row['topology'], 60)} must give."
+        )
