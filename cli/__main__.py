@@ -244,10 +244,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command, *arguments = (sys.argv[1:] if argv is None else argv) or [""]
     with streams.tolerant() as output:
         code = _dispatch(command, arguments)
-        kept = command in ("preflight", "accept", "sweep", "cron") and any(
+        reported = command in ("preflight", "accept", "sweep", "cron") and any(
             word.startswith("--out") for word in arguments
         )
-        return output.code(code, reported=kept)
+        return output.code(code, reported=reported)
 
 
 def _dispatch(command: str, arguments: Sequence[str]) -> int:

@@ -89,7 +89,7 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     named = {log: which for log in options.logs if not os.path.exists(log) and (which := cluster_name(log))}  # noqa: PTH110
     workload = _Workload(options, evidence, named)
     alone = len(named) == 1 == len(options.logs)
-    partial = nccl.read(trials.others(_sources(options.logs, workload)))
+    partial = nccl.read(trials.other_sources(_sources(options.logs, workload)))
     if named:
         workload.look()
     # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.

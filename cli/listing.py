@@ -69,24 +69,26 @@ def all_checks() -> dict[str, Declaration]:
 
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
-    words = _words(arguments, "check", "seatrial checks nccl", "seatrial checks nccl.gdr")
+    queries = _queries(arguments, "check", "seatrial checks nccl", "seatrial checks nccl.gdr")
     checks = all_checks()
     about = {name: f"{name} {d.title} {d.doc}" for name, d in checks.items()}
     rows = {name: (name, d.stage, d.title) for name, d in checks.items()}
-    return _print_entries(words, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(checks[name]))
+    return _print_entries(
+        queries, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(checks[name])
+    )
 
 
 def show_faults(arguments: Sequence[str]) -> int:
     """Print the list of faults, or the faults named in full."""
-    words = _words(arguments, "fault", "seatrial faults gdr", "seatrial faults nccl.gdr-off")
+    queries = _queries(arguments, "fault", "seatrial faults gdr", "seatrial faults nccl.gdr-off")
     from checks.faults.catalogue import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
     about = {name: f"{name} {fault.title} {fault.meaning}" for name, fault in FAULTS.items()}
     rows = {name: (name, explain(name)["title"]) for name in FAULTS}
-    return _print_entries(words, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
+    return _print_entries(queries, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
 
 
-def _words(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
+def _queries(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
     said = f"List the {kind}s, those of a family or about a word; or show one in full."
     parser = Parser(prog=f"seatrial {kind}s", description=said, examples=examples)
     parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD")

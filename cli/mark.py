@@ -77,13 +77,13 @@ def main(arguments: Sequence[str]) -> int:
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
             troubled |= gone
-            print(f"{node}: {WORDS[failed]}{GONE if gone else ''}")
+            print(f"{node}: {OUTCOMES[failed]}{GONE if gone else ''}")
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
 
 
-WORDS = {False: "passed", True: "failed", None: "not known"}
+OUTCOMES = {False: "passed", True: "failed", None: "not known"}
 GONE = " (it joined or came back after the run had ended, or is not there)"
 
 
@@ -172,9 +172,9 @@ def _of_elements(record: Record, coverage: Coverage) -> bool:
             continue
         if any(finding["fault"] == "sweep.fleet" for finding in bad):
             return False
-        told = [(finding["fault"], finding["subject"]) for finding in bad]
+        blamed = [(finding["fault"], finding["subject"]) for finding in bad]
         if not check["id"].startswith("sweep.") and not all(
-            any(faults_naming(node, [each]) for node in nodes) for each in told
+            any(faults_naming(node, [each]) for node in nodes) for each in blamed
         ):
             return False
     return True

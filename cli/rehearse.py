@@ -57,7 +57,7 @@ class Rehearsal:
     outcomes: list[str]
     must_say: dict[str, list[str]] = field(default_factory=dict)  # fault -> what its findings must say
     run: ScenarioRun | None = None  # profile and options that the trial is started with
-    found: list[str] = field(default_factory=list)  # faults
+    faults: list[str] = field(default_factory=list)
     accused: dict[str, list[str]] = field(default_factory=dict)
     observed: dict[str, str] = field(default_factory=dict)  # fault -> what its findings say
     verdict: str = "no report"
@@ -67,7 +67,7 @@ class Rehearsal:
     @property
     def recognised(self) -> bool:
         """Whether exactly the stated faults were found, on the stated subjects, with one of the stated verdicts."""
-        right = set(self.found) == set(self.expected) and self.verdict in self.outcomes
+        right = set(self.faults) == set(self.expected) and self.verdict in self.outcomes
         return right and not self.trouble and not self.mistaken
 
     @property
@@ -203,11 +203,11 @@ def _make(folder: Path) -> None:
 
 def _environment(compiled: Path | None = None) -> dict[str, str]:
     """The environment of a process of ours; what the user set for a real cluster is not meant for this one."""
-    kept = {name: value for name, value in own_program()[1].items() if name not in NOT_MEANT}
+    environment = {name: value for name, value in own_program()[1].items() if name not in NOT_MEANT}
     if compiled is not None and sys.dont_write_bytecode:  # hundreds of modules are compiled once, not for every trial
-        kept.pop("PYTHONDONTWRITEBYTECODE", None)
-        kept["PYTHONPYCACHEPREFIX"] = str(compiled)
-    return kept
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(compiled)
+    return environment
 
 
 def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -> None:
@@ -222,16 +222,16 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -
         try:
             for each, run in zip(asked, runs, strict=True):
                 _wait(asked, runs, run)
-                seen = (
+                cells = (
                     each.name,
                     _joined(each.expected),
-                    _joined(each.found),
+                    _joined(each.faults),
                     each.verdict,
                     f"{each.seconds:.1f}",
                     "yes" if each.recognised else "NO",
                 )
                 why = "; ".join(filter(None, (each.trouble, each.mistaken)))
-                print(_row(seen, widths) + (f"  {why}" if why else ""), flush=True)
+                print(_row(cells, widths) + (f"  {why}" if why else ""), flush=True)
         except BaseException:  # Ctrl-C: trials clean up after themselves, then end
             for run in runs:
                 run.cancel()
@@ -300,7 +300,7 @@ def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
         return
     each.verdict = record["verdict"]
     each.accused = accused(record)
-    each.found = list(each.accused)
+    each.faults = list(each.accused)
     each.observed = said_of(record)
     if record["leftovers"]:
         each.trouble = each.trouble or f"left behind: {', '.join(record['leftovers'])}"
@@ -338,7 +338,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def _progress(words: str) -> None:
+def _progress(text: str) -> None:
     """Say on a terminal what runs now, on a line that the next one overwrites."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

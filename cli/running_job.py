@@ -89,11 +89,11 @@ def _pods(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, more:
     for pod in pods:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         node = str(spec.get("nodeName") or "")
-        seen = nodes.get(node)
+        state = nodes.get(node)
         mine = about(events, "Pod", name_of(pod), str(meta.get("uid") or ""))
-        symptom = examine(pod, Surroundings(events=mine, node=seen))
+        symptom = examine(pod, Surroundings(events=mine, node=state))
         said = f"{symptom.issue.reason}: {symptom.issue.message}".strip(": ") if symptom else _ended(status)
-        yield Pod(name_of(pod), node, tuple(_addresses(meta, spec, status)), safe(said, 200), _node_trouble(seen))
+        yield Pod(name_of(pod), node, tuple(_addresses(meta, spec, status)), safe(said, 200), _node_trouble(state))
 
 
 def _events(kube: Kube, evidence: Evidence) -> list[Event]:

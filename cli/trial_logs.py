@@ -31,7 +31,7 @@ class TrialLogs:
     readers: dict[tuple[str, int], EvidenceReader] = field(default_factory=dict)
     """Run and rank -> what reads it."""
 
-    def others(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
+    def other_sources(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Yield the sources that are no trial's logs; the others are read here."""
         for name, chunks in sources:
             rest = iter(chunks)

@@ -175,10 +175,10 @@ class ScheduledRun:
             days, named = STARVED_S / 86400, first_of(late, _FEW)
             self._say(f"not tested for {days:.0f} days, since never idle when a run came: {named}")
         self.messages += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
-        kept = self._kept(STATE, {"state.json": bounded(after)}, version=version, was=stored)
+        saved = self._saved(STATE, {"state.json": bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
         self._mark(before, after, node_history.nodes_of(record))
-        self._tell(verdict, failed=verdict != "go" or bool(trends) or bool(late) or not kept)
+        self._tell(verdict, failed=verdict != "go" or bool(trends) or bool(late) or not saved)
         print(f"VERDICT of the scheduled run: {verdict} · {self.covered} · exit code {final}", flush=True)
         return final
 
@@ -253,7 +253,7 @@ class ScheduledRun:
 
     # ---------------------------------------------------------------------------------------------- what it leaves
 
-    def _kept(self, name: str, data: dict[str, str], **known: Any) -> bool:
+    def _saved(self, name: str, data: dict[str, str], **known: Any) -> bool:
         """Write a ConfigMap; where that fails the verdict is told all the same."""
         try:
             save(self.kube, name, data, **known)
@@ -287,8 +287,8 @@ class ScheduledRun:
             "faults": list(record["faults"]),
         }
         latest = {"latest.json": json.dumps(exit_codes, indent=1)}
-        if not self._kept(RESULTS, latest | {"metrics.prom": metrics}):
-            self._kept(RESULTS, latest | {"metrics.prom": ""})  # they may be too large; the verdict is not
+        if not self._saved(RESULTS, latest | {"metrics.prom": metrics}):
+            self._saved(RESULTS, latest | {"metrics.prom": ""})  # they may be too large; the verdict is not
         self._forget()
         if self.options.push:
             self._push(summary, state)

@@ -35,10 +35,10 @@ def next_nodes(state: NodeHistory, idle: Sequence[str], *, most: int, now: float
         partner = next(partners, None)
         chosen += [name] if partner is None else [name, partner]
     places = max(most, LEAST)
-    kept = int(OLDEST_SHARE * places) if places >= 2 * LEAST else 0
+    reserved = int(OLDEST_SHARE * places) if places >= 2 * LEAST else 0
     if places < 2 * LEAST and doubted and due and last[due[0]] < last[doubted[0]]:
-        kept = places
-    chosen = (chosen[: places - min(kept, len(due))] + due)[:places]
+        reserved = places
+    chosen = (chosen[: places - min(reserved, len(due))] + due)[:places]
     if chosen and (len(chosen) < LEAST or len(chosen) % 2) and len(chosen) < max(most, LEAST):
         rest = [*good, *sorted(idle, key=lambda n: (last[n], n))]
         chosen += [name for name in dict.fromkeys(rest) if name not in chosen][:1]

@@ -68,20 +68,22 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
     taken = nodes_of(record)
     nodes = dict(state.nodes)
     verdict = record["verdict"]
-    seen = _faults(record)
+    faulted = _faults(record)
     if record["sweep"]:
         nodes |= _swept(state, record["sweep"], now)
     elif verdict == "go":
         nodes |= {name: _passed(state.nodes.get(name, Watched()), now) for name in taken}
     elif verdict == "no-go":
-        own = [(fault, subject) for fault, subject in seen if fault not in AWAY]
+        own = [(fault, subject) for fault, subject in faulted if fault not in AWAY]
         blamed = {name: faults for name in {*taken, *nodes} if (faults := faults_naming(name, own))}
         nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
-    kept = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
+    latest = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
     known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
     success = (succeeded(record) if taken else None) or known
-    run = Past(record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in seen))[:MOST_FAULTS], _samples(record))
-    return NodeHistory(dict(kept), (*state.past, run)[-MOST_RUNS:], success)
+    run = Past(
+        record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in faulted))[:MOST_FAULTS], _samples(record)
+    )
+    return NodeHistory(dict(latest), (*state.past, run)[-MOST_RUNS:], success)
 
 
 def _passed(before: Watched, now: float) -> Watched:

@@ -134,7 +134,7 @@ def number(value: object) -> float:
 
 def _watched(entry: Mapping[str, object]) -> Watched:
     tested, passed, strikes, seen = (number(entry.get(key)) for key in ("tested", "passed", "strikes", "seen"))
-    suspect, faults = entry.get("suspect") is True, _words(entry.get("faults"))
+    suspect, faults = entry.get("suspect") is True, _texts(entry.get("faults"))
     return Watched(tested, passed, int(strikes), suspect, faults, seen, _weeks(entry.get("weeks")))
 
 
@@ -144,13 +144,13 @@ def _weeks(value: object) -> tuple[tuple[int, int, int], ...]:
     return tuple(row for row in whole if 0 <= row[2] <= row[1])[-MOST_WEEKS:]
 
 
-def _words(value: object) -> tuple[str, ...]:
+def _texts(value: object) -> tuple[str, ...]:
     return tuple(str(word)[:100] for word in value[:MOST_FAULTS]) if isinstance(value, list) else ()
 
 
 def _past(entry: Mapping[str, object]) -> Past:
     samples = entry.get("samples")
-    kept = {
+    rates = {
         str(group): {str(size): number(v) for size, v in rows.items() if str(size).isdigit() and number(v) > 0}
         for group, rows in (samples.items() if isinstance(samples, dict) else ())
         if isinstance(rows, dict)
@@ -159,6 +159,6 @@ def _past(entry: Mapping[str, object]) -> Past:
         str(entry.get("run_id")),
         number(entry.get("ended")),
         str(entry.get("verdict")),
-        _words(entry.get("faults")),
-        kept,
+        _texts(entry.get("faults")),
+        rates,
     )

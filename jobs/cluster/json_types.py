@@ -90,8 +90,8 @@ def _kind(hint: Any) -> Kind:
         return hint
     if hint in _PLAIN:
         return _PLAIN[hint]
-    words = sorted(str(word) for word in (get_args(hint) if get_origin(hint) is Literal else hint))
-    return Kind(f"one of {', '.join(words)}", lambda value: isinstance(value, str) and value in words)
+    allowed = sorted(str(word) for word in (get_args(hint) if get_origin(hint) is Literal else hint))
+    return Kind(f"one of {', '.join(allowed)}", lambda value: isinstance(value, str) and value in allowed)
 
 
 def _single(kind: Kind) -> Check:

@@ -45,8 +45,8 @@ def read(kube: Kube, node: str) -> Unstructured:
 
     It is listed: that right every run has, and to get one node none.
     """
-    found, _ = kube.list(path("nodes"), fieldSelector=f"metadata.name={node}")
-    return next((each for each in found if as_map(each.get("metadata")).get("name") == node), {})
+    nodes, _ = kube.list(path("nodes"), fieldSelector=f"metadata.name={node}")
+    return next((each for each in nodes if as_map(each.get("metadata")).get("name") == node), {})
 
 
 def untaint(kube: Kube, node: str, key: str) -> None:
@@ -54,13 +54,13 @@ def untaint(kube: Kube, node: str, key: str) -> None:
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
         taints = as_list(as_map(raw.get("spec")).get("taints"))
-        kept = [taint for taint in taints if taint.get("key") != key]
-        if len(kept) == len(taints):
+        remaining = [taint for taint in taints if taint.get("key") != key]
+        if len(remaining) == len(taints):
             return
         version = as_map(raw.get("metadata")).get("resourceVersion")
         try:  # the list is replaced whole: never over what somebody else has just written
             kube.patch(
-                path("nodes", node), {"metadata": {"resourceVersion": version}, "spec": {"taints": kept or None}}
+                path("nodes", node), {"metadata": {"resourceVersion": version}, "spec": {"taints": remaining or None}}
             )
         except Conflict:
             if attempt == _ATTEMPTS - 1:

@@ -119,15 +119,15 @@ class LineRedactor:
     _MOST_KEY_LINES = 200
 
     def __init__(self) -> None:
-        self._inside = 0
+        self._key_lines_left = 0
 
     def line(self, text: str) -> str:
         """Make one line of a log fit to be kept."""
-        if self._inside:
-            self._inside = 0 if _KEY_END.search(text) else self._inside - 1
+        if self._key_lines_left:
+            self._key_lines_left = 0 if _KEY_END.search(text) else self._key_lines_left - 1
             return MASK
         if _KEY_BEGIN.search(text) and not _KEY_END.search(text):
-            self._inside = self._MOST_KEY_LINES
+            self._key_lines_left = self._MOST_KEY_LINES
         return redact(clean(text))
 
 

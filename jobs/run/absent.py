@@ -9,7 +9,7 @@ from ..cluster.redact import safe
 from ..trial.launchers import KINDS
 
 _KINDS = frozenset(kind.kind for kind in KINDS.values())
-KEPT = "events are kept for about an hour (kube-apiserver --event-ttl)"
+EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
 def absent(kube: Kube, namespace: str, name: str) -> str:
@@ -21,7 +21,9 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
         return f"{missing}; whether there was one its events would tell, which cannot be read: {safe(error, 200)}"
     events = [event for event in read_events(items) if event.name == name and event.kind in _KINDS]
     if not events:
-        return f"{missing}, and no event of one: there never was, or it ended longer ago than its events last; {KEPT}"
+        return (
+            f"{missing}, and no event of one: there never was, or it ended longer ago than its events last; {EVENT_TTL}"
+        )
     last = events[-1]
     return (
         f"{missing} any more: it was judged, canceled, or outlived by its time (deadlines.ttl_s); its last event "

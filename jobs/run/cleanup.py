@@ -67,7 +67,7 @@ class Ledger:
         """Take an entry out again: it was undone, or never came to be."""
         with self._lock:
             entry.done = True
-            self._entries = [kept for kept in self._entries if kept is not entry]
+            self._entries = [other for other in self._entries if other is not entry]
 
     @property
     def open(self) -> tuple[str, ...]:

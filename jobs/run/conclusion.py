@@ -39,7 +39,9 @@ def conclude(
         state=outcome.state,
         replicas=outcome.replicas,
         analysis=explained(outcome.analysis, said) if kind.multiplexed else outcome.analysis,
-        evidence={0: watcher.told()} if isinstance(watcher, SweepWatcher) else _evidence(run, watcher, outcome, kind),
+        evidence={0: watcher.evidence()}
+        if isinstance(watcher, SweepWatcher)
+        else _evidence(run, watcher, outcome, kind),
         logs=logs,
         seconds=seconds,
         warnings=warned,

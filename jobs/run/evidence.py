@@ -60,9 +60,9 @@ class EvidenceReader:
     def __init__(self, run: str) -> None:
         self._run = run
         self._rank: int | None = None
-        self._seen: dict[int, int] = {}  # line number -> hash of what it said
+        self._hashes: dict[int, int] = {}  # line number -> hash of what it said
         self._parts: dict[str, dict[int, str]] = {}
-        self._wanted: dict[str, int] = {}
+        self._part_counts: dict[str, int] = {}
         self._stages: dict[str, StageData] = {}
         self._seconds: dict[str, float] = {}
         self._bytes = 0
@@ -88,7 +88,7 @@ class EvidenceReader:
         text = text.strip()
         if not text.startswith(MARK):
             return False
-        if len(text) > LONGEST_LINE or len(self._seen) >= _MOST_LINES or self._bytes > _MOST_BYTES:
+        if len(text) > LONGEST_LINE or len(self._hashes) >= _MOST_LINES or self._bytes > _MOST_BYTES:
             self._problem = self._problem or "more evidence than a probe prints: the rest was ignored"
             return False
         message = _object(text)
@@ -106,11 +106,12 @@ class EvidenceReader:
         if not isinstance(stage, str):
             return False
         said = json.dumps(message, sort_keys=True)
-        if number in self._seen:  # a log that was read again repeats its lines; one that says otherwise is not believed
-            if self._seen[number] != hash(said):
+        # A log that was read again repeats its lines; one that says otherwise is not believed.
+        if number in self._hashes:
+            if self._hashes[number] != hash(said):
                 self._problem = self._problem or f"line {number} of the evidence was sent twice, and differs"
             return True
-        self._seen[number] = hash(said)
+        self._hashes[number] = hash(said)
         self._bytes += size
         if is_number(seconds := message.get("seconds")):
             self._seconds[stage] = float(seconds)
@@ -128,9 +129,9 @@ class EvidenceReader:
 
     def result(self) -> RankEvidence:
         """Conclude from what has arrived so far."""
-        last = max(self._seen, default=0)
+        last = max(self._hashes, default=0)
         expected = max(last, self._announced)
-        missing = tuple(number for number in range(1, expected + 1) if number not in self._seen)
+        missing = tuple(number for number in range(1, expected + 1) if number not in self._hashes)
         return RankEvidence(
             rank=self._rank,
             stages=dict(self._stages),
@@ -138,7 +139,7 @@ class EvidenceReader:
             missing=missing,
             complete=self.ended and not missing and not self._problem,
             summary=dict(self._summary),
-            lines=len(self._seen),
+            lines=len(self._hashes),
             problem=self._problem,
         )
 
@@ -163,7 +164,7 @@ class EvidenceReader:
             return
         if not 1 <= part <= parts <= _MOST_PARTS:
             return
-        if self._wanted.setdefault(stage, parts) != parts:
+        if self._part_counts.setdefault(stage, parts) != parts:
             self._problem = f"stage {stage}: its parts disagree on how many they are"
             return
         pieces = self._parts.setdefault(stage, {})

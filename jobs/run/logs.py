@@ -56,7 +56,7 @@ class Follower:
         reader: EvidenceReader | MultiplexedReader,
         finished: Callable[[], bool],
         file: Path | None = None,
-        told: Callable[[str], None] = lambda _: None,
+        on_stage: Callable[[str], None] = lambda _: None,
         waits: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pod = pod
@@ -67,7 +67,7 @@ class Follower:
         self.heard = False
         self.gap = False
         self._kube, self._namespace, self._container = kube, namespace, container
-        self._finished, self._told, self._waits = finished, told, waits
+        self._finished, self._on_stage, self._waits = finished, on_stage, waits
         self._resume = Resume()
         self._redactor = LineRedactor()
         self._out: TextIO | None = None
@@ -199,7 +199,7 @@ class Follower:
         text = line[match.end() :] if match else line
         if self.reader.feed(text):
             if self.reader.latest:
-                self._told(self.reader.latest)
+                self._on_stage(self.reader.latest)
         elif _WAITS.match(text):
             self._waits(safe(text.decode("utf-8", "replace").removeprefix("seatrial "), 400))
         elif not text.startswith(b"seatrial "):
@@ -255,12 +255,12 @@ class Resume:
     def __init__(self) -> None:
         self.second = ""
         self.gap = False
-        self._seen: deque[int] = deque(maxlen=_MOST_OF_ONE_SECOND)
+        self._hashes: deque[int] = deque(maxlen=_MOST_OF_ONE_SECOND)
         self._expected: deque[int] | None = None
 
     def again(self) -> None:
         """A new connection begins."""
-        self._expected = deque(self._seen) if self.second else None
+        self._expected = deque(self._hashes) if self.second else None
 
     def new(self, second: str, line: bytes) -> bool:
         """Tell whether this line was not seen before."""
@@ -275,13 +275,13 @@ class Resume:
                     self._expected = None
                 return False
             # Nothing that was expected came first: the file was rotated meanwhile, and lines may be lost.
-            self.gap = self.gap or len(self._expected) == len(self._seen)
+            self.gap = self.gap or len(self._expected) == len(self._hashes)
             self._expected = None
         if second > self.second:
             self.second = second
-            self._seen.clear()
+            self._hashes.clear()
         if second >= self.second:
-            self._seen.append(hash(line))
+            self._hashes.append(hash(line))
         return True
 
 

@@ -189,10 +189,12 @@ def _of_workload(raw: Unstructured, queue: str, *, waiting: bool) -> PodSymptom 
     reserved = conditions.get("QuotaReserved") or {}
     if not waiting or reserved.get("status") == "True" or not reserved:
         return None
-    return _kept_out(Issue(safe(reserved.get("reason") or "Pending", 100), safe(reserved.get("message") or "")), queue)
+    return _not_admitted(
+        Issue(safe(reserved.get("reason") or "Pending", 100), safe(reserved.get("message") or "")), queue
+    )
 
 
-def _kept_out(issue: Issue, queue: str) -> PodSymptom:
+def _not_admitted(issue: Issue, queue: str) -> PodSymptom:
     """Read Kueue's words on a Workload without quota: missing, stopped, too small for ever, or only full."""
     text = issue.message
     if match := _ABSENT.search(text):

@@ -79,10 +79,10 @@ def small(kind: str, item: Unstructured) -> Unstructured:
         keys = sorted((item.get("data") or {}) | (item.get("binaryData") or {}))
         shown = {key: value for key, value in shown.items() if key not in {"data", "binaryData"}} | {"keys": keys}
     if kind == "Node":
-        kept = ("name", "labels", "uid", "resourceVersion")
+        of_meta = ("name", "labels", "uid", "resourceVersion")
         spec, status = item.get("spec") or {}, item.get("status") or {}
         shown = {
-            "metadata": {key: meta[key] for key in kept if key in meta},
+            "metadata": {key: meta[key] for key in of_meta if key in meta},
             "spec": {key: spec[key] for key in _NODE_SPEC if key in spec},
             "status": {key: status[key] for key in _NODE_STATUS if key in status},
         }

@@ -54,7 +54,7 @@ class SweepWatcher(Watcher):
         """The log of the pod that led the sweep; None while no pod of rank 0 has started."""
         return self.followers.get(self._leader)
 
-    def told(self) -> RankEvidence:
+    def evidence(self) -> RankEvidence:
         """What the coordinator has told so far."""
         follower = self.coordinator
         if follower is None or not isinstance(follower.reader, EvidenceReader):
@@ -120,7 +120,7 @@ class SweepWatcher(Watcher):
     def _is_lost(self, pod: Unstructured) -> bool:
         """Say whether a pod's node has stopped reporting."""
         name = node_of(pod)
-        node = next((each for each in self._seen.nodes if name_of(each) == name), None)
+        node = next((each for each in self._explanations.nodes if name_of(each) == name), None)
         events = about(read_events(self.events), "Pod", name_of(pod))
         return lost(node, as_map(pod.get("status")), events)
 
@@ -144,7 +144,7 @@ class SweepWatcher(Watcher):
         final = outcome.state.final
         if not final and time.monotonic() - self._over_since < END_S and not self._waits_for_others(outcome):
             return False
-        stopped = self.told().stages.get("end", {}).get("stopped")
+        stopped = self.evidence().stages.get("end", {}).get("stopped")
         outcome.aborted = True  # nothing that is seen from now on matters, and what is left is deleted
         outcome.state = JobState.COMPLETE
         outcome.analysis = _leaderless(self._leader, str(stopped)) if str(stopped).startswith("SIG") else None
@@ -168,7 +168,7 @@ class SweepWatcher(Watcher):
         since = time.monotonic() - self._let_in
         if since <= self._limits.job_s + LAG_S:
             return False
-        last = waiting.last_words(self._job, outcome, self.events)
+        last = waiting.last_state(self._job, outcome, self.events)
         self._abort(outcome, waiting.overdue(self._job, self._limits, outcome, since, last))
         return True
 

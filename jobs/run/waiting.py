@@ -106,7 +106,7 @@ def overdue(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last
     )
 
 
-def last_words(job: str, outcome: WatchOutcome, items: Iterable[Any]) -> str:
+def last_state(job: str, outcome: WatchOutcome, items: Iterable[Any]) -> str:
     """The last state and the last event."""
     issues = [f"{r.pod or f'rank {r.index}'}: {r.readiness_issue}" for r in outcome.replicas if r.readiness_issue]
     phases = [f"{r.pod or f'rank {r.index}'} {r.phase}" for r in outcome.replicas]

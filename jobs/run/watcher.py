@@ -69,7 +69,7 @@ class Watcher:
         ranks: int = 1,
         sees_nodes: bool = True,
     ) -> None:
-        self._seen = Explanations(kube, namespace, selector, sees_nodes=sees_nodes)
+        self._explanations = Explanations(kube, namespace, selector, sees_nodes=sees_nodes)
         self._kind, self.queueing, self._ranks = kind, queueing, ranks
         self._kube, self._job, self._namespace, self._run = kube, job, namespace, run
         self._limits, self._logs, self._progress = limits, logs, progress
@@ -86,12 +86,12 @@ class Watcher:
         self._diagnosed: tuple[object, ...] = ()  # what the last diagnosis knew
         self._diagnosis: Diagnosis | None = None
         self._last_job: Unstructured | None = None
-        self._told = ""
+        self._last_said = ""
 
     @property
     def events(self) -> list[Event]:
         """The events that were read of the job and its pods."""
-        return self._seen.events
+        return self._explanations.events
 
     def keep(self) -> WatchOutcome:
         """Wait; return what was seen last. Raises ClusterError only where the job could never be read."""
@@ -112,8 +112,9 @@ class Watcher:
                 # Whoever cancels a job is not interested in the rest of its logs.
                 self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
             if outcome.analysis is None and outcome.state is JobState.COMPLETE:
-                kept = simulated(outcome.pods, self.followers, self._kind.container)
-                outcome.analysis = kept or unreachable(outcome.pods, self.followers)
+                outcome.analysis = simulated(outcome.pods, self.followers, self._kind.container) or unreachable(
+                    outcome.pods, self.followers
+                )
             return outcome
 
     def _catch_up(self, outcome: WatchOutcome) -> None:
@@ -161,7 +162,7 @@ class Watcher:
         started = any(has_started(pod, self._kind.container) for pod in pods)
         self._history.enter(self._kind.as_job(job) if job else None, pods, self._pods.departed())
         self._history.ran = self._history.ran or started
-        self._history.finished = frozenset(name for name, f in self.followers.items() if _told_all(f))
+        self._history.finished = frozenset(name for name, f in self.followers.items() if _ended_itself(f))
         if self.queueing is not None and (self._let_in is None or not outcome.state.final):
             self.queueing.look(job, started=started)
             if self._let_in is None and not self.queueing.waiting:
@@ -171,9 +172,9 @@ class Watcher:
         if final or shaken or not self._all_running(job, pods):
             children = [name for _, name in self._kind.children(self._job) if name != self._job]
             names = [self._job, *children, *(str(pod["metadata"]["name"]) for pod in pods)]
-            self._seen.read_events(names, now=final)
+            self._explanations.read_events(names, now=final)
         state, replicas, analysis = self._diagnose(job, pods)
-        if (shaken or analysis is not None) and self._seen.read_nodes(now=final):
+        if (shaken or analysis is not None) and self._explanations.read_nodes(now=final):
             state, replicas, analysis = self._diagnose(job, pods)
         if outcome.aborted:
             return
@@ -187,7 +188,7 @@ class Watcher:
 
     def _diagnose(self, job: Unstructured | None, pods: list[Unstructured]) -> Diagnosis:
         """Conclude from what is known now; most looks come upon nothing new, and conclude what the last one did."""
-        events, nodes = self.events, self._seen.nodes
+        events, nodes = self.events, self._explanations.nodes
         queue = self.queueing.symptom() if self.queueing else None
         multiplexed = self.followers.items() if self._kind.multiplexed else ()
         given_up = frozenset(name for name, follower in multiplexed if is_final(list(follower.last)))
@@ -238,7 +239,7 @@ class Watcher:
                 reader=MultiplexedReader(self._run, self._ranks) if together else EvidenceReader(self._run),
                 finished=partial(self._finished, name),
                 file=self._logs / f"{name}.log" if self._logs else None,
-                told=partial(self._heard, 0 if together else self._kind.index(pod)),
+                on_stage=partial(self._heard, 0 if together else self._kind.index(pod)),
                 waits=self._progress,
             )
             self.followers[name] = follower
@@ -271,7 +272,7 @@ class Watcher:
 
     def _expired(self, outcome: WatchOutcome, waited: float) -> bool:
         """Tell whether a deadline has passed: the queue's, then the pods', then the job's."""
-        last = partial(waiting.last_words, self._job, outcome, self.events)
+        last = partial(waiting.last_state, self._job, outcome, self.events)
         if self._let_in is None:
             if waited > self._limits.queue_s:
                 self._abort(outcome, waiting.never_let_in(self._job, self._limits, outcome, waited, last()))
@@ -367,12 +368,12 @@ class Watcher:
         text = text or "no pods yet"
         issue = next((r.readiness_issue for r in outcome.replicas if r.readiness_issue), None)
         text = f"{self._job} {outcome.state}: {text}" + (f" ({issue})"[:200] if issue else "")
-        if text != self._told:
-            self._told = text
+        if text != self._last_said:
+            self._last_said = text
             self._progress(text)
 
 
-def _told_all(follower: Follower) -> bool:
+def _ended_itself(follower: Follower) -> bool:
     """Tell whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
     end = None if isinstance(follower.reader, MultiplexedReader) else follower.reader.end
     return end is not None and not end.get("stopped")

@@ -51,7 +51,7 @@ def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, w
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict", "trouble", "right"),
+    ("faults", "verdict", "trouble", "right"),
     [
         (["a", "b"], "no-go", "", True),
         (["b", "a"], "no-go", "", True),
@@ -61,9 +61,9 @@ def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, w
         (["a", "b"], "no-go", "left behind: job/x", False),
     ],
 )
-def test_recognised_means_exactly_the_stated_faults_and_verdict(found, verdict, trouble, right):
+def test_recognised_means_exactly_the_stated_faults_and_verdict(faults, verdict, trouble, right):
     """One fault too many is as wrong as one too few; leftovers are never right."""
-    each = Rehearsal("n", "n", ["a", "b"], {}, ["no-go"], found=found, verdict=verdict, trouble=trouble)
+    each = Rehearsal("n", "n", ["a", "b"], {}, ["no-go"], faults=faults, verdict=verdict, trouble=trouble)
     assert each.recognised is right
 
 
@@ -89,7 +89,7 @@ def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects,
         {"a": subjects} if subjects else {},
         ["no-go"],
         {"a": words},
-        found=["a"],
+        faults=["a"],
         verdict="no-go",
         accused={"a": accused},
         observed={"a": "node-1: the port is DOWN"},

@@ -57,7 +57,7 @@ def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     told = []
-    follower = follow(kube, tmp_path, told=told.append)
+    follower = follow(kube, tmp_path, on_stage=told.append)
     assert follower.join(HANG_S)
     assert follower.file.read_text().splitlines()[0] == "hello"
     assert follower.reader.result().complete and told == ["start", "end"]

@@ -102,7 +102,7 @@ def sweep(kube, api, monkeypatch):
         watcher = SweepWatcher(kube, job="t", namespace="default", run="r1", limits=limits)
         outcome = watcher.keep()
         watch.placed = watcher.placed
-        return outcome, watcher.told()
+        return outcome, watcher.evidence()
 
     return watch
 

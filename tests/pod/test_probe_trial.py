@@ -14,7 +14,7 @@ import pytest
 
 from jobs import nccl
 from jobs.pod.stages.capture import causes
-from jobs.pod.stages.collective import _spoken
+from jobs.pod.stages.collective import _log_settings
 from jobs.trial.pod import GRACE_S
 
 DATA = Path(__file__).parent / "data"
@@ -336,6 +336,6 @@ def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
 )
 def test_a_quiet_log_is_raised_for_the_collectives(told: dict, level: str, subsystems: set) -> None:
     """Whatever profile, image or webhook say, NCCL says what it uses; more than that is kept."""
-    found = _spoken(told)
+    found = _log_settings(told)
     assert found["NCCL_DEBUG"] == level
     assert subsystems <= set(found["NCCL_DEBUG_SUBSYS"].split(","))

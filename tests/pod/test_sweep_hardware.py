@@ -11,7 +11,7 @@ import pytest
 from jobs.pod.stages import hardware
 from jobs.pod.stages.coordinator import LONGEST_RESULT
 from jobs.pod.stages.fleettest import MOST_ROWS
-from jobs.pod.stages.hardware import MOST_CARDS, MOST_GPUS
+from jobs.pod.stages.hardware import MOST_GPUS, MOST_NICS
 from jobs.pod.stages.messages import Lines, NoAnswerError, say
 
 XML = """<?xml version="1.0" ?>
@@ -53,11 +53,11 @@ def test_a_cards_serial_number_is_read_from_its_own_data(tmp_path, data, serial)
     (device / "node_guid").write_text("c3f7:1b2c:d4bf:e596\n")
     (pci / "vpd").write_bytes(data)
     known = {"serial": serial} if serial else {"guid": "c3f7:1b2c:d4bf:e596"}
-    assert hardware.cards(str(tmp_path)) == {"mlx5_3": {"pci": "0000:9a:00.0", **known}}
+    assert hardware.nics(str(tmp_path)) == {"mlx5_3": {"pci": "0000:9a:00.0", **known}}
 
 
 def test_a_machine_without_cards_has_none(tmp_path):
-    assert hardware.cards(str(tmp_path)) == {}
+    assert hardware.nics(str(tmp_path)) == {}
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_all_that_can_be_said_of_a_nodes_hardware_fits_into_a_message():
         "rows": [[1 << 34, 480.123, 0]] * MOST_ROWS,
         "rails": [46.123] * 64,
     }
-    said["hardware"] = {"gpus": [gpu] * MOST_GPUS, "cards": {"m" * 38 + str(n): card for n in range(MOST_CARDS)}}
+    said["hardware"] = {"gpus": [gpu] * MOST_GPUS, "cards": {"m" * 38 + str(n): card for n in range(MOST_NICS)}}
     ours, theirs = socket.socketpair()
     with ours, theirs:
         threading.Thread(target=say, args=(theirs, said), daemon=True).start()

@@ -192,7 +192,7 @@ def test_a_node_that_is_stopped_while_it_trains_has_no_whole_test_alone(monkeypa
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
     clocks = SimpleNamespace(start=lambda: None, end=list)
     monkeypatch.setattr(fleettest.hardware, "Clocks", lambda *_: clocks)
-    monkeypatch.setattr(fleettest.hardware, "cards", dict)
+    monkeypatch.setattr(fleettest.hardware, "nics", dict)
     monkeypatch.setattr(fleettest, "_alone", lambda *_: {"state": "measured", "why": "", "wrong": 0, "transport": ""})
     monkeypatch.setattr(fleettest.nodetraining, "train", lambda *_: {"stopped": stopped, "skipped": None})
     trial = SimpleNamespace(sweep={}, training={"steps": 40}, gpus_per_node=8)
@@ -365,15 +365,15 @@ def test_a_budget_that_is_over_ends_the_rounds(fleet, trial):
         ([[True, True, False], [False]], []),
     ],
 )
-def test_own_cards_are_left_out_only_where_most_nodes_cannot_reach_them(reached, left_out):
+def test_own_nics_are_left_out_only_where_most_nodes_cannot_reach_them(reached, left_out):
     """Most of at least three of the nodes tested alone so far, or both of two; not most of a round, which may be one."""
     lead = object.__new__(Coordinator)
-    lead._cards, lead.members = {}, {f"n{n}": None for n in range(sum(map(len, reached)))}
+    lead._reached_nics, lead.members = {}, {f"n{n}": None for n in range(sum(map(len, reached)))}
     names, answers = iter(lead.members), []
     for found in reached:
         played = {(name,): {name: _alone(good)} for good, name in zip(found, names, strict=False)}
         answers += [answer for each in played.values() for answer in each.values()]
-        lead._without_cards(played)
+        lead._without_nics(played)
     assert [n for n, answer in enumerate(answers) if answer["cards"] == "nothing"] == left_out
 
 

@@ -117,7 +117,7 @@ class Pages:
         self._begin = time.monotonic()
         self._deadline_s = deadline_s
         self._pages = self._objects = self._empty = 0
-        self._seen: set[str] = set()
+        self._marks: set[str] = set()
 
     @property
     def left_s(self) -> float:
@@ -133,9 +133,9 @@ class Pages:
             return
         # Pages are in the order of keys: no page begins, or is continued, as an earlier one was.
         marks = {f"continue {token}"} | {f"first {_key(items[0])}" for _ in items[:1] if _key(items[0])}
-        if marks & self._seen:
+        if marks & self._marks:
             raise Unreachable(f"{self._where}: the list goes round, page {self._pages} was there{self._so_far()}")
-        self._seen |= marks
+        self._marks |= marks
         if self._empty >= _EMPTY_PAGES:
             raise Unreachable(f"{self._where}: the list does not end: {self._empty} empty pages and more to come")
         if self._objects > MOST_OBJECTS:

@@ -80,13 +80,13 @@ def _as_kubectl_verifies(client: Any) -> Any:
 
     import urllib3.util.ssl_  # noqa: PLC0415
 
-    kept = client.rest_client.pool_manager.connection_pool_kw
-    context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=kept.get("cert_reqs"))
+    pool = client.rest_client.pool_manager.connection_pool_kw
+    context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=pool.get("cert_reqs"))
     if context.verify_flags & ssl.VERIFY_X509_STRICT:
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if not kept.get("ca_certs") and not kept.get("ca_cert_data"):
+        if not pool.get("ca_certs") and not pool.get("ca_cert_data"):
             context.load_default_certs()
-        kept["ssl_context"] = context
+        pool["ssl_context"] = context
     return client
 
 

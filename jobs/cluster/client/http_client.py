@@ -205,7 +205,7 @@ class HttpClient:
         """Return what websocket-client needs to connect as this client does: credentials, TLS settings, proxy."""
         from urllib3.util.ssl_ import create_urllib3_context  # noqa: PLC0415  (comes with kubernetes)
 
-        settings, kept = self._client.configuration, self._pool.connection_pool_kw
+        settings, pool = self._client.configuration, self._pool.connection_pool_kw
         headers = self._headers(verb, url_path, "*/*", compress=False)
         options: dict[str, Any] = {"header": [f"{key}: {value}" for key, value in headers.items()]}
         proxy = urlsplit(settings.proxy or "")
@@ -217,15 +217,15 @@ class HttpClient:
         else:  # the environment's proxy is the client's business, and it decided for none
             options["http_no_proxy"] = ["*"]
         if self.server.lower().startswith("https://"):
-            context = kept.get("ssl_context") or create_urllib3_context(cert_reqs=kept.get("cert_reqs"))
-            if kept.get("ca_certs") or kept.get("ca_cert_data"):
-                context.load_verify_locations(kept.get("ca_certs"), cadata=kept.get("ca_cert_data"))
+            context = pool.get("ssl_context") or create_urllib3_context(cert_reqs=pool.get("cert_reqs"))
+            if pool.get("ca_certs") or pool.get("ca_cert_data"):
+                context.load_verify_locations(pool.get("ca_certs"), cadata=pool.get("ca_cert_data"))
             elif context.verify_mode:
                 context.load_default_certs()
-            if kept.get("cert_file"):
-                context.load_cert_chain(kept["cert_file"], kept.get("key_file"))
-            context.check_hostname = bool(context.verify_mode) and kept.get("assert_hostname") is not False
-            name = {"server_hostname": kept["server_hostname"]} if kept.get("server_hostname") else {}
+            if pool.get("cert_file"):
+                context.load_cert_chain(pool["cert_file"], pool.get("key_file"))
+            context.check_hostname = bool(context.verify_mode) and pool.get("assert_hostname") is not False
+            name = {"server_hostname": pool["server_hostname"]} if pool.get("server_hostname") else {}
             options["sslopt"] = {"context": context, **name}
         return options
 

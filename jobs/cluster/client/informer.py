@@ -101,7 +101,7 @@ class Informer:
                     self._remove(key, self._objects[key], version)
             for item in by_key.values():
                 self._take(item)
-            self._seen()
+            self._mark_synced()
         return version
 
     def _watch(self, version: str) -> str:
@@ -115,11 +115,11 @@ class Informer:
                     self._remove(_key(item), item, _version(item))
                 elif kind in {"ADDED", "MODIFIED"}:
                     self._take(item)
-                self._seen()
+                self._mark_synced()
             if self._stop.is_set():
                 return version
         with self._changed:
-            self._seen()
+            self._mark_synced()
         if time.monotonic() - began < 1.0:  # a server that ends watches at once must not be hammered
             self._stop.wait(_POLL_S)
         return version
@@ -143,7 +143,7 @@ class Informer:
             oldest = next(iter(self._departed))
             del self._departed[oldest], self._gone[oldest]
 
-    def _seen(self) -> None:
+    def _mark_synced(self) -> None:
         self.synced = True
         self.error = None
         self._failing_since = None

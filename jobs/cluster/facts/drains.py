@@ -73,7 +73,7 @@ def read_drains(kube: Kube, namespaces: Collection[str]) -> Drains:
     here = [item for item in budgets if as_map(item.get("metadata")).get("namespace") in namespaces]
     if len(here) > MOST_BUDGETS:
         return Drains(hidden=f"{len(here)} budgets beside pods of GPU nodes, more than {MOST_BUDGETS}")
-    rebooters = (found for item in daemons if (found := _rebooter(kube, item)))
+    rebooters = (rebooter for item in daemons if (rebooter := _rebooter(kube, item)))
     return Drains(tuple(_budget(kube, item) for item in here), tuple(rebooters))
 
 
@@ -159,10 +159,10 @@ def _options(container: Unstructured) -> dict[str, str]:
         for each in as_list(container.get("env"))
         if str(each.get("name")).startswith("KURED_")
     }
-    return options | dict(_words(container))
+    return options | dict(_flags(container))
 
 
-def _words(container: Unstructured) -> Iterator[tuple[str, str]]:
+def _flags(container: Unstructured) -> Iterator[tuple[str, str]]:
     command = [*as_list_of_text(container.get("command")), *as_list_of_text(container.get("args"))]
     for word, after in itertools.pairwise([*command, ""]):
         name, equals, value = word.removeprefix("--").partition("=")
@@ -172,7 +172,7 @@ def _words(container: Unstructured) -> Iterator[tuple[str, str]]:
 
 def _selectors(container: Unstructured) -> list[str]:
     """Selectors of pods for which it waits, each of which may be given; a pod of one of them is enough."""
-    given = [value for name, value in _words(container) if name == _BLOCKING]
+    given = [value for name, value in _flags(container) if name == _BLOCKING]
     return given or list(filter(None, [_options(container).get(_BLOCKING)]))
 
 

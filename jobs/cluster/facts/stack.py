@@ -185,8 +185,8 @@ def devices_by_node(listing: Listing, driver: str = "", kind: str = "") -> dict[
     for key, generation, spec in slices:
         if generation == newest[key] and spec.get("nodeName"):
             node = str(spec["nodeName"])
-            fitting = sum(not kind or _type(entry) in ("", kind) for entry in as_list(spec.get("devices")))
-            counts[node] = counts.get(node, 0) + fitting
+            matching = sum(not kind or _type(entry) in ("", kind) for entry in as_list(spec.get("devices")))
+            counts[node] = counts.get(node, 0) + matching
     return counts
 
 
@@ -211,13 +211,13 @@ def image_version(image: str) -> str:
     return match[0] if match else tag
 
 
-def toolkit_version(policies_found: Iterable[Policy], pods: Iterable[PodUse]) -> str:
+def toolkit_version(installed: Iterable[Policy], pods: Iterable[PodUse]) -> str:
     """Return the version of the container toolkit that the operator installs, '' where nothing shows it.
 
     From the ClusterPolicy, else from the image of the toolkit's DaemonSet; a toolkit that came as a package of the host
     is seen by neither.
     """
-    asked = [policy.versions["toolkit"] for policy in policies_found if policy.versions.get("toolkit")]
+    asked = [policy.versions["toolkit"] for policy in installed if policy.versions.get("toolkit")]
     images = [image for pod in pods if operand(pod) == "toolkit" for image in pod.images]
     versions = [image_version(f"x:{text}") for text in asked] + [image_version(image) for image in images]
     return next((text for text in versions if re.match(r"v?\d", text)), "")

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 
 from .rendezvous import Rendezvous
 
-MAX_WORDS = 300
+MAX_REASON = 300
 T = TypeVar("T")
 
 
@@ -34,11 +34,11 @@ class Barrier:
         """Say yes (or object) to a topic and return what was decided for all ranks, and why not."""
         if not self.peers:
             return not objection, objection
-        word = {"seatrial": 1, "kind": "ready", "topic": topic, "objection": objection[:MAX_WORDS]}
+        word = {"seatrial": 1, "kind": "ready", "topic": topic, "objection": objection[:MAX_REASON]}
         if self.rank == 0:
             go, why = self._collect(topic, objection, limit_s)
             for rank in self.peers:
-                self._send(rank, {"seatrial": 1, "kind": "decision", "topic": topic, "go": go, "why": why[:MAX_WORDS]})
+                self._send(rank, {"seatrial": 1, "kind": "decision", "topic": topic, "go": go, "why": why[:MAX_REASON]})
             return go, why
         reached = self._send(0, word)
         if objection:
@@ -70,7 +70,7 @@ class Barrier:
 
     def announce_end(self, topic: str, failure: str) -> None:
         """Tell all ranks that this one's part of a collective has ended; `failure` is empty when it went well."""
-        message = {"seatrial": 1, "kind": "ended", "topic": topic, "rank": self.rank, "failure": failure[:MAX_WORDS]}
+        message = {"seatrial": 1, "kind": "ended", "topic": topic, "rank": self.rank, "failure": failure[:MAX_REASON]}
         for rank in self.peers if self.rank == 0 else [0] * bool(self.peers):
             self._send(rank, message)
 
@@ -124,9 +124,9 @@ class Barrier:
         """Return what `look` sees, asked again at every change; None when the time is up or the probe is to stop."""
         limit = time.monotonic() + limit_s
         while True:
-            seen = look()
-            if seen is not None or time.monotonic() >= limit or self.rendezvous.watch.stopped():
-                return seen
+            result = look()
+            if result is not None or time.monotonic() >= limit or self.rendezvous.watch.stopped():
+                return result
             with self.rendezvous.changed:
                 self.rendezvous.changed.wait(0.05)
 
@@ -138,15 +138,15 @@ class Barrier:
         kind, topic = message.get("kind"), str(message.get("topic"))[:100]
         with self._lock:
             if kind == "ready":
-                self._messages[(topic, rank)] = {"objection": str(message.get("objection") or "")[:MAX_WORDS]}
+                self._messages[(topic, rank)] = {"objection": str(message.get("objection") or "")[:MAX_REASON]}
             elif kind == "decision" and rank == 0:
-                self._decisions[topic] = (message.get("go") is True, str(message.get("why") or "")[:MAX_WORDS])
+                self._decisions[topic] = (message.get("go") is True, str(message.get("why") or "")[:MAX_REASON])
             elif kind == "post" and isinstance(message.get("body"), dict):
                 self._posts[(topic, rank)] = message["body"]
             elif kind == "ended":
                 about = message.get("rank") if rank == 0 else rank
                 if isinstance(about, int) and (about in self.peers):
-                    self._ends[(topic, about)] = str(message.get("failure") or "")[:MAX_WORDS]
+                    self._ends[(topic, about)] = str(message.get("failure") or "")[:MAX_REASON]
         if kind == "ended" and self.rank == 0:
             relay = dict(message, rank=rank)
             for other in self.peers:

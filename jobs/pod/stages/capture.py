@@ -52,8 +52,8 @@ class Capture:
                 said = causes(file.read(TAIL_BYTES).decode("utf-8", "replace"))
         except OSError:
             said = []
-        kept = "\n".join(line for line in said if line not in end)
-        return "%s\n[...]\n%s" % (kept, end[-max(0, size - len(kept)) :]) if kept else end
+        earlier = "\n".join(line for line in said if line not in end)
+        return "%s\n[...]\n%s" % (earlier, end[-max(0, size - len(earlier)) :]) if earlier else end
 
     def last_line(self) -> str:
         """Return the last line with something on it."""

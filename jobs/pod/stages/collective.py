@@ -139,7 +139,7 @@ class BenchRun:
     def _start(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool) -> None:
         """Run the program; once more in other words where it does not know these."""
         self._attempt(data, name, argv, env, alone=alone)
-        again = _older_words(argv, data)
+        again = _older_argv(argv, data)
         if again and not self.watch.stopped():
             data["command"] = again
             self._attempt(data, name, again, env, alone=alone)
@@ -174,7 +174,7 @@ class BenchRun:
         if not os.access(env.get("HOME") or "/nonexistent", os.W_OK):
             env["HOME"] = self.place
         env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})
-        env.update(_spoken(env))
+        env.update(_log_settings(env))
         env.update(chosen)
         env["NCCL_DEBUG_FILE"] = os.path.join(self._shared_place() if spread else self.place, name + ".%h.%p.log")
         env["SEATRIAL_BENCH_FACTS"] = os.path.join(self.place, name + ".facts.json")
@@ -307,7 +307,7 @@ def failure(data: Mapping[str, Any]) -> str:
     return "its command ended with exit code %s" % data["exit"] if data["exit"] else ""
 
 
-def _spoken(env: Mapping[str, str]) -> Dict[str, str]:
+def _log_settings(env: Mapping[str, str]) -> Dict[str, str]:
     """Return the log settings with which NCCL says what it uses, whatever pod, image or webhook ask for.
 
     Training wants a quiet log (WARN); a trial without these lines has seen nothing. More than them is kept.
@@ -316,8 +316,8 @@ def _spoken(env: Mapping[str, str]) -> Dict[str, str]:
     subsystems = env.get("NCCL_DEBUG_SUBSYS", "").upper()
     names = [name for name in subsystems.lstrip("^").split(",") if name]
     if subsystems.startswith("^"):
-        kept = [name for name in names if name not in SUBSYSTEMS and name != "ALL"]
-        asked = "^" + ",".join(kept) if kept else "ALL"
+        excluded = [name for name in names if name not in SUBSYSTEMS and name != "ALL"]
+        asked = "^" + ",".join(excluded) if excluded else "ALL"
     else:
         asked = subsystems if "ALL" in names else ",".join(dict.fromkeys(list(SUBSYSTEMS) + names))
     return {"NCCL_DEBUG": level if level in TALKATIVE else "INFO", "NCCL_DEBUG_SUBSYS": asked}
@@ -339,7 +339,7 @@ def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
     return files
 
 
-def _older_words(argv: List[str], data: Mapping[str, Any]) -> Optional[List[str]]:
+def _older_argv(argv: List[str], data: Mapping[str, Any]) -> Optional[List[str]]:
     """Return the command line that an older program knows, where it has just refused this one."""
     said = data["output_tail"]
     if data["exit"] == 2 and "unrecognized arguments: --" in said:

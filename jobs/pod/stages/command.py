@@ -37,9 +37,9 @@ def run(argv: Sequence[str], timeout_s: float, limit: int, env: Optional[Mapping
     except (OSError, ValueError) as error:
         answer.error = "cannot start %s: %s" % (argv[0], getattr(error, "strerror", None) or error)
         return answer
-    kept: List[bytearray] = [bytearray(), bytearray()]
+    buffers: List[bytearray] = [bytearray(), bytearray()]
     readers = []
-    for stream, buffer in zip((process.stdout, process.stderr), kept):
+    for stream, buffer in zip((process.stdout, process.stderr), buffers):
         reader = threading.Thread(target=_drain, args=(stream, buffer, limit), daemon=True)
         reader.start()
         readers.append(reader)
@@ -50,7 +50,7 @@ def run(argv: Sequence[str], timeout_s: float, limit: int, env: Optional[Mapping
         _kill(process)
     for reader in readers:
         reader.join(timeout=2)
-    answer.out, answer.err = bytes(kept[0]), bytes(kept[1])
+    answer.out, answer.err = bytes(buffers[0]), bytes(buffers[1])
     if len(answer.out) >= limit:
         answer.error = answer.error or "%s printed more than %d bytes" % (argv[0], limit)
     return answer

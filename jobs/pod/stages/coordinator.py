@@ -62,7 +62,7 @@ class Coordinator:
         self._released: Set[str] = set()
         self._trained: Set[str] = set()  # nodes whose training steps alone came to an end
         self._trainings = 0
-        self._cards: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own cards
+        self._reached_nics: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own NICs
 
     def run(self, listening: Callable[[], None]) -> None:
         """Lead the sweep; `listening` is called when agents can connect."""
@@ -269,7 +269,7 @@ class Coordinator:
         if self.watch.stopped():
             return
         if each.stage == 0:
-            self._without_cards(by_test)
+            self._without_nics(by_test)
             self._print_training(by_test)
         results = {nodes: self.planner.result(nodes, by_test[nodes]) for nodes in each.tests}
         seconds = time.monotonic() - began
@@ -293,15 +293,15 @@ class Coordinator:
                 self._trainings += 1
                 self.writer.stage("sweep.training.%d" % self._trainings, 0, dict(steps, node=node), "ok")
 
-    def _without_cards(self, by_test: Dict[Nodes, Answers]) -> None:
-        """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards.
+    def _without_nics(self, by_test: Dict[Nodes, Answers]) -> None:
+        """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own NICs.
 
         Most of all that were tested alone so far: a round may hold one node only.
         """
         alone = {node: answer for answers in by_test.values() for node, answer in answers.items() if "cards" in answer}
-        self._cards.update({node: answer["cards"] == fleettest.MEASURED for node, answer in alone.items()})
-        failed = sum(not good for good in self._cards.values())
-        if len(self._cards) >= min(MOST_OF, max(2, len(self.members))) and 2 * failed > len(self._cards):
+        self._reached_nics.update({node: answer["cards"] == fleettest.MEASURED for node, answer in alone.items()})
+        failed = sum(not good for good in self._reached_nics.values())
+        if len(self._reached_nics) >= min(MOST_OF, max(2, len(self.members))) and 2 * failed > len(self._reached_nics):
             for answer in alone.values():
                 answer["rails"] = []
                 answer["cards"] = fleettest.NOTHING

@@ -91,11 +91,11 @@ def _ask_servers(name: str, resolver: Resolver, timeout_s: float, port: int) -> 
 
 def _ask(name: str, server: str, timeout_s: float, port: int) -> str:
     """Ask one server for A, and for AAAA where there is no A."""
-    reason = _exchange(name, _A, server, timeout_s, port)
-    return _exchange(name, _AAAA, server, timeout_s, port) if reason == "NODATA" else reason
+    reason = _query(name, _A, server, timeout_s, port)
+    return _query(name, _AAAA, server, timeout_s, port) if reason == "NODATA" else reason
 
 
-def _exchange(name: str, kind: int, server: str, timeout_s: float, port: int) -> str:
+def _query(name: str, kind: int, server: str, timeout_s: float, port: int) -> str:
     question = _question(name, kind)
     if question is None:
         return "FORMERR"

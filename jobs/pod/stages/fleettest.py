@@ -20,7 +20,7 @@ from .spec import Identity, Trial
 ENDING_S = 20.0  # to end a program that hangs, and to read its log
 MEASURED, NO_END, FAILED, NOTHING, STOPPED = "measured", "no end", "failed", "nothing", "stopped"
 STOP_GRACE_S = 2.0  # after the coordinator has said so
-OWN_CARDS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+OWN_NICS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 TCP_FABRICS = ("", "socket", "fastsocket")
 NOT_NETWORKS = ("mnnvl",)
 MOST_TEXT = 200
@@ -83,8 +83,8 @@ def run(
             if steps["stopped"]:  # by a drain, or since its pod is preempted: all is run again when it comes back
                 result.update(state=STOPPED, why=("its steps alone: %s" % steps["stopped"])[:MOST_TEXT])
     finally:
-        seen = clocks.end()
-    return dict(result, hardware={"gpus": seen, "cards": hardware.cards()})
+        gpus = clocks.end()
+    return dict(result, hardware={"gpus": gpus, "cards": hardware.nics()})
 
 
 def _alone(bench: collective.BenchRun, own: Trial, link: Link) -> Dict[str, Any]:
@@ -93,13 +93,13 @@ def _alone(bench: collective.BenchRun, own: Trial, link: Link) -> Dict[str, Any]
     if first["state"] != MEASURED or link.stopped or own.gpus_per_node < 2:
         return first
     own.master_port += 1
-    cards = _one(bench, _chosen("cards", "node", OWN_CARDS, own.sweep["pair"], []), own.sweep, across=True)
-    merged = dict(first, cards=cards["state"], seconds=round(first["seconds"] + cards["seconds"], 1))
-    merged["wrong"] = first["wrong"] + cards["wrong"]
-    merged["rails"] = [cards.get("busbw")]
-    merged["errors"] = cards.get("errors") or {}
+    nics = _one(bench, _chosen("cards", "node", OWN_NICS, own.sweep["pair"], []), own.sweep, across=True)
+    merged = dict(first, cards=nics["state"], seconds=round(first["seconds"] + nics["seconds"], 1))
+    merged["wrong"] = first["wrong"] + nics["wrong"]
+    merged["rails"] = [nics.get("busbw")]
+    merged["errors"] = nics.get("errors") or {}
     for key in ("transport", "why"):
-        merged[key] = first.get(key) or cards.get(key) or ""
+        merged[key] = first.get(key) or nics.get(key) or ""
     return merged
 
 
@@ -117,30 +117,30 @@ def _one(
     skipped = bench.run(data, chosen)
     if skipped:
         return dict(nothing(skipped), seconds=0.0, wrong=0)
-    seen = data["nccl"] or {}
+    log = data["nccl"] or {}
     result: Dict[str, Any] = {
         "state": MEASURED,
         "why": "",
         "seconds": round(float(data["seconds"] or 0), 1),
-        "wrong": int(seen.get("wrong") or 0),
+        "wrong": int(log.get("wrong") or 0),
         "errors": _errors(data["rdma_counters"]),
     }
     leads = bench.me.rank == 0
-    problem = _problem(data, seen, table=leads)
+    problem = _problem(data, log, table=leads)
     if problem:
         return dict(result, state=problem[0], why=problem[1][:MOST_TEXT])
-    result["transport"] = _wrong_transport(seen, sweep) if across else ""
-    if across and not result["transport"] and _unseen(seen, sweep):
+    result["transport"] = _wrong_transport(log, sweep) if across else ""
+    if across and not result["transport"] and _unseen(log, sweep):
         return dict(result, state=NOTHING, why="its log does not show what carried the data")
     facts = data["facts"] or {}
-    if leads and any(row[2] is None for row in seen["rows"]):
+    if leads and any(row[2] is None for row in log["rows"]):
         return dict(result, state=NOTHING, why="its table does not say whether the sums were right")
     if not across and not isinstance(facts.get("differs"), int):
         return dict(result, state=NOTHING, why="its product of matrices was not repeated")
     if leads:
-        result["rows"] = seen["rows"][-MOST_ROWS:]
+        result["rows"] = log["rows"][-MOST_ROWS:]
         if across or bench.trial.gpus_per_node > 1:  # one GPU has no bus to another
-            result["busbw"] = max(seen["rows"])[1]
+            result["busbw"] = max(log["rows"])[1]
         result["rails"] = [_number(value) for value in (facts.get("rails") or [])[:64]]
     if facts.get("differs"):
         result["why"] = "%s of %s products of the same matrices differ" % (facts["differs"], facts.get("products"))
@@ -152,9 +152,9 @@ def _one(
     return result
 
 
-def _problem(data: Mapping[str, Any], seen: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
+def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
     """Say how a program failed, as state and words; None where it measured. What never reached NCCL accuses nobody."""
-    begun = bool(seen.get("lines"))
+    begun = bool(log.get("lines"))
     if data["timed_out"]:
         why = "no end after %.0f s" % float(data["seconds"] or 0)
         return (NO_END, why) if begun else (NOTHING, why + "; it had not reached NCCL")
@@ -164,24 +164,24 @@ def _problem(data: Mapping[str, Any], seen: Mapping[str, Any], *, table: bool) -
         said = causes(str(data["output_tail"]))
         why = data["error"] or "exit code %s%s" % (data["exit"], ": " + said[0].strip() if said else "")
         return (FAILED if begun else NOTHING), str(why)
-    if table and not seen.get("rows"):
+    if table and not log.get("rows"):
         return NOTHING, "its output holds no table"
     return None
 
 
-def _wrong_transport(seen: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
+def _wrong_transport(log: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
     """Say what in this node's own log should not carry the data; empty where all is as the profile wants it."""
     if sweep["fabric"] in TCP_FABRICS:
         return ""
-    if seen.get("tcp"):
-        return "%d channels through %s" % (seen["tcp"], seen.get("net") or "sockets")
-    if sweep["gdr"] and seen.get("no_gdr"):
-        return "%d channels without GPUDirect" % seen["no_gdr"]
+    if log.get("tcp"):
+        return "%d channels through %s" % (log["tcp"], log.get("net") or "sockets")
+    if sweep["gdr"] and log.get("no_gdr"):
+        return "%d channels without GPUDirect" % log["no_gdr"]
     return ""
 
 
-def _unseen(seen: Mapping[str, Any], sweep: Mapping[str, Any]) -> bool:
-    return sweep["fabric"] not in (*TCP_FABRICS, *NOT_NETWORKS) and not seen.get("channels")
+def _unseen(log: Mapping[str, Any], sweep: Mapping[str, Any]) -> bool:
+    return sweep["fabric"] not in (*TCP_FABRICS, *NOT_NETWORKS) and not log.get("channels")
 
 
 def _errors(grown: Mapping[str, Any]) -> Dict[str, int]:
@@ -224,7 +224,7 @@ def summarize(paths: List[str]) -> Dict[str, Any]:
                     summary["rows"].append([row["size_bytes"], side["busbw_gbps"], side.get("wrong")])
                     summary["wrong"] += int(side.get("wrong") or 0)
     for proc in partial.procs.values():
-        for (_, _, text), mask in [edge for lanes in proc.edges.values() for edge in lanes.items()]:
+        for (_, _, text), mask in [edge for masks in proc.edges.values() for edge in masks.items()]:
             way = edges.way_of(text)
             if way.kind != "net":
                 continue

@@ -18,31 +18,31 @@ from .files import content, first_line, names_in
 PERIOD_S = 2.0
 QUERY_S = 20.0  # of one question: eight GPUs without persistence mode take as long
 LAST_S = 10.0  # for the question after the test
-MOST_CARDS, MOST_GPUS = 16, 16  # as many as fit beside the result in one message
+MOST_NICS, MOST_GPUS = 16, 16  # as many as fit beside the result in one message
 VPD_BYTES = 4096
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 # Tags of vital product data (PCI Local Bus Specification 3.0, appendix I).
 IDENTIFIER, READ_ONLY, END = 0x82, 0x90, 0x78
 
 
-def cards(root: str = "/") -> Dict[str, Dict[str, str]]:
+def nics(root: str = "/") -> Dict[str, Dict[str, str]]:
     """Return each RDMA device's PCI address and serial number; its GUID where the number is not for us to read."""
     place = os.path.join(root, "sys/class/infiniband")
     names = sorted(names_in(place), key=lambda name: (len(name), name))
     by_name = {}
-    for name in names[:MOST_CARDS]:
-        card = {}
+    for name in names[:MOST_NICS]:
+        nic = {}
         address = os.path.basename(os.path.realpath(os.path.join(place, name, "device")))
         if PCI.match(address):
-            card["pci"] = address
+            nic["pci"] = address
         serial = _serial(os.path.join(place, name, "device", "vpd"))
         guid = first_line(os.path.join(place, name, "node_guid"))
         if serial:
-            card["serial"] = serial
+            nic["serial"] = serial
         elif guid and re.match(r"[0-9a-f:]{19}$", guid) and guid.strip("0:"):
-            card["guid"] = guid
-        if card:
-            by_name[name[:40]] = card
+            nic["guid"] = guid
+        if nic:
+            by_name[name[:40]] = nic
     return by_name
 
 

@@ -31,14 +31,14 @@ class Lines:
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
-        self._kept = b""
+        self._buffer = b""
         self.most = MAX_LINE  # bytes of a message; more may be allowed to who has said who it is
 
     def next(self, timeout_s: Optional[float]) -> Dict[str, Any]:
         """Return the next message; raises NoAnswerError on silence, the end, or anything that is no message."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
-        while b"\n" not in self._kept:
-            if len(self._kept) > self.most:
+        while b"\n" not in self._buffer:
+            if len(self._buffer) > self.most:
                 raise NoAnswerError("something else answers on this port")
             try:
                 if limit is not None:  # without a limit the mode stays as it is: another thread may be sending
@@ -50,8 +50,8 @@ class Lines:
                 raise NoAnswerError("connection lost: %s" % (error.strerror or error)) from None
             if not block:
                 raise NoAnswerError("connection closed by the other side")
-            self._kept += block
-        text, _, self._kept = self._kept.partition(b"\n")
+            self._buffer += block
+        text, _, self._buffer = self._buffer.partition(b"\n")
         try:
             message = json.loads(text.decode("utf-8"))
         except ValueError:

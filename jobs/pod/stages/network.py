@@ -169,14 +169,14 @@ def _fine(record: Mapping[str, Any]) -> bool:
 def interfaces(root: str = "/") -> List[Dict[str, Any]]:
     """Return the pod's network interfaces, without the loopback."""
     folder = os.path.join(root, "sys/class/net")
-    seen = []
+    entries = []
     for name in names_in(folder)[:MAX_INTERFACES]:
         place = os.path.join(folder, name)
         flags = first_line(os.path.join(place, "flags")) or "0x0"
         if name == "lo" or not os.path.isdir(place):  # bonding_masters is a file
             continue
         state = first_line(os.path.join(place, "operstate"))
-        seen.append(
+        entries.append(
             {
                 "name": name,
                 "mtu": whole(first_line(os.path.join(place, "mtu"))),
@@ -185,7 +185,7 @@ def interfaces(root: str = "/") -> List[Dict[str, Any]]:
                 "speed_mbit": whole(first_line(os.path.join(place, "speed"))) or None,
             }
         )
-    return seen
+    return entries
 
 
 def _is_up(flags: str, state: Optional[str]) -> bool:

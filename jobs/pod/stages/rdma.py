@@ -99,7 +99,7 @@ def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
     rate = re.match(r"([\d.]+)\s*Gb/sec", first_line(os.path.join(folder, "rate")) or "")
     gids = _gids(folder)
     netdev = next((gid["netdev"] for gid in gids if gid["netdev"]), None) or _netdev(device)
-    seen = _counters(folder)
+    counts = _counters(folder)
     return {
         "name": name,
         "port": int(port) if port.isdigit() else port,
@@ -116,8 +116,8 @@ def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
         "mtu": whole(first_line(os.path.join(device, "net", netdev, "mtu"))) if netdev else None,
         "fw": first_line(os.path.join(devices, name, "fw_ver")),
         "board": first_line(os.path.join(devices, name, "board_id")),
-        "counters": len(seen),
-        "errors": {key: value for key, value in seen.items() if value and key not in TRAFFIC},
+        "counters": len(counts),
+        "errors": {key: value for key, value in counts.items() if value and key not in TRAFFIC},
     }
 
 

@@ -11,9 +11,9 @@ from typing import Mapping
 HIDDEN = "<redacted>"
 MAX_VALUE = 1024
 
-_WORDS = "TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|API_KEY|ACCESS_KEY|SECRET_KEY|PRIVATE_KEY|AUTH"
-_NAME = re.compile(r"(?:^|[_-])(?:%s)(?:$|[_-])" % _WORDS, re.IGNORECASE)
-_ASSIGNED = re.compile(r"(?i)\b([A-Z0-9_.-]*(?:%s)[A-Z0-9_]*[\"']?\s*[=:]\s*[\"']?)([^\s\"',;]{4,})" % _WORDS)
+_NAMES = "TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|API_KEY|ACCESS_KEY|SECRET_KEY|PRIVATE_KEY|AUTH"
+_NAME = re.compile(r"(?:^|[_-])(?:%s)(?:$|[_-])" % _NAMES, re.IGNORECASE)
+_ASSIGNED = re.compile(r"(?i)\b([A-Z0-9_.-]*(?:%s)[A-Z0-9_]*[\"']?\s*[=:]\s*[\"']?)([^\s\"',;]{4,})" % _NAMES)
 _SHAPES = re.compile(
     r"\b(?:nvapi-[\w-]{8,}"  # NGC
     r"|hf_[A-Za-z0-9]{8,}"  # Hugging Face

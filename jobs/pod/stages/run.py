@@ -248,8 +248,8 @@ class Probe:
     def network(self, data: Dict[str, Any]) -> str:
         """Try packet sizes, ports and a moment of TCP with the peers."""
         outcome = network.run(data, self.rendezvous, self.barrier, self.trial.network)
-        seen = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
-        self.writer.say("network: %s" % "; ".join(seen))
+        shown = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
+        self.writer.say("network: %s" % "; ".join(shown))
         return outcome
 
     def collective(self, bench: BenchRun, chosen: Dict[str, Any], limit_s: float) -> None:

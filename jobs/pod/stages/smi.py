@@ -122,14 +122,14 @@ def blank(index: int) -> Dict[str, Any]:
 
 def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
     """Return the active reasons that mean a fault (None where no reason is told of), and the other active ones."""
-    active, any_told = [], False
+    active, listed = [], False
     for group in ("clocks_event_reasons", "clocks_throttle_reasons"):  # the older name was dropped with driver 530
         for reason in gpu.findall(group + "/*"):
-            any_told = True
+            listed = True
             if (reason.text or "").strip().lower() == "active":
                 active.append(re.sub(r"^clocks_(event|throttle)_reasons?_", "", str(reason.tag)))
     slowed = sorted({name for name in active if name in _SLOWED})
-    return slowed if any_told else None, sorted({name for name in active if name not in _SLOWED and name not in _QUIET})
+    return slowed if listed else None, sorted({name for name in active if name not in _SLOWED and name not in _QUIET})
 
 
 def _uncorrected(counters: Optional[Element]) -> Optional[int]:

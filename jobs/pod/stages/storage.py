@@ -138,11 +138,11 @@ class Storage:
         if not go:  # somebody could not write: that is told there, and nobody looks for what is not
             return
         theirs, seed = self._folder(asked, peer), "%s/%d" % (self.trial.run, peer)
-        seen = awaited(os.path.join(theirs, "note"), "first of %s, " % seed, VISIBLE_S, self.watch)
-        result["peer_file_ok"], result["peer_seconds"] = seen is not None, seen[0] if seen else None
-        if seen is not None:
+        note = awaited(os.path.join(theirs, "note"), "first of %s, " % seed, VISIBLE_S, self.watch)
+        result["peer_file_ok"], result["peer_seconds"] = note is not None, note[0] if note else None
+        if note is not None:
             try:  # all of it: a file whose name is seen before its content holds nothing, and nothing that is wrong
-                result["peer_file_ok"] = same(os.path.join(theirs, "whole"), int(seen[1].split()[0]), seed, self.watch)
+                result["peer_file_ok"] = same(os.path.join(theirs, "whole"), int(note[1].split()[0]), seed, self.watch)
             except OSError as error:
                 result["peer_file_ok"], result["error"] = False, error_text(error)
         objection = "" if result["peer_file_ok"] else "the files of rank %d are not seen" % peer
@@ -336,8 +336,8 @@ def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
                 if len(fields) < 4:
                     continue
                 point = fields[1].replace("\\040", " ")
-                inside = real == point or real.startswith(point.rstrip("/") + "/")
-                if inside and len(point) >= len(best[0]):
+                below = real == point or real.startswith(point.rstrip("/") + "/")
+                if below and len(point) >= len(best[0]):
                     best = [point, fields[2], redact.text(fields[0])[:200], "ro" in fields[3].split(",")]
     except OSError:  # unknown
         pass

@@ -118,11 +118,11 @@ class Meanwhile(threading.Thread):
         """Return by GPU the medians, the least clock and the greatest heat while the steps ran (`window`, epoch)."""
         if window and window[0] > window[1]:  # a clock was set back
             window = None
-        inside = [each for at, each in self._samples if not window or window[0] <= at <= window[1]]
+        samples = [each for at, each in self._samples if not window or window[0] <= at <= window[1]]
         by_gpu = []
-        for key in sorted({key for each in inside for key in each}):
+        for key in sorted({key for each in samples for key in each}):
             index, _, uuid = key.partition(" ")
-            columns = list(zip(*(each[key] for each in inside if key in each)))
+            columns = list(zip(*(each[key] for each in samples if key in each)))
             known = [[value for value in column if value is not None] for column in columns]
             medians: Dict[str, Any] = {"index": int(index), "uuid": uuid, "samples": len(columns[0]) if columns else 0}
             for name, values in zip(FIELDS, known):
@@ -136,24 +136,24 @@ class Meanwhile(threading.Thread):
     def _look(self) -> None:
         assert self.tool is not None
         answer = command.run([self.tool, *QUESTION], SAMPLE_LIMIT_S, SAMPLE_BYTES)
-        seen = {}
+        by_gpu = {}
         for line in answer.out.decode("utf-8", "replace").splitlines():
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == 2 + len(FIELDS) and cells[0].isdigit():
-                seen["%d %s" % (int(cells[0]), cells[1][:60])] = [_figure(cell) for cell in cells[2:]]
+                by_gpu["%d %s" % (int(cells[0]), cells[1][:60])] = [_figure(cell) for cell in cells[2:]]
         if len(self._samples) >= MOST_SAMPLES:  # of a long soak every second one goes, so that its end is seen as well
             del self._samples[::2]
-        if seen:
-            self._samples.append((time.time(), seen))
+        if by_gpu:
+            self._samples.append((time.time(), by_gpu))
 
     def _whole(self) -> bool:
         assert self.tool is not None
         answer = command.run([self.tool, "-q", "-x"], SAMPLE_LIMIT_S, smi.MAX_BYTES)
         answered, _ = smi.read(answer.out)
         for gpu in answered["gpus"]:
-            seen = self._slowed.setdefault(str(gpu["uuid"]), [])
-            seen += [reason for reason in gpu["throttle"] or [] if reason not in seen]
-            gpu["throttle"] = list(seen) if gpu["throttle"] is not None or seen else None
+            reasons = self._slowed.setdefault(str(gpu["uuid"]), [])
+            reasons += [reason for reason in gpu["throttle"] or [] if reason not in reasons]
+            gpu["throttle"] = list(reasons) if gpu["throttle"] is not None or reasons else None
         self.last = answered["gpus"] or self.last
         return bool(answered["gpus"])
 

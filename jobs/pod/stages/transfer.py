@@ -93,13 +93,13 @@ class Listeners:
 
 
 def _exactly(line: socket.socket, size: int) -> bytes:
-    kept = b""
-    while len(kept) < size:
-        block = line.recv(size - len(kept))
+    data = b""
+    while len(data) < size:
+        block = line.recv(size - len(data))
         if not block:
             break
-        kept += block
-    return kept
+        data += block
+    return data
 
 
 def _count(line: socket.socket) -> Dict[str, Any]:
