@@ -39,6 +39,14 @@ document, 20 of which are the catalogue of faults being read. Tried, and no fast
 (what is held costs more than is saved), the ranks of channels and their parts looked up in place of matched (as slow
 where a rank stands in three or four lines), blocks of 2 to 32 MiB. Lines sorted by process take a tenth less, which is
 what is lost to memory that is not in the processor's caches.
+
+What the program itself says, in lines that are all unlike, is looked at in stretches (20 MB, in turns, MB/s); before: each
+line by itself.
+
+    programs    26.6    before  9.4
+    fronted     23.0            8.8
+
+Half of that is the search for words that matter: 15 ns a byte for 19 letters, one after the other.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from jobs.pod.nccl_reader.events import others, signals
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
 from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
+from jobs.pod.nccl_reader.events.outside import BESIDES
 from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
 from jobs.pod.nccl_reader.events.trouble import UNLESS
@@ -20,6 +21,7 @@ from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
 from jobs.pod.nccl_reader.lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed, parts_of
 from jobs.pod.nccl_reader.state.seen import Source
 from jobs.pod.nccl_reader.tables.rows import TYPE
+from tests.nccl.samples import samples
 from tests.nccl.test_nccl_blocks import LOGS
 
 WORDS = (b"kill", b" pid ", b"Error: ", b"nccl=(", b"slots", b"#", b"usbw", b"] INFO ", b"e")
@@ -130,8 +132,8 @@ def test_the_lines_of_a_stretch_that_say_something_are_those_that_do_one_by_one(
         b"\r 12%% of float32 |",
         b"#",
         b"nan iterations: 0",
-        b"bind: errno: 11",
-        b"bind: errno: 98",
+        b"bind: errno: 11 (in use)",
+        b"bind: errno: 98 (in use)",
     ]
     for size, times in ((1, 20), (5, 20), (60, 20), (3000, 4)):
         for _ in range(times):
@@ -173,6 +175,28 @@ def test_lines_that_are_passed_over_say_nothing():
                 reader.line(raw, 1)
     assert not source.events
     assert not reader.expects()
+
+
+# Lines of proxy.cc and of RCCL that begin like quiet ones, and are never information.
+WARNED_OF = (rb"\[Proxy [sS]ervice\] Too many connections", b"Allocation failed at ")
+
+
+def test_no_symptom_is_hidden_by_the_gates_in_front_of_it():
+    """Texts of every alternative of every symptom: as a message of NCCL's, and as a line of its own where it counts."""
+    rng, unseen = random.Random(3), []
+    for item in SYMPTOMS:
+        for part in parts_of(item.pattern):
+            texts = list(samples(part, rng))
+            assert texts, part
+            for text in texts:
+                own = (item.fault, item.role, item.pattern) not in BESIDES and part not in WARNED_OF
+                assert not own or not is_quiet(text.translate(HEX_DIGITS)), text
+                source = Source("x")
+                signals.SignalReader(source, 0).line(text, 1)
+                if any(what.startswith("symptom ") for what in source.events):
+                    seen = GATE.places(text + b"\n", 0, len(text) + 1) and line_says(text)
+                    unseen += [] if seen else [(item.fault, part, text)]
+    assert not unseen
 
 
 FRONTS = (
