@@ -161,7 +161,8 @@ _WORDS = (
     rb"|Memory access f|version mism|FullMesh|MNNVL |Detected mix|Assertion `|stack smash|malloc()"
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA driver|CUDA some|CUDA graph|CUDA-capable"
-    rb"|libnccl-net|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX connect|UCX ret|ncclSocket"
+    rb"|libnccl-net|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX connect|UCX ret"
+    rb"|ncclSocket"
 ).split(b"|")
 MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS)))  # of these a line holds one
 MATTER = any_of(MATTERS, UNLESS)
