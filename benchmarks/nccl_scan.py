@@ -40,7 +40,7 @@ document, 20 of which are the catalogue of faults being read. Tried, and no fast
 where a rank stands in three or four lines), blocks of 2 to 32 MiB. Lines sorted by process take a tenth less, which is
 what is lost to memory that is not in the processor's caches.
 
-What the program itself says, in lines that are all unlike, is looked at in stretches (20 MB, in turns, MB/s); before: each
+What the program says, in lines that are all unlike, is looked at in stretches (20 MB, in turns, MB/s); before: each
 line by itself.
 
     programs    26.6    before  9.4
