@@ -6,7 +6,6 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.rules.admission import Admission
-from checks.rules.recording import note, put
 from jobs.cluster.client.kube import Kube
 
 
@@ -35,7 +34,7 @@ def test_namespace_admits_the_pods(kube: Kube, admission: Admission, evidence: E
     level that forbids what RDMA needs, a policy webhook, or a quota that has room for half of the job. A webhook that
     takes away what the profile asks for (a device, a capability, a network) is found here, too.
     """
-    note(evidence, admission.notes)
+    evidence.note(*admission.notes)
     for short in admission.shortages:
         evidence.add(
             f"resourcequota/{short.quota}",
@@ -44,7 +43,7 @@ def test_namespace_admits_the_pods(kube: Kube, admission: Admission, evidence: E
             expected=short.needed,
             fault=admission.fault,
         )
-    put(evidence, admission.changes)
+    evidence.put(admission.changes)
     if not admission.shortages and not admission.changes:
         evidence.add(
             admission.subject or kube.namespace,

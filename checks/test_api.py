@@ -7,7 +7,6 @@ import pytest
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.api import at_least, client_skew, clock, contact, git_version, latency
-from checks.rules.recording import note, put
 from jobs.cluster.client.kube import Kube, client_version
 
 
@@ -43,7 +42,7 @@ def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Eviden
     on. An older control plane has to be upgraded before the cluster is onboarded.
     """
     version = git_version(kube.version())
-    note(evidence, filter(None, [client_skew(version, client_version())]))
+    evidence.note(*filter(None, [client_skew(version, client_version())]))
     evidence.add(
         kube.server,
         ok=at_least(version, profile.kubernetes_min),
@@ -65,8 +64,7 @@ def test_clocks_agree(kube: Kube, evidence: Evidence) -> None:
     several machines cannot be laid side by side. Which of the two clocks is wrong is not known from here, so this is
     never held against the cluster; make NTP work on both ends and try again.
     """
-    put(evidence, [clock(kube.server_time_skew(), kube.server)])
-    evidence.verdict()
+    evidence.judge([clock(kube.server_time_skew(), kube.server)])
 
 
 @pytest.mark.preflight
@@ -88,5 +86,4 @@ def test_api_server_answers_soon_enough(kube: Kube, profile: Profile, evidence: 
     if limit is None:
         median = f"{1000 * seconds[len(seconds) // 2]:.0f} ms" if seconds else "not known"
         evidence.skip(f"the profile states no limit; the median of {len(seconds)} answers is {median}")
-    put(evidence, [latency(seconds, limit, kube.server)])
-    evidence.verdict()
+    evidence.judge([latency(seconds, limit, kube.server)])

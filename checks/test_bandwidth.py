@@ -21,7 +21,6 @@ from checks.rules.bandwidth import (
     table_of,
 )
 from checks.rules.ranks import facts
-from checks.rules.recording import note, put
 from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -59,7 +58,7 @@ def test_the_network_reaches_its_floor(
     Ring puts the bus bandwidth on the wires, so this judges the network. Low with every rail and GPUDirect in use means
     congestion, oversubscribed uplinks, a port at a lower rate, or a PCIe link that trained down.
     """
-    note(evidence, nics.notes(trial, profile))
+    evidence.note(*nics.notes(trial, profile))
     judge(RING, trial, nccl_jobs, spec, profile, evidence)
 
 
@@ -78,7 +77,7 @@ def test_users_get_the_bandwidth(
     On two nodes that is usually Tree or NVLSTree, which may exceed what one node's wires carry. Low here with a good
     Ring points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
     """
-    note(evidence, nics.notes(trial, profile))
+    evidence.note(*nics.notes(trial, profile))
     judge(DEFAULT, trial, nccl_jobs, spec, profile, evidence)
 
 
@@ -142,7 +141,7 @@ def test_repeats_agree(nccl_jobs: Jobs, profile: Profile, evidence: Evidence) ->
     for name in (RING, DEFAULT):
         table = table_of(nccl_jobs.get(name))
         if table is not None:
-            put(evidence, spread_findings(table, f"{OPERATIONS[name]} {name}", limit))
+            evidence.put(spread_findings(table, f"{OPERATIONS[name]} {name}", limit))
     evidence.note(
         f"profile {profile.name}: bench.spread_max {limit:.0%}; SuperBench calls a node defective 5 % below "
         "its baseline (microsoft.github.io/superbenchmark, data diagnosis), and repeats may lie that far to "
@@ -168,8 +167,6 @@ def judge(
     if not floors:
         said = f"profile {profile.name} has" if profile.known else "no profile (pass --profile NAME): there is"
         evidence.unknown(f"{said} no floor for {op}, {algorithm}, {spec.nodes} nodes")
-    put(evidence, floor_findings(table, floors))
-    put(evidence, impossible_findings(name, job, table, profile, spec))
-    put(evidence, blind_findings(table, floors, profile))
-    note(evidence, sources(floors, profile))
-    evidence.verdict()
+    evidence.put(floor_findings(table, floors))
+    evidence.put(impossible_findings(name, job, table, profile, spec))
+    evidence.judge(blind_findings(table, floors, profile), sources(floors, profile))

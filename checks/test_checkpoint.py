@@ -9,7 +9,6 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.profiles.schema.checkpoint import parameters
 from checks.rules import checkpoint as rules
-from checks.rules.recording import note, put
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 
@@ -37,7 +36,7 @@ def test_a_checkpoint_is_saved_and_verified(
     """
     _asked(seatrial, evidence)
     asked = profile.checkpoint
-    put(evidence, rules.saved_findings(trial, spec, asked))
+    evidence.put(rules.saved_findings(trial, spec, asked))
     saved = rules.measured(trial, spec)
     if saved:
         evidence.note(
@@ -46,7 +45,7 @@ def test_a_checkpoint_is_saved_and_verified(
         )
     model = seatrial.options.model_size or asked.model
     if saved and parameters(model):
-        put(evidence, rules.model_findings(trial, asked, saved, model))
+        evidence.put(rules.model_findings(trial, asked, saved, model))
     if asked.source:
         evidence.note(f"the numbers are those of profile {profile.name}: {asked.source}")
     evidence.verdict()
@@ -69,9 +68,7 @@ def test_checkpoints_outlive_the_job(
     (checkpoint.private).
     """
     _asked(seatrial, evidence)
-    put(evidence, rules.place_findings(trial, spec, profile.checkpoint))
-    note(evidence, rules.warnings(trial, spec))
-    evidence.verdict()
+    evidence.judge(rules.place_findings(trial, spec, profile.checkpoint), rules.warnings(trial, spec))
 
 
 @pytest.mark.acceptance
@@ -89,5 +86,4 @@ def test_the_job_resumes_from_the_last_verified_step(
     What looks whole and was never verified is passed over, too: the newest file is not the newest checkpoint.
     """
     _asked(seatrial, evidence)
-    put(evidence, rules.resumed_findings(trial, spec))
-    evidence.verdict()
+    evidence.judge(rules.resumed_findings(trial, spec))

@@ -11,7 +11,7 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules.drains import drain_findings, drain_notes
 from checks.rules.pool import Pool, resource_of
-from checks.rules.recording import note, put, require_seen
+from checks.rules.recording import require_seen
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.drains import read_drains
 from jobs.cluster.facts.inventory import Inventory
@@ -49,7 +49,6 @@ def test_drains_respect_training_jobs(
     if drains.hidden:
         seatrial.run.not_seen.append(f"budgets and DaemonSets, which drains.safe takes: {drains.hidden}")
         evidence.skip(f"budgets and DaemonSets are not seen: {drains.hidden} (seatrial rbac --training)")
-    note(evidence, drain_notes(drains, listed("clusterpolicies")))
+    evidence.note(*drain_notes(drains, listed("clusterpolicies")))
     evidence.expect(names)
-    put(evidence, drain_findings(pool.nodes, cluster, drains, resource_of(profile)))
-    evidence.verdict()
+    evidence.judge(drain_findings(pool.nodes, cluster, drains, resource_of(profile)))

@@ -11,7 +11,6 @@ from checks.rules.admission import Admission
 from checks.rules.fit import fits
 from checks.rules.images import image_findings, images_of, pull_findings, pulled, pulls, ran
 from checks.rules.pool import Pool
-from checks.rules.recording import put
 from checks.rules.secrets import secret_findings
 from jobs.cluster.client.kube import Kube
 from jobs.run.result import TrialResult
@@ -42,8 +41,7 @@ def test_images_are_named_as_asked(
     fits(evidence, pool, profile)
     if admission.pod is None:
         evidence.note("the server showed no admitted pod: what webhooks add is judged once the pods run")
-    put(evidence, image_findings(images, profile.images))
-    evidence.verdict()
+    evidence.judge(image_findings(images, profile.images))
 
 
 @pytest.mark.preflight
@@ -61,8 +59,7 @@ def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evid
     if not seatrial.options.check_secrets and not seatrial.profile.images.check_secrets:
         evidence.skip("secrets are not read; --check-secrets looks whether they exist, the events of the pull tell too")
     evidence.expect(f"secret/{name}" for name in spec.pull_secrets)
-    put(evidence, secret_findings(kube, spec.pull_secrets))
-    evidence.verdict()
+    evidence.judge(secret_findings(kube, spec.pull_secrets))
 
 
 @pytest.mark.acceptance
@@ -87,7 +84,7 @@ def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidenc
     if limits.pull_max_s is None and not limits.registries and not limits.digest:
         evidence.skip("the profile states no limit for pulls and asks nothing of images")
     if limits.registries or limits.digest:
-        put(evidence, image_findings(ran(trial), limits))
+        evidence.put(image_findings(ran(trial), limits))
     if limits.pull_max_s is not None:
-        put(evidence, pull_findings(seen, limits.pull_max_s))
+        evidence.put(pull_findings(seen, limits.pull_max_s))
     evidence.verdict()

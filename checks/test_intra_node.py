@@ -13,7 +13,6 @@ from checks.rules.bandwidth import COLLECTIVE, correct, floor_findings, notes, s
 from checks.rules.collectives import alone_findings
 from checks.rules.intra_node import path_findings
 from checks.rules.ranks import facts, place
-from checks.rules.recording import note, put
 from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -38,8 +37,7 @@ def test_every_node_ends_alone(trial: TrialResult, spec: TrialSpec, node_jobs: J
     """
     skip_without_peers(spec, evidence)
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    put(evidence, alone_findings(trial, spec, node_jobs))
-    evidence.verdict()
+    evidence.judge(alone_findings(trial, spec, node_jobs))
 
 
 @pytest.mark.acceptance
@@ -63,8 +61,7 @@ def test_gpus_of_a_node_reach_each_other(
     asked = profile.runtime.intra_node
     if asked is None:
         evidence.skip("no profile names the path between the GPUs of a node (runtime.intra_node)")
-    put(evidence, path_findings(trial, spec, node_jobs, asked))
-    evidence.verdict()
+    evidence.judge(path_findings(trial, spec, node_jobs, asked))
 
 
 @pytest.mark.acceptance
@@ -83,8 +80,7 @@ def test_the_sums_are_right_inside_every_node(
     Wrong here means a GPU or an NVLink of this node that changes bits: the node is named, and goes out of service.
     """
     skip_without_peers(spec, evidence)
-    put(evidence, (correct(place(trial, rank), table_of(node_jobs.get(rank))) for rank in range(spec.nodes)))
-    evidence.verdict()
+    evidence.judge(correct(place(trial, rank), table_of(node_jobs.get(rank))) for rank in range(spec.nodes))
 
 
 @pytest.mark.acceptance
@@ -111,13 +107,13 @@ def test_every_node_reaches_its_floor(
         if job is None or table is None:
             evidence.add(node, ok=None, observed="there is no table to judge")
             continue
-        note(evidence, (f"{node}: {text}" for text in notes(NODE, job, table, profile, facts(trial, rank, NODE))))
-        put(evidence, floor_findings(table, floors, node))
+        evidence.note(*(f"{node}: {text}" for text in notes(NODE, job, table, profile, facts(trial, rank, NODE))))
+        evidence.put(floor_findings(table, floors, node))
     if not floors:
         evidence.skip(
             f"profile {profile.name or '(none)'} has no floor for {COLLECTIVE} on one node: it is shown, not judged"
         )
-    note(evidence, sources(floors, profile))
+    evidence.note(*sources(floors, profile))
     evidence.verdict()
 
 

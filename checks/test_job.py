@@ -8,7 +8,6 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.fit import OTHER_KIND, unstarted
 from checks.rules.job import START_FAULTS, UNFIT, start_findings
-from checks.rules.recording import put
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -40,7 +39,7 @@ def test_every_pod_of_the_trial_starts(
     if why := unstarted(trial, spec, cluster, profile, resources_here):
         evidence.add(trial.job, ok=None, observed=why, fault=OTHER_KIND)
     else:
-        put(evidence, start_findings(trial, spec))
+        evidence.put(start_findings(trial, spec))
     if trial.attempts > 1:
         evidence.note(f"this is attempt {trial.attempts}: those before were interrupted from outside")
     for text in trial.warnings:

@@ -9,7 +9,6 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules import rights
 from checks.rules.admission import namespace_state
-from checks.rules.recording import put
 from jobs.cluster.client.kube import Kube
 from jobs.trial.spec import TrialSpec
 
@@ -33,7 +32,7 @@ def test_every_right_of_the_run_is_granted(
     namespace = spec.namespace
     needed = rights.wanted_by(["run"], spec=spec)
     evidence.expect(right.subject(namespace) for right in needed)
-    put(evidence, rights.findings(answers.ask(needed), namespace))
+    evidence.put(rights.findings(answers.ask(needed), namespace))
     more = seatrial.needs - {"run", "training"} - rights.unused(spec, seatrial.profile)
     sight = rights.wanted_by(more, tenant=seatrial.tenant)
     for right, answer in answers.ask(sight):
@@ -58,8 +57,7 @@ def test_every_right_of_a_training_job_is_granted(answers: rights.Answers, spec:
     """
     needed = rights.wanted_by(["training"], spec=spec)
     evidence.expect(right.subject(spec.namespace) for right in needed)
-    put(evidence, rights.findings(answers.ask(needed), spec.namespace))
-    evidence.verdict()
+    evidence.judge(rights.findings(answers.ask(needed), spec.namespace))
 
 
 @pytest.mark.preflight
@@ -77,8 +75,7 @@ def test_a_tenant_may_not_reach_beyond_its_namespace(
     if not seatrial.tenant and not profile.least_rights:
         evidence.skip("this is no tenant's run, and the profile does not ask for least rights")
     excess = answers.ask(rights.EXCESSIVE)
-    put(evidence, rights.excess(excess, held=profile.least_rights))
-    evidence.verdict()
+    evidence.judge(rights.excess(excess, held=profile.least_rights))
 
 
 @pytest.mark.preflight

@@ -7,7 +7,6 @@ import pytest
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.network import directions, mtu_findings, port_findings, rate_findings, secondary_findings
-from checks.rules.recording import put
 from checks.rules.rendezvous import arrow
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -27,8 +26,7 @@ def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec
     firewall that opens MASTER_PORT alone lets the rendezvous succeed and the first collective hang.
     """
     evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
-    put(evidence, port_findings(trial, spec))
-    evidence.verdict()
+    evidence.judge(port_findings(trial, spec))
 
 
 @pytest.mark.acceptance
@@ -46,7 +44,7 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
     header was not subtracted, jumbo frames on one side of a switch only, a firewall that drops ICMP.
     """
     evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
-    put(evidence, mtu_findings(trial, spec, profile))
+    evidence.put(mtu_findings(trial, spec, profile))
     if profile.network.mtu is None:
         evidence.note("no profile names the MTU of the pod network: only holes and differences are faults")
     evidence.verdict()
@@ -71,8 +69,7 @@ def test_attached_interfaces_carry_jumbo_frames(
     """
     if profile.network.secondary_mtu is None:
         evidence.skip("no profile names an MTU for secondary interfaces")
-    put(evidence, secondary_findings(trial, spec, profile))
-    evidence.verdict()
+    evidence.judge(secondary_findings(trial, spec, profile))
 
 
 @pytest.mark.acceptance
@@ -92,6 +89,4 @@ def test_tcp_is_not_absurdly_slow(trial: TrialResult, spec: TrialSpec, profile: 
     if profile.network.tcp_gbit_s is None:
         evidence.skip("no profile names a floor for TCP between pods")
     evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
-    put(evidence, rate_findings(trial, spec, profile))
-    evidence.note(f"the floor: {profile.network.source}")
-    evidence.verdict()
+    evidence.judge(rate_findings(trial, spec, profile), [f"the floor: {profile.network.source}"])

@@ -13,7 +13,7 @@ from checks.rules.api import git_version
 from checks.rules.capacity import releases, room_findings, rooms, shortage
 from checks.rules.nodes import NO_PROFILE, node_findings, offers
 from checks.rules.pool import Pool, resource_of
-from checks.rules.recording import note, put, require_listed, require_seen, skip_on_demand
+from checks.rules.recording import require_listed, require_seen, skip_on_demand
 from checks.rules.shapes import shape_findings
 from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
 from checks.rules.topology import read_zones
@@ -44,9 +44,8 @@ def test_gpu_nodes_are_ready(
     require_seen(evidence, cluster, "nodes")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
     evidence.expect(node.name for node in pool.nodes)
-    note(evidence, pool.notes())
-    put(evidence, node_findings(cluster, pool, profile, seatrial.options.nodes, spec.node_names))
-    evidence.verdict()
+    evidence.note(*pool.notes())
+    evidence.judge(node_findings(cluster, pool, profile, seatrial.options.nodes, spec.node_names))
 
 
 @pytest.mark.preflight
@@ -65,8 +64,7 @@ def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evide
     one that a roll-out left behind. What may differ on purpose is named in the profile (stack.may_differ).
     """
     evidence.expect(node.name for node in pool.nodes)
-    put(evidence, unlike_nodes(pool.nodes, profile.stack.may_differ))
-    evidence.verdict()
+    evidence.judge(unlike_nodes(pool.nodes, profile.stack.may_differ))
 
 
 @pytest.mark.preflight
@@ -86,8 +84,7 @@ def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence
     before the control plane, or not at all.
     """
     evidence.expect(node.name for node in pool.nodes)
-    put(evidence, kubelet_skew(pool.nodes, git_version(kube.version())))
-    evidence.verdict()
+    evidence.judge(kubelet_skew(pool.nodes, git_version(kube.version())))
 
 
 @pytest.mark.preflight
@@ -124,10 +121,10 @@ def test_every_gpu_node_offers_all_its_gpus(
     claimed = bool(claims) or not spec.gpu_resource
     if claimed:
         slices = require_listed(evidence, listed("resourceslices"), "ResourceSlices")
-        put(evidence, slice_findings(pool.whole, claims, listed("deviceclasses"), slices))
+        evidence.put(slice_findings(pool.whole, claims, listed("deviceclasses"), slices))
     else:
-        put(evidence, claimed_instead(pool, profile, listed) or offers(pool, profile, spec.nodes))
-    note(evidence, (f"not judged: {name}, {why}" for name, why in pool.parts.items()))
+        evidence.put(claimed_instead(pool, profile, listed) or offers(pool, profile, spec.nodes))
+    evidence.note(*(f"not judged: {name}, {why}" for name, why in pool.parts.items()))
     stated = profile.gpu.per_node is not None or profile.pod.claims
     if not stated and all(f.ok for f in evidence.findings):
         evidence.unknown(
@@ -158,8 +155,7 @@ def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evid
     findings = list(label_findings(pool, resource_of(profile)))
     if not findings:
         evidence.skip("no node of the pool carries a count of GPU feature discovery")
-    put(evidence, findings)
-    evidence.verdict()
+    evidence.judge(findings)
 
 
 @pytest.mark.preflight
@@ -193,9 +189,9 @@ def test_enough_gpus_are_free(
     if evidence.withheld and len(free) < spec.nodes:
         evidence.leave_open("cluster", f"{len(free)} of {spec.nodes} nodes that the trial takes can be looked at")
     else:
-        put(evidence, shortage(free, pool, spec))
-    put(evidence, room_findings(free, spec))
-    note(evidence, releases(cluster, free, spec))
+        evidence.put(shortage(free, pool, spec))
+    evidence.put(room_findings(free, spec))
+    evidence.note(*releases(cluster, free, spec))
     evidence.note(
         f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource}, "
         f"cpu {spec.cpu} and memory {spec.memory} each"
@@ -238,5 +234,4 @@ def test_request_shapes_are_on_record(
     zones = {name: each for name, each in zones.items() if name in names}
     if not zones:
         evidence.note(f"NUMA nodes are not told: {named.hidden or 'no NodeResourceTopology object'}")
-    put(evidence, shape_findings(free, zones, spec.gpu_resource, full))
-    evidence.verdict()
+    evidence.judge(shape_findings(free, zones, spec.gpu_resource, full))

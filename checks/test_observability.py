@@ -10,7 +10,7 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.observability import exporter_findings, monitor_finding
 from checks.rules.pool import Pool
-from checks.rules.recording import put, require_listed, require_seen
+from checks.rules.recording import require_listed, require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
 
@@ -35,8 +35,7 @@ def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profi
         evidence.skip("the profile does not ask for an exporter of GPU metrics")
     require_seen(evidence, cluster, "pods")
     evidence.expect(node.name for node in pool.nodes)
-    put(evidence, exporter_findings(pool.nodes, cluster.pods))
-    evidence.verdict()
+    evidence.judge(exporter_findings(pool.nodes, cluster.pods))
 
 
 @pytest.mark.preflight
@@ -56,5 +55,4 @@ def test_gpu_metrics_are_scraped(listed: Callable[[str], Listing], profile: Prof
     """
     if not profile.observability.service_monitor:
         evidence.skip("the profile does not ask for a ServiceMonitor")
-    put(evidence, [monitor_finding(require_listed(evidence, listed("servicemonitors"), "ServiceMonitors"))])
-    evidence.verdict()
+    evidence.judge([monitor_finding(require_listed(evidence, listed("servicemonitors"), "ServiceMonitors"))])

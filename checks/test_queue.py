@@ -13,7 +13,6 @@ from checks.rules.fit import fits
 from checks.rules.job import UNFIT
 from checks.rules.pool import Pool
 from checks.rules.queue import KEPT_OUT, admitted_findings, gang_findings, gang_refusal, present_findings, too_many
-from checks.rules.recording import put
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.result import TrialResult
 from jobs.trial.launch_stack import LaunchStack
@@ -54,8 +53,7 @@ def test_launcher_and_queue_are_there(
     fits(evidence, pool, profile)
     for what, why in launch_stack.not_seen.items():
         evidence.note(f"not seen: {what}: {why}")
-    put(evidence, present_findings(launch_stack, spec, cluster.pods))
-    evidence.verdict()
+    evidence.judge(present_findings(launch_stack, spec, cluster.pods))
 
 
 @pytest.mark.acceptance
@@ -76,7 +74,7 @@ def test_the_queue_admits_the_trial_whole(request: pytest.FixtureRequest, spec: 
     if spec.queue is None:
         evidence.skip(NO_QUEUE)
     trial: TrialResult = request.getfixturevalue("trial")
-    put(evidence, admitted_findings(trial, spec))
+    evidence.put(admitted_findings(trial, spec))
     if trial.analysis and trial.analysis.suggestion:
         evidence.note(trial.analysis.suggestion)
     evidence.verdict()
@@ -111,5 +109,4 @@ def test_a_gang_that_does_not_fit_starts_nothing(
     if refused:
         evidence.skip(f"not tried: {refused}")
     too_large = seatrial.gang_spec(spec, too_many(launch_stack, spec, gpu_nodes))
-    put(evidence, gang_findings(run_trial(too_large), too_large))
-    evidence.verdict()
+    evidence.judge(gang_findings(run_trial(too_large), too_large))

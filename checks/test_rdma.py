@@ -12,7 +12,7 @@ from checks.rules.ranks import place, rdma_ports, stage
 from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.rdma_offer import definition_findings, offer_findings
-from checks.rules.recording import put, require_seen
+from checks.rules.recording import require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.networks import Definitions
 from jobs.run.result import TrialResult
@@ -44,8 +44,7 @@ def test_every_node_offers_the_rdma_devices(
     require_seen(evidence, cluster, "nodes")
     fits(evidence, pool, profile)
     evidence.expect(node.name for node in pool.nodes)
-    put(evidence, offer_findings(pool.nodes, spec.resources, operands(cluster.pods).get("rdma-plugin", {})))
-    evidence.verdict()
+    evidence.judge(offer_findings(pool.nodes, spec.resources, operands(cluster.pods).get("rdma-plugin", {})))
 
 
 @pytest.mark.preflight
@@ -78,8 +77,7 @@ def test_the_networks_are_defined(
     fits(evidence, pool, profile)
     doubt(evidence, undefined(definitions, cluster, profile))
     evidence.expect(f"{space or 'network'}/{name}" for space, name in definitions)
-    put(evidence, definition_findings(spec, definitions, profile))
-    evidence.verdict()
+    evidence.judge(definition_findings(spec, definitions, profile))
 
 
 @pytest.mark.acceptance
@@ -116,7 +114,7 @@ def test_every_pod_has_its_rdma_devices(
     if not profile.fabric.verbs:
         evidence.skip(f"the profile's fabric ({profile.fabric.kind or 'not named'}) is not used through RDMA devices")
     evidence.expect(place(trial, rank) for rank in range(spec.nodes) if stage(trial, rank, "rdma") is None)
-    put(evidence, device_findings(trial, spec, profile))
+    evidence.put(device_findings(trial, spec, profile))
     if note := firmware_note(trial, spec):
         evidence.note(note)
     evidence.verdict()
@@ -142,7 +140,7 @@ def test_no_link_counts_errors(trial: TrialResult, spec: TrialSpec, evidence: Ev
     findings = list(error_findings(trial, spec))
     if not any(f.ok is not None for f in findings):
         evidence.skip("no collective sent data over the cards: there is nothing to count")
-    put(evidence, findings)
+    evidence.put(findings)
     if note := idle_note(trial, spec):
         evidence.note(note)
     evidence.verdict()

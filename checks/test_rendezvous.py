@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from checks.framework.evidence import Evidence
-from checks.rules.recording import note, put
 from checks.rules.rendezvous import MAX_SKEW_S, arrow, convention_notes, dns_findings, largest_skew_s, port_findings
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -27,8 +26,7 @@ def test_every_rank_resolves_every_peer(trial: TrialResult, spec: TrialSpec, evi
     """
     ranks = range(spec.nodes)
     evidence.expect(arrow(trial, a, b) for a in ranks for b in ranks)
-    put(evidence, dns_findings(trial, spec))
-    evidence.verdict()
+    evidence.judge(dns_findings(trial, spec))
 
 
 @pytest.mark.acceptance
@@ -46,8 +44,8 @@ def test_every_rank_opens_the_port_of_every_peer(trial: TrialResult, spec: Trial
     """
     ranks = range(spec.nodes)
     evidence.expect(arrow(trial, a, b) for a in ranks for b in ranks if a != b)
-    put(evidence, port_findings(trial, spec))
-    note(evidence, convention_notes(trial, spec))
+    evidence.put(port_findings(trial, spec))
+    evidence.note(*convention_notes(trial, spec))
     skew = largest_skew_s(trial, spec)
     if skew > MAX_SKEW_S:
         evidence.note(f"the clocks of two ranks differ by {skew:.1f} s: their logs cannot be read side by side")

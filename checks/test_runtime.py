@@ -11,7 +11,6 @@ from checks.profiles.loader import Profile
 from checks.rules import gpu_health
 from checks.rules import runtime as node_runtime
 from checks.rules.ranks import place
-from checks.rules.recording import note, put
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
 from jobs.run.result import TrialResult
@@ -43,8 +42,8 @@ def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profi
     the driver in, or the GPU has fallen off the bus since the device plugin counted. More than were given are others'.
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    put(evidence, node_runtime.gpu_findings(trial, spec, profile))
-    note(evidence, node_runtime.gpu_notes(trial, spec))
+    evidence.put(node_runtime.gpu_findings(trial, spec, profile))
+    evidence.note(*node_runtime.gpu_notes(trial, spec))
     if not profile.runtime.driver_min:
         evidence.note("no profile names a minimum driver version: it is shown, not judged")
     evidence.verdict()
@@ -85,8 +84,7 @@ def test_the_container_toolkit_is_new_enough(
             "not seen: no operator's toolkit in the API, and no pod sees the host's package; on the node: "
             "nvidia-ctk --version"
         )
-    put(evidence, findings)
-    evidence.verdict()
+    evidence.judge(findings)
 
 
 @pytest.mark.acceptance
@@ -104,8 +102,7 @@ def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, eviden
     Labels tell what was there when they were written. A job over unlike nodes runs at the pace of the slowest, or fails
     where one driver lacks what the other has.
     """
-    put(evidence, node_runtime.drift_findings(trial, spec))
-    evidence.verdict()
+    evidence.judge(node_runtime.drift_findings(trial, spec))
 
 
 @pytest.mark.acceptance
@@ -123,9 +120,7 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: E
     has failed means replacement. AMD's driver counts the errors in sysfs.
     """
     judge(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", evidence)
-    put(evidence, gpu_health.xid_findings(trial, spec))
-    note(evidence, gpu_health.notes(trial, spec))
-    evidence.verdict()
+    evidence.judge(gpu_health.xid_findings(trial, spec), gpu_health.notes(trial, spec))
 
 
 @pytest.mark.acceptance
@@ -228,9 +223,7 @@ def test_a_pod_has_the_memory_nccl_needs(
     registers memory by locking it; too low a limit shows as a fallback to sockets.
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    put(evidence, node_runtime.limit_findings(trial, spec, profile))
-    note(evidence, node_runtime.limit_notes(trial, spec))
-    evidence.verdict()
+    evidence.judge(node_runtime.limit_findings(trial, spec, profile), node_runtime.limit_notes(trial, spec))
 
 
 def judge(
@@ -242,7 +235,7 @@ def judge(
     evidence: Evidence,
 ) -> None:
     """Judge every GPU of every node by one kind of ailment."""
-    put(evidence, gpu_health.each_gpu(trial, spec, ailments, must_tell, expected))
+    evidence.put(gpu_health.each_gpu(trial, spec, ailments, must_tell, expected))
 
 
 def skip_amd(profile: Profile, reason: str, evidence: Evidence) -> None:

@@ -10,7 +10,7 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.fit import counted, doubt, fits
 from checks.rules.pool import Pool, resource_of
-from checks.rules.recording import put, require_listed, require_seen
+from checks.rules.recording import require_listed, require_seen
 from checks.rules.stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing, operand, policies
@@ -46,8 +46,7 @@ def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profil
     elif not plugin:
         evidence.skip("no pod of a known device plugin is seen; gpu.allocatable judges what the nodes offer")
     evidence.expect(node.name for node in pool.nodes)
-    put(evidence, stack_findings(pool.nodes, cluster.pods, resource_of(profile)))
-    evidence.verdict()
+    evidence.judge(stack_findings(pool.nodes, cluster.pods, resource_of(profile)))
 
 
 @pytest.mark.preflight
@@ -66,8 +65,7 @@ def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
     all nodes say upgrade-done and run it again. A node that says upgrade-failed needs help.
     """
     evidence.expect(node.name for node in pool.nodes)
-    put(evidence, upgrade_findings(pool.nodes))
-    evidence.verdict()
+    evidence.judge(upgrade_findings(pool.nodes))
 
 
 @pytest.mark.preflight
@@ -100,8 +98,7 @@ def test_cluster_policy_is_ready(listed: Callable[[str], Listing], profile: Prof
             if policies_found.served
             else "the NVIDIA GPU operator is not installed here"
         )
-    put(evidence, policy_findings(policies(policies_found)))
-    evidence.verdict()
+    evidence.judge(policy_findings(policies(policies_found)))
 
 
 @pytest.mark.preflight
@@ -129,8 +126,8 @@ def test_dra_knows_every_gpu(
     findings = list(class_findings((claim.device_class for claim in spec.claims), classes))
     if not all(finding.ok for finding in findings):
         doubt(evidence, counted(pool, profile))
-    put(evidence, findings)
+    evidence.put(findings)
     if all(finding.ok for finding in evidence.findings):
         slices = require_listed(evidence, listed("resourceslices"), "ResourceSlices")
-        put(evidence, slice_findings(pool.nodes, spec.claims, classes, slices))
+        evidence.put(slice_findings(pool.nodes, spec.claims, classes, slices))
     evidence.verdict()

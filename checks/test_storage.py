@@ -9,7 +9,6 @@ from checks.profiles.loader import Profile
 from checks.rules import storage as rules
 from checks.rules.fit import fits
 from checks.rules.pool import Pool
-from checks.rules.recording import put
 from jobs.cluster.facts.claims import Claim, Class
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -44,7 +43,7 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, p
     findings = list(rules.claim_findings(asked, spec.nodes, *volumes))
     if all(f.ok is None for f in findings):
         evidence.skip(f"not seen: {findings[0].observed}; storage.paths shows it from inside the pods")
-    put(evidence, (f for f in findings if f.ok is not None))
+    evidence.put(f for f in findings if f.ok is not None)
     for f in findings:
         if f.ok is None:
             evidence.note(f"{f.subject}: {f.observed}")
@@ -73,8 +72,7 @@ def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, 
     """
     if not profile.storage.paths and not profile.storage.scratch:
         evidence.skip("the profile names no path that training reads or writes (storage.paths)")
-    put(evidence, rules.path_findings(trial, spec, profile.storage))
-    evidence.verdict()
+    evidence.judge(rules.path_findings(trial, spec, profile.storage))
 
 
 @pytest.mark.acceptance
@@ -94,8 +92,7 @@ def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: P
         evidence.skip("the profile names no path that all nodes share and write")
     if spec.nodes < 2:
         evidence.skip("the trial has one node: there is nobody to share with")
-    put(evidence, rules.shared_findings(trial, spec, profile.storage))
-    evidence.verdict()
+    evidence.judge(rules.shared_findings(trial, spec, profile.storage))
 
 
 @pytest.mark.acceptance
@@ -108,9 +105,9 @@ def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Pro
     asked = profile.storage
     if not any(path.write_mb_s or path.read_mb_s for path in asked.paths):
         evidence.skip("the profile states no rate for its paths")
-    put(evidence, rules.rate_findings(trial, spec, asked))
-    evidence.note(f"the rates are those of profile {profile.name}: {asked.source}")
-    evidence.verdict()
+    evidence.judge(
+        rules.rate_findings(trial, spec, asked), [f"the rates are those of profile {profile.name}: {asked.source}"]
+    )
 
 
 @pytest.mark.acceptance
@@ -132,7 +129,7 @@ def test_a_checkpoint_burst_is_written(
     asked = profile.storage
     if not asked.burst:
         evidence.skip("the profile asks for no checkpoint burst (storage.burst)")
-    put(evidence, rules.burst_findings(trial, spec, asked))
+    evidence.put(rules.burst_findings(trial, spec, asked))
     if asked.burst_mb_s:
         evidence.note(f"the rate is that of profile {profile.name}: {asked.source}")
     evidence.verdict()
@@ -153,8 +150,7 @@ def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profi
     """
     if not profile.storage.s3:
         evidence.skip("the profile names no bucket (storage.s3)")
-    put(evidence, rules.bucket_findings(trial, spec, profile.storage))
-    evidence.verdict()
+    evidence.judge(rules.bucket_findings(trial, spec, profile.storage))
 
 
 @pytest.mark.acceptance
@@ -172,5 +168,4 @@ def test_credentials_are_there(trial: TrialResult, spec: TrialSpec, profile: Pro
     """
     if not profile.storage.credentials:
         evidence.skip("the profile names no credential (storage.credentials)")
-    put(evidence, rules.credential_findings(trial, spec, profile.storage))
-    evidence.verdict()
+    evidence.judge(rules.credential_findings(trial, spec, profile.storage))

@@ -9,7 +9,6 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules import sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
-from checks.rules.recording import note, put
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_told import notes, seen_again
 from checks.rules.swept import Swept
@@ -33,9 +32,7 @@ def test_the_sweep_tests_every_node(swept: Swept, evidence: Evidence) -> None:
     A node that never came, an agent that reported nothing, half a result, a budget that was over: each is named, and a
     fleet of which a node was not tested is no go.
     """
-    put(evidence, ran_findings(swept))
-    note(evidence, notes(swept))
-    evidence.verdict()
+    evidence.judge(ran_findings(swept), notes(swept))
 
 
 @pytest.mark.acceptance
@@ -53,8 +50,7 @@ def test_every_node_holds(swept: Swept, evidence: Evidence) -> None:
     wrong sums and a wrong transport accuse at once. What fails and then passes is told and not blamed. Pairs that are
     slow or wrong where no node is proven that would tell who it is are a fault of the fleet.
     """
-    put(evidence, node_findings(swept))
-    evidence.verdict()
+    evidence.judge(node_findings(swept))
 
 
 @pytest.mark.acceptance
@@ -72,9 +68,7 @@ def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
     """
     if len(swept.asked) < 2:
         evidence.unknown("one node: there is no link to test")
-    put(evidence, link_findings(swept))
-    note(evidence, seen_again(swept))
-    evidence.verdict()
+    evidence.judge(link_findings(swept), seen_again(swept))
 
 
 @pytest.mark.acceptance
@@ -94,8 +88,7 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
         evidence.skip(f"{len(swept.blame.proven)} nodes passed: a pair is no larger job")
     if swept.end is None:
         evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
-    put(evidence, scale_findings(swept, profile))
-    evidence.verdict()
+    evidence.judge(scale_findings(swept, profile))
 
 
 @pytest.mark.acceptance
@@ -118,8 +111,7 @@ def test_every_node_trains(swept: Swept, spec: TrialSpec, evidence: Evidence) ->
 
     Products of the same matrices have the same bits every time, and on every GPU of a kind in the whole fleet.
     """
-    put(evidence, sweep_training.trained_findings(swept, spec))
-    evidence.verdict()
+    evidence.judge(sweep_training.trained_findings(swept, spec))
 
 
 @pytest.mark.acceptance
@@ -138,6 +130,4 @@ def test_no_node_trains_slowly(swept: Swept, profile: Profile, evidence: Evidenc
     """
     if on_cpus(sweep_training.members(swept)):
         evidence.skip("the ranks ran on CPUs: how long their steps take says nothing of GPUs")
-    put(evidence, sweep_training.pace_findings(swept, profile.training))
-    note(evidence, sweep_training.notes(swept, profile.training))
-    evidence.verdict()
+    evidence.judge(sweep_training.pace_findings(swept, profile.training), sweep_training.notes(swept, profile.training))

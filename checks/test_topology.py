@@ -10,7 +10,6 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.pool import Pool
 from checks.rules.ranks import place
-from checks.rules.recording import put
 from checks.rules.topology import acs_findings, affinity_findings, likeness_findings, policy_findings, read_zones
 from jobs.cluster.facts.stack import Listing
 from jobs.run.result import TrialResult
@@ -41,7 +40,7 @@ def test_no_topology_policy_refuses_the_pods(
     nodes = [node.name for node in pool.nodes]
     if not any(zones[name].policy for name in nodes if name in zones):
         evidence.skip("the policies are not seen: no NodeResourceTopology object tells one of these nodes'")
-    put(evidence, policy_findings([name for name in nodes if name in zones], zones, spec))
+    evidence.put(policy_findings([name for name in nodes if name in zones], zones, spec))
     if unseen := [name for name in nodes if name not in zones]:
         evidence.note(f"no NodeResourceTopology object for {', '.join(unseen[:8])}")
     evidence.verdict()
@@ -66,9 +65,7 @@ def test_every_gpu_has_a_card_beside_it(
     """
     if profile.topology.gpu_nic_max is None:
         evidence.skip("no profile names how far a GPU may be from its network card")
-    put(evidence, affinity_findings(trial, spec, profile))
-    evidence.note(f"the limit: {profile.topology.source}")
-    evidence.verdict()
+    evidence.judge(affinity_findings(trial, spec, profile), [f"the limit: {profile.topology.source}"])
 
 
 @pytest.mark.acceptance
@@ -92,8 +89,7 @@ def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile:
     if all(f.ok is None for f in findings):
         evidence.skip("neither nvidia-smi topo -m nor sysfs shows the topology in these pods")
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    put(evidence, findings)
-    evidence.verdict()
+    evidence.judge(findings)
 
 
 @pytest.mark.acceptance
@@ -115,5 +111,4 @@ def test_bridges_do_not_redirect(trial: TrialResult, spec: TrialSpec, profile: P
     findings = list(acs_findings(trial, spec))
     if not findings:
         evidence.skip("the PCI configuration can be read by privileged pods only: ACS is not seen")
-    put(evidence, findings)
-    evidence.verdict()
+    evidence.judge(findings)

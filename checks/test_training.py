@@ -10,7 +10,6 @@ from checks.rules import gpu_health, training_pace, training_soak
 from checks.rules import training as rules
 from checks.rules.pool import of_other_kind
 from checks.rules.ranks import place
-from checks.rules.recording import note, put
 from checks.rules.training import Member
 from checks.rules.training_pace import Pace
 from jobs.run.result import TrialResult
@@ -37,9 +36,9 @@ def test_the_steps_complete(
     works at once. Weights and tokens are drawn from a seed; nothing is downloaded.
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    put(evidence, rules.completed(trial, spec))
-    note(evidence, training_pace.notes(training_ranks, training_pace.pace(training_ranks)))
-    evidence.verdict()
+    evidence.judge(
+        rules.completed(trial, spec), training_pace.notes(training_ranks, training_pace.pace(training_ranks))
+    )
 
 
 @pytest.mark.acceptance
@@ -58,8 +57,7 @@ def test_products_repeat_bitwise(training_ranks: list[Member], evidence: Evidenc
     """
     if amd(training_ranks):
         evidence.skip("hipBLAS does not promise the same bits at every run: the products are in the evidence, unjudged")
-    put(evidence, rules.products(training_ranks))
-    evidence.verdict()
+    evidence.judge(rules.products(training_ranks))
 
 
 @pytest.mark.acceptance
@@ -76,8 +74,7 @@ def test_the_loss_falls(training_ranks: list[Member], evidence: Evidence) -> Non
     So it is with all ranks, and in the steps that a rank makes alone, in which nobody else's numbers are.
     Gradients that a GPU or the network spoils end here: as NaN on all ranks a step later, or as a loss that stays.
     """
-    put(evidence, rules.losses(training_ranks))
-    evidence.verdict()
+    evidence.judge(rules.losses(training_ranks))
 
 
 @pytest.mark.acceptance
@@ -94,8 +91,7 @@ def test_no_rank_is_slow(training_ranks: list[Member], evidence: Evidence) -> No
     All ranks wait for the slowest at every step, so that in the job's step time all look alike: one GPU at a lower
     clock takes its share of the whole cluster.
     """
-    put(evidence, rules.slow_members(training_ranks))
-    evidence.verdict()
+    evidence.judge(rules.slow_members(training_ranks))
 
 
 @pytest.mark.acceptance
@@ -119,9 +115,10 @@ def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profi
             "shown, not judged"
         )
     other = of_other_kind({str(m.reported.get("name")) for m in training_ranks}, profile.gpu.product)
-    put(evidence, [training_pace.rate(seen, profile.training, rules.JOB, other)])
-    evidence.note(f"the floor is that of profile {profile.name}: {profile.training.source}")
-    evidence.verdict()
+    evidence.judge(
+        [training_pace.rate(seen, profile.training, rules.JOB, other)],
+        [f"the floor is that of profile {profile.name}: {profile.training.source}"],
+    )
 
 
 @pytest.mark.acceptance
@@ -142,8 +139,7 @@ def test_communication_hides_behind_compute(training_ranks: list[Member], profil
     seen = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks):
         evidence.skip(CPUS)
-    put(evidence, [training_pace.exposed(seen, profile.training, rules.JOB)])
-    evidence.verdict()
+    evidence.judge([training_pace.exposed(seen, profile.training, rules.JOB)])
 
 
 @pytest.mark.acceptance
@@ -164,8 +160,7 @@ def test_steps_take_the_same_time(training_ranks: list[Member], evidence: Eviden
     seen = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks):
         evidence.skip(CPUS)
-    put(evidence, [training_pace.waves(training_ranks, seen, rules.JOB)])
-    evidence.verdict()
+    evidence.judge([training_pace.waves(training_ranks, seen, rules.JOB)])
 
 
 @pytest.mark.acceptance
@@ -190,12 +185,12 @@ def test_no_gpu_fails_while_it_trains(
     if amd(training_ranks):
         evidence.skip("the GPUs are AMD's: they are not watched while they train")
     healthy = gpu_health.each_gpu
-    put(evidence, healthy(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", "training"))
-    put(evidence, healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))
-    put(evidence, gpu_health.xid_findings(trial, spec, "training"))
+    evidence.put(healthy(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", "training"))
+    evidence.put(healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))
+    evidence.put(gpu_health.xid_findings(trial, spec, "training"))
     if spec.training and spec.training.soak_s:
-        put(evidence, training_soak.watched({m.name: m.sample for m in training_ranks}, spec.training.soak_s))
-    note(evidence, training_pace.heat(training_ranks))
+        evidence.put(training_soak.watched({m.name: m.sample for m in training_ranks}, spec.training.soak_s))
+    evidence.note(*training_pace.heat(training_ranks))
     evidence.verdict()
 
 

@@ -34,8 +34,9 @@ class Blocked(pytest.skip.Exception):  # type: ignore[name-defined, misc]  # myp
 class Evidence:
     """The findings of one check.
 
-    A check declares whom it is about (``expect``), adds a finding for each (``compare`` or ``add``), and ends
-    with ``verdict``. It leaves early with ``skip`` (does not apply here) or ``unknown`` (cannot tell).
+    A check ends with ``judge`` where a rule makes its findings. Else it declares whom it is about (``expect``), adds a
+    finding for each (``compare`` or ``add``), and ends with ``verdict``. It leaves early with ``skip`` (does not apply
+    here) or ``unknown`` (cannot tell).
     """
 
     def __init__(self) -> None:
@@ -91,9 +92,21 @@ class Evidence:
             unit=unit,
         )
 
-    def note(self, text: str) -> None:
+    def put(self, findings: Iterable[Finding]) -> None:
+        """Add what a rule found, in its order."""
+        for f in findings:
+            self.add(f.subject, ok=f.ok, observed=f.observed, expected=f.expected, fault=f.fault, unit=f.unit)
+
+    def note(self, *texts: str) -> None:
         """Add context that is shown under the check and judged by nobody."""
-        self.notes.append(_text(text))
+        self.notes += map(_text, texts)
+
+    def judge(self, findings: Iterable[Finding], notes: Iterable[str] = ()) -> None:
+        """Add what a rule found and noted, and end the check with its ``verdict``."""
+        __tracebackhide__ = True
+        self.put(findings)
+        self.note(*notes)
+        self.verdict()
 
     def skip(self, reason: str, *, waived: bool = False) -> NoReturn:
         """End the check: it does not apply here. ``waived``: the user or the profile took the responsibility."""

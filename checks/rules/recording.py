@@ -1,4 +1,4 @@
-"""Records the findings of a pure rule as a check's evidence, unchanged and in order."""
+"""Ends a check early where rights or time hide what it judges, and adds the log analyzer's advice to its findings."""
 
 from __future__ import annotations
 
@@ -16,23 +16,10 @@ from .collectives import next_steps
 from .rights import ADVICE
 
 
-def put(evidence: Evidence, findings: Iterable[Finding]) -> None:
-    """Add each finding."""
-    for f in findings:
-        evidence.add(f.subject, ok=f.ok, observed=f.observed, expected=f.expected, fault=f.fault, unit=f.unit)
-
-
-def note(evidence: Evidence, texts: Iterable[str]) -> None:
-    """Add each text as a note."""
-    for text in texts:
-        evidence.note(text)
-
-
 def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, JobDocument | None]) -> None:
     """Add each finding, and below the check what confirms and mends the faults among them, as the log analyzer says."""
-    put(evidence, findings)
-    for text in next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]):
-        evidence.note(text)
+    evidence.put(findings)
+    evidence.note(*next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]))
 
 
 def require_seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "") -> None:
