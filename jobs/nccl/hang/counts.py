@@ -105,7 +105,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.kind = "late" if made.proven else "undecided"
         made.late = root if made.proven or minority else set()
         if not root:  # who of them waits in a smaller communicator, only JSON tells
-            made.suspects = behind
+            made.suspects, made.unsure = behind, f": {smaller.UNCLEAR}"
         made.waiting |= _everyone(evidence.samples[-1]) - (root or behind) if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
         lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"

@@ -10,7 +10,7 @@ from .counts import advanced, from_counts, looks, still
 from .model import Decision, Evidence, Group, Lagging, Process, Timeout
 from .moments import beginning_lost, of_another_run, waited, went_on
 from .performed import from_records, from_times
-from .sides import weigh, weigh_report
+from .sides import UNTOLD_GROUPS, weigh, weigh_report
 from .unlike import called_otherwise
 from .waits import Waits, analyse
 from .watchdog import in_world
@@ -91,6 +91,8 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     if not evidence.ranks:
         return False
     analysis = analyse(evidence)
+    if analysis.untold:
+        made.contradictions.append(f"{UNTOLD_GROUPS}: whom a rank waits for in a group is not known")
     made.unknown |= analysis.unknown
     made.waiting |= analysis.waiting
     if analysis.stuck is not None:
@@ -106,7 +108,11 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         made.late, made.proven = analysis.late, True
         weigh(made, analysis, evidence)
     elif analysis.crossed:
-        made.kind, made.proven = "order", True
+        made.kind, made.proven, made.late = "order", True, analysis.odd
+        made.waiting -= analysis.odd
+        first = analysis.heads.get(min(analysis.odd)) if analysis.odd else None
+        if first is not None:
+            made.called = f"{first.name} {first.sequence} of {evidence.groups[first.group].name}"
     elif len(analysis.inside) > 1 and not analysis.unknown:
         made.kind, made.proven = "inside", True
         sizes = Counter(analysis.heads[rank].sizes for rank in analysis.inside if rank in analysis.heads)

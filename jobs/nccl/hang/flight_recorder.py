@@ -1,4 +1,4 @@
-"""Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats 2.1 to 2.10).
+"""Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats of torch 2.2 to 2.13).
 
 Of each dump only what decides is kept: the pending operations and how far each group came.
 gloo's recorder never leaves the state ``scheduled``: what it does not call retired is compared by presence.
@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .model import Evidence, Group, Operation, Rank
+from .older_dumps import modern
 from .pickles import PickleRefusedError, loads
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]
             content = json.loads(data)
         except (ValueError, RecursionError):
             raise PickleRefusedError("cut or damaged JSON") from None
+    content = modern(content, rank)
     if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
         raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
     return _own_rank(rank, content, members), content
@@ -189,15 +191,35 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
                 standing[batch] = len(made.pending)
             made.pending.append(replace(operation, started=whole.get("state") == "started"))
     status = content.get("pg_status")
-    _status(made, status if isinstance(status, dict) else {}, numbers, found)
+    status = status if isinstance(status, dict) else {}
+    _status(made, status, numbers, found)
     for operation in made.pending:
         if not operation.p2p:
             made.first_pending.setdefault(operation.group, operation.sequence)
+    made.lost = _lost(made, status, numbers)
     return made
 
 
+def _lost(made: Rank, status: dict[Any, Any], numbers: dict[int, str]) -> bool | None:
+    """Say whether newer operations overwrote some that are pending, by NCCL's counters; None where they do not tell."""
+    if any(operation.name.startswith("gloo:") for operation in made.pending):
+        return None
+    sends = {operation.group for operation in made.pending if operation.p2p}  # their counters count those, too
+    told: bool | None = None
+    for number, entry in status.items():
+        group = numbers.get(_number(number)) if _number(number) >= 0 else None
+        if group is None or group in sends or not isinstance(entry, dict):
+            continue
+        last, done = _number(entry.get("last_enqueued_collective")), _number(entry.get("last_completed_collective"))
+        first = made.first_pending.get(group, last + 1)
+        told = bool(told) or first > max(done, made.completed.get(group, 0), 0) + 1
+    return told
+
+
 def _is_done(entry: dict[str, Any]) -> bool:
-    return entry.get("state") == "completed" or entry.get("retired") is True
+    """Say whether an operation has ended; what NCCL's watchdog retired without one timed out (FlightRecorder.hpp)."""
+    by_gloo = str(entry.get("profiling_name")).startswith("gloo:")
+    return entry.get("state") == "completed" or (by_gloo and entry.get("retired") is True)
 
 
 def _taken(entries: list[dict[str, Any]], newest: int) -> float | None:

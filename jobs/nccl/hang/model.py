@@ -49,6 +49,8 @@ class Rank:
     """It holds nothing that is complete."""
     cut: bool = False
     """What it recorded first is gone, and the first that is left is pending: what it stands at may be gone, too."""
+    lost: bool | None = None
+    """The same by the counters of its groups, which tell how far each came; None where there are none."""
     marks: frozenset[int] = frozenset()
     """When its latest operations were queued: two dumps of one process share some."""
     span: tuple[int, int] | None = None
@@ -253,6 +255,8 @@ class Decision:
     places: dict[int, Process] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
     """Ranks of which some did not come, unless those that are ahead called one operation more."""
+    unsure: str = ""
+    """Why none of the suspects is called late."""
     ahead: set[int] = field(default_factory=set)
     """The fewer ones, who may be those that are wrong."""
     unnamed: int = 0

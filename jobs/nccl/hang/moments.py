@@ -58,9 +58,10 @@ def of_another_run(evidence: Evidence) -> set[int]:
 
 def beginning_lost(evidence: Evidence) -> set[int]:
     """Return the ranks of whom newer operations overwrote what they stand at, where dumps hold completed ones, too."""
+    lost = {rank for rank, made in evidence.ranks.items() if made.lost}
     if all(made.active or not made.recorded for made in evidence.ranks.values()):
-        return set()  # only what is active was dumped
-    return {rank for rank, made in evidence.ranks.items() if made.cut}
+        return lost  # only what is active was dumped
+    return lost | {rank for rank, made in evidence.ranks.items() if made.cut and made.lost is None}
 
 
 def _limit(operation: Operation | None) -> int:

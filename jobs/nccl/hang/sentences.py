@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .sides import NO_PAIRS
+from .smaller import UNCLEAR
+
 if TYPE_CHECKING:
     from .model import Decision
 
@@ -62,7 +65,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
                 f"{capital(_everybody(made, late))} never entered {where}{waits}. Look at "
                 f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
             )
-            + (_NO_PAIRS if made.unrecorded else "")
+            + (NO_PAIRS if made.unrecorded else "")
             + _missing(made)
         )
     if made.kind == "stalled":
@@ -88,6 +91,11 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         who = f"{capital(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
         called = f" ({made.called})" if made.called else ""
         return f"{who} in the place of {where}{called}{waits}. Which side is right, the program tells" + _missing(made)
+    if made.kind == "order" and late:
+        return (
+            f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called} for ranks that wait in {where}"
+            f" for {'them' if many else 'it'}{waits}: {'they call' if many else 'it calls'} in another order, or left one out"
+        )
     if made.kind == "order":
         return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
     if made.kind == "slow":
@@ -132,10 +140,10 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             " which others are still in. One look may fall into the job's end: look again, some seconds later"
         )
     if (late or made.nameless) and counted:
-        why = "one sample does not prove a hang" if "one sample" in made.because[-1][2] else _UNCLEAR
+        why = "one sample does not prove a hang" if "one sample" in made.because[-1][2] else UNCLEAR
         return f"{capital(_everybody(made, late))} launched less than the others, but {why}"
     if made.suspects and counted:
-        return f"{capital(ranks_in_words(made.suspects))} launched less than the others, but {_UNCLEAR}"
+        return f"{capital(ranks_in_words(made.suspects))} launched less than the others, but {UNCLEAR}"
     if late:
         return f"{capital(_placed(made, late))} had not come to {where}, and nothing proves that this lasts"
     if made.waiting and counted:
@@ -166,13 +174,6 @@ def unnamed(made: Decision) -> str:
     )
 
 
-_UNCLEAR = (
-    "some of them may only wait in a smaller communicator, of which the text of NCCL RAS does not tell who is ahead:"
-    " ask it for JSON (ncclras -f json)"
-)
-_NO_PAIRS = ". gloo records no send and no receive: one of them may wait there for another rank"
-
-
 def _slow(made: Decision) -> str:
     """Say whom the others wait for while the job goes on, by the times of kernels or by RAS."""
     who, many = _placed(made, made.late), len(made.late) > 1
@@ -194,8 +195,7 @@ def _either(made: Decision, waits: str) -> str:
     if made.ahead:
         more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not tell which"
         return f"{came}. Either they are late, or {more}. Compare where the two sides stand" + _missing(made)
-    why = _NO_PAIRS if made.unrecorded else f": {_UNCLEAR}"
-    return f"{came}. At least one of them is late{why}" + _missing(made)
+    return f"{came}. At least one of them is late{made.unsure}" + _missing(made)
 
 
 def _missing(made: Decision) -> str:

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Process, Sample
 
+UNCLEAR = (
+    "some of them may only wait in a smaller communicator, of which the text of NCCL RAS does not tell who is ahead:"
+    " ask it for JSON (ncclras -f json)"
+)
 _Who = tuple[str, int | None, str]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from .flight_recorder import ALIKE, gloo
 from .model import Evidence, Group, Operation, Rank
+from .older_dumps import UNTOLD
 
 MAX_EDGES = 3_000_000
 
@@ -31,8 +32,12 @@ class Waits:
     waiting: set[int] = field(default_factory=set)
     crossed: bool = False
     """Ranks wait for one another in different operations: the order of the calls differs."""
+    odd: set[int] = field(default_factory=set)
+    """Of ranks whose order differs, the fewest whom others wait for: a minority, and none where two are as few."""
     stuck: Operation | None = None
     heads: dict[int, Operation] = field(default_factory=dict)
+    untold: bool = False
+    """Some stand in groups whose members the dumps do not tell (torch 2.2 and 2.3)."""
     mismatch: str = ""
     """What the most called, and what others called in its place."""
 
@@ -53,6 +58,11 @@ def analyse(evidence: Evidence) -> Waits:
         return found
     edges = _edges(evidence, heads, at)
     _ends(found, evidence, edges)
+    if any(evidence.groups[head.group].name == UNTOLD for head in heads.values()):
+        found.untold = True
+        idle = set(evidence.ranks) - set(heads)
+        found.late = idle if not found.unknown and 2 * len(idle) < len(evidence.world) else found.late - found.stalled
+        found.inside, found.stalled, found.crossed = set(), set(), False
     found.late -= {rank for rank in found.late - set(heads) if _may_have_failed(evidence, rank)}
     return found
 
@@ -216,7 +226,7 @@ def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: 
     return {m for m in members if m != rank and (m not in heads or heads[m].group != head.group)}
 
 
-def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:  # noqa: PLR0912
+def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:
     """Find the ends of all chains of waits: groups of nodes that wait for nobody outside of themselves."""
     awaited = {node for targets in edges.values() for node in targets if isinstance(node, int)}
     for part in _components(edges):
@@ -232,7 +242,9 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             pairs = all(
                 found.heads[r].p2p and ranks.issuperset(found.heads[r].peers) for r in known if r in found.heads
             )
-            found.crossed = found.crossed or (len(operations) > 1 and not pairs)
+            if len(operations) > 1 and not pairs:
+                found.crossed = True
+                found.odd |= _fewest(part, edges)
             _together(found, known & set(found.heads) if pairs else set())
             found.inside |= known - found.late
     # Those that stand at a collective in which nobody is missing form no part of two: their node has no way out.
@@ -249,17 +261,30 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             elif any(not _may_have_broken(evidence.ranks.get(m), *node) for m in elsewhere):
                 found.late |= here
                 found.stalled |= here
-    roots = found.late or found.inside or found.unknown
+    found.stuck = found.stuck or _stuck(found, evidence, edges)
+    found.waiting -= found.late
+
+
+def _stuck(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Operation | None:
+    """Return the operation to name: that in the smallest group in which somebody waits for those that hold it up."""
+    roots = found.late or found.odd or found.inside or found.unknown
     others = sorted(set(found.heads) - roots)
     for root in sorted(roots) if others else ():
         waiters = [found.heads[r] for r in others if _waits_for(edges, r, root)]
         if waiters:
-            found.stuck = min(waiters, key=lambda op: (op.p2p, len(evidence.groups[op.group].members), op.sequence))
-            break
-    if found.stuck is None and found.heads:
-        standing = sorted(roots & set(found.heads)) or sorted(found.heads)
-        found.stuck = found.heads[standing[0]]
-    found.waiting -= found.late
+            return min(waiters, key=lambda op: (op.p2p, len(evidence.groups[op.group].members), op.sequence))
+    standing = sorted(roots & set(found.heads)) or sorted(found.heads)
+    return found.heads[standing[0]] if standing else None
+
+
+def _fewest(part: set[Node], edges: dict[Node, set[Node]]) -> set[int]:
+    """Return the fewest ranks that an operation of a circle waits for: they are out of step, or all the others are."""
+    ranks = {node for node in part if isinstance(node, int)}
+    awaited = [edges[node] & ranks for node in part if isinstance(node, tuple)]
+    least = min((len(each) for each in awaited), default=0)
+    fewest = {frozenset(each) for each in awaited if len(each) == least}
+    few = len(fewest) == 1 and 2 * least < len(ranks)
+    return {rank for each in fewest for rank in each if isinstance(rank, int)} if few else set()
 
 
 def _together(found: Waits, here: set[int]) -> None:
