@@ -94,7 +94,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.kind == "order" and late:
         return (
             f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called} for ranks that wait in {where}"
-            f" for {'them' if many else 'it'}{waits}: {'they call' if many else 'it calls'} in another order, or left one out"
+            f" for {'them' if many else 'it'}{waits}: {'their calls' if many else 'its calls'} differ in order or number"
         )
     if made.kind == "order":
         return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
