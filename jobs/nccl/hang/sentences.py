@@ -92,10 +92,9 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         called = f" ({made.called})" if made.called else ""
         return f"{who} in the place of {where}{called}{waits}. Which side is right, the program tells" + _missing(made)
     if made.kind == "order" and late:
-        return (
-            f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called} for ranks that wait in {where}"
-            f" for {'them' if many else 'it'}{waits}: {'their calls' if many else 'its calls'} differ in order or number"
-        )
+        them, calls = ("them", "their calls differ") if many else ("it", "its calls differ")
+        who = f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called}"
+        return f"{who} for ranks that wait in {where} for {them}{waits}: {calls} from theirs in order or number"
     if made.kind == "order":
         return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
     if made.kind == "slow":
