@@ -358,6 +358,48 @@ def test_ranks_that_only_try_again_are_told():
     assert "a peer refused the connection" in job["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("said", "fault", "words"),
+    [
+        ("ssh: Could not resolve hostname job-worker-5.job: Name or service not known", "nccl.name-resolution", "a worker's name"),
+        ("root@job-worker-1.job's password: Permission denied, please try again.", "nccl.launch-failed", "asks for a password"),
+        ("Unable to connect to the server: Connection timed out", "nccl.launch-failed", "kubectl exec"),
+        ('Error from server (NotFound): pods "job-worker-0" not found', "nccl.launch-failed", "kubectl exec"),
+        ("slurmstepd: error: pyxis: couldn't execute enroot command", "nccl.launch-failed", "permissions"),
+        ("ImportError: /venv/libcusparse.so.12: undefined symbol: __nvJitLinkCreate_12_8, version libnvJitLink.so.12",
+         "nccl.library", "another CUDA release"),
+    ],
+)  # fmt: skip
+def test_what_a_launcher_says_before_orte_gives_up(said, fault, words):
+    after = "ORTE does not know how to route a message to the specified daemon\n"
+    cause = judged(said + "\n" + after)["causes"][0]
+    assert cause["fault"] == fault
+    assert words in cause["cause"]
+
+
+@pytest.mark.parametrize(
+    "said", ["connect to the server at 10.0.0.1", "Message from server (ok): ready", "please try again later"]
+)
+def test_what_only_sounds_like_a_launcher(said):
+    assert judged(said + "\n" + HEALTHY)["verdict"] == "go"
+
+
+def test_a_heap_that_is_overwritten_names_a_version_older_than_the_gpus():
+    causes = judged("NCCL version 2.21.5+cuda12.8\nfree(): corrupted unsorted chunks\n[n1:5] Signal: Aborted (6)\n")[
+        "causes"
+    ]
+    assert "free(): corrupted" in causes[0]["cause"]
+    assert "older than Blackwell" in causes[1]["cause"]
+
+
+@pytest.mark.parametrize(("gpu", "at"), [("NVIDIA GeForce RTX 3090", 0), ("NVIDIA H100 80GB HBM3", None)])
+def test_a_geforce_card_has_no_gpudirect(gpu, at):
+    table = f"# Using devices\n#  Rank  0 Group  0 Pid   92 on  node1 device  0 [0x21] {gpu}\n"
+    line = "node1:92:95 [0] misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address\n"
+    causes = [cause["cause"] for cause in judged(table + line)["causes"]]
+    assert [number for number, cause in enumerate(causes) if "GeForce" in cause] == ([] if at is None else [at])
+
+
 def test_torchs_analyser_names_the_ranks():
     said = "error msg: Culprit rank 22; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[1025]]' does not match"
     job = judged(said + " found input sizes: '[[262144]]', Culprit rank 110; Error type: SIZE_OR_SYNTAX_MISMATCH\n")

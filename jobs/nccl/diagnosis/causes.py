@@ -93,6 +93,23 @@ _SAYS = (
         "the peer's EFA address cannot be reached: the security group does not allow all traffic to itself, in and "
         "out, or the two ends have different libfabrics",
     ),
+    (
+        "nccl.name-resolution",
+        "ssh: ",
+        None,
+        "the launcher does not find a worker's name: its pod or Service is not there yet (start the launcher once all "
+        "are, or let it try again), or the name's domain is not searched by the launcher's resolv.conf",
+    ),
+    *(
+        (
+            "nccl.library",
+            words,
+            None,
+            "a library of another CUDA release is found first: take /usr/local/cuda and other environments off "
+            "LD_LIBRARY_PATH, or install the wheels of one release",
+        )
+        for words in ("symbol: __nv", "symbol: cublas", "symbol: cudnn")
+    ),
     ("nccl.message-truncated", "Got completion", "nccl.ib-length", None),
     (
         "nccl.cuda-failure",
@@ -119,8 +136,8 @@ _SAYS = (
         "nccl.launch-failed",
         "pyxis: ",
         None,
-        "the container could not be started on a node: the lines of enroot behind it say why (image, mount, hook, or "
-        "the NVIDIA container toolkit)",
+        "the container could not be started on a node: the lines of enroot behind it say why (image, mount, hook, its "
+        "directories' permissions, or the NVIDIA container toolkit)",
     ),
     (
         "nccl.nvshmem",
@@ -140,6 +157,14 @@ _SAYS = (
         ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
         for words, text in (
             ("publickey", "its key is not among that user's authorized_keys there"),
+            (
+                "password: ",
+                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
+            ),
+            (
+                "denied, please try again",
+                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
+            ),
             ("Command 'ssh ", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
             ("not reachable via ssh", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
             ("Host key verification", "that host's key is not in known_hosts, or another one was expected"),
@@ -164,6 +189,16 @@ _SAYS = (
             "that is no login",
         )
         for words in ("orted", "prted", "ssh: not found", "plm_rsh_agent", "not installed", "ommand not found")
+    ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "the launcher starts processes in the workers by the API server (kubectl exec), and that cannot be "
+            "reached, refuses, or does not reach the worker's kubelet",
+        )
+        for words in ("connect to the server", "from server", "upgrade connection", "dialing backend", "pods/exec")
     ),
     *(
         (

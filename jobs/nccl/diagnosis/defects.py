@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 Version = tuple[int, ...]
 _UPGRADE = "run once with a later NCCL (LD_PRELOAD=.../libnccl.so.2, or pip install -U nvidia-nccl-cu12)"
+_HEAP = (
+    r"free\(\): (?:invalid|corrupted)|double free|corrupted (?:size|double)|(?:malloc|munmap_chunk)\(\): "  # of glibc
+)
+_BLACKWELL = r"Blackwell|\bG?B(?:10|[1-3]00)\b|RTX 50[5-9]0"
 
 
 class Defect(NamedTuple):
@@ -78,11 +82,19 @@ DEFECTS = (
     ),
     Defect(
         "nccl.crash",
-        r"free\(\): invalid|double free|corrupted size|malloc\(\): ",
+        _HEAP,
         (2, 18),
         (2, 20),
         "writes past its tables where NVLS meets cards of two ports (NVIDIA/nccl#1043)",
         "NCCL_NVLS_ENABLE=0; then a later NCCL",
+    ),
+    Defect(
+        "nccl.crash",
+        _HEAP,
+        (2, 20),
+        (2, 25),
+        "is older than Blackwell and does not know its NVLink domains over hosts (NVIDIA/nccl#1611)",
+        gpus=_BLACKWELL,
     ),
     Defect(
         "nccl.cuda-failure",
@@ -107,7 +119,7 @@ DEFECTS = (
         (2, 25),
         "has no code for GPUs later than Hopper (Blackwell needs 2.25 and CUDA 12.8)",
         "nvidia-smi --query-gpu=name,compute_cap --format=csv",
-        r"Blackwell|\bG?B(?:10|[1-3]00)\b|RTX 50[5-9]0",
+        _BLACKWELL,
     ),
     Defect(
         "nccl.topology-search",

@@ -296,6 +296,7 @@ DEADLY = frozenset(
         "nccl.nvls-failed",
         "nccl.shm-full",
         "nccl.shm-attach",
+        "nccl.shm-permission",
         "nccl.duplicate-gpu",
         "nccl.net-forced",
         "nccl.mnnvl-failed",

@@ -46,7 +46,14 @@ def signs_of(judgement: Judgement) -> Signs:
         "pcie-p2p": _over_pcie(judgement),
         "first-operation": _first_operation(judgement),
         "no-row": _no_row(judgement) or None,
+        "geforce": _geforce(judgement),
     }
+
+
+def _geforce(judgement: Judgement) -> bool | None:
+    """Say whether a benchmark lists GeForce cards; None where nothing names the GPUs."""
+    names = [str(line[4]) for line in judgement.job.rank_lines.values() if len(line) > 4 and line[4]]
+    return any("GeForce" in name for name in names) if names else None
 
 
 _FIRST = 3  # operations that a program may have done before its first one of any size (a barrier, a check of sizes)

@@ -190,6 +190,7 @@ _OWN = frozenset(
 _BEFORE = frozenset(("nccl.port-in-use", "nccl.name-resolution"))
 
 
+_LAUNCHER = "ssh: "  # tries once
 _NAMES_NOTHING = "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before what failed
 
 
@@ -210,7 +211,8 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
         for event, note in source.events.items():
             name = event[8:]
             if event.startswith("symptom ") and name in (_CAUSES if bare else _KERNEL):
-                second = name in _SECOND or name in said or _NAMES_NOTHING in note.text
+                warned = name in _SECOND and _LAUNCHER not in note.text
+                second = warned or name in said or _NAMES_NOTHING in note.text
                 causes.append((second, note.source, note.line, name, note))
     if _came_up(judgement) or any(source.watch for source in judgement.job.sources.values()):
         causes = [cause for cause in causes if cause[3] not in _BEFORE]

@@ -163,7 +163,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|wait timeout after \d{1,9}ms, keys: ",
     ),
     ("nccl.socket-address", "cause", rb"Address family not supported"),
-    ("nccl.launch-failed", "cause", rb"ssh: connect to host|Permission denied \(publickey"),
+    ("nccl.launch-failed", "cause", rb"ssh: connect to host|Permission denied(?: \(publickey|, please try again)"),
     (
         "nccl.mpi",
         "cause",

@@ -262,7 +262,9 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Batch job submission failed"
         rb"|slurmstepd: error: execve\(\)|ssh exited with exit code|launcher '\w{1,20}' not installed"
         rb"|Unable to find hostfile|unable to open the hostfile|node not present in the allocation"
-        rb"|launcher \(plm_rsh_agent|cannot create resource \"pods/exec\"|pyxis: (?:failed|container start failed)"
+        rb"|launcher \(plm_rsh_agent|cannot create resource \"pods/exec\"|pyxis: (?:failed|couldn't|container start)"
+        rb"|Unable to connect to the server: |^(?:error: )?(?:unable to upgrade connection|error dialing backend)"
+        rb"|^Error from server (?:\([A-Z]\w{1,30}\))?: "
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
     ),
 )
