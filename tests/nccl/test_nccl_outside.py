@@ -400,6 +400,23 @@ def test_a_geforce_card_has_no_gpudirect(gpu, at):
     assert [number for number, cause in enumerate(causes) if "GeForce" in cause] == ([] if at is None else [at])
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("[gloo/transport/tcp/pair.cc:761] connect [127.0.1.1]:60817: Connection refused", "nccl.loopback-name"),
+        ("[gloo/transport/tcp/pair.cc:761] connect [10.0.1.1]:60817: Connection refused", "nccl.connect-refused"),
+        ("RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at CUDAContext.cpp:49", "nccl.no-gpu"),
+        ("node1:92:95 [0] NCCL WARN Call to ibv_modify_qp failed with 61 No data available, on dev mlx5_1:1", "nccl.gid-empty"),
+        ("node1:92:95 [0] NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1, local GID index 3, "
+         "local GID ::, remote GID ::ffff:10.0.0.2", "nccl.gid-empty"),
+        ("node1:92:95 [0] NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1", "nccl.ib-unreachable"),
+    ],
+)  # fmt: skip
+def test_what_an_address_in_a_line_tells(said, why):
+    """nccl.loopback-name, nccl.gid-empty."""
+    assert judged(said + "\n" + TORCHRUN)["causes"][0]["fault"] == why
+
+
 def test_torchs_analyser_names_the_ranks():
     said = "error msg: Culprit rank 22; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[1025]]' does not match"
     job = judged(said + " found input sizes: '[[262144]]', Culprit rank 110; Error type: SIZE_OR_SYNTAX_MISMATCH\n")

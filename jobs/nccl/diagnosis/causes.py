@@ -9,6 +9,8 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
+from .said import SAYS
+
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note
     from .judge import Judgement
@@ -23,6 +25,7 @@ _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
+_LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 # What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
@@ -33,7 +36,8 @@ _KERNEL = re.compile(
 )
 _NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
 _NO_MEMORY = re.compile(r"RC: -?12\b|Cannot allocate memory")
-_EMPTY_GID = re.compile(r"local ?G[Ii][Dd]:? *::(?=[ ,]|$)")
+_EMPTY = ("nccl.ib-mixed-fabric", "nccl.ib-unreachable")
+_EMPTY_GID = re.compile(r"local ?G[Ii][Dd]:? *::(?=[ ,]|$)|ibv_modify_qp failed .{0,12}No data available")
 _IMPORTS, _SHARES = "transport/p2p.cc", "transport/shm.cc"
 # What CUDA says of a call that failed (cudaGetErrorString), by what explains it.
 _CUDA_SAYS = (
@@ -64,162 +68,6 @@ _CUDA_SAYS = (
 _NOT_OPENED = re.compile(
     r"invalid device ordinal|invalid resource handle|operation not supported|Cuda failure (?:101|400|801|304)\b"
 )
-# What a line says beyond its kind: (fault, its words, why, the cause where the catalogue's own is not enough).
-_SAYS = (
-    (
-        "nccl.gdr-register",
-        "ibv_reg_dmabuf_mr failed with error Operation not supported",
-        None,
-        "this node's RDMA driver or kernel is too old for DMA-BUF, and this NCCL did not fall back to nvidia-peermem: "
-        "NCCL_DMABUF_ENABLE=0, or a newer OFED or NCCL",
-    ),
-    (
-        "nccl.invalid-usage",
-        "must be CUDA and dense",
-        None,
-        "NCCL was given a tensor in the host's memory: move it to the GPU, or make a Gloo group for it",
-    ),
-    (
-        "nccl.socket-address",
-        "Address family not supported",
-        "nccl.bootstrap-interface",
-        "NCCL found no interface with an IP address that it can use: the container has no network, or not its host's, "
-        "or NCCL_SOCKET_IFNAME fits none of its interfaces",
-    ),
-    (
-        "nccl.ofi-error",
-        "Unable to insert remote address",
-        None,
-        "the peer's EFA address cannot be reached: the security group does not allow all traffic to itself, in and "
-        "out, or the two ends have different libfabrics",
-    ),
-    (
-        "nccl.name-resolution",
-        "ssh: ",
-        None,
-        "the launcher does not find a worker's name: its pod or Service is not there yet (start the launcher once all "
-        "are, or let it try again), or the name's domain is not searched by the launcher's resolv.conf",
-    ),
-    *(
-        (
-            "nccl.library",
-            words,
-            None,
-            "a library of another CUDA release is found first: take /usr/local/cuda and other environments off "
-            "LD_LIBRARY_PATH, or install the wheels of one release",
-        )
-        for words in ("symbol: __nv", "symbol: cublas", "symbol: cudnn")
-    ),
-    ("nccl.message-truncated", "Got completion", "nccl.ib-length", None),
-    (
-        "nccl.cuda-failure",
-        "the launch timed out",
-        None,
-        "a kernel ran longer than the watchdog of a GPU that drives a display allows (a collective that waits is one)",
-    ),
-    ("nccl.cuda-failure", "peer access has not been enabled", "nccl.p2p-refused", None),
-    (
-        "nccl.cuda-failure",
-        "Invalid access of peer GPU memory",
-        None,
-        "the memory of a peer went away while a kernel used it over NVLink: that rank ended first (read its log), or a "
-        "GPU or its NVLink failed (dmesg | grep -i xid on the node)",
-    ),
-    (
-        "nccl.gloo-interface",
-        "ss_family",
-        None,
-        "the hosts announce addresses of different families, one IPv4 and one IPv6: let GLOO_SOCKET_IFNAME name an "
-        "interface with addresses of one family on every host, or let their names resolve to one",
-    ),
-    (
-        "nccl.launch-failed",
-        "pyxis: ",
-        None,
-        "the container could not be started on a node: the lines of enroot behind it say why (image, mount, hook, its "
-        "directories' permissions, or the NVIDIA container toolkit)",
-    ),
-    (
-        "nccl.nvshmem",
-        "modify_qp",
-        None,
-        "NVSHMEM's cards found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
-        "entry or card, or cards of the two ends are in different subnets",
-    ),
-    (
-        "nccl.nvshmem",
-        "IBGDA",
-        None,
-        "the driver of the node does not let a kernel ring the card's doorbell (IBGDA): NVreg_EnableStreamMemOPs=1 and "
-        "PeerMappingOverride=1 are not set, or NVSHMEM and the card's driver do not fit",
-    ),
-    *(
-        ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
-        for words, text in (
-            ("publickey", "its key is not among that user's authorized_keys there"),
-            (
-                "password: ",
-                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
-            ),
-            (
-                "denied, please try again",
-                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
-            ),
-            ("Command 'ssh ", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
-            ("not reachable via ssh", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
-            ("Host key verification", "that host's key is not in known_hosts, or another one was expected"),
-            ("ssh: connect to host", "no sshd answers at that address and port"),
-            ("kex_exchange_identification", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
-            ("Connection closed by", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
-        )
-    ),
-    (
-        "nccl.launch-failed",
-        "sshd: ",
-        None,
-        "the image has no sshd, by which this launcher starts processes on the other hosts: take one with "
-        "openssh-server, or a launcher that needs none (srun, torchrun)",
-    ),
-    *(
-        (
-            "nccl.launch-failed",
-            words,
-            None,
-            "the launcher's own program is not where a host looks for it: not installed, or not in the PATH of a shell "
-            "that is no login",
-        )
-        for words in ("orted", "prted", "ssh: not found", "plm_rsh_agent", "not installed", "ommand not found")
-    ),
-    *(
-        (
-            "nccl.launch-failed",
-            words,
-            None,
-            "the launcher starts processes in the workers by the API server (kubectl exec), and that cannot be "
-            "reached, refuses, or does not reach the worker's kubelet",
-        )
-        for words in ("connect to the server", "from server", "upgrade connection", "dialing backend", "pods/exec")
-    ),
-    *(
-        (
-            "nccl.launch-failed",
-            words,
-            None,
-            "the job asks for more than its allocation has, or for what the scheduler does not give it",
-        )
-        for words in ("Unable to create step", "Unable to allocate", "slots available", "not present in the allocation")
-    ),
-    *(
-        (
-            "nccl.no-gpu",
-            words,
-            None,
-            "the container runtime could not give the container its GPUs: the node's driver is not loaded, or the "
-            "NVIDIA container toolkit is not set up there (nvidia-smi on the node; nvidia-ctk runtime configure)",
-        )
-        for words in ("nvidia-container-cli", "could not select device driver")
-    ),
-)
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's cards write to GPUs by it"
 _REFUSED_ARGUMENT = (
@@ -234,10 +82,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:  # noqa: PLR0911 -- one return per form
     """Return (why, cause) of a fault by its line; (None, None) where the line says no more than its kind."""
+    if fault in _EMPTY and _EMPTY_GID.search(note.text):
+        return "nccl.gid-empty", None
     if fault in _ROUTED:
         return _gids(note.text, judgement.event("gids"), note)
-    if fault == "nccl.ib-mixed-fabric" and _EMPTY_GID.search(note.text):
-        return "nccl.gid-empty", None
     if fault == "nccl.mr-register" and _NO_MEMORY.search(note.text):
         bare = judgement.earliest("nccl.gdrcopy")[0] or judgement.event("symptom nccl.gdrcopy")
         also = "; GDRCopy's device cannot be opened here, either" if bare else ""
@@ -245,13 +93,13 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and "mnnvl" in judgement.job.flags:
         return "nccl.imex-import", _importers(judgement, fault)
     by_gloo = fault == "nccl.bootstrap-unroutable" or (fault in _REFUSED and _GLOO.search(note.text))
-    if by_gloo and judgement.event("symptom nccl.loopback-name"):
+    if by_gloo and (judgement.event("symptom nccl.loopback-name") or _LOOPBACK.search(note.text)):
         return "nccl.loopback-name", None
     if fault in _REFUSED:
         return _refused(fault, note)
     if fault == "nccl.nvshmem" and judgement.event("symptom nccl.gdr-no-module"):
         return "nccl.gdr-no-module", _NO_PEERMEM
-    for kind, words, why, text in _SAYS:
+    for kind, words, why, text in SAYS:
         if kind == fault and words in note.text:
             return why, text
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):

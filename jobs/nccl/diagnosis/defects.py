@@ -104,6 +104,24 @@ DEFECTS = (
         "cannot share memory with CUDA IPC that the program has shared before, as vLLM does (NVIDIA/nccl#957)",
     ),
     Defect(
+        "nccl.cuda-failure",
+        r"include/shm\.h:\d.*invalid argument",
+        (2, 3),
+        (2, 6),
+        "cannot always register its shared memory with CUDA (pytorch/pytorch#37325)",
+    ),
+    *(
+        Defect(
+            fault,
+            "invalid argument",
+            (2, 25),
+            (2, 26),
+            "asks for more shared memory of a kernel than GeForce cards of Blackwell have (NVIDIA/nccl-tests#287)",
+            gpus=r"RTX 50[5-9]0",
+        )
+        for fault in ("nccl.cuda-failure", "nccl.crash")
+    ),
+    Defect(
         "nccl.ib-protection",
         "",
         (2, 20, 3),

@@ -58,7 +58,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Failed to initialize NVML: Driver|NVMLError_DriverNotLoaded|^No devices were found"
         rb"|couldn't communicate with the NVIDIA driver|rror (?:\d{1,3}|\(101\)) ?: invalid device ordinal"
         rb"|object on CUDA device \d{1,4} but torch\.cuda\.device_count|Device index must be less than device count"
-        rb"|NVML_SUCCESS == r INTERNAL ASSERT|Torch not compiled with CUDA enabled|Current node has no GPU available"
+        rb"|NVML_SUCCESS == r INTERNAL ASSERT|device < num_gpus INTERNAL|Torch not compiled with CUDA enabled|Current node has no GPU available"
         rb"|larger than the number of available GPUs|does not allocate any GPUs on the driver node"
         rb"|Cannot provide a placement group|Failed to infer device type|active drivers \("
         rb"|You requested gpu: .{1,80}|No supported gpu backend found",

@@ -72,8 +72,8 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
             rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
             rb"|\(core dumped\)|terminate called |double free or corruption|stack smashing detected|free\(\): invalid "
-            rb"|free\(\): corrupted |Memory access fault by GPU|malloc\(\): |corrupted (?:size vs\. prev_size|double-linked)"
-            rb"|munmap_chunk\(\): "
+            rb"|free\(\): corrupted |Memory access fault by GPU|malloc\(\): |munmap_chunk\(\): "
+            rb"|corrupted (?:size vs\. prev_size|double-linked)"
             rb"|Assertion `[^'`]{1,300}['`] failed"
         ),
     ),

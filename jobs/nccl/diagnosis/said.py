@@ -1,0 +1,170 @@
+"""What a line says beyond the kind of fault that it speaks of, by a word in it.
+
+The words are those of the programs that say them: NCCL, torch, launchers, NVSHMEM, container runtimes.
+"""
+
+from __future__ import annotations
+
+SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
+    (
+        "nccl.gdr-register",
+        "ibv_reg_dmabuf_mr failed with error Operation not supported",
+        None,
+        "this node's RDMA driver or kernel is too old for DMA-BUF, and this NCCL did not fall back to nvidia-peermem: "
+        "NCCL_DMABUF_ENABLE=0, or a newer OFED or NCCL",
+    ),
+    (
+        "nccl.invalid-usage",
+        "must be CUDA and dense",
+        None,
+        "NCCL was given a tensor in the host's memory: move it to the GPU, or make a Gloo group for it",
+    ),
+    (
+        "nccl.socket-address",
+        "Address family not supported",
+        "nccl.bootstrap-interface",
+        "NCCL found no interface with an IP address that it can use: the container has no network, or not its host's, "
+        "or NCCL_SOCKET_IFNAME fits none of its interfaces",
+    ),
+    (
+        "nccl.ofi-error",
+        "Unable to insert remote address",
+        None,
+        "the peer's EFA address cannot be reached: the security group does not allow all traffic to itself, in and "
+        "out, or the two ends have different libfabrics",
+    ),
+    (
+        "nccl.name-resolution",
+        "ssh: ",
+        None,
+        "the launcher does not find a worker's name: its pod or Service is not there yet (start the launcher once all "
+        "are, or let it try again), or the name's domain is not searched by the launcher's resolv.conf",
+    ),
+    *(
+        (
+            "nccl.library",
+            words,
+            None,
+            "a library of another CUDA release is found first: take /usr/local/cuda and other environments off "
+            "LD_LIBRARY_PATH, or install the wheels of one release",
+        )
+        for words in ("symbol: __nv", "symbol: cublas", "symbol: cudnn")
+    ),
+    (
+        "nccl.no-gpu",
+        "num_gpus",
+        None,
+        "the program asks for a GPU that this process does not see: CUDA_VISIBLE_DEVICES leaves it out, or the GPUs "
+        "are MIG instances, of which CUDA shows one to a process",
+    ),
+    ("nccl.message-truncated", "Got completion", "nccl.ib-length", None),
+    (
+        "nccl.cuda-failure",
+        "the launch timed out",
+        None,
+        "a kernel ran longer than the watchdog of a GPU that drives a display allows (a collective that waits is one)",
+    ),
+    ("nccl.cuda-failure", "peer access has not been enabled", "nccl.p2p-refused", None),
+    (
+        "nccl.cuda-failure",
+        "Invalid access of peer GPU memory",
+        None,
+        "the memory of a peer went away while a kernel used it over NVLink: that rank ended first (read its log), or a "
+        "GPU or its NVLink failed (dmesg | grep -i xid on the node)",
+    ),
+    (
+        "nccl.gloo-interface",
+        "ss_family",
+        None,
+        "the hosts announce addresses of different families, one IPv4 and one IPv6: let GLOO_SOCKET_IFNAME name an "
+        "interface with addresses of one family on every host, or let their names resolve to one",
+    ),
+    (
+        "nccl.launch-failed",
+        "pyxis: ",
+        None,
+        "the container could not be started on a node: the lines of enroot behind it say why (image, mount, hook, its "
+        "directories' permissions, or the NVIDIA container toolkit)",
+    ),
+    (
+        "nccl.nvshmem",
+        "modify_qp",
+        None,
+        "NVSHMEM's cards found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
+        "entry or card, or cards of the two ends are in different subnets",
+    ),
+    (
+        "nccl.nvshmem",
+        "IBGDA",
+        None,
+        "the driver of the node does not let a kernel ring the card's doorbell (IBGDA): NVreg_EnableStreamMemOPs=1 and "
+        "PeerMappingOverride=1 are not set, or NVSHMEM and the card's driver do not fit",
+    ),
+    *(
+        ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)
+        for words, text in (
+            ("publickey", "its key is not among that user's authorized_keys there"),
+            (
+                "password: ",
+                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
+            ),
+            (
+                "denied, please try again",
+                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
+            ),
+            ("Command 'ssh ", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
+            ("not reachable via ssh", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
+            ("Host key verification", "that host's key is not in known_hosts, or another one was expected"),
+            ("ssh: connect to host", "no sshd answers at that address and port"),
+            ("kex_exchange_identification", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
+            ("Connection closed by", "its sshd hung up (MaxStartups, hosts.deny, or not up yet)"),
+        )
+    ),
+    (
+        "nccl.launch-failed",
+        "sshd: ",
+        None,
+        "the image has no sshd, by which this launcher starts processes on the other hosts: take one with "
+        "openssh-server, or a launcher that needs none (srun, torchrun)",
+    ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "the launcher's own program is not where a host looks for it: not installed, or not in the PATH of a shell "
+            "that is no login",
+        )
+        for words in ("orted", "prted", "ssh: not found", "plm_rsh_agent", "not installed", "ommand not found")
+    ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "the launcher starts processes in the workers by the API server (kubectl exec), and that cannot be "
+            "reached, refuses, or does not reach the worker's kubelet",
+        )
+        for words in ("connect to the server", "from server", "upgrade connection", "dialing backend", "pods/exec")
+    ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "the job asks for more than its allocation has, or for what the scheduler does not give it",
+        )
+        for words in ("Unable to create step", "Unable to allocate", "slots available", "not present in the allocation")
+    ),
+    *(
+        (
+            "nccl.no-gpu",
+            words,
+            None,
+            "the container runtime could not give the container its GPUs: the node's driver is not loaded, or the "
+            "NVIDIA container toolkit is not set up there (nvidia-smi on the node; nvidia-ctk runtime configure)",
+        )
+        for words in ("nvidia-container-cli", "could not select device driver")
+    ),
+)
+"""(fault, its words, the fault that explains it, the cause where the catalogue's own is not enough)."""
