@@ -128,14 +128,43 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
         "openssh-server, or a launcher that needs none (srun, torchrun)",
     ),
     *(
+        ("nccl.launch-failed", words, None, text)
+        for words, text in (
+            (
+                "are available: ",
+                "a pod of the job was not scheduled: the event's reasons say why (GPUs asked for, taints, quota)",
+            ),
+            ("andbox", "a pod's network could not be set up on its node (CNI, multus, addresses): the event says why"),
+            ("andBox", "a pod's network could not be set up on its node (CNI, multus, addresses): the event says why"),
+            ("pulling image", "a node cannot pull the image: its name, its registry, or the right to read it"),
+            ("ImagePull", "a node cannot pull the image: its name, its registry, or the right to read it"),
+        )
+    ),
+    (
+        "nccl.cuda-memory",
+        "NOT_INITIALIZED",
+        None,
+        "the GPU has no memory left for cuBLAS's handle, which is what this error mostly says; else the process uses a "
+        "GPU that it does not see",
+    ),
+    *(
         (
             "nccl.launch-failed",
             words,
             None,
-            "the launcher's own program is not where a host looks for it: not installed, or not in the PATH of a shell "
-            "that is no login",
+            "the program that was to be started is not where this host looks for it: not in the image, not installed, "
+            "or not in the PATH of a shell that is no login",
         )
-        for words in ("orted", "prted", "ssh: not found", "plm_rsh_agent", "not installed", "ommand not found")
+        for words in (
+            "executable file",
+            ": not found",
+            "orted",
+            "prted",
+            "ssh: not found",
+            "plm_rsh_agent",
+            "not installed",
+            "ommand not found",
+        )
     ),
     *(
         (
@@ -154,7 +183,15 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
             None,
             "the job asks for more than its allocation has, or for what the scheduler does not give it",
         )
-        for words in ("Unable to create step", "Unable to allocate", "slots available", "not present in the allocation")
+        for words in (
+            "Unable to create step",
+            "salloc: ",
+            "srun: fatal",
+            "sbatch: ",
+            "Unable to allocate",
+            "slots available",
+            "not present in the allocation",
+        )
     ),
     *(
         (

@@ -14,7 +14,34 @@ from typing import Tuple
 from ..lines.words import needed
 from .around import AROUND
 
+# Names of CUDA's errors, as others than NCCL print them (cuda.h: CUresult; driver_types.h: cudaError).
+CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
+    ("nccl.fabric-manager", "cause", rb"CUDA_ERROR_SYSTEM_NOT_READY"),
+    ("nccl.driver-mismatch", "cause", rb"(?:CUDA_ERROR_SYSTEM_DRIVER|cudaErrorSystemDriver)_?M(?:ismatch|ISMATCH)"),
+    ("nccl.gpu-xid", "cause", rb"CUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE"),
+    ("nccl.no-gpu", "cause", rb"CUDA_ERROR_(?:INVALID_DEVICE\b|NO_DEVICE)|cudaError(?:InvalidDevice\b|NoDevice)"),
+    ("nccl.cuda-driver", "cause", rb"cudaErrorInsufficientDriver|CUDA_ERROR_UNSUPPORTED_PTX|cudaErrorUnsupportedPtx"),
+    (
+        "nccl.cuda-arch",
+        "cause",
+        rb"CUDA_ERROR_(?:NO_BINARY_FOR_GPU|INVALID_IMAGE)|cudaErrorNoKernelImage"
+        rb"|Triton Error .{1,30}image is invalid",
+    ),
+    (
+        "nccl.kernel-fault",
+        "cause",
+        rb"CUDA_ERROR_(?:ILLEGAL|MISALIGNED|ASSERT|HARDWARE_STACK|INVALID_PC)"
+        rb"|cudaError(?:Illegal|Misaligned|Assert\b|HardwareStack|InvalidPc)",
+    ),
+    ("nccl.p2p-refused", "cause", rb"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|cudaErrorPeerAccessUnsupported"),
+    ("nccl.cuda-mps", "cause", rb"CUDA_ERROR_MPS_|cudaErrorMps"),
+    ("nccl.gpu-busy", "cause", rb"cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"),
+    ("nccl.driver-state", "cause", rb"CUDA_ERROR_UNKNOWN|cudaErrorUnknown"),
+    ("nccl.cuda-failure", "cause", rb"CUDA_ERROR_LAUNCH_(?:FAILED|TIMEOUT)|cudaErrorLaunch(?:Failure|Timeout)"),
+)
+
 OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
+    *CUDA_NAMES,
     # -- the kernel
     ("nccl.gpu-reset", "cause", rb"NVRM: Xid \([^)]{4,40}\): (?:62|110|143)\b"),  # Xid catalog: RESET_GPU
     ("nccl.gpu-lost", "cause", rb"NVRM: GPU .{1,60}fallen off the bus|(?:NVML|nvml|pynvml)\S{0,60}:? GPU is lost"),
@@ -58,7 +85,9 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Failed to initialize NVML: Driver|NVMLError_DriverNotLoaded|^No devices were found"
         rb"|couldn't communicate with the NVIDIA driver|rror (?:\d{1,3}|\(101\)) ?: invalid device ordinal"
         rb"|object on CUDA device \d{1,4} but torch\.cuda\.device_count|Device index must be less than device count"
-        rb"|NVML_SUCCESS == r INTERNAL ASSERT|device < num_gpus INTERNAL|Torch not compiled with CUDA enabled|Current node has no GPU available"
+        rb"|NVML_SUCCESS == r INTERNAL ASSERT|device < num_gpus INTERNAL|Torch not compiled with CUDA enabled"
+        rb"|Current node has no GPU available"
+        rb"|No available node types can fulfill"
         rb"|larger than the number of available GPUs|does not allocate any GPUs on the driver node"
         rb"|Cannot provide a placement group|Failed to infer device type|active drivers \("
         rb"|You requested gpu: .{1,80}|No supported gpu backend found",
@@ -66,7 +95,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.cuda-memory",
         "cause",
-        rb"(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|increase --mem-fraction-static"
+        rb"(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED when calling .cublasCreate"
+        rb"|increase --mem-fraction-static"
         rb"|larger than the available KV cache memory"
         rb"|memory capacity is unbalanced",
     ),
@@ -97,6 +127,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Socket Timeout while waiting|Timeout waiting for key: |store based barrier to complete"
         rb"|RendezvousStateError|RendezvousGracefulExitError"
         rb"|Barrier_id: |Barrier timed out\. "  # of JAX's coordination service
+        rb"|failed to connect to all addresses"  # of gRPC: JAX, TensorFlow
         rb"|failed to listen on any local network address.{1,80}EADDRNOTAVAIL"
         rb"|socket has failed to (?:listen|bind).{1,200}Cannot assign requested address",
     ),
@@ -226,7 +257,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.storage",
         "cause",
         rb"\[Errno (?:5|28|30|107|116|121|122)\] |unexpected pos \d{1,20} vs \d|PytorchStreamWriter failed writing"
-        rb"|low on resource: ephemeral-storage",
+        rb"|low on resource: ephemeral-storage|nfs: server \S{1,120} not responding",
     ),
     # -- launchers and schedulers
     (
@@ -234,14 +265,16 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"DUE TO NODE FAILURE|srun: error: Node failure on|Nodes \S{1,200} are still not ready|\bNodeNotReady\b"
         rb"|Task launch for .{1,80}(?:Communication connection failure|Socket timed out)"
-        rb"|ORTE has lost communication|daemon has unexpectedly failed after launch|health check failed due to missing"
+        rb"|ORTE has lost communication|daemon has unexpectedly failed after launch"
+        rb"|health check failed due to missing"
         rb"|marked dead because the detector|coordinator detected missing heartbeats"
         rb"|tasks? (?:is|are) unhealthy \(stopped sending heartbeats\)",
     ),
     (
         "nccl.ended-outside",
         "cause",
-        rb"\*\*\* JOB \d{1,12} ON \S{1,200} CANCELLED AT \S{1,30} \*\*\*|\bPreempted by pod ",
+        rb"\*\*\* JOB \d{1,12} ON \S{1,200} CANCELLED AT \S{1,30} \*\*\*|\bPreempted by pod "
+        rb"|Received Signals\.SIG(?:HUP|TERM|INT) death signal",
     ),
     (
         "nccl.mpi",
@@ -258,6 +291,11 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|\bsshd?): .{0,4}[Cc]ommand not found"
         rb"|(?:orted|prted|sshd?): (?:not found|No such file)|detected an attempt to run as root"
         rb"|Command 'ssh .{1,200} non-zero exit status 255|not reachable via ssh"  # deepspeed/launcher/runner.py
+        rb"|(?:mpirun|mpiexec|torchrun|srun|deepspeed|horovodrun|accelerate|python3?|_perf): .{0,4}"
+        rb"(?:[Cc]ommand not found|not found)|executable file not found in"
+        rb"|nodes are available: \d|[Ff]ailed ?(?:to )?[Cc]reate ?[Pp]od ?[Ss]and[Bb]ox|Err(?:or:? )?ImagePull"
+        rb"|Back-off pulling image"
+        rb"|salloc: error: |srun: fatal: |sbatch: error: "
         rb"|Unable to create step for job|Unable to (?:allocate resources|confirm allocation)"
         rb"|Batch job submission failed"
         rb"|slurmstepd: error: execve\(\)|ssh exited with exit code|launcher '\w{1,20}' not installed"

@@ -137,7 +137,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         rb"|Connection reset by peer"
         rb"|Error encountered progressing operation|Proxy Call to rank|ncclProxyClientGetFd|failed to (?:send"
         rb"|receive) .* peer"
-        rb"|Broken pipe|Socket send failed|recv failed.*[Bb]ootstrap|socketProgressOpt.*abort"
+        rb"|Broken pipe|Connection closed by peer \[|Socket send failed|recv failed.*[Bb]ootstrap"
+        rb"|socketProgressOpt.*abort"
         rb"|Proxy .*op(?:eration)? .*abort",
         39,
     ),
@@ -208,6 +209,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         WHY,
         rb"aws-ofi-nccl initialization failed|aws-ofi-rccl initialization failed|Could not find any optimal provider"
         rb"|No eligible providers"
+        rb"|NET/OFI (?:Failed to initialize \w{1,12} protocol|Only EFA provider is supported)"
         rb"|Couldn't open a fabric provider|Unable to find a protocol that worked|NET/OFI .*[Nn]o .*provider"
         rb"|NET/OFI .*fi_getinfo\(\) call failed",
         10,
