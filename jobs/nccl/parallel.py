@@ -136,6 +136,8 @@ class _Crew:
 
     def take(self, reader: _Shared, data: bytes) -> None:
         """Take what was read next, in blocks."""
+        reader.settle()
+        reader.see(data)
         if not self.workers:
             self.hire()
         at = 0
@@ -161,7 +163,7 @@ class _Crew:
         if self.taken:
             self.taken.append((reader, data, digest))
         else:
-            reader.apply(digest, data)
+            reader.take(digest, data)
 
     def _ready(self) -> bool:
         """Say whether the oldest block that was taken can be applied without waiting."""
@@ -195,7 +197,7 @@ class _Crew:
             except (EOFError, OSError):
                 self.dismiss(what)
         # In place of a worker that is gone: a digester of its own, for later blocks may have been digested already.
-        reader.apply(digest or Digester().digest(data), data)
+        reader.take(digest or Digester().digest(data), data)
 
 
 class _Shared(Reader):
@@ -210,7 +212,7 @@ class _Shared(Reader):
         if self._crew.taken or (self._crew.most and self._crew.read > START):
             self._crew.take(self, data)
         else:
-            self.apply(self.digester.digest(data), data)
+            super().block(data)
 
     def close(self) -> None:
         if self._crew.taken:

@@ -97,6 +97,15 @@ def in_blocks(log: bytes, rng: random.Random) -> str:
     return json.dumps(partial.to_dict())
 
 
+def held(log: bytes, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Read a log in chunks of any size, in blocks some of which are applied together; return the state."""
+    monkeypatch.setattr(scan, "BLOCK", rng.choice((1, 300, 5000, 40_000)))
+    monkeypatch.setattr(scan, "HELD", rng.choice((1, 2000, 100_000, 1 << 30)))
+    cuts = sorted(rng.randrange(len(log) + 1) for _ in range(len(log) // 3000))
+    chunks = [log[at:end] for at, end in zip([0, *cuts], [*cuts, len(log)], strict=True)]
+    return json.dumps(scan.read([("x", chunks)]).to_dict())
+
+
 def at_once(log: bytes) -> str:
     partial = Partial()
     reader = scan.Reader(partial, "x")
@@ -111,14 +120,15 @@ def test_blocks_do_not_matter_in_made_logs(seed, monkeypatch):
     """Set-ups, tables, torn lines, stamps and traces, cut anywhere."""
     monkeypatch.setattr("jobs.pod.nccl_reader.events.others.Others.TAGGED", seed % 3 * 100)
     log = log_of(seed)
-    assert in_blocks(log, random.Random(seed)) == at_once(log)
+    assert in_blocks(log, random.Random(seed)) == at_once(log) == held(log, random.Random(seed), monkeypatch)
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: "/".join(path.parts[-2:]))
-def test_blocks_do_not_matter_in_real_logs(path):
+def test_blocks_do_not_matter_in_real_logs(path, monkeypatch):
     """The given logs, cut anywhere."""
     log = path.read_bytes()
     assert in_blocks(log, random.Random(path.name)) == at_once(log)
+    assert held(log, random.Random(path.name), monkeypatch) == json.dumps(scan.read([("x", [log])]).to_dict())
 
 
 def test_every_line_of_nccl_is_counted_once():

@@ -110,6 +110,7 @@ def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
         return size
 
     monkeypatch.setattr(scan, "BLOCK", 1 << 16)
+    monkeypatch.setattr(scan, "HELD", 1 << 17)
     monkeypatch.setattr(parallel, "START", 1 << 40)  # a worker's blocks are there once, however long the log is
     monkeypatch.setattr(words, "_MANY", 0)  # the pattern of all words is made once, by whoever reads first
     block = interleaved(Maker().processes(), 1) * 50

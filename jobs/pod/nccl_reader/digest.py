@@ -59,30 +59,30 @@ _NOTHING: Message = (), (), False
 class _Process:
     """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
 
-    __slots__ = ("channels", "devices", "facts", "index", "key", "lanes", "said", "sights", "speaks")
+    __slots__ = ("channels", "devices", "facts", "index", "key", "odd", "said", "sights", "speaks")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
-        self.speaks = False  # in the present block; never without a key
+        self.speaks = False  # in what is digested; never without a key
         self.index = -1  # its place in the digest
         self.devices: Tuple[bytes, ...] = ()  # of heads that begin their lines, as they are printed
-        self.channels: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
-        self.lanes: List[Lane] = []  # what is named, in the same order
+        self.channels: Dict[bytes, int] = {}  # what names a lane in the usual form -> its channels, as bits
+        self.odd: Dict[Lane, int] = {}  # those that are named otherwise
         self.sights: Tuple[str, ...] = ()  # what a fault may quote of them, and was passed on
         self.facts: List[Tuple[Effect, ...]] = []
         self.said: List[Spoken] = []
 
     def flush(self, number: int) -> List[Spoken]:
         """Put the channels to what is said, and return that."""
-        if not self.lanes:
-            return self.said
-        lanes: Dict[Lane, int] = dict(zip(self.lanes, self.channels.values()))
-        if len(lanes) < len(self.lanes):  # one lane under two names
-            lanes = dict.fromkeys(lanes, 0)
-            for lane, bits in zip(self.lanes, self.channels.values()):
-                lanes[lane] |= bits
-        self.said.append((number, lanes))
-        self.channels, self.lanes = {}, []
+        lanes = self.odd
+        for (conn, src, dst, how), bits in zip(NAMED.findall(b"".join(self.channels)), self.channels.values()):
+            end = end_of(how, conn, False)
+            if end is not None:
+                lane = int(src), int(dst), end[0]
+                lanes[lane] = lanes[lane] | bits if lane in lanes else bits
+        if lanes:
+            self.said.append((number, lanes))
+            self.channels, self.odd = {}, {}
         return self.said
 
 
@@ -93,24 +93,31 @@ class Digester:
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
+        self._lanes: Dict[bytes, Optional[str]] = {}  # what names a lane, every digit a 0 -> what it shows (SIGHT)
+        self._active: List[_Process] = []  # that speak in what is digested
+        self.lines = self._marked = 0
         self._events: List[Event] = []
         self._heads = Heads()
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
         self._named: Dict[bytes, _Process] = {}  # by host and pid, as they are printed
         self._processes: Dict[Optional[Process], _Process] = {}
 
-    def digest(self, data: bytes) -> Digest:  # noqa: C901, PLR0912, PLR0915 -- the hot loop: calls cost more than work
+    def digest(self, data: bytes) -> Digest:
         """Return what a block of whole lines says."""
+        self.read(data)
+        return self.take()
+
+    def read(self, data: bytes) -> bool:  # noqa: C901, PLR0912, PLR0915 -- the hot loop: calls cost more than work
+        """Digest a block of whole lines together with those before; say whether that is to be taken now.
+
+        Since a line is passed on whole, on which those behind it may depend, or many processes speak.
+        """
         if b"\x1b" in data or b"\r" in data:
             data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
         returns = b"\r" in data
-        if len(self._here) + len(self._processes) > _HEADS:
-            self._here, self._named, self._processes, self._heads = {}, {}, {}, Heads()
         here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
-        active: List[_Process] = []  # that speak in this block
-        events = self._events = []
-        named = NAMED.fullmatch
-        number, marked = -1, 0
+        active, events, shapes = self._active, self._events, self._lanes
+        number, marked, before = self.lines - 1, 0, len(events)
         lines = BytesIO(data)  # not split(): so a line's memory is the next one's
         for line in lines:
             number += 1
@@ -136,18 +143,13 @@ class Digester:
                 if lane in channels:
                     channels[lane] |= bit
                     continue
-                match = named(lane) if len(lane) < _LONGEST_NAME else None
-                if match is not None:
-                    conn, src, dst, how = match.groups()
-                    end = end_of(how, conn, False)
-                    if end is not None and not end[1]:
-                        channels[lane] = bit
-                        process.lanes.append((int(src), int(dst), end[0]))
-                        sight = sight_of(end[0])
-                        if sight is not None and sight not in process.sights:
-                            process.sights += (sight,)
-                            events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
-                        continue
+                sight = shapes.get(lane.translate(DIGITS), "")
+                if sight != "":
+                    channels[lane] = bit
+                    if sight is not None and sight not in process.sights:
+                        process.sights += (sight,)
+                        events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
+                    continue
                 found = self._read(process, line, text, number)
             else:
                 found = known.get(text)
@@ -156,7 +158,7 @@ class Digester:
                     if start in COMMUNICATORS:
                         step = usual(text[:-1])
                         if step is not None:
-                            if process.lanes:
+                            if process.channels or process.odd:
                                 process.flush(number)
                             process.said.append((number, step))
                             continue
@@ -178,10 +180,16 @@ class Digester:
                     events.append((number, process.index, process.flush(number), b""))
                     process.said = []
                 events.append((number, process.index, effects, line[:-1] if quoted else b""))
-        number += 1
-        digest = Digest(number, marked, [], events, [])
-        for process in active:
-            said = process.flush(number) if process.lanes else process.said
+        self._marked += marked
+        self.lines = number + 1
+        return len(here) + len(self._processes) > _HEADS or any(event[1] < 0 for event in events[before:])
+
+    def take(self) -> Digest:
+        """Return what the blocks say that were read since the last one was taken."""
+        number = self.lines
+        digest = Digest(number, self._marked, [], self._events, [])
+        for process in self._active:
+            said = process.flush(number)
             if process.facts:
                 said.append((number, process.facts))
                 process.facts = []
@@ -190,6 +198,9 @@ class Digester:
             digest.processes.append(process.key)
             digest.said.append(said)
             process.said, process.speaks = [], False
+        self._events, self._active, self.lines, self._marked = [], [], 0, 0
+        if len(self._here) + len(self._processes) > _HEADS:
+            self._here, self._named, self._processes, self._heads = {}, {}, {}, Heads()
         return digest
 
     def _process(self, left: bytes) -> _Process:
@@ -262,10 +273,14 @@ class Digester:
         if found is None:
             return None
         lane, channel, size = found
-        bit = 1 << channel
-        process.channels[text[10:] if BITS.get(text[:10]) == bit else text] = bit
-        process.lanes.append(lane)
-        sight = sight_of(lane[2])
+        name, sight = text[10:], sight_of(lane[2])
+        if text[:10] in BITS and len(name) < _LONGEST_NAME and b"anks" not in name and NAMED.fullmatch(name):
+            if len(self._lanes) >= _KNOWN:
+                self._lanes.clear()
+            self._lanes[name.translate(DIGITS)] = sight  # whatever its digits: no form but P2P's has one of its own
+            process.channels[name] = 1 << channel
+        else:
+            process.odd[lane] = process.odd.get(lane, 0) | 1 << channel
         if sight is not None and sight not in process.sights:
             process.sights += (sight,)
             self._events.append((number, process.index, ((SIGHT, sight),), line[:-1]))

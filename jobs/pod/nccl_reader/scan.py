@@ -23,7 +23,10 @@ from .state.seen import Source
 from .tables.table import TableReader
 from .unwrap import unwrapper
 
-BLOCK = 1 << 23  # bytes that are digested at a time: ranks write at once, so that a larger one holds more of each
+BLOCK = 1 << 22  # bytes that are digested at a time
+HELD = (
+    1 << 25
+)  # bytes whose digests are applied together, at most: a process speaks in many blocks, with the same lanes
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
 _FIRST = 256 * 1024  # bytes of the beginning
 _MANY = 100_000  # objects for which it pays to tell the collector that they are old: three looks at them take 0.1 s
@@ -63,6 +66,7 @@ class Reader:
         self.digester = Digester()
         self.parts: List[bytes] = []  # what was read of the next block
         self._size = 0
+        self._held = 0  # bytes that were digested, and not applied
         self._skipping = False  # inside a line longer than MAX_LINE
         self._last = b""  # the end of what was read
         self._looked = 0  # bytes of the beginning that were looked at
@@ -95,8 +99,14 @@ class Reader:
         self.parts, self._size = [tail], len(tail)
 
     def block(self, data: bytes) -> None:
-        """Read a block of whole lines."""
-        self.apply(self.digester.digest(data), data)
+        """Read a block of whole lines: it is applied with those before it, while nothing listens to single lines."""
+        self.see(data)
+        before = self.digester.lines
+        listens = not before and (self.others.listens() or self.line < self.others.TAGGED)
+        self._held += len(data)
+        if self.digester.read(data) or listens or self._held >= HELD:
+            self.take(self.digester.take(), data, before)
+            self._held = 0
 
     def finish(self) -> None:
         """Read what stands behind the last line end, and settle what waits for more."""
@@ -113,6 +123,7 @@ class Reader:
 
     def close(self) -> None:
         """End the stream: settle what waits for more."""
+        self.settle()
         known = {_named_like(host) for index, host, _ in self.partial.procs if index == self.index}
         for cut in _CUT_HEAD.finditer(ESCAPES.sub(b"", self._last)) if known else ():
             host = cut.group(1).decode("ascii")
@@ -130,11 +141,25 @@ class Reader:
     # -- blocks to state -----------------------------------------------------------------------------------------------
     def apply(self, digest: Digest, data: bytes) -> None:
         """Take what a block of whole lines says; ``data`` is that block."""
-        start, self.line = self.line + 1, self.line + digest.lines
-        self.source.nccl_lines += digest.marked
+        self.see(data)
+        self.take(digest, data)
+
+    def settle(self) -> None:
+        """Take what the blocks say that were digested."""
+        if self.digester.lines:
+            self.take(self.digester.take(), b"")
+            self._held = 0
+
+    def see(self, data: bytes) -> None:
+        """Keep of the next block what the beginning and the end of a stream are asked for."""
         if self._looked < _FIRST:
             self._look(data)
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
+
+    def take(self, digest: Digest, data: bytes, before: int = 0) -> None:
+        """Take what blocks of whole lines say; ``data`` is the last one, behind so many lines of those."""
+        start, self.line = self.line + 1, self.line + digest.lines
+        self.source.nccl_lines += digest.marked
         processes, others = self.processes, self.others
         processes.begin(digest.processes, digest.said, start)
         here, follow = processes.here, processes.follow
@@ -143,7 +168,7 @@ class Reader:
         listens = others.listens() or start <= others.TAGGED
         for number, process, what, raw in digest.events:
             if listens and at < number:
-                lines = lines or _lines_of(data)
+                lines = lines or _lines_of(data, before)
                 listens = self._hear(lines, at, number, start)
             at = number + 1
             if process < 0:
@@ -159,7 +184,7 @@ class Reader:
             else:
                 processes.take(follow(process), what)
         if listens and at < digest.lines:
-            self._hear(lines or _lines_of(data), at, digest.lines, start)
+            self._hear(lines or _lines_of(data, before), at, digest.lines, start)
         processes.end()
 
     def _look(self, data: bytes) -> None:
@@ -184,11 +209,11 @@ class Reader:
         return True
 
 
-def _lines_of(data: bytes) -> Iterator[Tuple[int, bytes]]:
-    """Return the lines of a block, numbered."""
+def _lines_of(data: bytes, first: int) -> Iterator[Tuple[int, bytes]]:
+    """Return the lines of a block, numbered from the first one on."""
     if b"\x1b" in data or b"\r" in data:
         data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
-    return enumerate(BytesIO(data))
+    return enumerate(BytesIO(data), first)
 
 
 def read(
