@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, cast
 
+from jobs.pod.sweep.rows import Elements, FindingRow, LevelRow, RoundRow, TestRow
+
 from .missing_keys import filled
 
 
@@ -173,84 +175,13 @@ class RecordedCoverage(TypedDict):
     pool: list[str] | None
 
 
-class _Accusation(TypedDict):
-    kind: str
-    names: list[str]
-    rails: list[int]
-    why: str
-
-
-class RecordedAccusation(_Accusation, total=False):
-    """An element at fault: node, rail, uplink or pair; ``rest``: the share of all others."""
+class RecordedAccusation(FindingRow, total=False):
+    """With the devices and cards of its rails, and the share of all others (``rest``)."""
 
     devices: list[str]
     cards: list[str]
     rest: float | None
     fault: str
-
-
-class RecordedRound(TypedDict, total=False):
-    """A round, and how many tests it had."""
-
-    number: int
-    tests: int
-
-
-class _SweepTest(TypedDict):
-    round: int
-    nodes: list[str]
-    outcome: str
-
-
-class RecordedSweepTest(_SweepTest, total=False):
-    """A test of a node alone or of a pair; GB/s and its share of the level, absent where nothing was measured."""
-
-    busbw_gbps: float
-    share: float
-
-
-class RecordedNode(TypedDict):
-    """A node of a sweep: how many partners it passed and failed with, and its best shares."""
-
-    name: str
-    leaf: str
-    state: str
-    passed: int
-    failed: int
-    share: float | None
-    rails: list[float]
-
-
-class RecordedUplink(TypedDict):
-    """A leaf's way to the others."""
-
-    leaf: str
-    state: str
-    share: float | None
-    rails: list[float]
-
-
-class RecordedPath(TypedDict):
-    """A pair that failed, and that no node or uplink explains."""
-
-    nodes: list[str]
-    state: str
-
-
-class RecordedElements(TypedDict):
-    """All that can be at fault."""
-
-    nodes: list[RecordedNode]
-    uplinks: list[RecordedUplink]
-    pairs: list[RecordedPath]
-
-
-class RecordedLevel(TypedDict):
-    """What tests of a kind were compared with, GB/s; ``rail`` null: all rails together."""
-
-    kind: str
-    rail: int | None
-    busbw_gbps: float
 
 
 class RecordedRules(TypedDict, total=False):
@@ -280,11 +211,11 @@ class RecordedSweep(TypedDict, total=False):
     suspects: dict[str, str]
     not_tested: dict[str, str]
     rules: RecordedRules
-    levels: list[RecordedLevel]
-    rounds: list[RecordedRound]
-    tests: list[RecordedSweepTest]
+    levels: list[LevelRow]
+    rounds: list[RoundRow]
+    tests: list[TestRow]
     sizes: dict[str, int]
-    elements: RecordedElements
+    elements: Elements
     gpus_per_node: int
     image: str
     training: bool
@@ -292,9 +223,9 @@ class RecordedSweep(TypedDict, total=False):
     resumed: ResumedSweep
 
 
-def elements(sweep: RecordedSweep) -> RecordedElements:
+def elements(sweep: RecordedSweep) -> Elements:
     """Return the nodes, uplinks and pairs of a sweep; nothing of one that has none."""
-    none: RecordedElements = {"nodes": [], "uplinks": [], "pairs": []}
+    none: Elements = {"nodes": [], "uplinks": [], "pairs": []}
     return sweep.get("elements", none)
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-HOST_ONLY = ("section.py", "saved.py")
+HOST_ONLY = ("rows.py", "section.py", "saved.py")
 """Of the sweep's planner: what the runner writes into the record and reads from it."""
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _DOCSTRING = re.compile(r'^([ \t]*)r?"""((?:[^"\\]|\\.|"(?!""))*)"""$', re.MULTILINE | re.DOTALL)

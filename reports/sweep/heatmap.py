@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ..schema import RecordedNode, RecordedSweep, RecordedSweepTest, elements
+from jobs.pod.sweep.rows import NodeRow, TestRow
+
+from ..schema import RecordedSweep, elements
 from .svg import CHARACTER, DARK, FAILED, grade, rect, short, svg, text, together, worst
 
 MOST_ROWS = 100
@@ -39,7 +41,7 @@ class Axis(NamedTuple):
     begins: Sequence[tuple[int, str]]
 
 
-def axis_of(nodes: Sequence[RecordedNode]) -> Axis:
+def axis_of(nodes: Sequence[NodeRow]) -> Axis:
     """Order nodes by leaf; more than a hundred are put together by leaf, or by neighbours where no leaf is known."""
     ordered = sorted(nodes, key=lambda node: node["leaf"])
     leaves: dict[str, list[str]] = {}
@@ -67,7 +69,7 @@ def axis_of(nodes: Sequence[RecordedNode]) -> Axis:
 def cells(sweep: RecordedSweep, axis: Axis) -> dict[tuple[int, int], Cell]:
     """Return what each pair of rows shows; on the diagonal nodes alone, and pairs inside of a group."""
     rules = sweep.get("rules", {})
-    of: dict[tuple[str, ...], list[RecordedSweepTest]] = {}
+    of: dict[tuple[str, ...], list[TestRow]] = {}
     for test in sweep.get("tests", []):
         of.setdefault(tuple(test["nodes"]), []).append(test)
     by_place: dict[tuple[int, int], Cell] = {}
@@ -84,7 +86,7 @@ def cells(sweep: RecordedSweep, axis: Axis) -> dict[tuple[int, int], Cell]:
     return by_place
 
 
-def opened(sweep: RecordedSweep, nodes: Sequence[RecordedNode]) -> list[str]:
+def opened(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> list[str]:
     """Return the nodes to open: at fault first, then halves of bad paths, suspects, those not tested."""
     named = [name for finding in sweep.get("findings", []) if finding["kind"] != "uplink" for name in finding["names"]]
     open_ = sorted((n for n in nodes if n["state"] not in ("proven", "flaky")), key=lambda n: STATES.index(n["state"]))
@@ -156,7 +158,7 @@ def partners(sweep: RecordedSweep, names: Sequence[str]) -> str:
     return svg(left + PARTNERS * size, len(names) * row + 4, "each opened node with each partner", parts)
 
 
-def rails(sweep: RecordedSweep, nodes: Sequence[RecordedNode], axis: Axis, *, grouped: bool) -> Iterator[str]:
+def rails(sweep: RecordedSweep, nodes: Sequence[NodeRow], axis: Axis, *, grouped: bool) -> Iterator[str]:
     """A strip for nodes (or the worst of each group) and one for uplinks: a row for each rail."""
     worst: dict[int, list[float]] = {}
     for node in nodes:

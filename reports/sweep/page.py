@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from ..schema import RecordedNode, RecordedSweep, elements
+from jobs.pod.sweep.rows import NodeRow
+
+from ..schema import RecordedSweep, elements
 from . import heatmap
 from .svg import legend, svg, text
 from .text import lines
@@ -82,9 +84,9 @@ def _distribution(sweep: RecordedSweep) -> Iterator[str]:
     yield svg(WIDTH, head + height + 24, "how many pairs ran how fast", parts)
 
 
-def _tables(sweep: RecordedSweep, nodes: Sequence[RecordedNode]) -> Iterator[str]:
+def _tables(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Iterator[str]:
     """The same as text: leaves, then nodes, those that are not proven first."""
-    leaves: dict[str, list[RecordedNode]] = {}
+    leaves: dict[str, list[NodeRow]] = {}
     for node in nodes:
         leaves.setdefault(node["leaf"], []).append(node)
     uplinks = {each["leaf"]: each for each in elements(sweep)["uplinks"]}

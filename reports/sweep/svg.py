@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..schema import RecordedRules, RecordedSweepTest
+from jobs.pod.sweep.rows import TestRow
+
+from ..schema import RecordedRules
 
 COLOURS = {
     "pass": "#aceebb",
@@ -34,7 +36,7 @@ CHARACTER = 6.3
 """Pixels of a letter of a label, at most."""
 
 
-def grade(test: RecordedSweepTest, rules: RecordedRules) -> str:
+def grade(test: TestRow, rules: RecordedRules) -> str:
     """Say how a test ended, by what the sweep was judged by; '' for one that was repeated and does not count."""
     if test["outcome"] not in ("measured", "nothing"):
         return "dead"
@@ -47,7 +49,7 @@ def grade(test: RecordedSweepTest, rules: RecordedRules) -> str:
     return "pass" if share >= rules.get("clears", 0.93) else "unclear" if share >= rules.get("accuses", 0.9) else "slow"
 
 
-def together(tests: Iterable[RecordedSweepTest], rules: RecordedRules) -> str:
+def together(tests: Iterable[TestRow], rules: RecordedRules) -> str:
     """Say how the tests of one pair ended together: what failed and passed is flaky; a wrong sum stays wrong."""
     results = list(tests)
     grades = {grade(test, rules) for test in results} - {""}

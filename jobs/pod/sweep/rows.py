@@ -1,0 +1,97 @@
+"""The rows of a sweep in report.json, which section.py writes and reports/ reads."""
+
+from __future__ import annotations
+
+from typing import List, Optional, TypedDict
+
+
+class FindingRow(TypedDict):
+    """An element at fault: kind node, rail (of a node), uplink (of a leaf) or pair; no rails: all of them.
+
+    Under `apart` nobody is: kind groups, the nodes of a group that is slow or fails with the others.
+    """
+
+    kind: str
+    names: List[str]
+    rails: List[int]
+    why: str
+
+
+class LevelRow(TypedDict):
+    """What tests of a kind were compared with; rail null: all rails together."""
+
+    kind: str
+    rail: Optional[int]
+    busbw_gbps: float
+
+
+class RoundRow(TypedDict):
+    """A round, and how many of its tests ended how."""
+
+    number: int
+    stage: int
+    seconds: float
+    tests: int
+    passed: int
+    failed: int
+    unclear: int
+    nothing: int
+    repeated: bool
+
+
+class _Nodes(TypedDict):
+    round: int
+    nodes: List[str]
+    outcome: str
+
+
+class TestRow(_Nodes, total=False):
+    """A test. Left out: what was not measured, `reported` where all did, `at` where no node was named."""
+
+    busbw_gbps: float
+    rails_gbps: List[Optional[float]]
+    reported: List[str]
+    at: List[str]
+    share: float
+
+
+class NodeRow(TypedDict):
+    """A node; shares are the best of its pairs that no bad uplink touched: what a bad partner does is not its own."""
+
+    name: str
+    leaf: str
+    state: str
+    tests: int
+    passed: int
+    failed: int
+    share: Optional[float]
+    rails: List[float]
+
+
+class UplinkRow(TypedDict):
+    """A leaf's way to the others: of its tests across leaves in which no node is at fault."""
+
+    leaf: str
+    state: str
+    tests: int
+    failed: int
+    share: Optional[float]
+    rails: List[float]
+
+
+class PairRow(TypedDict):
+    """A pair that ever failed and that no node or uplink explains; every other pair is in `tests` alone."""
+
+    nodes: List[str]
+    state: str
+    tests: int
+    failed: int
+    share: Optional[float]
+
+
+class Elements(TypedDict):
+    """Everything that can be at fault."""
+
+    nodes: List[NodeRow]
+    uplinks: List[UplinkRow]
+    pairs: List[PairRow]
