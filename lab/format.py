@@ -242,11 +242,11 @@ SHOWN = 20
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return " (did you mean ...?)", or the known words where none is near, of many the first."""
-    words = list(known)
-    near = difflib.get_close_matches(word, words, n=1)
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1)
     if near:
         return f" (did you mean {near[0]!r}?)"
-    return f" (known: {', '.join(words[:SHOWN])}{f' and {len(words) - SHOWN} more' if len(words) > SHOWN else ''})"
+    return f" (known: {', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''})"
 
 
 def merge(base: Any, patch: Any) -> Any:
@@ -308,9 +308,9 @@ def check(data: Any, allowed: Mapping[str, Any], where: str) -> None:
             continue  # null takes away what a platform brings
         if key not in allowed:
             raise ScenarioError(f"{where}: unknown key {key!r}{nearest(str(key), allowed)}")
-        wanted = allowed[key] if isinstance(allowed[key], tuple) else (allowed[key],)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            kinds = " or ".join(SPOKEN[kind.__name__] for kind in wanted)
+        types = allowed[key] if isinstance(allowed[key], tuple) else (allowed[key],)
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            kinds = " or ".join(SPOKEN[kind.__name__] for kind in types)
             raise ScenarioError(f"{where}: {key} must be {kinds}, not {value!r}")
 
 
@@ -367,14 +367,14 @@ def check_places(world: Mapping[str, Any], where: str) -> None:
         _known(hardware.get("gpus") or {}, indexes, f"{place}: gpus")
         for index, gpu in (hardware.get("gpus") or {}).items():
             _known(gpu or {}, ONE_GPU, f"{place}: gpus: {index}")
-        cards = (hardware.get("rdma") or {}).get("devices") or {}
-        _known(cards, devices, f"{place}: rdma: devices")
-        for name, card in cards.items():
-            _known(card or {}, DEVICE, f"{place}: rdma: devices: {name}")
+        nics = (hardware.get("rdma") or {}).get("devices") or {}
+        _known(nics, devices, f"{place}: rdma: devices")
+        for name, nic in nics.items():
+            _known(nic or {}, DEVICE, f"{place}: rdma: devices: {name}")
 
 
 def _known(names: Iterable[Any], known: Iterable[str], where: str) -> None:
-    words = sorted(known)
+    choices = sorted(known)
     for name in map(str, names):
-        if name not in words:
-            raise ScenarioError(f"{where}: unknown {name!r}{nearest(name, words)}")
+        if name not in choices:
+            raise ScenarioError(f"{where}: unknown {name!r}{nearest(name, choices)}")

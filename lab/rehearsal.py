@@ -23,10 +23,10 @@ RUN: dict[str, Any] = {
 
 def read_faults(given: list[Any], where: str) -> dict[str, tuple[str, ...]]:
     """Return the faults in their order, each with the subjects that it must accuse; none where they are not said."""
-    found: dict[str, tuple[str, ...]] = {}
+    faults: dict[str, tuple[str, ...]] = {}
     for entry in given:
         if isinstance(entry, str):
-            found.setdefault(entry, ())
+            faults.setdefault(entry, ())
             continue
         if not isinstance(entry, dict):
             raise ScenarioError(f"{where}: faults must be a list of fault ids, or of maps with fault and subject")
@@ -35,18 +35,18 @@ def read_faults(given: list[Any], where: str) -> dict[str, tuple[str, ...]]:
             raise ScenarioError(f"{where}: faults: 'fault' is missing in {entry!r}")
         named = entry.get("subject") or []
         subjects = (named,) if isinstance(named, str) else tuple(map(str, named))
-        found[entry["fault"]] = (*found.get(entry["fault"], ()), *subjects)
-    return found
+        faults[entry["fault"]] = (*faults.get(entry["fault"], ()), *subjects)
+    return faults
 
 
 def read_words(given: list[Any]) -> dict[str, tuple[str, ...]]:
     """Return what the findings must say, by fault."""
-    found = {}
+    by_fault = {}
     for each in given:
         if isinstance(each, dict) and each.get("tells"):
-            words = each["tells"]
-            found[each["fault"]] = (words,) if isinstance(words, str) else tuple(map(str, words))
-    return found
+            texts = each["tells"]
+            by_fault[each["fault"]] = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
+    return by_fault
 
 
 def read_run(given: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:

@@ -59,15 +59,15 @@ class Workloads:
         places = self._gpu_nodes if workload.get("where") == "gpu" else list(self._nodes)
         places = [node for node in places if node in workload["nodes"]] if workload.get("nodes") else places
         if kind == "Deployment":
-            wanted = workload.get("replicas", 1)
-            places = [places[number % len(places)] for number in range(wanted)] if places else []
+            desired = workload.get("replicas", 1)
+            places = [places[number % len(places)] for number in range(desired)] if places else []
         else:
-            wanted = len(places)
+            desired = len(places)
         labels = {"app": name, **workload.get("labels", {})}
         broken = workload.get("broken", {})
         bad = [node for node in places if broken.get(node, broken.get("*"))]
         template = {"metadata": {"labels": labels}, "spec": self._pod_spec(name, workload)}
-        owner = self._owner(name, kind, namespace, workload, template, wanted, len(places) - len(bad))
+        owner = self._owner(name, kind, namespace, workload, template, desired, len(places) - len(bad))
         for number, node in enumerate(places):
             trouble = broken.get(node, broken.get("*", ""))
             prefix = f"{owner['name']}-"
@@ -109,34 +109,34 @@ class Workloads:
         namespace: str,
         workload: Mapping[str, Any],
         template: Object,
-        wanted: int,
+        desired: int,
         good: int,
     ) -> Object:
         """Load what owns the pods; returns their ownerReference."""
         api_version = workload.get("api_version", "apps/v1")
-        found = self._store.kinds.of(api_version, kind)
-        if found is None:
+        served = self._store.kinds.of(api_version, kind)
+        if served is None:
             raise ScenarioError(f"workloads: {name}: no kind {kind!r} in {api_version!r}")
         spec: Object = {"template": template, "selector": {"matchLabels": template["metadata"]["labels"]}}
         if kind == "DaemonSet":
             spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
             status: Object = {
-                "currentNumberScheduled": wanted,
-                "desiredNumberScheduled": wanted,
+                "currentNumberScheduled": desired,
+                "desiredNumberScheduled": desired,
                 "numberMisscheduled": 0,
                 "numberReady": good,
                 "numberAvailable": good,
-                "updatedNumberScheduled": wanted,
+                "updatedNumberScheduled": desired,
                 "observedGeneration": 1,
-                **({"numberUnavailable": wanted - good} if wanted > good else {}),
+                **({"numberUnavailable": desired - good} if desired > good else {}),
             }
         else:
-            spec["replicas"] = wanted
+            spec["replicas"] = desired
             status = {
-                "replicas": wanted,
+                "replicas": desired,
                 "readyReplicas": good,
                 "availableReplicas": good,
-                "updatedReplicas": wanted,
+                "updatedReplicas": desired,
                 "observedGeneration": 1,
             }
         uid = identity(kind, namespace, name)
@@ -147,7 +147,7 @@ class Workloads:
             "generation": 1,
             "labels": template["metadata"]["labels"],
         }
-        self._store.load(found.key, {"metadata": meta, "spec": spec, "status": status}, namespace)
+        self._store.load(served.key, {"metadata": meta, "spec": spec, "status": status}, namespace)
         owner = {
             "apiVersion": api_version,
             "kind": kind,
@@ -156,9 +156,9 @@ class Workloads:
             "controller": True,
             "blockOwnerDeletion": True,
         }
-        return self._replica_set(owner, namespace, template, wanted, good) if kind == "Deployment" else owner
+        return self._replica_set(owner, namespace, template, desired, good) if kind == "Deployment" else owner
 
-    def _replica_set(self, owner: Object, namespace: str, template: Object, wanted: int, good: int) -> Object:
+    def _replica_set(self, owner: Object, namespace: str, template: Object, desired: int, good: int) -> Object:
         """A Deployment's pods belong to its ReplicaSet."""
         digest = identity("template", owner["name"]).replace("-", "")[:10]
         labels = {**template["metadata"]["labels"], "pod-template-hash": digest}
@@ -175,10 +175,10 @@ class Workloads:
                     "labels": labels,
                     "ownerReferences": [owner],
                 },
-                "spec": {"replicas": wanted, "selector": {"matchLabels": labels}, "template": template},
+                "spec": {"replicas": desired, "selector": {"matchLabels": labels}, "template": template},
                 "status": {
-                    "replicas": wanted,
-                    "fullyLabeledReplicas": wanted,
+                    "replicas": desired,
+                    "fullyLabeledReplicas": desired,
                     "readyReplicas": good,
                     "availableReplicas": good,
                     "observedGeneration": 1,

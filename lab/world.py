@@ -154,12 +154,12 @@ class World:
         return f"10.200.{number // 256}.{number % 256}"
 
     def _image_list(self, *, gpus: bool) -> list[Object]:
-        found = [{"names": ["registry.k8s.io/pause:3.10.1"], "sizeBytes": 320448}]
+        images = [{"names": ["registry.k8s.io/pause:3.10.1"], "sizeBytes": 320448}]
         for workload in self.world.get("workloads", {}).values():
             entry = {"names": [workload["image"]], "sizeBytes": 40_000_000 + sum(workload["image"].encode()) * 20_000}
-            if (gpus or workload.get("where") != "gpu") and entry not in found:
-                found.append(entry)
-        return sorted(found, key=lambda image: -image["sizeBytes"])
+            if (gpus or workload.get("where") != "gpu") and entry not in images:
+                images.append(entry)
+        return sorted(images, key=lambda image: -image["sizeBytes"])
 
     def _objects(self) -> None:
         for given in [*definitions(self.world["fabric"]), *self.world.get("objects", [])]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..apiserver.schema.errors import ApiError
 from . import logs as reading
 from .heartbeat import beat
-from .kwok import is_kwok, no_log, pretend
+from .kwok import is_kwok, no_log, simulate
 from .network.interface import StartError
 from .network.policy import PolicyController
 from .pod import ENDED, PodWorker, background
@@ -150,7 +150,7 @@ class Kubelet:
                 self.store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
         elif phase == "Pending" and is_kwok(self._node(pod)):
             node = pod["spec"]["nodeName"]
-            background(pretend(self.store, pod, self.host_ip(node), self.address(node)), self._tasks)
+            background(simulate(self.store, pod, self.host_ip(node), self.address(node)), self._tasks)
         elif phase == "Pending":
             worker = PodWorker(self, pod)
             self.workers[meta["uid"]] = worker

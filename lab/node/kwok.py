@@ -24,7 +24,7 @@ def is_kwok(node: Object | None) -> bool:
     return ANNOTATION in ((node or {}).get("metadata", {}).get("annotations") or {})
 
 
-async def pretend(store: Store, pod: Object, host_ip: str, pod_ip: str) -> None:
+async def simulate(store: Store, pod: Object, host_ip: str, pod_ip: str) -> None:
     """Let a pod seem to run, and to end well where a Job waits for it."""
     meta, now = pod["metadata"], store.now()
     true = [{"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": now} for kind in READY]

@@ -18,7 +18,7 @@ from ..apiserver.schema.quantity import value as parse
 from ..apiserver.schema.values import epoch, new_uid
 from ..controlplane.owned import controller_of
 from ..controlplane.scheduler import binding
-from ..controlplane.scheduler.placement import ENDED, Neighbourhood, NodeView, refuse, requests, score
+from ..controlplane.scheduler.placement import ENDED, InterPodAffinity, NodeView, refuse, requests, score
 from .gang import GROUP, GROUPS, SCHEDULER, Gang, allocated
 from .parts import phase
 
@@ -239,8 +239,8 @@ class Volcano:
             if queue is None or not self._within(gang, gangs, more):
                 fates[uid] = "Undetermined"
                 continue
-            around = Neighbourhood(pod, views)
-            refusals = {view.name: refuse(pod, requested, view, around) for view in views}
+            affinity = InterPodAffinity(pod, views)
+            refusals = {view.name: refuse(pod, requested, view, affinity) for view in views}
             feasible = [view for view in views if refusals[view.name] is None]
             if not feasible:
                 fates[uid] = "Unschedulable"

@@ -167,8 +167,8 @@ def _term_matches(term: Object, owner: Object, other: Object) -> bool:
     return bool(selectors.labels(term.get("labelSelector"))(other["metadata"].get("labels") or {}))
 
 
-class Neighbourhood:
-    """What a pod's and its neighbours' affinities make of each topology domain; computed once for all nodes."""
+class InterPodAffinity:
+    """What the affinities of a pod and of the pods around it make of each topology domain; computed for all nodes."""
 
     def __init__(self, pod: Object, views: list[NodeView]) -> None:
         self._affine = [(t["topologyKey"], *self._domains(t, pod, views)) for t in _pod_terms(pod, "podAffinity")]
@@ -223,7 +223,7 @@ def _host_ports(pod: Object) -> set[tuple[int, str]]:
     }
 
 
-def refuse(pod: Object, requested: dict[str, Fraction], view: NodeView, around: Neighbourhood) -> Refusal | None:
+def refuse(pod: Object, requested: dict[str, Fraction], view: NodeView, affinity: InterPodAffinity) -> Refusal | None:
     """Why a node cannot take a pod; None: it can."""
     spec = view.node.get("spec") or {}
     tolerations = pod["spec"].get("tolerations") or []
@@ -238,7 +238,7 @@ def refuse(pod: Object, requested: dict[str, Fraction], view: NodeView, around: 
     ports = _host_ports(pod)
     if ports and any(ports & _host_ports(other) for other in view.pods.values()):
         return Refusal(("node(s) didn't have free ports for the requested pod ports",), final=False)
-    return _fit(requested, view) or around.refuse(view)
+    return _fit(requested, view) or affinity.refuse(view)
 
 
 def score(pod: Object, view: NodeView) -> tuple[float, int, float, str]:

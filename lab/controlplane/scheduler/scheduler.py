@@ -15,7 +15,7 @@ from ...apiserver.schema.errors import ApiError
 from . import binding, devices
 from .binding import mark_disrupted
 from .drafts import Draft
-from .placement import ENDED, Neighbourhood, NodeView, Refusal, explain, explain_preemption, refuse, requests, score
+from .placement import ENDED, InterPodAffinity, NodeView, Refusal, explain, explain_preemption, refuse, requests, score
 from .volumes import Places, claims_of, waits_for_consumer
 
 if TYPE_CHECKING:
@@ -157,12 +157,12 @@ class Scheduler:
             if not views:
                 why = "no nodes available to schedule pods"
             else:
-                requested, around = requests(pod), Neighbourhood(pod, views)
+                requested, affinity = requests(pod), InterPodAffinity(pod, views)
                 places = Places(self._store, pod) if claims_of(pod) else None
                 refusals: list[Refusal] = []
                 feasible = []
                 for view in views:
-                    refusal = refuse(pod, requested, view, around) or (places.refuse(view, views) if places else None)
+                    refusal = refuse(pod, requested, view, affinity) or (places.refuse(view, views) if places else None)
                     refusal = refusal or (draft.refuse(view.node) if draft else None)
                     if refusal is None:
                         feasible.append(view)
@@ -223,7 +223,7 @@ class Scheduler:
         for other in lower:
             alone.take(other["metadata"]["uid"])
             victims.append(other)
-            if refuse(pod, requested, alone, Neighbourhood(pod, reduced)) is None:
+            if refuse(pod, requested, alone, InterPodAffinity(pod, reduced)) is None:
                 return victims
         return []
 
