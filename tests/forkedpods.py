@@ -17,28 +17,18 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
-import tempfile
 import threading
-import time
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn, Self
 
 from lab.node.network import client, launcher, process, syscalls
+from tests import forkedscripts, interpreter
 
-if TYPE_CHECKING:
-    import subprocess
-
-INTERPRETER = Path(sys.executable).resolve()
-LIBRARY = [path for path in sys.path if path.startswith(sys.base_prefix) and "site-packages" not in path]
 STATEFUL = ("asyncio", "concurrent", "logging", "multiprocessing", "warnings", "__main__")
-LENIENT = "surrogateescape"
-LIMIT = Path("/sys/fs/cgroup/memory.max")
 _execute, _launch = process.Child.become, client.launch
-_KEPT: list[object] = []
-"""What is of no use any more: streams would close what they stand for, and taking modules apart takes long."""
 
 
 def install() -> None:
@@ -96,14 +86,12 @@ def _lead(line: socket.socket) -> None:
 def only_the_library() -> None:
     """Forget what this process has besides the standard library."""
     faulthandler.disable()  # pytest enables it
-    for number in signal.valid_signals():
-        if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):  # a function, or None: a library's
-            signal.signal(number, signal.SIG_DFL)
+    interpreter.restore_signals()
     sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
     sys.unraisablehook = sys.__unraisablehook__
     sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder]
     atexit._clear()
-    _KEPT.extend([sys.stdin, sys.stdout, sys.stderr, *sys.modules.values()])
+    interpreter.keep(sys.stdin, sys.stdout, sys.stderr, *sys.modules.values())
     for name in list(sys.modules):
         package = name.partition(".")[0]
         if package not in sys.stdlib_module_names or package in STATEFUL:
@@ -117,28 +105,26 @@ def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoRetu
     if not found or not _can_be_forked(found, argv, env):
         _execute(child, argv, env)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the status pipe among them: the container has started
-    code = 1
     try:
         _keep_rights_of_an_exec()
-        _dress(found, argv, env)
-        code = _exit_code_of(argv[1])
-        for stream in sys.stdout, sys.stderr:
-            stream.flush()
+        Path("/proc/self/comm").write_text("python3")
+        vars(subprocess)["_fork_exec"] = forkedscripts.start
+        interpreter.run(found, argv[1:], env)
     finally:
-        os._exit(code & 0xFF)
+        os._exit(1)
 
 
 def _can_be_forked(found: str, argv: list[str], env: dict[str, str]) -> bool:
     """Whether this is a file for this very interpreter, with nothing in its environment that is meant for one.
 
-    Where memory is limited, it is not: a fork has that of its parent beside its own.
+    Where memory is limited, it is not.
     """
     return (
-        Path(found).resolve() == INTERPRETER
+        Path(found).resolve() == interpreter.INTERPRETER
         and len(argv) > 1
         and Path(argv[1]).is_file()
         and not any(name.startswith("PYTHON") for name in env)
-        and not (LIMIT.is_file() and LIMIT.read_text() != "max\n")
+        and not interpreter.memory_is_limited()
     )
 
 
@@ -149,41 +135,3 @@ def _keep_rights_of_an_exec() -> None:
     low, high = kept & 0xFFFFFFFF, kept >> 32
     version = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
     syscalls.call("capset", struct.pack("Ii", version, 0), struct.pack("6I", low, low, 0, high, high, 0))
-    Path("/proc/self/comm").write_text("python3")
-
-
-def _dress(found: str, argv: list[str], env: dict[str, str]) -> None:
-    """Have what an interpreter has that was started so."""
-    os.environ.clear()
-    os.environ.update(env)
-    time.tzset()
-    tempfile.tempdir = None
-    for number in signal.SIGPIPE, signal.SIGXFSZ:
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.executable, sys.argv, sys.dont_write_bytecode = found, argv[1:], False
-    sys.path[:] = [str(Path(argv[1]).resolve().parent), *LIBRARY]
-    sys.path_importer_cache.clear()
-    sys.stdin, sys.stdout = os.fdopen(0, errors=LENIENT), os.fdopen(1, "w", errors=LENIENT)
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
-
-
-def _exit_code_of(path: str) -> int:
-    """Run a file to its end as an interpreter does, its threads and what it left for the end included."""
-    main = ModuleType("__main__")
-    main.__file__ = path
-    sys.modules["__main__"] = main
-    code = 0
-    try:
-        exec(compile(Path(path).read_bytes(), path, "exec"), vars(main))
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-    except BaseException as error:  # noqa: BLE001 - the interpreter's own last resort
-        code = 1
-        inner = error.__traceback__ and error.__traceback__.tb_next  # not this function's own call
-        sys.excepthook(type(error), error.with_traceback(inner), inner)
-    vars(threading)["_shutdown"]()
-    atexit._run_exitfuncs()
-    return code

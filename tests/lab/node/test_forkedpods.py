@@ -1,4 +1,4 @@
-"""A program of a pod that tests/forkedpods.py forks finds what it finds where an interpreter is started for it."""
+"""What tests/forkedpods.py forks, a pod's program and what that starts, finds what it finds as an interpreter started."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.hardware.files import ENVIRONMENT
-from tests import forkedpods
+from tests import forkedpods, forkedscripts, interpreter
 
 TELLS = """
 import faulthandler, json, os, signal, sys, tempfile, threading, warnings
@@ -28,6 +28,15 @@ print(json.dumps({
     "filters": sorted(map(str, warnings.filters)),
     "streams": [sys.stdout.errors, sys.stderr.errors, sys.stdin.read()],
 }), flush=True)
+"""
+STARTS = """
+import subprocess, sys, threading
+lines = threading.Thread(target=sys.stdin.read)
+done = subprocess.run(["STAND_IN", "one", "two"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                      start_new_session=True, cwd="CWD", env=ENV)
+lines.start()
+sys.stdout.write(done.stdout), sys.stderr.write(done.stderr)
+sys.exit(done.returncode & 0xFF)
 """
 ENDS = {
     "in order": ("", 0),
@@ -49,9 +58,9 @@ ENDS = {
 @pytest.fixture
 def limit(tmp_path, monkeypatch):
     """The file of a container's memory limit, which is none."""
-    monkeypatch.setattr(forkedpods, "LIMIT", tmp_path / "memory.max")
-    forkedpods.LIMIT.write_text("max\n")
-    return forkedpods.LIMIT
+    monkeypatch.setattr(interpreter, "LIMIT", tmp_path / "memory.max")
+    interpreter.LIMIT.write_text("max\n")
+    return interpreter.LIMIT
 
 
 @pytest.fixture
@@ -59,8 +68,8 @@ def python(tmp_path, limit):
     """An interpreter as pods have it."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "python3").symlink_to(forkedpods.INTERPRETER)
-    (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=forkedpods.INTERPRETER.parent))
+    (folder / "python3").symlink_to(interpreter.INTERPRETER)
+    (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=interpreter.INTERPRETER.parent))
     return folder / "python3"
 
 
@@ -132,8 +141,60 @@ def test_anything_else_is_started(argv, more, tmp_path, python, limit, monkeypat
 
 
 def test_another_interpreter_is_started(tmp_path, limit, monkeypatch):
-    monkeypatch.setattr(forkedpods, "INTERPRETER", Path(sys.executable).parent / "python-of-another-version")
+    monkeypatch.setattr(interpreter, "INTERPRETER", Path(sys.executable).parent / "python-of-another-version")
     monkeypatch.setattr(forkedpods, "_execute", lambda *_: os._exit(42))
     (tmp_path / "script.py").write_text("print('forked')")
     argv = [sys.executable, str(tmp_path / "script.py")]
     assert forked(argv, {"PATH": ""}, tmp_path)[0] == 42
+
+
+def stand_in(place, text):
+    """A script as stand-ins are, that does what this text says."""
+    place.write_text(f"{forkedscripts.FIRST_LINE}import sys\nsys.path.append({forkedscripts.FOLDER!r})\n{text}\n")
+    place.chmod(0o755)
+    return place
+
+
+def both(text, tmp_path, python):
+    """Exit code and output of a program that starts a stand-in, where both are forked, and where both are started."""
+    script, env = tmp_path / "script.py", {"PATH": str(python.parent), "A": "1", "LC_ALL": "C.UTF-8"}
+    made = stand_in(tmp_path / "stand-in", text)
+    words = {"STAND_IN": str(made), "CWD": str(python.parent), "ENV": repr(env | {"TMPDIR": str(tmp_path)})}
+    starts = STARTS
+    for word, value in words.items():
+        starts = starts.replace(word, value)
+    script.write_text(starts)
+    argv, streams = ["python3", str(script)], {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    done = subprocess.run(argv, env=env, cwd=tmp_path, executable=python, check=False, **streams)
+    return forked(argv, env, tmp_path), (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_stand_in_is_as_a_started_one(end, tmp_path, python):
+    more, code = ENDS[end]
+    got, expected = both(TELLS + more, tmp_path, python)
+    assert got == expected
+    assert got[0] == code & 0xFF
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_stand_in_is_forked_where_memory_is_not_limited(limited, tmp_path, python, limit):
+    limit.write_text("67108864\n" if limited else "max\n")
+    folder = repr(forkedscripts.FOLDER)
+    got, started = both(
+        f"import fakes.torchrun\nprint('fakes.ssh' in sys.modules, {folder} in sys.path)", tmp_path, python
+    )
+    assert started == (0, "False True\n", "")
+    assert got == (0, f"{not limited} True\n", "")
+
+
+def test_a_script_of_anything_else_is_started(tmp_path, python):
+    """One that imports from another folder than the stand-ins of this process."""
+    env = {"PATH": str(python.parent)}
+    script, other = tmp_path / "script.py", tmp_path / "other"
+    other.write_text(
+        f"{forkedscripts.FIRST_LINE}import sys\nsys.path.append('/elsewhere')\nprint('fakes' in sys.modules)"
+    )
+    other.chmod(0o755)
+    script.write_text(f"import subprocess\nsubprocess.run([{str(other)!r}])")
+    assert forked(["python3", str(script)], env, tmp_path) == (0, "False\n", "")

@@ -1,0 +1,91 @@
+"""What a forked process does to go on as an interpreter that was started for a program."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+INTERPRETER = Path(sys.executable).resolve()
+LIBRARY = [path for path in sys.path if path.startswith(sys.base_prefix) and "site-packages" not in path]
+LENIENT = "surrogateescape"
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+_KEPT: list[object] = []
+
+
+def memory_is_limited() -> bool:
+    """Whether a fork, which has the memory of its parent beside its own, might not have room."""
+    return LIMIT.is_file() and LIMIT.read_text() != "max\n"
+
+
+def keep(*things: object) -> None:
+    """Keep what is of no use any more: streams would close what they stand for, taking modules apart takes long."""
+    _KEPT.extend(things)
+
+
+def run(found: str, argv: Sequence[str], env: Mapping[str, str], *, isolated: bool = False) -> NoReturn:
+    """Run a file and end with its exit code; `isolated`: its folder is no place to import from (python -I)."""
+    code = 1
+    try:
+        _dress(found, argv, env)
+        if isolated:
+            del sys.path[0]
+        code = _exit_code_of(argv[0])
+        for stream in sys.stdout, sys.stderr:
+            stream.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def restore_signals() -> None:
+    """Have no handler in Python for any signal; what is ignored stays ignored (execve(2))."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):  # a function, or None: a library's
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _dress(found: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Have what an interpreter has that was started so."""
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+    tempfile.tempdir = None
+    for number in signal.SIGPIPE, signal.SIGXFSZ:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.executable, sys.argv, sys.dont_write_bytecode = found, list(argv), False
+    sys.path[:] = [str(Path(argv[0]).resolve().parent), *LIBRARY]
+    sys.path_importer_cache.clear()
+    sys.stdin, sys.stdout = os.fdopen(0, errors=LENIENT), os.fdopen(1, "w", errors=LENIENT)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+
+
+def _exit_code_of(path: str) -> int:
+    """Run a file to its end as an interpreter does, its threads and what it left for the end included."""
+    main = ModuleType("__main__")
+    main.__file__ = path
+    sys.modules["__main__"] = main
+    code = 0
+    try:
+        exec(compile(Path(path).read_bytes(), path, "exec"), vars(main))
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException as error:  # noqa: BLE001 - the interpreter's own last resort
+        code = 1
+        inner = error.__traceback__ and error.__traceback__.tb_next  # not this function's own call
+        sys.excepthook(type(error), error.with_traceback(inner), inner)
+    vars(threading)["_shutdown"]()
+    atexit._run_exitfuncs()
+    return code
