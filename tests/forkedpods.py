@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from lab.node.network import client, launcher, process, syscalls
-from tests import forkedscripts, interpreter
+from tests import forkedscripts, interpreter, podmodules
 
 STATEFUL = ("asyncio", "concurrent", "logging", "multiprocessing", "warnings", "__main__")
 _execute, _launch = process.Child.become, client.launch
@@ -109,6 +109,7 @@ def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoRetu
         _keep_rights_of_an_exec()
         Path("/proc/self/comm").write_text("python3")
         vars(subprocess)["_fork_exec"] = forkedscripts.start
+        podmodules.take(argv[1])
         interpreter.run(found, argv[1:], env)
     finally:
         os._exit(1)

@@ -34,7 +34,9 @@ def _stand_ins() -> dict[str, ModuleType]:
     try:
         package = importlib.import_module("fakes")
         names = ["fakes", *(module.name for module in pkgutil.iter_modules(package.__path__, "fakes."))]
-        return {name: importlib.import_module(name) for name in names}
+        for name in names:
+            importlib.import_module(name)
+        return {name: sys.modules.pop(name) for name in names}
     finally:
         sys.path.remove(FOLDER)
 

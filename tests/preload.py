@@ -9,6 +9,7 @@ import io
 import pkgutil
 import re
 import signal
+import sys
 from importlib import import_module
 
 from _pytest.config import get_config
@@ -20,6 +21,7 @@ LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb
 PACKAGES = ("jobs", "checks.rules", "checks.faults", "checks.profiles", "reports", "cli", "lab")
 NOT = {"plugin", "fakes", "pod"}
 
+sys.dont_write_bytecode = False  # whatever the first process was started with: what one has compiled, others need not
 vars(re)["_MAXCACHE"] = 1 << 14  # patterns of the pods' program, which read again are not compiled again
 get_config()  # pytest and its own plugins
 for name in (*LIBRARIES, "tests.forkedpods"):

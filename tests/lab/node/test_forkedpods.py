@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs import pod
 from lab.hardware.files import ENVIRONMENT
-from tests import forkedpods, forkedscripts, interpreter
+from tests import forkedpods, forkedscripts, interpreter, podmodules
 
 TELLS = """
 import faulthandler, json, os, signal, sys, tempfile, threading, warnings
@@ -198,3 +199,26 @@ def test_a_script_of_anything_else_is_started(tmp_path, python):
     other.chmod(0o755)
     script.write_text(f"import subprocess\nsubprocess.run([{str(other)!r}])")
     assert forked(["python3", str(script)], env, tmp_path) == (0, "False\n", "")
+
+
+@pytest.mark.parametrize("changed", ["", "stages/smi.py", "nccl_reader/__init__.py", "trial.json"])
+def test_modules_of_a_pod_are_taken_where_its_files_are_what_they_were_made_of(changed, tmp_path, monkeypatch):
+    monkeypatch.setattr(podmodules, "MOUNT", str(tmp_path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    for path, text in {**pod.files(), "trial.json": "{}"}.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text + ("#" if path == changed else ""))
+    podmodules.take(str(tmp_path / "elsewhere" / "probe.py"))
+    assert "stages.run" not in sys.modules
+    podmodules.take(str(tmp_path / "probe.py"))
+    assert ("stages.run" in sys.modules) == (changed in ("", "trial.json"))
+
+
+def test_modules_of_a_pod_are_what_it_would_import():
+    for name, module in podmodules.MODULES.items():
+        text = pod.files()[module.__file__.removeprefix("/seatrial/")]
+        made = {code.co_filename for code in vars(module).values() if getattr(code, "co_filename", None)}
+        assert module.__name__ == module.__spec__.name == name
+        assert compile(text, module.__file__, "exec") == module.__loader__.get_code(name)
+        assert made <= {module.__file__}
