@@ -262,10 +262,12 @@ class Judgement:
         )
 
 
-# A warning that no symptom knows, a peer that RAS calls dead, a port that lost its link.
+# A warning that no symptom knows, a peer that RAS calls dead, an NVLink fabric that calls itself degraded, a port that
+# lost its link.
 _UNEXPLAINED_NOTES = (
     "warn",
     "line dead-peer",
+    "line degraded",
     *(f"info:nccl.{name}" for name in ("ib-link-flap", "ib-card", "ib-error", "ib-protection")),
 )
 _WARNS = re.compile(r"\[W\d{0,4} |WARN|[Ww]arning")  # torch's level (c10/util/Logging.cpp), and that of Python

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
-# A cause, and what it is called where the job went on: NCCL_IGNORE_DISABLED_P2P goes around a broken NVLink.
+# A cause, and what it is called where the job went on: NCCL_IGNORE_DISABLED_P2P goes around a broken NVLink. That a
+# port failed and another one took over is told as information (net_ib/p2p_resiliency*.cc).
 _WENT_ON = {"nccl.nvlink-broken": "nccl.p2p-off", "info:nccl.nvlink-broken": "nccl.p2p-off"}
+_TOOK_OVER = {"info:nccl.ib-given-up": "nccl.ib-recovered"}
 
 
 def judge_node(judgement: Judgement) -> None:
     """Report what lines say of the work inside nodes that degrades it."""
-    for said, name in (*((name, name) for name in _DEGRADED), *_WENT_ON.items()):
+    went_on = _WENT_ON if judgement.ended_badly else {**_WENT_ON, **_TOOK_OVER}
+    for said, name in (*((name, name) for name in _DEGRADED), *went_on.items()):
         note, procs = judgement.earliest(said)
         if note is not None and not judgement.has(name, said):
             why, text = refine(judgement, name, note)

@@ -325,6 +325,9 @@ def _nvls(text: bytes, said: List[Effect]) -> bool:
 
 
 def _mnnvl(text: bytes, said: List[Effect]) -> bool:
+    if b"DEGRADED_BANDWIDTH" in text:
+        said.append((NOTE, "line degraded"))
+        return True
     match = _MNNVL.search(text)
     if match and match.group(1) == b"1":
         said.append((FACT, "flag", "mnnvl"))

@@ -22,6 +22,8 @@ _SAID = re.compile(
     rb"|\bdue to (?:an? )?(?:failure|exception|error|hang)|\b(?:[Hh]ang|[Dd]eadlock|[Ss]traggler|SDC|DBE) detected"
     rb"|\b[Dd]etected (?:an? )?(?:hang|deadlock|straggler)\b"
     rb"|\d seconds exceeded|called MPI_Abort"  # XLA, MPICH
+    rb"|NCCL DIAG \[INFO\] (?:.{1,200}(?:mismatch|failed|inactive|inconsistent|corrected volatile)"
+    rb"|p2p: (?:only )?\d).*"  # NCCL_RUN_DIAGNOSTICS and RAS since 2.31: what is well has [OK]
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
     rb"|Watchdog timeout|[Bb]arrier timeout|Restarting worker group|Could not resolve hostname"
     rb"|has lost communication|\b[Ll]ost (?:connection|contact) (?:to|with)\b|Back-off restarting failed"
@@ -110,7 +112,7 @@ _STARTS = 60  # bytes in front of a word that may take it back
 
 _ALSO = (
     rb"Timeout (|exit |issing rank| timeout|torch/distributed/| lost| stuck| hung| hanging|due to hang|C detected"
-    rb"|E detected|etected |MPI_Abort|seconds exceeded"
+    rb"|E detected|etected |MPI_Abort|DIAG [INFO]|seconds exceeded"
     rb"| dead|not responding|g detected|k detected|r detected"
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"

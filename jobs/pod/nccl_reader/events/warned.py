@@ -141,7 +141,8 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"communicator encountered a fatal error"
         rb"|NET/IB: .{0,60}(?:Got CQE with error|The error is fatal|marked as failed|Maximum number of probing"
         rb"|Could not find a (?:replacement QP|functional device)|permanently failed|failed due to max attempts"
-        rb"|Port recovery (?:attempt #\d{1,9} )?failed|Fatal error\. Detected \d|Recovery for device"
+        rb"|(?:Starting port|Port) recovery (?:for \w{4} comm|(?:attempt #\d{1,9} )?failed)|Fatal error\. Detected \d"
+        rb"|Recovery for device"
         rb"|message (?:sequence )?timeout"
         rb"|[Ff]ailed to (?:re(?:set|store) |init |set ECE|modify to|post |poll |handle |drain |transition)"
         rb"|Work completion error on recovery)",
