@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.nccl.hang.collect import collect
+from jobs.nccl.hang.decide import decide
 from jobs.nccl.hang.pickles import PickleRefusedError, loads
 from tests.hang.recorded import DATA
 
@@ -77,3 +79,39 @@ def test_what_no_pickler_writes_is_refused(data):
     """A mark is no value, a tuple takes nothing from before it, and a key is a text or a number."""
     with pytest.raises(PickleRefusedError):
         loads(data)
+
+
+def laughs(depth=14):
+    """Return a list that holds a list ten times, and so on: small in a file, and without end as text."""
+    made = ["x"] * 10
+    for _ in range(depth):
+        made = [made] * 10
+    return made
+
+
+def itself():
+    made = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize("bomb", [laughs, itself])
+@pytest.mark.parametrize(
+    "where",
+    ["input_sizes", "input_dtypes", "profiling_name", "process_group", "state", "seq_id", "ranks", "desc", "pg_status"],
+)
+def test_lists_within_lists_that_a_memo_repeats_are_not_unfolded(tmp_path, bomb, where):
+    """A pickle of some hundred bytes holds them: turned into text they would fill the memory, or never end."""
+    for rank in range(4):
+        entry = {"record_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 1, "profiling_name":
+                 "nccl:all_reduce", "input_sizes": [[4]], "state": "scheduled", "time_created_ns": 1}  # fmt: skip
+        group = {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}
+        dump = {"version": "2.9", "pg_config": {"0": group}, "pg_status": {}, "entries": [] if rank == 2 else [entry]}
+        if rank == 1:
+            ({"ranks": group, "desc": group, "pg_status": dump}.get(where, entry))[where] = bomb()
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+    made = decide(collect([str(tmp_path)])[0][0])
+    assert made.late <= {2}
+    older = [{"pg_id": 0, "seq_id": bomb(), "profiling_name": "nccl:all_reduce", "state": "scheduled"}]
+    (tmp_path / "dump_1").write_bytes(pickle.dumps(older, protocol=2))
+    assert decide(collect([str(tmp_path)])[0][0]).late == {2}

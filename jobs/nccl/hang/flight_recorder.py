@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .model import Evidence, Group, Operation, Rank
 from .older_dumps import modern
 from .pickles import PickleRefusedError, loads
+from .plain import number, sizes, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,7 +119,7 @@ def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members
 
 def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:
     text = entry.get("ranks")
-    text = text if isinstance(text, str) else json.dumps(text) if isinstance(text, list) else ""
+    text = text if isinstance(text, str) else ", ".join(map(word, text)) if isinstance(text, list) else ""
     members = cache.get(text)
     if members is None:
         members = cache.setdefault(text, tuple(int(item) for item in _MEMBERS.findall(text)))
@@ -139,29 +140,30 @@ def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dic
         if not name:  # gloo's one entry, of the group that was made last
             world.update(members)
             continue
-        described = str(entry.get("desc") or name)[:120]
+        described = word(entry.get("desc")) or word(name)
         if described == "undefined":
             described = f"group {name}"
-        key = f"{name}/{described}/{members[:1]}{len(members)}"
+        key = f"{word(name)}/{described}/{members[:1]}{len(members)}"
         if key not in evidence.groups:
             evidence.groups[key] = Group(key, described, members)
             world.update(members)
-        found[str(name)] = key
+        found[word(name)] = key
     return found, world
 
 
 def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: Evidence, written: float | None) -> Rank:
     made = Rank(rank, written=written)
     numbers: dict[int, str] = {}
-    entries = [entry for entry in content.get("entries") or [] if isinstance(entry, dict)]
+    listed = content.get("entries")
+    entries = [entry for entry in listed or [] if isinstance(entry, dict) and isinstance(entry.get("state"), str)]
     made.recorded = len(entries)
-    entries.sort(key=lambda item: _number(item.get("record_id")))
-    made.marks = frozenset(_number(entry.get("time_created_ns")) for entry in entries[-MARKS:]) - {-1}
-    queued = [time for entry in entries if (time := _number(entry.get("time_created_ns"))) > 0]
+    entries.sort(key=lambda item: number(item.get("record_id")))
+    made.marks = frozenset(number(entry.get("time_created_ns")) for entry in entries[-MARKS:]) - {-1}
+    queued = [time for entry in entries if (time := number(entry.get("time_created_ns"))) > 0]
     made.span = (min(queued), max(queued)) if queued else None
     made.taken = _taken(entries, max(queued, default=0))
     made.active = bool(entries) and not any(_is_done(entry) for entry in entries)
-    made.cut = bool(entries) and _number(entries[0].get("record_id")) > 0 and not _is_done(entries[0])
+    made.cut = bool(entries) and number(entries[0].get("record_id")) > 0 and not _is_done(entries[0])
     launched = _launched_together(entries)
     standing: dict[Batch, int] = {}
     for entry in entries:
@@ -175,7 +177,7 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
         if batch in standing and operation.p2p:
             made.pending[standing[batch]] = _joined(made.pending[standing[batch]], operation)
             continue
-        numbers[_number(entry.get("pg_id"))] = operation.group
+        numbers[number(entry.get("pg_id"))] = operation.group
         made.last = operation
         if not operation.p2p:
             made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
@@ -206,11 +208,11 @@ def _lost(made: Rank, status: dict[Any, Any], numbers: dict[int, str]) -> bool |
         return None
     sends = {operation.group for operation in made.pending if operation.p2p}  # their counters count those, too
     told: bool | None = None
-    for number, entry in status.items():
-        group = numbers.get(_number(number)) if _number(number) >= 0 else None
+    for counted, entry in status.items():
+        group = numbers.get(number(counted)) if number(counted) >= 0 else None
         if group is None or group in sends or not isinstance(entry, dict):
             continue
-        last, done = _number(entry.get("last_enqueued_collective")), _number(entry.get("last_completed_collective"))
+        last, done = number(entry.get("last_enqueued_collective")), number(entry.get("last_completed_collective"))
         first = made.first_pending.get(group, last + 1)
         told = bool(told) or first > max(done, made.completed.get(group, 0), 0) + 1
     return told
@@ -218,7 +220,7 @@ def _lost(made: Rank, status: dict[Any, Any], numbers: dict[int, str]) -> bool |
 
 def _is_done(entry: dict[str, Any]) -> bool:
     """Say whether an operation has ended; what NCCL's watchdog retired without one timed out (FlightRecorder.hpp)."""
-    by_gloo = str(entry.get("profiling_name")).startswith("gloo:")
+    by_gloo = word(entry.get("profiling_name")).startswith("gloo:")
     return entry.get("state") == "completed" or (by_gloo and entry.get("retired") is True)
 
 
@@ -233,7 +235,7 @@ def _taken(entries: list[dict[str, Any]], newest: int) -> float | None:
         stamp
         for entry in looked_at
         for name in ("time_discovered_started_ns", "time_discovered_completed_ns")
-        if (stamp := _number(entry.get(name))) >= newest > 0
+        if (stamp := number(entry.get(name))) >= newest > 0
     ]
     return max(stamps) / 1e9 if stamps else None
 
@@ -244,8 +246,8 @@ Batch = tuple[str, int, int]
 def _batch(entry: dict[str, Any]) -> Batch:
     """Return group and numbers, which all operations have that were launched together."""
     named = entry.get("process_group")
-    name = str(named[0]) if isinstance(named, list | tuple) and named else "0"
-    return name, _number(entry.get("collective_seq_id")), _number(entry.get("p2p_seq_id"))
+    name = word(named[0]) if isinstance(named, list | tuple) and named else word(named) or "0"
+    return name, number(entry.get("collective_seq_id")), number(entry.get("p2p_seq_id"))
 
 
 def _launched_together(entries: list[dict[str, Any]]) -> dict[Batch, dict[str, Any]]:
@@ -258,7 +260,7 @@ def _launched_together(entries: list[dict[str, Any]]) -> dict[Batch, dict[str, A
 
 
 def _coalesced(entry: dict[str, Any]) -> bool:
-    return str(entry.get("profiling_name")).rpartition(":")[2] == "coalesced"
+    return word(entry.get("profiling_name")).rpartition(":")[2] == "coalesced"
 
 
 def _joined(batch: Operation, part: Operation) -> Operation:
@@ -276,11 +278,11 @@ def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], found: 
     if default is not None:
         numbers.setdefault(0, default)
     sends = {operation.group for operation in made.pending if operation.p2p}
-    for number, entry in status.items():
-        group = numbers.get(_number(number))
+    for counted, entry in status.items():
+        group = numbers.get(number(counted))
         if group is None or not isinstance(entry, dict) or group in sends:
             continue  # the counters of a group with sends count those, too
-        last, done = _number(entry.get("last_enqueued_collective")), _number(entry.get("last_completed_collective"))
+        last, done = number(entry.get("last_enqueued_collective")), number(entry.get("last_completed_collective"))
         if made.last is not None and made.last.name.startswith("gloo:") and last > made.enqueued.get(group, last):
             made.sends = True
         if last > made.enqueued.get(group, -1) and group not in made.enqueued and last >= 0:
@@ -291,12 +293,12 @@ def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], found: 
 
 def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence) -> Operation | None:
     named = entry.get("process_group")
-    name = str(named[0]) if isinstance(named, list | tuple) and named else "0"
+    name = word(named[0]) if isinstance(named, list | tuple) and named else word(named) or "0"
     group = found.get(name, name)
     if group not in evidence.groups:
-        described = str(named[1]) if isinstance(named, list | tuple) and len(named) > 1 else name
+        described = word(named[1]) if isinstance(named, list | tuple) and len(named) > 1 else name
         evidence.groups[group] = Group(group, described[:120], ())
-    text = str(entry.get("profiling_name") or "operation")[:120]
+    text = word(entry.get("profiling_name"))
     p2p = entry.get("is_p2p") is True
     peers: tuple[int, ...] = ()
     said = _P2P.search(text)
@@ -305,18 +307,12 @@ def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence)
         members = evidence.groups[group].members
         peers = members[other : other + 1]
         p2p = True
-    sequence = _number(entry.get("p2p_seq_id" if p2p else "collective_seq_id", entry.get("seq_id")))
-    if sequence < 0 and not p2p:
-        return None  # what has no number stands nowhere
-    sizes = f"{entry.get('input_sizes')} {entry.get('input_dtypes') or ''}".rstrip()
-    when, limit = max(0, _number(entry.get("time_created_ns"))), max(0, _number(entry.get("timeout_ms")))
-    return Operation(group, sequence, text, sizes[:200], p2p, peers, created=when, timeout_ms=limit)
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, str) and value.isdigit() and len(value) < 16:
-        return int(value)
-    return value if isinstance(value, int) and abs(value) < 1 << 62 else -1
+    sequence = number(entry.get("p2p_seq_id" if p2p else "collective_seq_id", entry.get("seq_id")))
+    if not text or (sequence < 0 and not p2p):
+        return None  # what has no name or number stands nowhere
+    shapes = sizes(entry.get("input_sizes"), entry.get("input_dtypes"))
+    when, limit = max(0, number(entry.get("time_created_ns"))), max(0, number(entry.get("timeout_ms")))
+    return Operation(group, sequence, text, shapes[:200], p2p, peers, created=when, timeout_ms=limit)
 
 
 def gloo(ranks: Iterable[Rank]) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .plain import number, word
+
 UNTOLD = "a group whose ranks the dump does not tell"
 
 
@@ -23,12 +25,13 @@ def modern(content: Any, rank: int) -> Any:
     if not old:
         return content
     config = content.get("pg_config")
-    told = {str(number): ranks for number, ranks in config.items()} if isinstance(config, dict) else {}
+    told = {word(counted): ranks for counted, ranks in config.items()} if isinstance(config, dict) else {}
     groups = _groups(told, {str(entry["pg_id"]) for entry in old}, rank)
-    pairs = {(e["pg_id"], str(e.get("seq_id"))) for e in old if _named(e).startswith(("send ", "recv "))}
+    pairs = {(e["pg_id"], number(e.get("seq_id"))) for e in old if _named(e).startswith(("send ", "recv "))}
     for entry in old:
-        number, paired = entry.get("seq_id"), (entry["pg_id"], str(entry.get("seq_id"))) in pairs
-        entry |= {"is_p2p": paired, "collective_seq_id": 0 if paired else number, "p2p_seq_id": number if paired else 0}
+        count = number(entry.get("seq_id"))
+        paired = (entry["pg_id"], count) in pairs
+        entry |= {"is_p2p": paired, "collective_seq_id": 0 if paired else count, "p2p_seq_id": count if paired else 0}
         entry["process_group"] = groups[str(entry["pg_id"])][0]
         if isinstance(microseconds := entry.get("time_created_us"), int):
             entry["time_created_ns"] = microseconds * 1000
@@ -41,25 +44,25 @@ def modern(content: Any, rank: int) -> Any:
 
 
 def _named(entry: dict[str, Any]) -> str:
-    return str(entry.get("profiling_name")).rpartition(":")[2]
+    return word(entry.get("profiling_name")).rpartition(":")[2]
 
 
 def _groups(told: dict[str, Any], used: set[str], rank: int) -> dict[str, tuple[tuple[str, str], list[int] | None]]:
     """Return for each number of a group in this process its name and description, alike on all ranks, and members."""
     groups: dict[str, tuple[tuple[str, str], list[int] | None]] = {}
     alike: dict[tuple[int, ...], int] = {}
-    for number in sorted(told.keys() | used, key=lambda text: (len(text), text)):
-        ranks = told.get(number)
+    for own in sorted(told.keys() | used, key=lambda text: (len(text), text)):
+        ranks = told.get(own)
         if not isinstance(ranks, list) or not all(type(member) is int for member in ranks):
-            default = number == "0"
-            groups[number] = (
-                ("0", "default_pg") if default else (f"{number} of rank {rank}", UNTOLD),
+            default = own == "0"
+            groups[own] = (
+                ("0", "default_pg") if default else (f"{own} of rank {rank}", UNTOLD),
                 None if default else [rank],
             )
             continue
         nth = alike[tuple(ranks)] = alike.get(tuple(ranks), 0) + 1
         few = ", ".join(map(str, ranks[:4])) + (f" to {ranks[-1]} ({len(ranks)})" if len(ranks) > 4 else "")
         name = f"{hash(tuple(ranks)) & 0xFFFFFFFF:08x}-{nth}"
-        described = "default_pg" if number == "0" else f"group of ranks {few}" + (f", number {nth}" if nth > 1 else "")
-        groups[number] = ("0" if number == "0" else name, described), ranks
+        described = "default_pg" if own == "0" else f"group of ranks {few}" + (f", number {nth}" if nth > 1 else "")
+        groups[own] = ("0" if own == "0" else name, described), ranks
     return groups

@@ -161,8 +161,9 @@ def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
         alike = len(names) == 1 and next(iter(names)).rpartition(":")[2] in ALIKE
-        sized = Counter(operation.sizes for operation in called.values()) if alike else Counter()
+        sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if alike else Counter()
         kinds = names if len(names) > 1 else sized
+        ranks = ranks if kinds is names else {rank for rank in ranks if called[rank].sizes}
         if len(kinds) < 2:
             continue
         ordered = kinds.most_common()
