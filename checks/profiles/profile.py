@@ -7,10 +7,11 @@ import json
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from jobs.trial.parts import Deadlines
+
 from .schema.api import ApiSection
 from .schema.bench import BenchSection, Floor
 from .schema.checkpoint import CheckpointSection
-from .schema.deadlines import DeadlinesSection
 from .schema.fabric import FabricSection
 from .schema.gpu import GpuSection, RuntimeSection
 from .schema.images import ImagesSection
@@ -64,7 +65,7 @@ class Profile:
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
     bench: BenchSection = field(default_factory=BenchSection)
     training: TrainingSection = field(default_factory=TrainingSection)
-    deadlines: DeadlinesSection = field(default_factory=DeadlinesSection)
+    deadlines: Deadlines = field(default_factory=Deadlines)
     floors: tuple[Floor, ...] = ()
 
     def __post_init__(self) -> None:

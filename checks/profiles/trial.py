@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from jobs.trial.names import SpecError
-from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, Deadlines, NetworkSpec, StorageSpec
+from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, NetworkSpec
 from jobs.trial.spec import TrialSpec
 
 from .profile import Profile
@@ -34,7 +34,6 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
     launch = profile.launch
     asked = {f.name: getattr(pod, f.name) for f in fields(pod) if f.name != "shm"}
     launched = {"launcher": launch.launcher, "queue": launch.queue, "runtime": launch.runtime}
-    deadlines = {k: v for k, v in asdict(profile.deadlines).items() if v is not None}
     return TrialSpec(
         run_id=run_id,
         namespace=namespace,
@@ -46,7 +45,7 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         bench=BenchSizes(
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
-        deadlines=Deadlines(**deadlines),
+        deadlines=profile.deadlines,
         network=NetworkSpec(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
@@ -57,12 +56,7 @@ def stored(profile: Profile) -> dict[str, Any]:
     """Return what the trial shall try of the storage that the profile names."""
     asked = profile.storage
     return {
-        "storage": tuple(
-            StorageSpec(
-                name=p.name, path=p.path, claim=p.claim, shared=p.shared, write=p.write, bytes=p.bytes, files=p.files
-            )
-            for p in asked.paths
-        ),
+        "storage": asked.paths,
         "s3": asked.s3,
         "scratch": asked.scratch,
         "burst_bytes": int(asked.burst),

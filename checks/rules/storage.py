@@ -89,8 +89,9 @@ def _use(path: StoragePath) -> str:
 
 def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge each path on each node: there, not empty where a data set is expected, and writable where it is written."""
-    scratch = StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0))
-    asked = [*storage.paths, *([scratch] if storage.scratch else [])]
+    asked = [*storage.paths]
+    if storage.scratch:
+        asked.append(StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0)))
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")
         if data is None:

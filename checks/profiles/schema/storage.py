@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jobs.trial.parts import S3, Credential
+from jobs.trial.parts import S3, Credential, StorageSpec
 
 from ..yaml_schema import Size, require
 
@@ -12,20 +12,14 @@ SIXTY_FOUR_MI = Size(2**26)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoragePath:
-    """A path in the training pod: a claim that is mounted there, or what image and volumes bring already."""
+class StoragePath(StorageSpec):
+    """A path of the trial, with what it must offer; ``bytes`` is at most a twentieth of the free space."""
 
-    name: str
-    path: str
-    claim: str = ""  # a PersistentVolumeClaim of the namespace
-    shared: bool = False  # every node sees the same files
-    write: bool = False
-    bytes: Size = SIXTY_FOUR_MI  # how much each node writes and reads back, at most a twentieth of the free space
+    bytes: Size = SIXTY_FOUR_MI
     free_min: Size | None = None
     write_mb_s: float | None = None  # MB/s (1e6 bytes) that one node must reach, fsync included
     read_mb_s: float | None = None
     not_empty: bool = False  # a data set: there must be something in it
-    files: tuple[str, ...] = ()  # of a data set, below the path: each must be there and readable
 
     def __post_init__(self) -> None:
         for key in ("write_mb_s", "read_mb_s", "free_min"):
@@ -33,6 +27,7 @@ class StoragePath:
             require(value is None or value > 0, key, "must be above 0")
         require(self.write or self.write_mb_s is None, "write_mb_s", "needs write: true")
         require(self.bytes >= 0, "bytes", "must not be negative")
+        StorageSpec.__post_init__(self)  # super() does not know a class with slots, which dataclass makes anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
