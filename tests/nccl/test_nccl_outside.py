@@ -114,6 +114,9 @@ SAID = [
      "nccl.fabric-manager"),
     # names of CUDA's errors, as JAX, TensorFlow and others print them
     ("failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY", "nccl.fabric-manager"),
+    ("[TensorRT-LLM][ERROR] CUDA runtime error in cudaSetDevice(8): invalid device ordinal (a.cpp:3)", "nccl.no-gpu"),
+    ("Couldn't init CUDA: Error (gpu_burn-drv.cpp:304): system not yet initialized", "nccl.fabric-manager"),
+    ("CUDA failure 3: initialization error ; GPU=0 ; hostname=x", "nccl.cuda-init"),
     ("E0000 cuda_driver.cc:1] CUDA_ERROR_NO_BINARY_FOR_GPU", "nccl.cuda-arch"),
     ("cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorInsufficientDriver", "nccl.cuda-driver"),
     ("RuntimeError: Triton Error [CUDA]: device kernel image is invalid", "nccl.cuda-arch"),

@@ -93,11 +93,12 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.cuda-driver", "cause", rb"PTX was compiled with an unsupported toolchain"),
     ("nccl.cuda-init", "cause", rb"Cannot re-initialize CUDA in forked subprocess"),
-    ("nccl.fabric-manager", "cause", rb"(?:CUDA error: |Test CUDA failure .{1,60})system not yet initialized"),
+    ("nccl.fabric-manager", "cause", rb"(?:CUDA[^']{1,250}|Test CUDA failure .{1,60})system not yet initialized"),
     (
         "nccl.no-gpu",
         "cause",
-        rb"number of required GPUs exceeds|CUDA error: invalid device ordinal|No CUDA GPUs are available|no GPUs found!"
+        rb"number of required GPUs exceeds|CUDA (?:runtime )?error[^']{0,250}: invalid device ordinal"
+        rb"|No CUDA GPUs are available|no GPUs found!"
         rb"|Found no NVIDIA driver|NVML Shared Library Not Found|Failed to open libnvidia-ml|Failed to load CUDA driver"
         rb"|Failed to initialize NVML: (?:Unknown Error|Insufficient Perm)",
     ),

@@ -111,7 +111,9 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.cuda-failure",
         "cause",
-        rb"CUDA (?:driver )?error: (?:unknown error|initialization error|mapping of buffer"
+        # torch's words, TensorRT-LLM's "CUDA runtime error in CALL: TEXT", ONNX Runtime's "CUDA failure N: TEXT"
+        rb"CUDA (?:(?:driver )?error|runtime error in .{1,200}|failure \d{1,4}): "
+        rb"(?:unknown error|initialization error|mapping of buffer"
         rb"|operation not (?:supported|permitted)"
         rb"|hardware stack error|invalid program counter|exclusive-thread device|peer access has not"
         rb"|Invalid access of peer|operation failed due to a previous error during capture|invalid argument"

@@ -58,6 +58,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         "nccl-error",
         re.compile(
             rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA (?:driver )?error: (?!no error)"
+            rb"|\bCUDA runtime error in |\bCUDA failure \d{1,4}: "
             rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
             rb"|NCCL error in:"
             rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalid(?:Usage"
