@@ -10,6 +10,7 @@ from tabulate import tabulate
 
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.diagnosis.state import JobState
+from reports.plain import plain
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     """Do one of the four for one job; the exit code is that of the epilog."""
     options = parser().parse_args(list(arguments))
     if not NAME.fullmatch(options.name):
-        return refuse(f"job {options.action}", f"{_plain(options.name)!r} is no name of a job")
+        return refuse(f"job {options.action}", f"{plain(options.name)!r} is no name of a job")
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
     from jobs.run.creation import JobError  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- --help does not load the client
@@ -81,15 +82,13 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     there = bool(replicas) or jobs.find(options.name)[1] is not None
     if there or state is not JobState.UNKNOWN:
         print(f"{options.name}: {state}{'' if there else ', as its events tell'}")
-    rows = [
-        (r.index, _plain(r.pod), _plain(r.node), r.phase, _plain(r.readiness_issue or "")) for r in replicas if r.pod
-    ]
+    rows = [(r.index, plain(r.pod), plain(r.node), r.phase, plain(r.readiness_issue or "")) for r in replicas if r.pod]
     if rows:
         print(tabulate(rows, headers=["rank", "pod", "node", "phase", "why it is not ready"], disable_numparse=True))
     if analysis is not None:
         entry = explain(analysis.fault, analysis.subject, options.namespace or "")
         print(f"\n{analysis.fault}: {entry['title']}")
-        print(f"  {_plain(analysis.subject)}: {_plain(analysis.observed)}, expected {_plain(analysis.expected)}")
+        print(f"  {plain(analysis.subject)}: {plain(analysis.observed)}, expected {plain(analysis.expected)}")
         for key in ("confirm", "remedy"):
             if entry.get(key):
                 print(f"  {key}: {entry[key]}")
@@ -105,7 +104,7 @@ def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
         return refuse("job logs", f"no pod of {options.name} is there", INCONCLUSIVE)
     for pod, lines in logs.items():
         for line in lines:
-            print(f"{_plain(pod)}  {_plain(line)}")
+            print(f"{plain(pod)}  {plain(line)}")
     return 0
 
 
@@ -147,9 +146,4 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
 
 
 def _tell(text: str) -> None:
-    print(_plain(text), file=sys.stderr, flush=True)
-
-
-def _plain(text: object) -> str:
-    """Return a text without control characters: what a cluster says must not steer the terminal."""
-    return "".join(character if character.isprintable() else " " for character in str(text))
+    print(plain(text), file=sys.stderr, flush=True)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jobs.nccl.job_document import JobDocument as Job
 
-from .explain_parts import Below, Part, names_of, parts, plain, where
+from .explain_parts import Below, Part, names_of, parts, where
+from .plain import plain
 from .schema import Verdict
 
 Paint = Mapping[str, Callable[[str], str]]

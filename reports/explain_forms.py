@@ -10,8 +10,8 @@ from jobs.nccl.job_document import JobDocument as Job
 from .explain import WIDTH, to_json, to_text
 from .explain_markdown import to_markdown
 from .explain_page import to_html
-from .explain_parts import plain
 from .markdown import workflow_command
+from .plain import plain
 from .schema import Verdict
 
 FEW = 3

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from jobs.nccl.job_document import JobDocument as Job
 
-from .explain_parts import Below, Part, names_of, parts, plain, where
+from .explain_parts import Below, Part, names_of, parts, where
 from .markdown import unlinked
+from .plain import plain
 
 
 def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown

@@ -12,7 +12,8 @@ from typing import Any
 from jobs.nccl.job_document import JobDocument as Job
 from jobs.nccl.job_document import Pair
 
-from .explain_parts import Below, Part, plain, what_happened, what_is_wrong, where
+from .explain_parts import Below, Part, what_happened, what_is_wrong, where
+from .plain import plain
 
 MAX_HOSTS = 96
 """Hosts in the matrix, those of late and dead ranks first; the JSON form has all."""

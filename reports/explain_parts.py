@@ -6,7 +6,6 @@ numbers. The average bus bandwidth is only ever told together with the sweep tha
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from typing import NamedTuple
 from jobs.nccl.job_document import EvidenceLine, FoundFault, Row, Table
 from jobs.nccl.job_document import JobDocument as Job
 
+from .plain import plain
+
 MAX_PAIRS = 16
 MAX_ROWS = 40
 MAX_PLACES = 8
 MAX_AROUND = 40
 MAX_NOT_SEEN = 12
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 class Below(NamedTuple):
@@ -53,12 +52,6 @@ class Part:
     table: Sequence[Sequence[str]] = ()  # the first row are the heads
     notes: Sequence[str] = ()
     advice: Sequence[Below] = ()
-
-
-def plain(value: object, limit: int = 400) -> str:
-    """Return a value as one line that no terminal acts upon."""
-    text = _CONTROL.sub("", str(value).replace("\t", " ").replace("\n", " "))
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def names_of(job: Job, room: int) -> str:

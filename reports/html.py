@@ -13,6 +13,7 @@ from typing import Any
 
 from . import plot
 from .matrix import matrix
+from .plain import plain
 from .record import CheckResult, Finding, Run, bill
 from .schema import Outcome, RecordedJob
 from .summary import Summary, summarize
@@ -87,23 +88,18 @@ def _hero(summary: Summary) -> str:
 
 def _facts_table(rows: Iterable[tuple[str, str]], differing: frozenset[str] = frozenset()) -> str:
     cells = "".join(
-        f"<tr{' class=differs' if what in differing else ''}><th scope=row>{escape(_visible(what))}</th>"
-        f"<td>{escape(_visible(value))}</td></tr>"
+        f"<tr{' class=differs' if what in differing else ''}><th scope=row>{escape(plain(what))}</th>"
+        f"<td>{escape(plain(value))}</td></tr>"
         for what, value in rows
     )
     return f'<table class="facts">{cells}</table>'
 
 
 def _list(title: str, texts: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(_visible(text))}</li>" for text in texts[:NODES_SHOWN])
+    items = "".join(f"<li>{escape(plain(text))}</li>" for text in texts[:NODES_SHOWN])
     if len(texts) > NODES_SHOWN:
         items += f"<li>… and {len(texts) - NODES_SHOWN} more, in report.json</li>"
     return f"<h2>{title}</h2><ul>{items}</ul>" if items else ""
-
-
-def _visible(text: str) -> str:
-    """Return a text without what is not seen, or turns the direction in which it is read."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _not_judged(summary: Summary) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from .plain import plain
 from .record import bill
 from .schema import Outcome, Record, RecordedCheck
 from .summary import summarize
@@ -123,7 +124,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _line(value: object) -> str:
     """Return a text on one line, without control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(value)).split())
+    return " ".join(plain(value).split())
 
 
 def _code(value: object) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from jobs.nccl.job_document import NETWORK_NAMES
 
+from .plain import plain
 from .record import Coverage, coverage_of, run_of
 from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 
@@ -65,10 +66,10 @@ def summarize(record: Record) -> Summary:
     ended = Counter(check["outcome"] for check in checks)
     return Summary(
         verdict=verdict,
-        culprit="" if verdict is Verdict.GO else _short(_culprit(record, verdict, checks), CULPRIT),
+        culprit="" if verdict is Verdict.GO else plain(_culprit(record, verdict, checks), CULPRIT),
         coverage=coverage_of(record),
         counts={str(outcome): ended[outcome] for outcome in reversed(Outcome) if ended[outcome]},
-        proven=[(what, _short(text, PROOF)) for what, text in _proven(record, checks)],
+        proven=[(what, plain(text, PROOF)) for what, text in _proven(record, checks)],
         not_judged=_not_judged(checks),
         exit_code=record["exit_code"],
         seconds=record["seconds"],
@@ -107,9 +108,9 @@ def _deciding(check: RecordedCheck, covered: Coverage) -> str:
     alike = {f["subject"] for f in findings if f["ok"] is first["ok"] and f["fault"] == first["fault"]}
     more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
     unit = f" {first['unit']}" if first["unit"] else ""
-    said = f"{first['subject']}{more}: {_short(first['observed'], OBSERVED)}{unit}"
+    said = f"{first['subject']}{more}: {plain(first['observed'], OBSERVED)}{unit}"
     if first["expected"]:
-        said += f", expected {_short(first['expected'], EXPECTED)}{unit}"
+        said += f", expected {plain(first['expected'], EXPECTED)}{unit}"
     known = {*(covered.pool or ()), *covered.tried}
     together = check["id"].startswith("nccl.")  # of a collective: of all that took part
     if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
@@ -213,7 +214,7 @@ def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
         family = check["id"].partition(".")[0]
         if check["outcome"] == Outcome.BLOCKED:
             named = ", ".join(roots[check["id"]])
-            why = f"blocked by {named}" if named else _short(check["reason"], REASON) or "blocked by what it requires"
+            why = f"blocked by {named}" if named else plain(check["reason"], REASON) or "blocked by what it requires"
             reasons.setdefault(why, Counter())[family] += 1
         elif check["outcome"] == Outcome.SKIPPED:
             reasons.setdefault("skipped", Counter())[family] += 1
@@ -233,9 +234,3 @@ def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[
             causes = [root for name in blocked_by for root in roots.get(name, (name,))]
             roots[check_id] = tuple(dict.fromkeys([name for name in causes if name in judged] or causes))
     return roots
-
-
-def _short(text: str, longest: int) -> str:
-    """Bound a text, without control characters: what a cluster or a log says must not steer a terminal."""
-    plain = "".join(character if character.isprintable() else " " for character in text)
-    return plain if len(plain) <= longest else plain[: longest - 2] + " …"

@@ -11,6 +11,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from .plain import plain
 from .record import CheckResult, Finding, Run
 from .schema import Outcome, Verdict
 from .summary import Summary, blocked_roots, summarize
@@ -279,7 +280,7 @@ def uncommanded(row: str) -> str:
 
 def _plain(text: str) -> str:
     """Without control characters: what a cluster or a log says must not steer the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text).replace("##[", "## [")  # GitHub's old command form
+    return plain(text).replace("##[", "## [")  # GitHub's old command form
 
 
 def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
