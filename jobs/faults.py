@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +53,44 @@ class Fault:
 
 def read_faults(path: Path) -> dict[str, Fault]:
     """Return the faults of one catalogue file by id, in its order. Raises TypeError for a key that no fault has."""
+    return _faults(path.read_text(encoding="utf-8"))
+
+
+def _faults(text: str) -> dict[str, Fault]:
     import yaml  # noqa: PLC0415 -- a run that finds nothing reads no catalogue
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
-    document: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 -- both are safe
+    document: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 -- both are safe
     faults = {}
     for fault_id, entry in document["faults"].items():
         alternatives = tuple(Alternative(**each) for each in entry.pop("alternatives", ()))
         faults[fault_id] = Fault(id=fault_id, layer=document["layer"], alternatives=alternatives, **entry)
     return faults
+
+
+class Catalogue(Mapping[str, Fault]):
+    """The faults of a large catalogue file by id, in its order: a run that finds one reads that entry, not all."""
+
+    def __init__(self, path: Path) -> None:
+        self._text = path.read_text(encoding="utf-8")
+        self._head, *entries = re.split(r"(?m)^(?=  [^\s#:]+:$)", self._text)
+        self._texts = {entry.partition(":")[0].strip(): entry for entry in entries}
+        self._known: dict[str, Fault] = {}
+
+    def __getitem__(self, fault_id: str) -> Fault:
+        if fault_id not in self._known:
+            self._known |= _faults(self._head + self._texts[fault_id])
+        return self._known[fault_id]
+
+    def read(self) -> dict[str, Fault]:
+        """Return all of them, read at once."""
+        return _faults(self._text)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
 
 def failure_class(classes: Iterable[str]) -> str | None:

@@ -22,7 +22,7 @@ def read_catalogue() -> Mapping[str, Fault]:
     """Read the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
     own = [fault for path in sorted(FOLDER.glob("*.yaml")) for fault in read_faults(path).values()]
     own.sort(key=lambda fault: int(fault.layer.split()[0]))
-    return {fault.id: fault for fault in own} | dict(nccl.fault_catalogue())
+    return {fault.id: fault for fault in own} | nccl.fault_catalogue().read()
 
 
 def read_own(check: Path) -> Mapping[str, Fault]:

@@ -79,6 +79,12 @@ def test_no_fault_is_in_the_catalogue_twice(root):
     assert sorted(entries) == sorted(FAULTS)
 
 
+def test_entries_that_are_read_one_by_one_are_those_of_the_whole_file():
+    """A log's faults are read as they are found."""
+    catalogue = nccl.fault_catalogue()
+    assert list(catalogue.items()) == list(catalogue.read().items())
+
+
 def test_a_key_that_no_fault_has_is_refused(tmp_path):
     """A remedy that is called something else would be a fault without one."""
     path = tmp_path / "faults.yaml"

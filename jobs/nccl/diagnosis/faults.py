@@ -6,21 +6,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...faults import failure_class, read_faults
+from ...faults import Catalogue, failure_class
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...faults import Fault
     from ..job_document import EvidenceLine, FoundFault, JobDocument
 
 FILE = Path(__file__).resolve().parents[1] / "faults.yaml"
 
 
 @cache
-def fault_catalogue() -> Mapping[str, Fault]:
-    """Return the faults of NCCL's logs by id: read when the first fault is found, not on import (needs PyYAML)."""
-    return read_faults(FILE)
+def fault_catalogue() -> Catalogue:
+    """Return the faults of NCCL's logs by id: each is read when it is found (needs PyYAML)."""
+    return Catalogue(FILE)
 
 
 def found_fault(
