@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jobs.cluster.client.kube import Kube
 
 DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."

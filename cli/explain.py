@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +25,6 @@ from reports import explain_forms as forms
 from reports.record import EXIT_CODES, worst
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
     from jobs.cluster.client.kube import Kube
     from jobs.nccl.hang.model import Evidence as HangEvidence
     from jobs.nccl.job_document import JobDocument

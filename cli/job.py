@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
@@ -13,9 +15,6 @@ from jobs.diagnosis.state import JobState
 from reports.plain import plain
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from jobs.cluster.client.kube import Kube
     from jobs.run.job_lookup import JobLookup
 

@@ -7,14 +7,13 @@ nothing of NCCL (proxies, syncers) are read like the others and left out of the 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError, NotFound
 from jobs.cluster.unstructured import Unstructured, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from jobs.cluster.client.kube import Kube
     from jobs.nccl.job_document import JobDocument
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,6 @@ from reports.record import read_json
 from reports.schema import RecordError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from checks.profiles.proposal import Proposal
     from jobs.cluster.client.kube import Kube
 

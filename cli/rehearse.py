@@ -7,6 +7,7 @@ reaches the next.
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import json
 import os
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,9 +30,6 @@ from checks.framework.simulation import lab_package
 from cli.usage import Parser, own_program, refuse
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
     from cli.matrix import ListedScenario, ScenarioRun
     from reports.schema import Record
 

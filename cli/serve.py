@@ -7,6 +7,7 @@ when it fails again. Those are served as they are; of other runs the newest reco
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
@@ -17,8 +18,6 @@ from reports.record import LARGEST, ended, read_json, succeeded
 from reports.schema import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from prometheus_client import Metric
 
 DESCRIPTION = """\

@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,8 +15,6 @@ from reports.record import EXIT_CODES
 from reports.schema import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jobs.cluster.client.kube import Kube
 
 USAGE = 4

@@ -10,7 +10,9 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import pytest
@@ -18,9 +20,6 @@ import pytest
 from .schema import Cluster, Outcome, Record, RecordedTrial, RecordError, Verdict, completed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
     from jobs.nccl.job_document import JobDocument
 
     from .schema import RecordedCheckpoint, RecordedFloor, RecordedJob, RecordedRow, RecordedSweep, RecordedTraining

@@ -9,6 +9,7 @@ is listed as not judged, so that nothing passes for it.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from jobs.listing import first_of
 from reports.schema import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
     from checks.framework.selection import Declaration
     from reports.record import CheckResult
 

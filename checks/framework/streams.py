@@ -12,11 +12,10 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from _typeshed import ReadableBuffer
 
 INTERNAL = 3

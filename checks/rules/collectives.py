@@ -6,6 +6,7 @@ Each pod analysed the log files of its own ranks; merged, that is the analysis o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobs import nccl
@@ -19,8 +20,6 @@ from ..profiles.trial import DEFAULT, NODE, OPERATIONS, RING
 from .ranks import hosts, missing_stage, place, ran
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from jobs.nccl.job_document import FoundFault, JobDocument
     from jobs.run.result import TrialResult
     from jobs.run.stages.collective import CollectiveRun

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .findings import compared, failed, passed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from jobs.cluster.facts.inventory import Node, PodUse
     from jobs.cluster.unstructured import Unstructured
     from jobs.trial.spec import TrialSpec

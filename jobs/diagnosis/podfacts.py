@@ -11,7 +11,8 @@ from typing import Any
 
 from ..cluster.facts.events import about, read_events
 from ..cluster.redact import redact
-from ..cluster.unstructured import Unstructured, as_list, as_map, statuses_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
+from .deletion import last_end
 from .state import PodFacts
 
 # kubernetes pkg/kubelet/images/image_manager.go, since 1.27: 'Successfully pulled image "X" in 12.3s (14s including
@@ -46,7 +47,7 @@ def pod_facts(
                 created=str(meta.get("creationTimestamp") or ""),
                 scheduled=_scheduled(status),
                 began=_started(status),
-                ended=_ended(status),
+                ended=last_end(status),
             )
         )
     return tuple(sorted(pods_seen, key=lambda facts: (facts.index, facts.name)))
@@ -85,9 +86,8 @@ def _pulls(messages: Iterable[str], spec: Unstructured) -> dict[str, float]:
 
 def _scheduled(status: Unstructured) -> str:
     """When the pod was bound to a node; empty before."""
-    conditions = [as_map(each) for each in as_list(status.get("conditions"))]
-    bound = (each for each in conditions if each.get("type") == "PodScheduled" and each.get("status") == "True")
-    return str(next((each.get("lastTransitionTime") or "" for each in bound), ""))
+    bound = by_type(status).get("PodScheduled") or {}
+    return str(bound.get("lastTransitionTime") or "") if bound.get("status") == "True" else ""
 
 
 def _started(status: Unstructured) -> str:
@@ -97,10 +97,3 @@ def _started(status: Unstructured) -> str:
         state = as_map(entry.get("state"))
         times += [str(as_map(state.get(key)).get("startedAt") or "") for key in ("running", "terminated")]
     return min(filter(None, times), default="")
-
-
-def _ended(status: Unstructured) -> str:
-    """When the last container ended; empty while one has not."""
-    ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
-    times = [str(end.get("finishedAt") or "") for end in ends]
-    return max(times) if times and all(times) else ""

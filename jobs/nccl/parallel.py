@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ from ..pod.nccl_reader.scan import Reader
 from ..pod.nccl_reader.scan import read as read_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from multiprocessing.connection import Connection
 
     from ..pod.nccl_reader.state.partial import Partial

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.listing import nearest
+from jobs.trial.parts import OPERATIONS
 
 from ..yaml_schema import Size, require
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 MI, EIGHT_GI = Size(2**20), Size(2**33)
 
 
@@ -46,8 +46,8 @@ class Floor:
     source: str
 
     def __post_init__(self) -> None:
-        if self.collective not in COLLECTIVES:
-            known = nearest(self.collective, COLLECTIVES)
+        if self.collective not in OPERATIONS:
+            known = nearest(self.collective, OPERATIONS)
             require(ok=False, name="collective", text=f"unknown collective {self.collective!r}{known}")
         require(self.algorithm in ("ring", "default"), "algorithm", f"must be ring or default, not {self.algorithm!r}")
         require(self.busbw_gbps > 0, "busbw_gbps", "must be above 0")

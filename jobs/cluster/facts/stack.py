@@ -7,6 +7,7 @@ list: the first is a fact about the cluster, the second about our rights.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from ..redact import safe
 from ..unstructured import Unstructured, as_list, as_map, by_type, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from ..client.kube import Kube
     from .inventory import PodUse
 

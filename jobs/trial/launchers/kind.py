@@ -6,14 +6,13 @@ tells its state in the words of a batch/v1 Job: so that one diagnosis, and one w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...cluster.unstructured import Unstructured, as_list, as_map, labels_of
 from ..pod import CONTAINER, LABEL_RUN, labels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ...cluster.facts.events import Event
     from ..spec import TrialSpec
 

@@ -7,6 +7,7 @@ pkg/controller/mpi_job_controller.go (names, labels, Service, keys), pkg/apis/ku
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...cluster.unstructured import Unstructured, as_map, labels_of
@@ -17,8 +18,6 @@ from .kubeflow import CONDITIONS, REPLICA, KubeflowJob, run_policy, template
 from .queues import pod_annotations, scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ...cluster.facts.events import Event
     from ..spec import TrialSpec
 
