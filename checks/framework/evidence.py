@@ -124,8 +124,8 @@ class Evidence:
         __tracebackhide__ = True
         self.judged = True
         judged = list(self.findings)
-        seen = {f.subject for f in judged}
-        missing = [s for s in self._expected if _text(s) not in seen]
+        subjects = {f.subject for f in judged}
+        missing = [s for s in self._expected if _text(s) not in subjects]
         for place, names in self.withheld.items():
             self.findings.append(Finding(subject=place, ok=None, observed=NOT_JUDGED + ", ".join(names)))
         if bad := [f for f in judged if f.ok is False]:

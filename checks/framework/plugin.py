@@ -73,8 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = selection.of_command(items, sweeps=config.getoption("--sweep"), trains=config.getoption("--training"))
     collected = list(items)
     for item in collected:
-        if found := selection.declaration(item):
-            item.extra_keyword_matches.add(found.id)
+        if declared_check := selection.declaration(item):
+            item.extra_keyword_matches.add(declared_check.id)
     declared = [d for i in collected if (d := selection.declaration(i))]
     config.stash[KNOWN] = frozenset(d.id for d in declared)
     config.stash[BY_NODE] = frozenset(d.id for d in declared if d.by_node)
@@ -254,9 +254,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     item.stash[SECONDS] = item.stash.get(SECONDS, 0.0) + call.duration
     if report.when != "call" and report.passed:
         return report
-    seen = item.stash.get(EVIDENCE, Evidence())
+    gathered = item.stash.get(EVIDENCE, Evidence())
     error = call.excinfo.value if call.excinfo else None
-    if report.passed and not seen.judged:
+    if report.passed and not gathered.judged:
         error = CannotTell("the check ended without a verdict")
         report.outcome, report.longrepr = "failed", str(error)
     outcome = _outcome(report, error)
@@ -273,10 +273,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         reason=redact(reason.removeprefix("Skipped: ")),
         seconds=item.stash[SECONDS],
         blocked_by=item.stash.get(BLOCKED, ()) if outcome is Outcome.BLOCKED else (),
-        fault=seen.fault,
-        waived=seen.waived,
-        findings=tuple(seen.findings),
-        notes=tuple(seen.notes),
+        fault=gathered.fault,
+        waived=gathered.waived,
+        findings=tuple(gathered.findings),
+        notes=tuple(gathered.notes),
         proven_by=item.stash.get(HIDDEN, ()),
     )
     run = item.config.stash[RUN]
@@ -322,10 +322,10 @@ def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:
     good = [node for node in swept.get("proven") or run.coverage.tried if node not in named]
     rows = elements(swept)["nodes"]
     leaf = subject.removeprefix("uplink of ").partition(" and ")[0] if subject.startswith("uplink of ") else ""
-    inside = {row["name"] for row in rows if leaf and row["leaf"] == leaf}
-    if not inside:
+    behind = {row["name"] for row in rows if leaf and row["leaf"] == leaf}
+    if not behind:
         return good
-    return [*[node for node in good if node in inside][:2], *[node for node in good if node not in inside][:2]]
+    return [*[node for node in good if node in behind][:2], *[node for node in good if node not in behind][:2]]
 
 
 def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:

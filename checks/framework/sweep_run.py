@@ -153,8 +153,8 @@ def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Ea
         )
     if differs:
         raise Blocked(f"run {earlier.run_id} cannot be resumed: it {'; it '.join(differs)}")
-    seen = {node for done in earlier.history for test in done.round.tests for node in test}
-    anew = {node for node in seen & boots.keys() if earlier.boots.get(node) != boots[node]}
+    tested = {node for done in earlier.history for test in done.round.tests for node in test}
+    anew = {node for node in tested & boots.keys() if earlier.boots.get(node) != boots[node]}
     return replace(earlier, anew=tuple(sorted(anew)), history=[without(done, anew) for done in earlier.history])
 
 

@@ -56,7 +56,7 @@ def floors_of(profile: Profile) -> Floors:
     """Return the smallest rows that the profile has a floor for: a sweep adds many nodes, not large messages."""
     pair = profile.floor("all_reduce", "ring", 2)
     alone = profile.floor("all_reduce", "default", 1)
-    rows = [(int(found[0].size), float(found[0].busbw_gbps)) if found else None for found in (pair, alone)]
+    rows = [(int(floor[0].size), float(floor[0].busbw_gbps)) if floor else None for floor in (pair, alone)]
     return Floors(rows[0], rows[1])
 
 

@@ -38,7 +38,7 @@ def build_spec(
     What no profile says of its pod is what ``cluster`` and ``listed`` (lists DeviceClasses, ...) show: pod_defaults.
     Raises SpecError (a ValueError, one line) for what the user typed wrong.
     """
-    told, named = pod_defaults(profile, cluster, listed), options.on or options.trial_on
+    defaults, named = pod_defaults(profile, cluster, listed), options.on or options.trial_on
     if options.sweep and named:
         count = len(set(named))
         if count < PAIR:
@@ -48,7 +48,7 @@ def build_spec(
         profile,
         run_id=run_id,
         namespace=namespace,
-        gpus_per_node=told.pop("gpus_per_node"),
+        gpus_per_node=defaults.pop("gpus_per_node"),
         node_names=named,
         image=mirrored(options.image or profile.pod.image, options.registry),
         # Nodes that are named need no selector besides: --nodes says whom to judge, in any form that the API takes.
@@ -56,7 +56,7 @@ def build_spec(
         launcher=options.launcher or profile.launch.launcher,
         queue=queue_of(options.queue) if options.queue else profile.launch.queue,
     )
-    made = replace(made, **told)
+    made = replace(made, **defaults)
     made = trained(made, options.soak_s) if options.training else made
     return checkpointed(made, profile) if options.checkpoint else made
 

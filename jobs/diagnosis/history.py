@@ -51,7 +51,7 @@ class History:
                     self.followed.add(uid)
         self.departed = dict(list(gone.items())[:_MOST])
 
-    def seen(self) -> tuple[object, ...]:
+    def snapshot(self) -> tuple[object, ...]:
         """All that a diagnosis reads of it, as a copy: what is equal later has not changed meanwhile."""
         before = set(self.deleted_first), set(self.ended_first), set(self.followed)
         return self.resumed, self.ran, *before, list(self.departed.values()), self.finished

@@ -114,7 +114,7 @@ class JobObjects:
     def index(self, pod: Unstructured) -> int:
         """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
         index_of_pod = self.kind.index(pod)
-        return self.pods_wanted() - 1 if index_of_pod >= MOST_REPLICAS and self.kind.multiplexed else index_of_pod
+        return self.desired_pods() - 1 if index_of_pod >= MOST_REPLICAS and self.kind.multiplexed else index_of_pod
 
     def tried_again(self, pod: Unstructured) -> bool:
         """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
@@ -163,7 +163,7 @@ class JobObjects:
         """Pods that are not on their way out."""
         return [pod for pod in self.pods if not as_map(pod.get("metadata")).get("deletionTimestamp")]
 
-    def pods_wanted(self) -> int:
+    def desired_pods(self) -> int:
         """How many pods the job wants."""
         indexed = self.spec.get("completionMode") == "Indexed"
         counts = [self.spec.get("parallelism"), self.spec.get("completions") if indexed else None]

@@ -80,7 +80,7 @@ class JobSymptoms(JobObjects):
             ending_since=self.ending_since,
             deleted_by_controller=name in self.removed or followed,
             taken=self.taken(pod),
-            told_all=name in self.history.finished,
+            probe_ended=name in self.history.finished,
             queued=self.gang,
         )
 
@@ -105,11 +105,11 @@ class JobSymptoms(JobObjects):
     def refusal(self) -> tuple[PodSymptom, Event] | None:
         """What keeps the controller from creating pods, unless it has created them all since."""
         said = [(event, text) for event in self.events if (text := self.kind.refused(event))]
-        if not said or (self.job and len(self.living()) >= self.pods_wanted() and not self.finished()):
+        if not said or (self.job and len(self.living()) >= self.desired_pods() and not self.finished()):
             return None
         refused, message = next((each for each in reversed(said) if self._stands(each[0], each[1], said)), said[-1])
         made = latest(self.events, *CREATED)
-        if self.finished() and made is not None and len(self.created) >= self.pods_wanted():
+        if self.finished() and made is not None and len(self.created) >= self.desired_pods():
             return None
         read = read_refusal(message)
         if read.fault == "namespace.terminating":
@@ -120,7 +120,7 @@ class JobSymptoms(JobObjects):
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
-            expected=f"{self.pods_wanted()} pods are created",
+            expected=f"{self.desired_pods()} pods are created",
             rank=REFUSED,
             when=refused.when,
             grace_s=REFUSED_S,

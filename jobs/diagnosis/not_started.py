@@ -29,8 +29,8 @@ def pending(pod: Unstructured, spec: Unstructured, status: Unstructured, around:
         return unschedulable(Issue(safe(scheduled.get("reason") or "Unschedulable", 100), safe(message)), pod, around)
     if not spec.get("nodeName") and not scheduled and failed:
         return unschedulable(Issue("Unschedulable", failed.message), pod, around)
-    seen = spec.get("nodeName") or scheduled or around.queued or latest(around.events, *_SCHEDULERS)
-    if not seen and not is_young(pod):
+    attended = spec.get("nodeName") or scheduled or around.queued or latest(around.events, *_SCHEDULERS)
+    if not attended and not is_young(pod):
         return _unattended(spec)
     return waiting_container(spec, status, around) or preparing(around.events)
 

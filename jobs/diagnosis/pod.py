@@ -38,7 +38,7 @@ def examine(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
         issue = replace(issue, grace_s=DELETED_S)  # its Job says so in a moment
     if phase == "Succeeded":
         # A program that ends well when it is asked to makes its interrupted pod a success: podFailurePolicy is silent.
-        issue = None if around.told_all else issue or _evicted(around.events) or _cut_short(pod, around)
+        issue = None if around.probe_ended else issue or _evicted(around.events) or _cut_short(pod, around)
     elif issue is None and was_taken(pod, around.taken):
         issue = (
             (_node_lost(status, around) if phase == "Running" else None)
@@ -173,14 +173,14 @@ def _ending(spec: Unstructured, status: Unstructured, around: Surroundings) -> P
 def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
     """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
     sidecars = sidecar_names(spec)
-    endings = []
+    terminations = []
     for entry in statuses_of(status):
         symptom = terminated(entry)
         if symptom is not None:
             symptom = _restarted(_node_oom(symptom, entry, around), status, around)
-            endings.append((symptom.rank, str(entry.get("name")) in sidecars, symptom.when, symptom))
-    if endings:
-        return replace(min(endings, key=lambda item: item[:3])[3], grace_s=DELETED_S)
+            terminations.append((symptom.rank, str(entry.get("name")) in sidecars, symptom.when, symptom))
+    if terminations:
+        return replace(min(terminations, key=lambda item: item[:3])[3], grace_s=DELETED_S)
     issue = Issue(safe(status.get("reason") or "PodFailed", 100), safe(status.get("message") or ""))
     if around.deleted_by_controller:
         return None

@@ -30,12 +30,12 @@ def pod_facts(
 ) -> tuple[PodFacts, ...]:
     """Describe every pod, in the order of ranks."""
     read = read_events(events)
-    pods_seen = []
+    described = []
     for pod in pods:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         name, uid = str(meta.get("name") or ""), str(meta.get("uid") or "")
         entries = statuses_of(status)
-        pods_seen.append(
+        described.append(
             PodFacts(
                 index=index(pod),
                 name=name,
@@ -50,7 +50,7 @@ def pod_facts(
                 ended=last_end(status),
             )
         )
-    return tuple(sorted(pods_seen, key=lambda facts: (facts.index, facts.name)))
+    return tuple(sorted(described, key=lambda facts: (facts.index, facts.name)))
 
 
 def _images(spec: Unstructured, entries: Iterable[Unstructured]) -> dict[str, tuple[str, str]]:

@@ -14,7 +14,7 @@ class Surroundings:
     """Events of a pod, its node and its job, as far as they are seen.
 
     `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
-    it was on its way out before it ended, None where no look tells. `told_all`: it had done its work before that.
+    it was on its way out before it ended, None where no look tells. `probe_ended`: its probe had ended before.
     """
 
     events: Sequence[Event] = ()
@@ -25,5 +25,5 @@ class Surroundings:
     ending_since: str = ""
     deleted_by_controller: bool = False
     taken: bool | None = None
-    told_all: bool = False
+    probe_ended: bool = False
     queued: bool = False  # a queue's scheduler is silent about a gang that waits

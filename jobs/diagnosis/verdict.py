@@ -90,7 +90,7 @@ class _Judgement(JobSymptoms):
                 chosen[index] = pod
         made = [self._replica(index, pod, symptoms) for index, pod in sorted(chosen.items())]
         if self.job and not self.finished() and not self.meta.get("deletionTimestamp"):
-            made += [self._missing(index) for index in range(self.pods_wanted()) if index not in chosen]
+            made += [self._missing(index) for index in range(self.desired_pods()) if index not in chosen]
         return tuple(sorted(made, key=lambda replica: replica.index))
 
     def _replica(self, index: int, pod: Unstructured, symptoms: Mapping[str, PodSymptom]) -> Replica:
@@ -125,11 +125,11 @@ class _Judgement(JobSymptoms):
             return None
         if state is JobState.COMPLETE:  # only an interruption still matters: the Job counts those pods as successes
             taken = [s for s in symptoms.values() if s.disrupted or s.issue.reason == "Evicted"]
-            return self._told(min(taken, key=self._precedence), taken) if taken else None
+            return self._analysis(min(taken, key=self._precedence), taken) if taken else None
         if state is JobState.CANCELED:
             when = str(self.meta.get("deletionTimestamp") or "")
             gone = disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
-            return self._told(gone.at(pod=f"job/{self.name}", node=""), [])
+            return self._analysis(gone.at(pod=f"job/{self.name}", node=""), [])
         candidates = list(symptoms.values())
         if (refused := self.refusal()) is not None:
             candidates.append(refused[0])
@@ -140,13 +140,13 @@ class _Judgement(JobSymptoms):
         if not candidates:
             return None
         cause = min(self._causes(candidates), key=self._precedence)
-        return self._told(self._torn(cause), candidates)
+        return self._analysis(self._torn(cause), candidates)
 
     def _precedence(self, symptom: PodSymptom) -> tuple[object, ...]:
         """Order causes before consequences; what is of one second by the events, then as it was seen."""
         instants = [e.instant for e in about(self.all_events, "Pod", symptom.pod) if e.warning and e.instant]
-        seen = self.history.order(symptom.pod, symptom.fault)
-        return symptom.rank, symptom.when or "9", min(instants, default=1 << 64), seen, symptom.pod
+        order = self.history.order(symptom.pod, symptom.fault)
+        return symptom.rank, symptom.when or "9", min(instants, default=1 << 64), order, symptom.pod
 
     def _causes(self, candidates: Sequence[PodSymptom]) -> Sequence[PodSymptom]:
         """Of a failing Job: what has ended, not what still waited then."""
@@ -186,7 +186,7 @@ class _Judgement(JobSymptoms):
         if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
             return cause
         placed = sum(1 for pod in self.living() if node_of(pod))
-        issue = Issue("PartialStart", f"{placed} of {self.pods_wanted()} pods started; {cause.issue}")
+        issue = Issue("PartialStart", f"{placed} of {self.desired_pods()} pods started; {cause.issue}")
         advice = "Half a gang holds its GPUs and waits for ever: the queue must admit all pods or none."
         return replace(
             cause,
@@ -251,7 +251,7 @@ class _Judgement(JobSymptoms):
     def _whole(self, symptom: PodSymptom) -> PodSymptom:
         return symptom.at(pod=f"job/{self.name}", node="")
 
-    def _told(self, cause: PodSymptom, candidates: Sequence[PodSymptom]) -> FailureAnalysis:
+    def _analysis(self, cause: PodSymptom, candidates: Sequence[PodSymptom]) -> FailureAnalysis:
         same = sorted(
             {s.pod for s in candidates if s.fault == cause.fault and s.pod and s.issue.reason == cause.issue.reason}
         )

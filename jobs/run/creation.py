@@ -81,7 +81,7 @@ class Creation:
         try:
             self._dry_run(launched)
         except Invalid as error:
-            other = kind.other_words(objects.job, error.message)
+            other = kind.for_other_version(objects.job, error.message)
             if other is None:
                 raise
             launched = Owned(kind.resource, kind.group, kind.version, self._held(other))

@@ -193,7 +193,7 @@ class Watcher:
         multiplexed = self.followers.items() if self._kind.multiplexed else ()
         given_up = frozenset(name for name, follower in multiplexed if is_final(list(follower.last)))
         young = [is_young(pod) for pod in pods]
-        known = (job, pods, events, nodes, queue, given_up, young, self._history.seen())
+        known = (job, pods, events, nodes, queue, given_up, young, self._history.snapshot())
         if self._diagnosis is None or known != self._diagnosed:
             self._diagnosed = known
             self._diagnosis = diagnose(
@@ -212,7 +212,7 @@ class Watcher:
 
     def _all_running(self, job: Unstructured | None, pods: list[Unstructured]) -> bool:
         running = [pod for pod in pods if phase_of(pod) in ("Running", "Succeeded")]
-        return job is not None and len(running) >= self._kind.pods_wanted(job)
+        return job is not None and len(running) >= self._kind.desired_pods(job)
 
     def _departed(self) -> Unstructured | None:
         """The job as last seen, if it was seen: somebody has deleted it, also where no event says so."""
@@ -306,7 +306,7 @@ class Watcher:
 
     def _lingers(self, outcome: WatchOutcome) -> bool:
         """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
-        pods = self._kind.pods_wanted(self._last_job or {})
+        pods = self._kind.desired_pods(self._last_job or {})
         if sum(1 for pod in outcome.pods if has_ended(pod, self._kind.container)) < pods:
             self._ended_since = None
             return False

@@ -228,10 +228,10 @@ def _storage(spec: TrialSpec) -> dict[str, object] | None:
             }
         )
     s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.env)} for item in spec.s3]
-    keys_wanted = [asdict(item) for item in spec.credentials]
-    if not (paths or s3 or keys_wanted):
+    credentials = [asdict(item) for item in spec.credentials]
+    if not (paths or s3 or credentials):
         return None
-    return {"paths": paths, "s3": s3, "credentials": keys_wanted, "burst_bytes": spec.burst_bytes}
+    return {"paths": paths, "s3": s3, "credentials": credentials, "burst_bytes": spec.burst_bytes}
 
 
 def dry_pod(spec: TrialSpec) -> Unstructured:

@@ -188,8 +188,8 @@ class StorageSpec:
                 f"storage {self.name!r}: {len(self.files)} files; name at most {_MOST_FILES}, one of each shard"
             )
         for name in self.files:
-            inside = isinstance(name, str) and name and not name.startswith("/") and ".." not in name.split("/")
-            if not inside or len(name) > 512 or not name.isprintable():
+            relative = isinstance(name, str) and name and not name.startswith("/") and ".." not in name.split("/")
+            if not relative or len(name) > 512 or not name.isprintable():
                 raise SpecError(f"storage {self.name!r}: file {safe(name, 100)!r} is not a path below {self.path}")
 
 

@@ -189,13 +189,13 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         if (key in old) == (key in new) or (swept and key[0] in OF_ELEMENTS):
             continue
         fault, subject = key
-        check, seen = old.get(key) or new[key]
-        kind = BETTER if key in old else WORSE if seen["ok"] is False else UNCLEAR
+        check, finding = old.get(key) or new[key]
+        kind = BETTER if key in old else WORSE if finding["ok"] is False else UNCLEAR
         looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
         other = worst_of[key in old].get(check)
         if other is None or other["outcome"] not in looked:
             kind = UNCLEAR  # the other side did not look
-        value = f"{short(seen['observed'])} {seen['unit']}".strip()
+        value = f"{short(finding['observed'])} {finding['unit']}".strip()
         sides = (value, "not found") if key in old else ("not found", value)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
 

@@ -81,6 +81,6 @@ def changed(
 def _by_key(rate: Rate, side: Sequence[Record]) -> dict[Key, list[float]]:
     """Return the rate of each run; runs that tell of none are not there."""
     values: dict[Key, list[float]] = {}
-    for told in filter(None, map(rate.of, side)):
-        values.setdefault(told[0], []).append(told[1])
+    for measured in filter(None, map(rate.of, side)):
+        values.setdefault(measured[0], []).append(measured[1])
     return values

@@ -148,16 +148,16 @@ def test_an_older_operator_is_told_in_its_own_words():
     mpi = KINDS["mpijob"]
     job = mpi.job(CASES["mpijob-kueue"], {})
     refusal = 'MPIJob in version "v2beta1" cannot be handled: strict decoding error: unknown field "spec.launcherCreationPolicy"'
-    older = mpi.other_words(job, refusal)
+    older = mpi.for_other_version(job, refusal)
     assert "launcherCreationPolicy" not in older["spec"] and "runLauncherAsWorker" in older["spec"]
-    assert mpi.other_words(job, 'unknown field "spec.x"') is None
+    assert mpi.for_other_version(job, 'unknown field "spec.x"') is None
     train = KINDS["trainjob"]
     job = train.job(CASES["trainjob"], {"probe.py": "probe.py"})
-    newer = train.other_words(job, 'strict decoding error: unknown field "spec.podTemplateOverrides"')
+    newer = train.for_other_version(job, 'strict decoding error: unknown field "spec.podTemplateOverrides"')
     (patch,) = newer["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     assert node["name"] == "node" and node["template"]["spec"]["template"]["spec"]["volumes"]
-    assert train.other_words(newer, 'unknown field "spec.podTemplateOverrides"') is None
+    assert train.for_other_version(newer, 'unknown field "spec.podTemplateOverrides"') is None
 
 
 def test_a_trainjob_says_what_its_runtime_decides():

@@ -36,7 +36,7 @@ class Kind:
         """Write the object, suspended; `keys` maps the probe's paths to keys of the ConfigMap."""
         raise NotImplementedError
 
-    def other_words(self, job: Unstructured, refusal: str) -> Unstructured | None:
+    def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
         """The same for an older or newer operator that does not know a field, by the API server's refusal."""
         del job, refusal
         return None
@@ -82,7 +82,7 @@ class Kind:
         del pod
         return True
 
-    def pods_wanted(self, raw: Unstructured) -> int:
+    def desired_pods(self, raw: Unstructured) -> int:
         """How many pods it wants."""
         return whole(as_map(self.as_job(raw).get("spec")).get("parallelism"), 1)
 

@@ -55,7 +55,7 @@ class MpiJob(KubeflowJob):
             },
         }
 
-    def other_words(self, job: Unstructured, refusal: str) -> Unstructured | None:
+    def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
         """Leave out what releases before v0.5 do not know; they start the launcher at once, without itself a rank."""
         unknown = [key for key in ("launcherCreationPolicy", "runLauncherAsWorker") if f'"spec.{key}"' in refusal]
         if not unknown:

@@ -32,7 +32,7 @@ class TrainJob(Kind):
         """The runtime's pods with our image, command, environment, volumes and placement."""
         return self._written(spec, {"podTemplateOverrides": [_override(spec, keys)]})
 
-    def other_words(self, job: Unstructured, refusal: str) -> Unstructured | None:
+    def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
         """The same with runtimePatches, for a Trainer that no longer knows podTemplateOverrides."""
         if '"spec.podTemplateOverrides"' not in refusal or "podTemplateOverrides" not in job["spec"]:
             return None
@@ -41,8 +41,8 @@ class TrainJob(Kind):
         template = {key: override[key] for key in ("metadata", "spec")}
         jobs = [{"name": NODE, "template": {"spec": {"template": template}}}]
         patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
-        kept = {key: value for key, value in job_spec.items() if key != "podTemplateOverrides"}
-        return dict(job) | {"spec": kept | {"runtimePatches": [patch]}}
+        rest = {key: value for key, value in job_spec.items() if key != "podTemplateOverrides"}
+        return dict(job) | {"spec": rest | {"runtimePatches": [patch]}}
 
     def _written(self, spec: TrialSpec, changes: Unstructured) -> Unstructured:
         trainer = {
