@@ -106,11 +106,11 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
             ("publickey", "its key is not among that user's authorized_keys there"),
             (
                 "password: ",
-                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
+                "it asks for a password, since its key is not among authorized_keys there, or may be read by others",
             ),
             (
                 "denied, please try again",
-                "it asks for a password: its key is not among authorized_keys there, or may be read by others",
+                "it asks for a password, since its key is not among authorized_keys there, or may be read by others",
             ),
             ("Command 'ssh ", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
             ("not reachable via ssh", "it asks for a password, or no sshd answers there (a key, authorized_keys)"),
