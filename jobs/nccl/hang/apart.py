@@ -58,6 +58,7 @@ def absorb(job: Job, part: Job) -> None:
     for name in ("ranks", "groups", "calls", "performed", "times"):
         getattr(one, name).update(getattr(other, name))
     one.broken = {**other.broken, **one.broken}
+    one.queued.update(other.queued)
     one.unlike = one.unlike or other.unlike
     for name in ("world", "failed", "logs", "named"):
         getattr(one, name).update(getattr(other, name))
@@ -73,6 +74,7 @@ def said_in(evidence: Evidence, files: set[str]) -> Evidence:
     own.lagging = [item for item in evidence.lagging if item.file in files]
     own.called = [item for item in evidence.called if item.file in files]
     own.broken = {rank: item for rank, item in evidence.broken.items() if item.file in files}
+    own.queued = {rank: item for rank, item in evidence.queued.items() if item.file in files}
     own.failed = {item.reporter[0] for item in own.lagging + own.called} - {-1}
     return own
 
@@ -83,6 +85,7 @@ def without(evidence: Evidence, files: set[str]) -> Evidence:
     rest = said_in(evidence, spoken - files)
     return replace(
         evidence, timeouts=rest.timeouts, lagging=rest.lagging, called=rest.called, broken=rest.broken,
+        queued={rank: item for rank, item in evidence.queued.items() if item.file not in files},
         failed=rest.failed if files & spoken else evidence.failed,
     )  # fmt: skip
 

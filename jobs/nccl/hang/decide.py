@@ -10,6 +10,7 @@ from .counts import advanced, from_counts, looks, still
 from .model import Decision, Evidence, Group, Lagging, Process, Timeout
 from .moments import beginning_lost, of_another_run, waited, went_on
 from .performed import from_records, from_times
+from .queued import queued_less
 from .sides import UNTOLD_GROUPS, weigh, weigh_report
 from .unlike import called_otherwise
 from .waits import Waits, analyse
@@ -58,7 +59,15 @@ def decide(evidence: Evidence) -> Decision:
     _from_ras_dead(made, evidence)
     _from_errors(made, evidence)
     if made.kind == "undecided":
-        for rule in (_absent, _timed_out_in_another, _from_desync, called_otherwise, from_counts, _from_watchdog):
+        for rule in (
+            _absent,
+            _timed_out_in_another,
+            _from_desync,
+            called_otherwise,
+            queued_less,
+            from_counts,
+            _from_watchdog,
+        ):
             if rule(made, evidence):
                 break
     if evidence.performed:

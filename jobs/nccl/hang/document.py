@@ -15,6 +15,7 @@ from .decide import decide
 from .flight_recorder import gloo
 from .join import join, processes, told, waits_in_creation
 from .model import Evidence
+from .queued import tells
 from .sentences import capital, ranks_in_words, sentence, unnamed
 from .unlike import unlike_calls
 
@@ -56,7 +57,7 @@ def _conclude(
     for job in jobs:
         if evidence.not_seen:
             job["not_seen"] = evidence.not_seen
-    if not structured(evidence) and not evidence.lagging and not unlike_calls(evidence):
+    if not (structured(evidence) or evidence.lagging or unlike_calls(evidence) or tells(evidence)):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}

@@ -162,6 +162,18 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """How far a rank came in the default group, as it says when it is told of a time-out."""
+
+    rank: int
+    sequence: int
+    """Of the last operation that it queued, as SeqNum counts; -1 for none."""
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Performed:
     """The last collective of a rank that NCCL Inspector recorded as done."""
 
@@ -200,6 +212,7 @@ class Evidence:
     called: list[Lagging] = field(default_factory=list)
     """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
+    queued: dict[int, Queued] = field(default_factory=dict)
     unlike: tuple[str, int, str] | None = None
     """File, line and text where a process says that it was sent more than it expected, of which it ends."""
     named: set[str] = field(default_factory=set)

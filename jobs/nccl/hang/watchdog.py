@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import ras_in_logs
-from .model import Broken, Evidence, Lagging, Timeout
+from .model import Broken, Evidence, Lagging, Queued, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +23,7 @@ ANCHORS = (
     b"monitoredBarrier",
     b"]: RuntimeError: [",
     b"Received data size doesn't match",
+    b"Received a dump signal",
 )
 MAX_KEPT = 20_000
 MAX_BLOCK = 4 << 20
@@ -34,6 +35,16 @@ _TIMEOUT = re.compile(
 _STATUS = re.compile(
     r"PG GUID ([^(]{0,40})\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
     r"last enqueued work: (-?\d{1,15}), last completed work: (-?\d{1,15})"
+)
+# torch 2.3 and 2.4 (ProcessGroupNCCL.cpp, watchdogHandler); what is not set yet is printed as a huge number
+_EARLIER_STATUS = re.compile(
+    r"\[PG (\d{1,9})(?: ?\(([^)]{1,60})\))? Rank (\d{1,7})\].{0,80}(?:NCCL work|watchdog at work): (\d{1,15}),"
+    r" last enqueued NCCL work: (-?\d{1,20}), last completed NCCL work: (-?\d{1,20})"
+)
+# HeartbeatMonitor of the default group, on every rank that is told of a time-out: also on the one that did not come
+_SIGNAL = re.compile(
+    r"\[PG (?:ID \d{1,9} PG GUID )?0(?: ?\([^)]{1,60}\))? Rank (\d{1,7})\] Received a dump signal"
+    r".{0,200}Last enqueued NCCL work: (-?\d{1,15}),"
 )
 _WORLD = re.compile(r"^.{0,200}?\[rank(\d{1,7})\]:")
 _NEXT = re.compile(r"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))")
@@ -53,8 +64,9 @@ _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 
 
 _ANY = re.compile(
-    rb"[^\n]*(?:Watchdog caught|last enqueued work|Timeout at collective|didn't (?:join|finish)|lagging"
-    rb"|monitoredBarrier|Received data size|\]: RuntimeError: \[|(?:started|finished) (?:ranks:|[A-Z_]))[^\n]*"
+    rb"[^\n]*(?:Watchdog caught|last enqueued (?:NCCL )?work|Received a dump signal|Timeout at collective|lagging"
+    rb"|didn't (?:join|finish)|monitoredBarrier|Received data size|\]: RuntimeError: \["
+    rb"|(?:started|finished) (?:ranks:|[A-Z_]))[^\n]*"
 )
 
 
@@ -98,9 +110,8 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
         if "Watchdog caught" in line and (match := _TIMEOUT.search(line)):
             rank = int(match[2]) if world is None else world
             evidence.timeouts.append(Timeout(rank, int(match[3]), match[4], file, number, text, match[1] or ""))
-        elif "last enqueued work" in line and (match := _STATUS.search(line)):
-            _status(evidence, match, int(match[3]) if world is None else world)
-            _group(evidence, match, file, world)
+        elif "ast enqueued " in line:
+            _counters(evidence, file, number, line, world)
         elif "#" in line and (match := _AT.search(line)):
             at = match[1]
         elif "ranks:" in line and (match := _SNAPSHOT.search(line)):
@@ -115,6 +126,19 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
             evidence.lagging.append(Lagging(_ranks(match[1]), False, None, at, file, number, text))
         else:
             _of_gloo(evidence, file, number, line)
+
+
+def _counters(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:
+    """Add how far a rank came in a group: that of a time-out, or the default one where it is told of a time-out."""
+    if match := _STATUS.search(line):
+        _status(evidence, match, int(match[3]) if world is None else world)
+        _group(evidence, match, file, world)
+    elif match := _EARLIER_STATUS.search(line):
+        rank = int(match[3]) if world is None else world
+        _status(evidence, match, rank)
+        evidence.failed.add(rank)
+    elif match := _SIGNAL.search(line):
+        evidence.queued[int(match[1])] = Queued(int(match[1]), int(match[2]), file, number, line.strip()[:300])
 
 
 def _of_gloo(evidence: Evidence, file: str, number: int, line: str) -> None:
@@ -138,8 +162,10 @@ def _reports(line: str) -> list[str]:
 def _status(evidence: Evidence, match: re.Match[str], rank: int) -> None:
     for index, known in enumerate(evidence.timeouts):
         if known.rank == rank and known.sequence == int(match[4]) and known.enqueued is None:
+            number = match[1].strip()
+            group = match[2] or ("default_pg" if number == "0" else "")
             evidence.timeouts[index] = replace(
-                known, group=match[2], number=match[1].strip(), enqueued=int(match[5]), completed=int(match[6])
+                known, group=group, number=number, enqueued=int(match[5]), completed=int(match[6])
             )
             return
 

@@ -1,0 +1,39 @@
+"""Compare how far ranks came in the default group, as each says when it is told of a time-out (torch 2.3 and later).
+
+The rank that did not come writes it, too. A rank that waits in another group is behind in this one, and innocent: its
+own watchdog tells.
+"""
+
+from __future__ import annotations
+
+from .model import Decision, Evidence
+from .sides import weigh_report
+
+
+def tells(evidence: Evidence) -> bool:
+    """Say whether some rank queued less than one that timed out in the default group."""
+    return queued_less(Decision(), evidence)
+
+
+def queued_less(made: Decision, evidence: Evidence) -> bool:
+    """Name the ranks that did not queue what timed out in the default group; nobody where they are more."""
+    ended = [event for event in evidence.timeouts if event.number == "0" or event.group == "default_pg"]
+    if not ended or not evidence.queued:
+        return False
+    event = min(ended, key=lambda each: each.sequence)
+    waited = {each.rank for each in evidence.timeouts} | evidence.failed | set(evidence.broken)
+    # All came as far as what is complete: a lower number counts sends and receives, or is of another job.
+    least = event.completed if event.completed is not None and event.completed < event.sequence else -1
+    behind = {rank for rank, item in evidence.queued.items() if least <= item.sequence < event.sequence} - waited
+    ahead = ({rank for rank, item in evidence.queued.items() if item.sequence >= event.sequence} | waited) - behind
+    if not behind:
+        return False
+    made.kind, made.late, made.proven = "late", behind, True
+    made.waiting |= ahead
+    weigh_report(made, ahead)
+    made.group, made.operation, made.sequence = "default_pg", event.operation, event.sequence
+    made.because.append((event.file, event.line, event.text))
+    made.because += [
+        (item.file, item.line, item.text) for rank, item in sorted(evidence.queued.items()) if rank in behind
+    ][:3]
+    return True
