@@ -99,6 +99,7 @@ def _become(
         os.chdir(cwd)
     Path("/proc/self/comm").write_text(Path(argv[0]).name[:15])
     interpreter.restore_signals()
+    interpreter.restore_system()
     interpreter.keep(sys.stdin, sys.stdout, sys.stderr, sys.modules["__main__"])
     atexit._clear()
     sys.excepthook = sys.__excepthook__

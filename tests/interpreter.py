@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 INTERPRETER = Path(sys.executable).resolve()
 LIBRARY = [path for path in sys.path if path.startswith(sys.base_prefix) and "site-packages" not in path]
 LENIENT = "surrogateescape"
+FOLDERS = "PYTHONPATH"
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 _KEPT: list[object] = []
+_SYSTEM = dict(vars(os))
 
 
 def memory_is_limited() -> bool:
@@ -40,11 +44,18 @@ def run(found: str, argv: Sequence[str], env: Mapping[str, str], *, isolated: bo
         _dress(found, argv, env)
         if isolated:
             del sys.path[0]
+        elif FOLDERS in env:
+            _customize(env[FOLDERS].split(os.pathsep))
         code = _exit_code_of(argv[0])
         for stream in sys.stdout, sys.stderr:
             stream.flush()
     finally:
         os._exit(code & 0xFF)
+
+
+def restore_system() -> None:
+    """Have the functions of `os` as they were, whatever a `sitecustomize` has put in their place."""
+    vars(os).update(_SYSTEM)
 
 
 def restore_signals() -> None:
@@ -68,6 +79,13 @@ def _dress(found: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
     sys.path_importer_cache.clear()
     sys.stdin, sys.stdout = os.fdopen(0, errors=LENIENT), os.fdopen(1, "w", errors=LENIENT)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+
+
+def _customize(folders: Sequence[str]) -> None:
+    """Import from these folders, too, and first what a started interpreter imports by itself (site)."""
+    sys.path[1:1] = folders
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")
 
 
 def _exit_code_of(path: str) -> int:

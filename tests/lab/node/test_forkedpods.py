@@ -189,6 +189,25 @@ def test_a_stand_in_is_forked_where_memory_is_not_limited(limited, tmp_path, pyt
     assert got == (0, f"{not limited} True\n", "")
 
 
+def test_a_program_is_customized_as_a_started_one_and_its_stand_ins_are_not(tmp_path, python):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import os\nos.getpgid = lambda _: 'changed'\nprint('customized')")
+    (folder / "other.py").write_text("place = 'imported'")
+    made = stand_in(
+        tmp_path / "stand-in", "import os\nprint(os.getpgid(0) == os.getpgrp(), 'fakes.ssh' in sys.modules)"
+    )
+    script = tmp_path / "script.py"
+    words = "print(other.place, os.getpgid(0), sys.path[:2], len(sys.path), sorted(os.environ), flush=True)"
+    script.write_text(f"import os, other, subprocess, sys\n{words}\nsubprocess.run([{str(made)!r}])")
+    env = {"PATH": str(python.parent), "LC_ALL": "C.UTF-8", "PYTHONPATH": str(folder)}
+    argv = ["python3", str(script)]
+    done = subprocess.run(argv, env=env, cwd=tmp_path, executable=python, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("customized\nimported changed ")
+    assert done.stdout.endswith("\nTrue False\n")
+    assert forked(argv, env, tmp_path) == (0, done.stdout.replace("True False\n", "True True\n"), "")
+
+
 def test_a_script_of_anything_else_is_started(tmp_path, python):
     """One that imports from another folder than the stand-ins of this process."""
     env = {"PATH": str(python.parent)}
