@@ -116,7 +116,7 @@ def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoRetu
 
 
 def _can_be_forked(found: str, argv: list[str], env: dict[str, str]) -> bool:
-    """Whether this is a file for this very interpreter, with nothing in its environment that is meant for one but folders.
+    """Whether this is a file for this very interpreter, with nothing unknown in its environment that is meant for one.
 
     Where memory is limited, it is not.
     """
@@ -124,7 +124,7 @@ def _can_be_forked(found: str, argv: list[str], env: dict[str, str]) -> bool:
         Path(found).resolve() == interpreter.INTERPRETER
         and len(argv) > 1
         and Path(argv[1]).is_file()
-        and not any(name.startswith("PYTHON") and name != interpreter.FOLDERS for name in env)
+        and not any(name.startswith("PYTHON") and name not in interpreter.KNOWN for name in env)
         and not interpreter.memory_is_limited()
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import io
 import os
 import signal
 import sys
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 INTERPRETER = Path(sys.executable).resolve()
 LIBRARY = [path for path in sys.path if path.startswith(sys.base_prefix) and "site-packages" not in path]
 LENIENT = "surrogateescape"
-FOLDERS = "PYTHONPATH"
+FOLDERS, UNBUFFERED = "PYTHONPATH", "PYTHONUNBUFFERED"
+KNOWN = {FOLDERS, UNBUFFERED}
+"""What is meant for an interpreter and is done here, too."""
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 _KEPT: list[object] = []
 _SYSTEM = dict(vars(os))
@@ -44,8 +47,8 @@ def run(found: str, argv: Sequence[str], env: Mapping[str, str], *, isolated: bo
         _dress(found, argv, env)
         if isolated:
             del sys.path[0]
-        elif FOLDERS in env:
-            _customize(env[FOLDERS].split(os.pathsep))
+        else:
+            _customize(env)
         code = _exit_code_of(argv[0])
         for stream in sys.stdout, sys.stderr:
             stream.flush()
@@ -81,11 +84,16 @@ def _dress(found: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
 
 
-def _customize(folders: Sequence[str]) -> None:
-    """Import from these folders, too, and first what a started interpreter imports by itself (site)."""
-    sys.path[1:1] = folders
-    with contextlib.suppress(ImportError):
-        importlib.import_module("sitecustomize")
+def _customize(env: Mapping[str, str]) -> None:
+    """Have streams without buffers, and import from more folders, first what an interpreter imports by itself (site)."""
+    if env.get(UNBUFFERED):
+        keep(sys.stdout, sys.stderr)
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w"), errors=LENIENT, write_through=True)
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), errors="backslashreplace", write_through=True)
+    if env.get(FOLDERS):
+        sys.path[1:1] = env[FOLDERS].split(os.pathsep)
+        with contextlib.suppress(ImportError):
+            importlib.import_module("sitecustomize")
 
 
 def _exit_code_of(path: str) -> int:

@@ -208,6 +208,17 @@ def test_a_program_is_customized_as_a_started_one_and_its_stand_ins_are_not(tmp_
     assert forked(argv, env, tmp_path) == (0, done.stdout.replace("True False\n", "True True\n"), "")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_program_without_buffers_writes_at_once(unbuffered, tmp_path, python):
+    """What it has printed when it ends without a word."""
+    script = tmp_path / "script.py"
+    script.write_text("import os, sys\nprint('a', end='')\nprint('b', end='', file=sys.stderr)\nos._exit(3)")
+    env, argv = {"PATH": str(python.parent), "PYTHONUNBUFFERED": unbuffered}, ["python3", str(script)]
+    done = subprocess.run(argv, env=env, cwd=tmp_path, executable=python, capture_output=True, text=True, check=False)
+    assert forked(argv, env, tmp_path) == (3, done.stdout, done.stderr)
+    assert done.stdout == ("a" if unbuffered else "")
+
+
 def test_a_script_of_anything_else_is_started(tmp_path, python):
     """One that imports from another folder than the stand-ins of this process."""
     env = {"PATH": str(python.parent)}
