@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from jobs.nccl.job_document import Expected
@@ -68,3 +70,17 @@ def test_a_host_that_lost_a_device_is_named_without_a_profile(judge):
     whole, short = Maker(rails=4, channels=4).processes(), Maker(rails=3, channels=4).processes()
     job = judge(sequential({key: (whole if key[0] == "gpu-node-0" else short)[key] for key in whole}))
     assert [(item["fault"], item["subject"]) for item in job["faults"]] == [("nccl.rail-missing", "gpu-node-1")]
+
+
+@pytest.mark.parametrize(("rails", "verdict"), [(1, "no-go"), (2, "no-go"), (4, "go")])
+def test_a_host_whose_channels_crowd_on_few_of_its_cards_is_named_without_a_profile(judge, rails, verdict):
+    """nccl.rail-missing: as many GPUs and cards as its peer, and all of its channels on a card or two."""
+    log = sequential(Maker(gpus=8, rails=8, channels=8).processes()).decode()
+    crowded = [
+        re.sub(r"NET/IB/(\d)", lambda found: f"NET/IB/{int(found.group(1)) % rails}", line)
+        if line.startswith("gpu-node-1")
+        else line
+        for line in log.splitlines()
+    ]
+    job = judge("\n".join(crowded) + "\n")
+    assert (job["verdict"], "gpu-node-1" in job["sentence"]) == (verdict, verdict == "no-go")

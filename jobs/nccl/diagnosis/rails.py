@@ -1,7 +1,7 @@
 """Rails that carry data, counted per host from channel lines, never from bandwidth and never from the banner.
 
 A healthy host may find more devices than it uses (an EFA node lists 32 and uses 8), so only a profile, or a host that
-also lists fewer devices than its peers, makes a missing rail.
+also lists fewer devices than its peers, or uses a quarter of theirs at most, makes a missing rail.
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ def rails_missing(used: set[str], wanted: int, filters: set[str]) -> str:
     )
 
 
+_FEW = 0.25
+"""Of the rails of another host with as many ranks and devices: NCCL gives every host's channels a card beside a GPU."""
+
+
+def _in_one_ring(judgement: Judgement) -> bool:
+    """Say whether a communicator of all ranks shows channels of each: parts of a job may reach a host by one card."""
+    view = judgement.view
+    return any(len(view.shown.get(key, ())) == view.ranks for key in ("", *judgement.job.world))
+
+
 def judge_rails(judgement: Judgement) -> None:
     """Report hosts that use fewer rails than the profile says, or than their peers with more devices."""
     if not any(way.kind == "net" for ways in judgement.view.ways.values() for way, _, _ in ways.values()):
@@ -54,11 +64,13 @@ def judge_rails(judgement: Judgement) -> None:
         used, missing = rails_used([host]), ""
         if rails is not None:
             missing = rails_missing(used, rails, filters)
-        elif (
-            full and len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers)
-        ):  # NCCL may choose differently
-            missing = "%d rails carry channels here and %d on another host (%s)" % (
+        elif full and (
+            (len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers))
+            or (len(used) <= _FEW * best and host["rails_offered"] == max(offers) and _in_one_ring(judgement))
+        ):  # NCCL may choose differently, and not that differently
+            missing = "%d rail%s channels here and %d on another host (%s)" % (
                 len(used),
+                " carries" if len(used) == 1 else "s carry",
                 best,
                 ", ".join(compact_devices(used)[:12]),
             )
