@@ -95,6 +95,9 @@ def _document(judgement: Judgement) -> JobDocument:
     verdict = judgement.verdict()
     diagnosis = diagnosis_of(judgement, verdict)
     beside = judgement.passed_over() if verdict == "inconclusive" else None
+    told = judgement.has("nccl.unexplained", "nccl.restarted") or not (job.procs or judgement.tables)
+    if verdict == "inconclusive" and beside is None and not told:
+        beside = judgement.unexplained()
     if beside is not None:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
     # One host is the whole job only where something tells its size.
@@ -152,7 +155,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "compacted": False,
     }
     document["sentence"] = sentence_of(document, judgement)
-    if beside is not None:
+    if beside is not None and quoted(beside) not in document["sentence"]:
         document["sentence"] += " It also says: %s." % quoted(beside)
     return document
 

@@ -458,3 +458,28 @@ def test_the_end_of_some_ranks_does_not_excuse_that_a_peer_went_away(judge, ende
     for log in (runs + "".join(ends[:ended]) + gone, runs + gone + "".join(ends[:ended])):
         assert judge(log)["diagnosis"] == "unexplained"
     assert judge(runs + "".join(ends) + gone)["verdict"] == "go"
+
+
+_RUNNING = [line for line in LOG.splitlines() if "Destroy COMPLETE" not in line]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [line for line in _RUNNING if not (line.startswith("gpu-node-1") and (" via " in line or "Connected" in line))],
+        [line for line in _RUNNING if " via " not in line and "Connected" not in line],
+        [line for line in _RUNNING if "COMPLETE" not in line and " via " not in line],
+        TABLE.splitlines(),
+    ],
+    ids=["a-host-without-channels", "no-channels", "init-only", "table-alone"],
+)
+@pytest.mark.parametrize(
+    "line",
+    ["gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN Something that nobody has seen before", "Killed", "rank 3 is stuck"],
+)
+def test_what_a_log_that_proves_nothing_says_of_trouble_is_quoted(judge, log, line):
+    """nccl.unexplained: a reason that stands in the lines is told, also beside another one for no verdict."""
+    without, job = judge("\n".join(log) + "\n"), judge("\n".join([*log, line]) + "\n")
+    assert without["verdict"] == job["verdict"] == "inconclusive"
+    said = line.rpartition("WARN ")[2]
+    assert (said in job["sentence"], said in without["sentence"]) == (True, False), job["sentence"]
