@@ -69,6 +69,9 @@ def test_without_a_communicator_of_all_ranks_processes_are_named(explain, tmp_pa
     code, found = explain(looks(tmp_path, Job(8, parts), form))
     assert (code, found["diagnosis"], found["late_ranks"], found["waiting_ranks"]) == (1, "hang-late", [], [])
     assert found["sentence"].startswith("Process 105 (GPU 5 of 10.0.0.1) never entered AllReduce 1 of communicator")
+    assert found["faults"][0]["subject"] == "process 105 on 10.0.0.1"
+    assert "--pid 105 " in found["causes"][0]["confirm"]
+    assert found["nccl_version"] == ("2.28.9" if form == "text" else "2.29.1")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,7 @@ def test_a_rank_that_left_the_communicator_is_late_and_not_dead(explain, tmp_pat
     """It answers RAS: its process lives. Where most left, the one that remains may have called one more."""
     found_code, found = explain(looks(tmp_path, Job(8, [Comm(WORLD, states=states)]), form, looked))
     assert (found_code, found["late_ranks"], found["dead_ranks"]) == (code, late, []), found["sentence"]
+    assert not late or "Rank 3 (10.0.0.1 GPU 3) left " in found["sentence"]
 
 
 @both

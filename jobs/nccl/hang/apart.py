@@ -60,6 +60,7 @@ def absorb(job: Job, part: Job) -> None:
     one.broken = {**other.broken, **one.broken}
     one.queued.update(other.queued)
     one.unlike = one.unlike or other.unlike
+    one.version = one.version or other.version
     for name in ("world", "failed", "logs", "named"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders

@@ -26,7 +26,7 @@ def departed(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
         return False
     made.proven = frozen or bool(evidence.timeouts)
     made.kind = "late" if made.proven else "undecided"
-    made.group = f"communicator {last.world}"
+    made.group, made.departed = f"communicator {last.world}", True
     if len(gone) <= len(there):
         made.late = gone
     else:

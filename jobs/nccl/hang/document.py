@@ -147,6 +147,8 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     dumped = max(evidence.world, default=-1) + 1
     world = dumped or max((sample.size for sample in evidence.samples), default=0)
     job["ranks"] = job["ranks"] or world or None
+    if evidence.version and not job["nccl_version"]:
+        job["nccl_version"], job["nccl_versions"] = evidence.version, [evidence.version]
     job["unread"] = evidence.notes
     if evidence.not_seen:
         job["not_seen"] = evidence.not_seen
@@ -179,10 +181,14 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
 def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]]) -> None:
     shown: list[EvidenceLine] = [{"file": file, "line": line, "text": text} for file, line, text in made.because]
     named = made.dead or made.late or made.suspects
-    fault = found_fault(f"nccl.hang-{made.kind}", ranks_in_words(named) if named else "the job", shown)
+    processes = ", ".join(f"process {each.pid} on {each.host}" for each in made.nameless[:4])
+    fault = found_fault(f"nccl.hang-{made.kind}", ranks_in_words(named) if named else processes or "the job", shown)
+    if made.nameless and not places:
+        places = {"": {"pid": made.nameless[0].pid}}
     fault["confirm"] = _confirm(fault["confirm"], places)
     rest = [cause for cause in job["causes"] if cause["fault"] not in ("nccl.hang", "nccl.no-evidence")]
-    job["causes"] = [*rank([fault], {}), *rest][:MOST_CAUSES]
+    causes = [{**cause, "confirm": _confirm(cause["confirm"], places)} for cause in rank([fault], {})]
+    job["causes"] = [*causes, *rest][:MOST_CAUSES]
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
 
 

@@ -34,6 +34,7 @@ Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""
 _RANK = re.compile(r"(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(->|<-)(\d{1,7})")
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}")
 _MEMBERS = re.compile(r"\d{1,7}")
 
 
@@ -115,6 +116,9 @@ def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members
     if content.get("entries") and made.last is None:
         raise PickleRefusedError("none of its entries can be read")
     evidence.ranks[rank] = made
+    told = _VERSION.match(word(content.get("nccl_version") or content.get("comm_lib_version")))
+    if told and made.last is not None and made.last.name.startswith("nccl:"):
+        evidence.version = evidence.version or told[0]
 
 
 def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:

@@ -201,6 +201,8 @@ class Evidence:
     """All that was read of one job."""
 
     files: list[str] = field(default_factory=list)
+    version: str = field(default="", compare=False)
+    """Of NCCL, as a dump or RAS tells it."""
     ranks: dict[int, Rank] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     world: set[int] = field(default_factory=set)
@@ -270,6 +272,8 @@ class Decision:
     """Ranks of which some did not come, unless those that are ahead called one operation more."""
     unsure: str = ""
     """Why none of the suspects is called late."""
+    departed: bool = False
+    """The late ranks left the communicator in which others are, or never created it."""
     ahead: set[int] = field(default_factory=set)
     """The fewer ones, who may be those that are wrong."""
     unnamed: int = 0

@@ -7,6 +7,7 @@ import re
 from typing import Any, Literal
 
 from .model import Evidence, Process, Sample
+from .plain import word
 from .ras_text import BEGIN
 
 _HEAD = re.compile(r"^\s*Group\s+Comms\s+Nodes\s+Ranks", re.MULTILINE)
@@ -37,6 +38,8 @@ def read_json(evidence: Evidence, file: str, text: str) -> None:
     except RecursionError:
         raise ValueError("nested too deep") from None
     evidence.samples += [_json_sample(file, answer) for answer in answers]
+    for answer in answers[:1]:
+        evidence.version = evidence.version or word(answer.get("nccl_version"), 40)
 
 
 def _json_sample(file: str, content: Any) -> Sample:

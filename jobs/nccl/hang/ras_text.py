@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from .model import Evidence, Process, Sample
 
 BEGIN = re.compile(r"^Communicators\.\.\.(?: \(([\d.]{1,12})s\))?", re.MULTILINE)
+_VERSION = re.compile(r"^NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})[\w.+]{0,40} compiled", re.MULTILINE)
 _ROW = re.compile(r"^\s+(\d+)\s+(\d+)\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+[A-Z]+\s+([A-Z,]+)\s*$", re.MULTILINE)
 _TOTAL = re.compile(r"^\(total\) .*\n[ \t]*(?:\d+[ \t]+)+(\d+)[ \t]*$", re.MULTILINE)
 _COMM = re.compile(r"^#(\d+)-(\d+) \((\w+)\) ([A-Z, ]+)$")
@@ -32,6 +33,8 @@ def read_text(evidence: Evidence, file: str, text: str) -> None:
     """Add the samples of a text; several answers in one file are told apart by their headings."""
     starts = [match.start() for match in BEGIN.finditer(text)]
     bounds = [0, *starts[1:], len(text)]
+    version = _VERSION.search(text)
+    evidence.version = evidence.version or (version[1] if version else "")
     totals = [int(match[1]) for match in _TOTAL.finditer(text)]
     for begin, end in itertools.pairwise(bounds):
         evidence.samples.append(_sample(file, text[begin:end], max(totals, default=0)))

@@ -59,6 +59,11 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     whose = "their nodes" if many else "its node"
     if made.suspects and made.proven:
         return _either(made, waits)
+    if made.kind == "late" and made.proven and made.departed:
+        them = "those processes" if many else "that process"
+        return (
+            f"{capital(_placed(made, late))} left {made.group} or never created it{waits} in it. Look at {them} first"
+        )
     if made.kind == "late" and made.proven:
         return (
             (
@@ -133,7 +138,7 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too early"
             " to tell a hang, one look only. Take a second dump of all ranks some minutes later, and give both"
         )
-    if (late or made.suspects) and any("left communicator" in text for _, _, text in made.because):
+    if (late or made.suspects) and made.departed:
         return (
             f"{capital(_placed(made, late or made.suspects))} left the communicator of all ranks, or never created it,"
             " which others are still in. One look may fall into the job's end: look again, some seconds later"
