@@ -344,3 +344,25 @@ def test_a_table_that_is_slow_over_sockets_keeps_sockets_as_its_diagnosis():
     assert job["diagnosis"] == "socket"
     call_slow(job, job["tables"][0], "3 of 300 GB/s")
     assert (job["diagnosis"], job["sentence"], job["verdict"]) == ("socket", said, "no-go")
+
+
+CXI = "libfabric:1234:170::cxi:fabric:cxip_nic_get_rgroup_vni():253<warn> : Failed to find valid default rgroup and vni for cxi0\n"
+DOMAIN = "NET/OFI Couldn't open a fabric access domain. RC: -38, ERROR: Function not implemented"
+
+
+def test_slingshots_provider_explains_what_the_plugin_cannot_open():
+    """nccl.cxi-service; without the provider's word the plugin's error names no cause of its own."""
+    assert whys(CXI + failing(DOMAIN))[0] == ("nccl.ofi-error", "nccl.cxi-service")
+    assert whys(failing(DOMAIN)) == [("nccl.ofi-error", None)]
+
+
+def test_files_of_shared_memory_that_are_removed():
+    """NCCL's guide: systemd removes them; later versions say so as information, where nothing fails of it."""
+    said = "unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory"
+    assert "RemoveIPC" in judged(failing(said))["faults"][0]["cause"]
+    assert ("nccl.shm-attach", None) not in whys(f"{STARTED}\n{A}{INFO}{said} (2)\n")
+
+
+def test_an_argument_that_nothing_explains():
+    said = "RuntimeError: NCCL error in: /p/NCCLUtils.hpp:82, invalid argument, NCCL version 2.4.8\n"
+    assert "number of ranks" in str(judged(said))

@@ -141,6 +141,10 @@ SAID = [
     ("libfabric:16642:1701636928::cxi:core:cxip_cq_eq_progress():531<warn> x4204c1s3b0n0: Cassini Event Queue overflow detected.",
      "nccl.cxi-queue"),
     ("libfabric:1234:1701636928::cxi:domain:cxip_domain_enable():430<warn> nid001: cxil_alloc_svc failed: -13", "nccl.cxi-service"),
+    ("libfabric:1234:1701636928::cxi:fabric:cxip_nic_get_rgroup_vni():253<warn> : Failed to find valid default rgroup and vni for cxi0",
+     "nccl.cxi-service"),
+    ("slurmstepd: error:  mpi/pmix_v3: pmixp_coll_ring_reset_if_to: node1 [0]: pmixp_coll_ring.c:742: 0x14ce0c02cb20: "
+     "collective timeout seq=0", "nccl.mpi"),
     ("libfabric:17778:1732779731::efa:cq:efa_rdm_cq_open():688<warn> Unable to create extended CQ: Cannot allocate memory",
      "nccl.mr-memory"),
     ("Number of GPUs detected 7 is not equal to the actual number of GPUs 8", "nccl.rxdm"),

@@ -70,6 +70,10 @@ _NOT_OPENED = re.compile(
 )
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's cards write to GPUs by it"
+_BY_ANOTHER: dict[str, tuple[str, str | None]] = {  # what another line, mostly of a library below, explains
+    "nccl.nvshmem": ("nccl.gdr-no-module", _NO_PEERMEM),
+    "nccl.ofi-error": ("nccl.cxi-service", None),  # Slingshot's provider
+}
 _REFUSED_ARGUMENT = (
     "CUDA refused what it was given: mostly memory of another process that cannot be shared (a container that sees its "
     "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
@@ -97,8 +101,8 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.loopback-name", None
     if fault in _REFUSED:
         return _refused(fault, note)
-    if fault == "nccl.nvshmem" and judgement.event("symptom nccl.gdr-no-module"):
-        return "nccl.gdr-no-module", _NO_PEERMEM
+    if (explained := _BY_ANOTHER.get(fault)) and judgement.event("symptom " + explained[0]):
+        return explained
     for kind, words, why, text in SAYS:
         if kind == fault and words in note.text:
             return why, text

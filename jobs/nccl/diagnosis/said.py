@@ -27,6 +27,13 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
         "or NCCL_SOCKET_IFNAME fits none of its interfaces",
     ),
     (
+        "nccl.shm-attach",
+        "unlink shared memory",
+        None,
+        "systemd removed NCCL's files from /dev/shm: it took the job's user for one who had logged out "
+        "(RemoveIPC=no in /etc/systemd/logind.conf)",
+    ),
+    (
         "nccl.ofi-error",
         "Unable to insert remote address",
         None,

@@ -31,7 +31,10 @@ _SHARED = "the shared memory (/dev/shm) is too small for NCCL's segments (64 MB 
 USUAL = (
     (r"ncclInvalidUsage|invalid usage", "", "two ranks use the same GPU: no device is selected per rank",
      "print(torch.cuda.current_device()) in every rank; torch.cuda.set_device(local_rank)"),
-    (r"ncclInvalidArgument|invalid argument \(run", "",
+    (r"NCCL error in: .{1,200}, invalid argument, NCCL version", "",
+     "a rank's number does not fit the number of ranks: the launcher starts more processes than the world size says",
+     "print(rank, world_size) in every process; NCCL_DEBUG=WARN names the argument"),
+    (r"ncclInvalidArgument|invalid argument (?:\(run|, NCCL)", "",
      "two copies or versions of NCCL are in this process, or what the program hands over is of another communicator",
      "grep libnccl /proc/PID/maps | sort -u; NCCL_DEBUG=WARN names the argument"),
     (_SYSTEM, "several-hosts", _NETWORK, _INTERFACES),

@@ -169,7 +169,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.mpi",
         "cause",
-        rb"Fatal error in P?MPI_Init|MPI_INIT failed|PMI_KVS_Get returned|mpi/pmix\w{0,4}: .{0,80}collective timeout"
+        rb"Fatal error in P?MPI_Init|MPI_INIT failed|PMI_KVS_Get returned|mpi/pmix\w{0,4}: .{0,250}collective timeout"
         rb"|(?:orte|ompi|opal|prte|pmix)_init failed|PML add procs failed",
     ),
     ("nccl.ended-outside", "cause", rb"SignalException: Process \d{1,9} got signal: (?:1|2|15)\b|DUE TO PREEMPTION"),

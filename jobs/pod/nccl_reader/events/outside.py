@@ -190,7 +190,11 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"(?:Cassini )?[Ee]vent [Qq]ueue overflow detected|suspects a hang due to completion queue exhaustion"
         rb"|:cxi:\S{1,80}<warn> .{0,120}(?:LE resources not recovered|flow control)",
     ),
-    ("nccl.cxi-service", "cause", rb":cxi:\S{1,80}<warn> .{0,160}(?:Permission denied|auth_key|cxil_alloc_svc)"),
+    (
+        "nccl.cxi-service",
+        "cause",
+        rb":cxi:\S{1,80}<warn> .{0,160}(?:Permission denied|auth_key|cxil_alloc_svc|default rgroup and vni)",
+    ),
     ("nccl.mr-memory", "cause", rb"libfabric:.{1,120}<warn> .{0,200}Cannot allocate memory"),
     # -- Google's receive data path manager, beside the plugin's own warnings (warned.py)
     ("nccl.rxdm", "cause", rb"GPUs detected \d{1,3} is not equal to the actual number"),

@@ -157,7 +157,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.shm-attach",
         CAUSE,
-        rb"attaching to shared memory segment|shm_open.*No such file|Could not open /dev/shm/nccl",
+        rb"attaching to shared memory segment|shm_open.*No such file|Could not open /dev/shm/nccl"
+        rb"|unlink shared memory .{1,80}failed",
         46,
     ),
     _symptom(
