@@ -15,8 +15,7 @@ from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
 from jobs.pod.nccl_reader.events.outside import BESIDES
 from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
-from jobs.pod.nccl_reader.events.trouble import UNLESS
-from jobs.pod.nccl_reader.lines.clean import ESCAPES
+from jobs.pod.nccl_reader.lines.clean import ESCAPES, plain_lines
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
 from jobs.pod.nccl_reader.lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed, parts_of
 from jobs.pod.nccl_reader.state.seen import Source
@@ -153,6 +152,16 @@ def test_a_shape_of_other_lines_that_is_quiet_stands_for_none_that_passes_the_ga
                 assert not GATE.places(line + b"\n", 0, len(line) + 1), line
 
 
+def test_lines_lose_their_colours_however_long_the_log():
+    rng, parts = (
+        random.Random(5),
+        (b"\x1b[31m", b"\x1b]0;title\x07", b"\x1b]0;\n", b"\x1b", b"\r\n", b"\r", b"\n", b"m", b"x" * 999),
+    )
+    for size in (0, 9, 3000):
+        data = b"".join(rng.choices(parts, k=size))
+        assert plain_lines(data) == ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
+
+
 def test_what_looks_at_lines_in_detail_is_found_before():
     """A word that matters, and every name of a type between whatever may stand beside it, in a little text and a lot."""
     names = b"float half double bfloat16 int int8 int32 int64 uint8 uint64 char uchar float16 float8_e4m3 fp8_e5m2 f8_e4m3fn fp8_x"
@@ -160,7 +169,7 @@ def test_what_looks_at_lines_in_detail_is_found_before():
     rows = [left + name + right for name in names.split() for left in beside for right in (*beside, b"")]
     assert all(TYPE.search(row) for row in rows)
     for text in (*rows, *signals.MATTERS):
-        if UNLESS.get(text) is None:
+        if signals.UNLESS.get(text) is None:
             assert GATE.places(text + b"\n", 0, len(text) + 1), text
             assert GATE.places(b"a\n" * 2000 + text + b"\n", 0, len(text) + 4001), text
 

@@ -17,7 +17,7 @@ from .events.kinds import KINDS, LANES, OPERATION
 from .events.messages import MAX_TEXT
 from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from .events.transports import sight_of
-from .lines.clean import ESCAPES, name
+from .lines.clean import name, plain_lines
 from .lines.words import DIGITS, HEX_DIGITS
 from .state.channels import BITS, NAMED, Lane, end_of, parse_channel
 
@@ -112,8 +112,7 @@ class Digester:
 
         Since a line is passed on whole, on which those behind it may depend, or many processes speak.
         """
-        if b"\x1b" in data or b"\r" in data:
-            data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
+        data = plain_lines(data)
         returns = b"\r" in data
         here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
         active, events, shapes = self._active, self._events, self._lanes

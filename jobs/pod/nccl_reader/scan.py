@@ -17,7 +17,7 @@ from .events.messages import Messages
 from .events.others import Others
 from .events.processes import Processes
 from .events.signals import SignalReader
-from .lines.clean import ESCAPES, printable
+from .lines.clean import ESCAPES, plain_lines, printable
 from .state.partial import Partial
 from .state.seen import Source
 from .tables.table import TableReader
@@ -211,9 +211,7 @@ class Reader:
 
 def _lines_of(data: bytes, first: int) -> Iterator[Tuple[int, bytes]]:
     """Return the lines of a block, numbered from the first one on."""
-    if b"\x1b" in data or b"\r" in data:
-        data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
-    return enumerate(BytesIO(data), first)
+    return enumerate(BytesIO(plain_lines(data)), first)
 
 
 def read(

@@ -14,9 +14,8 @@ from .facts import STARTS
 from .kinds import KINDS, LANES, SILENT
 from .messages import MAX_TEXT
 from .others import says
-from .signals import MATTER, MATTERS, matters
+from .signals import MATTER, MATTERS, UNLESS, matters
 from .symptoms import may_show
-from .trouble import UNLESS
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *LANES))
 _SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[", b"+ NVL[")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Tuple
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
 from ..lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed
-from . import outside
+from . import outside, trouble
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
-from .trouble import FAILURES, UNLESS, WORDS, speaks_of_failure
+from .trouble import FAILURES, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
     from ..state.seen import Source
@@ -170,15 +170,14 @@ _WORDS = (
     rb"|ncclSocket"
 ).split(b"|")
 MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS)))  # of these a line holds one
+# In front of every operation stands what the program asked of NCCL: of no interest here.
+UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = any_of(MATTERS, UNLESS)
-_CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
 
 
 def matters(raw: bytes) -> bool:
     """Say whether a line holds one of the words that are looked at more closely."""
-    if MATTER.search(raw) is None:
-        return False
-    return _CALL not in raw or MATTER.search(raw.replace(_CALL, b"")) is not None
+    return MATTER.search(raw) is not None
 
 
 _SPEAKS = re.compile(

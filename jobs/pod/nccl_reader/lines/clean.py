@@ -61,6 +61,7 @@ _SHAPES = re.compile(
 _RANDOM = re.compile(r"(?<![\w./+-])[A-Za-z0-9+_-][A-Za-z0-9+/_-]{38,}={0,2}(?![\w./])")
 HIDDEN = "[redacted]"
 _LOOK = 1024
+_PIECE = 64 * 1024  # bytes
 _SIMPLE = re.compile(
     r"[A-Za-z0-9._+-]{1,15}\Z"
 )  # no secret is that short, and nothing here can be one's name and value
@@ -81,6 +82,20 @@ def _hidden_if_random(match: Match[str]) -> str:
     text = match.group(0)
     mixed = any(map(str.isupper, text)) and any(map(str.islower, text)) and any(map(str.isdigit, text))
     return HIDDEN if mixed and not text.startswith("_Z") and text.count("/") <= 4 else text
+
+
+def plain_lines(data: bytes) -> bytes:
+    """Return whole lines without control sequences, each ended by a line feed alone."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    if b"\x1b" not in data:
+        return data
+    out, at = [], 0
+    while at < len(data):  # in pieces: a log in colours is cut into many
+        end = data.find(b"\n", at + _PIECE) + 1 or len(data)
+        out.append(ESCAPES.sub(b"", data[at:end]))
+        at = end
+    return b"".join(out)
 
 
 def printable(raw: Union[bytes, str], limit: int = 320) -> str:

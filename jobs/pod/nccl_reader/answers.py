@@ -1,0 +1,112 @@
+"""What a log store answers as one JSON document: Loki, Elasticsearch and OpenSearch, CloudWatch, Cloud Logging.
+
+Such a document cannot be read before its end, so that its size is bounded. Its records become lines in the order of
+their times: a store answers with the newest one first, or stream by stream.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from .errors import NcclLogError
+
+MAX_ANSWER = 64 * 1024 * 1024  # bytes; Loki answers with at most 5,000 lines unless it is told otherwise
+_BEGINNINGS = re.compile(
+    rb'"resultType"\s*:\s*"streams"|"streams"\s*:\s*\[|"hits"\s*:\s*\[|"events"\s*:\s*\[|\A\[\s*\{'
+)  # Loki (HTTP API: query_range, push), Elasticsearch (Search API), CloudWatch (GetLogEvents), gcloud logging read
+_TEXTS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
+_TIMES = ("@timestamp", "timestamp", "time", "ts")
+
+Record = Tuple[Any, str]
+"""Time as the store prints it, None without one; text."""
+
+
+def is_answer(head: bytes) -> bool:
+    """Say whether a document that begins like this may be a store's answer."""
+    return _BEGINNINGS.search(head) is not None
+
+
+class Answer:
+    """Collects a document, and hands its lines on when it ends; ``read`` takes a log that is no such document."""
+
+    def __init__(self, read: Callable[[bytes], None]) -> None:
+        self._read = read
+        self._parts: List[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes; raises NcclLogError where there are too many."""
+        self._size += len(chunk)
+        if self._size > MAX_ANSWER:
+            raise NcclLogError(
+                "a log store's answer of more than %d MB in one JSON document: ask it for fewer lines, or plain ones"
+                % (MAX_ANSWER >> 20)
+            )
+        self._parts.append(chunk)
+
+    def finish(self) -> None:
+        """Hand on the lines, or the document as it is where it holds no records."""
+        whole = b"".join(self._parts)
+        self._parts = []
+        self._read(lines_of(whole) or whole)
+
+
+def lines_of(document: bytes) -> bytes:
+    """Return the lines of a store's answer, the oldest first; none where it is no such answer."""
+    try:
+        found = json.loads(document)
+    except (ValueError, RecursionError):
+        return b""
+    records = _in_order([record for record in _records(found) if record is not None])
+    return b"".join(text.rstrip("\n").encode("utf-8", "replace") + b"\n" for _, text in records)
+
+
+def _records(document: Any) -> Iterator[Optional[Record]]:
+    """Yield what is logged in an answer."""
+    if isinstance(document, list):
+        yield from map(_record, document)
+        return
+    if not isinstance(document, dict):
+        return
+    data, hits = document.get("data"), document.get("hits")
+    streams = data.get("result") if isinstance(data, dict) else document.get("streams")
+    for stream in streams if isinstance(streams, list) else ():
+        for entry in _list(stream, "values"):
+            if isinstance(entry, list) and len(entry) > 1 and isinstance(entry[1], str):
+                yield entry[0], entry[1]
+    for hit in _list(hits, "hits"):
+        yield _record(hit.get("_source") or hit.get("fields")) if isinstance(hit, dict) else None
+    yield from map(_record, _list(document, "events"))
+
+
+def _list(holder: Any, key: str) -> List[Any]:
+    found = holder.get(key) if isinstance(holder, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _record(fields: Any) -> Optional[Record]:
+    """Return the time and the text of a record with named fields, each of which may be a list of one."""
+    if not isinstance(fields, dict):
+        return None
+    payload = fields.get("jsonPayload")
+    named: Dict[Any, Any] = {**payload, **fields} if isinstance(payload, dict) else fields
+    single = {key: value[0] if isinstance(value, list) and value else value for key, value in named.items()}
+    text = next((single[key] for key in _TEXTS if isinstance(single.get(key), str)), None)
+    return None if text is None else (next((single[key] for key in _TIMES if key in single), None), text)
+
+
+def _in_order(records: List[Record]) -> List[Record]:
+    """Return records by their time, those of one time as they were written; as they are where times are unlike."""
+    times = [time.rstrip("Z") if isinstance(time, str) else time for time, _ in records]
+    if not times or not (all(isinstance(time, str) for time in times) or all(map(_is_number, times))):
+        return records
+    if times[0] > times[-1]:  # then those of one time are written newest first, too
+        records, times = records[::-1], times[::-1]
+    return [records[at] for at in sorted(range(len(times)), key=times.__getitem__)]
+
+
+def _is_number(time: Any) -> bool:
+    return isinstance(time, (int, float)) and not math.isnan(time)  # which json reads
