@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.events.signals import tells_trouble
 from ..pod.nccl_reader.lines.clean import printable
+from .answers import opened
 
 CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
 SNIFF = 256 * 1024
@@ -74,7 +75,7 @@ def open_sources(
     plan: list[tuple[str, str | None]] = []
     for path in paths:
         plan.extend([("(standard input)", None)] if path == "-" else _plan(path))
-    return ((name, _file(path, name, tell, progress)) for name, path in plan)
+    return ((name, opened(_file(path, name, tell, progress))) for name, path in plan)
 
 
 class _Endless:

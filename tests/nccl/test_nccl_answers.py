@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from jobs.nccl import conclude, read
-from jobs.pod.nccl_reader import answers
+from jobs.nccl import answers, conclude, open_sources, read
 from jobs.pod.nccl_reader.errors import NcclLogError
 from tests.nccl.logmaker import Maker, interleaved
 from tests.nccl.test_nccl_causes import HEALTHY, INFO, A
@@ -21,7 +20,7 @@ LOGS = {
 
 
 def judged(data: bytes, size: int = 1 << 17) -> dict:
-    (job,) = conclude(read([("log", [data[at : at + size] for at in range(0, len(data), size)])]))
+    (job,) = conclude(read([("log", answers.opened(data[at : at + size] for at in range(0, len(data), size)))]))
     return {
         key: job[key]
         for key in ("verdict", "sentence", "ranks", "nodes", "faults", "causes", "inter_node_transport", "nccl_lines")
@@ -76,6 +75,20 @@ def test_the_answer_of_a_log_store_is_judged_as_the_log_in_it(store, log):
         assert answers.lines_of(document.encode()) == plain
         assert judged(document.encode()) == judged(plain)
         assert judged(document.encode(), 100_000) == judged(plain)
+
+
+def test_an_answer_in_a_file_is_judged(tmp_path):
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(loki(FAILED.splitlines())))
+    for name in (path, tmp_path):
+        (job,) = conclude(read(open_sources([str(name)])))
+        assert (job["verdict"], job["ranks"]) == ("no-go", 4)
+
+
+def test_json_for_each_line_is_no_answer(monkeypatch):
+    monkeypatch.setattr(answers, "MAX_ANSWER", 100)
+    lines = [json.dumps({"log": line + "\n", "hits": [1], "events": []}) for line in FAILED.splitlines()]
+    assert judged("\n".join(lines).encode()) == judged(FAILED.encode())
 
 
 def test_what_is_wrapped_in_an_answer_is_taken_apart():

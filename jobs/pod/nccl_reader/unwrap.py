@@ -9,7 +9,6 @@ import json
 import re
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from .answers import Answer, is_answer
 from .lines.pasted import restore
 from .tables.testsjson import JsonReader
 
@@ -24,34 +23,23 @@ def unwrapper(first: bytes, reader: Any) -> Tuple[Callable[[bytes], None], Calla
     head = first[:65536].lstrip(b"\xef\xbb\xbf \r\n\t")
     line = head.split(b"\n", 1)[0]
     if head[:1] in (b"{", b"["):
-        if _text_of(line) is not None:
+        if text_of(line) is not None:
             return _Lines(reader, _JsonLines()).hooks()
         if _DOCUMENT.match(head) and (
             b'"bus_bw"' in first or b'"nccl_version"' in first or b'"busBw"' in first or b'"minimum_bytes"' in first
         ):
             document = JsonReader(reader.source, reader)
             return document.feed, document.finish
-        if _DOCUMENT.match(head) and is_answer(head):
-            answer = Answer(lambda lines: _whole(lines, reader))
-            return answer.feed, answer.finish
     if _CRI.match(line):
         return _Lines(reader, _CriLines()).hooks()
     return restore(first, reader.feed, _nothing)
-
-
-def _whole(data: bytes, reader: Any) -> None:
-    """Read all of a log at once that another held; what is wrapped in that once more is taken apart, too."""
-    head = data[:65536]
-    feed, close = (reader.feed, _nothing) if _DOCUMENT.match(head) and is_answer(head) else unwrapper(head, reader)
-    feed(data)
-    close()
 
 
 def _nothing() -> None:
     """End a stream that needs no ending."""
 
 
-def _text_of(line: bytes) -> Optional[str]:
+def text_of(line: bytes) -> Optional[str]:
     """Return the text inside a JSON line; None where it is no such line."""
     if line[:1] != b"{" or len(line) > 1 << 20:
         return None
@@ -74,7 +62,7 @@ class _JsonLines:
         self._part = ""
 
     def text(self, line: bytes) -> bytes:
-        text = _text_of(line)
+        text = text_of(line)
         if text is None:
             return line + b"\n"
         if not text.endswith("\n") and b'"log"' in line[:8]:  # docker cuts long lines at 16 KiB

@@ -9,49 +9,51 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any
 
-from .errors import NcclLogError
+from ..pod.nccl_reader.errors import NcclLogError
+from ..pod.nccl_reader.unwrap import text_of
 
 MAX_ANSWER = 64 * 1024 * 1024  # bytes; Loki answers with at most 5,000 lines unless it is told otherwise
+_ENOUGH = 4096  # bytes, in which an answer shows what it is
+_DOCUMENT = re.compile(rb"\s*[{\[]\s*[\"{]")
 _BEGINNINGS = re.compile(
-    rb'"resultType"\s*:\s*"streams"|"streams"\s*:\s*\[|"hits"\s*:\s*\[|"events"\s*:\s*\[|\A\[\s*\{'
+    rb'"resultType"\s*:\s*"streams"|"streams"\s*:\s*\[|"hits"\s*:\s*\[|"events"\s*:\s*\[|\A\s*\[\s*\{'
 )  # Loki (HTTP API: query_range, push), Elasticsearch (Search API), CloudWatch (GetLogEvents), gcloud logging read
 _TEXTS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
 _TIMES = ("@timestamp", "timestamp", "time", "ts")
 
-Record = Tuple[Any, str]
+Record = tuple[Any, str]
 """Time as the store prints it, None without one; text."""
 
 
-def is_answer(head: bytes) -> bool:
-    """Say whether a document that begins like this may be a store's answer."""
-    return _BEGINNINGS.search(head) is not None
-
-
-class Answer:
-    """Collects a document, and hands its lines on when it ends; ``read`` takes a log that is no such document."""
-
-    def __init__(self, read: Callable[[bytes], None]) -> None:
-        self._read = read
-        self._parts: List[bytes] = []
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes; raises NcclLogError where there are too many."""
-        self._size += len(chunk)
-        if self._size > MAX_ANSWER:
+def opened(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks of a log; of a store's answer its lines. Raises NcclLogError where that is too large."""
+    first = next(chunks, b"")
+    while _DOCUMENT.match(first) and len(first) < _ENOUGH and (more := next(chunks, b"")):
+        first += more
+    if not _is_answer(first):
+        yield first
+        yield from chunks
+        return
+    parts, size = [first], len(first)
+    for chunk in chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        if size > MAX_ANSWER:
             raise NcclLogError(
                 "a log store's answer of more than %d MB in one JSON document: ask it for fewer lines, or plain ones"
                 % (MAX_ANSWER >> 20)
             )
-        self._parts.append(chunk)
+    whole = b"".join(parts)
+    yield lines_of(whole) or whole
 
-    def finish(self) -> None:
-        """Hand on the lines, or the document as it is where it holds no records."""
-        whole = b"".join(self._parts)
-        self._parts = []
-        self._read(lines_of(whole) or whole)
+
+def _is_answer(head: bytes) -> bool:
+    """Say whether a stream that begins like this may be a store's answer, and no JSON for each line."""
+    single = _DOCUMENT.match(head) is not None and text_of(head.lstrip().partition(b"\n")[0]) is None
+    return single and _BEGINNINGS.search(head) is not None
 
 
 def lines_of(document: bytes) -> bytes:
@@ -64,7 +66,7 @@ def lines_of(document: bytes) -> bytes:
     return b"".join(text.rstrip("\n").encode("utf-8", "replace") + b"\n" for _, text in records)
 
 
-def _records(document: Any) -> Iterator[Optional[Record]]:
+def _records(document: Any) -> Iterator[Record | None]:
     """Yield what is logged in an answer."""
     if isinstance(document, list):
         yield from map(_record, document)
@@ -82,23 +84,23 @@ def _records(document: Any) -> Iterator[Optional[Record]]:
     yield from map(_record, _list(document, "events"))
 
 
-def _list(holder: Any, key: str) -> List[Any]:
+def _list(holder: Any, key: str) -> list[Any]:
     found = holder.get(key) if isinstance(holder, dict) else None
     return found if isinstance(found, list) else []
 
 
-def _record(fields: Any) -> Optional[Record]:
+def _record(fields: Any) -> Record | None:
     """Return the time and the text of a record with named fields, each of which may be a list of one."""
     if not isinstance(fields, dict):
         return None
     payload = fields.get("jsonPayload")
-    named: Dict[Any, Any] = {**payload, **fields} if isinstance(payload, dict) else fields
+    named: dict[Any, Any] = {**payload, **fields} if isinstance(payload, dict) else fields
     single = {key: value[0] if isinstance(value, list) and value else value for key, value in named.items()}
     text = next((single[key] for key in _TEXTS if isinstance(single.get(key), str)), None)
     return None if text is None else (next((single[key] for key in _TIMES if key in single), None), text)
 
 
-def _in_order(records: List[Record]) -> List[Record]:
+def _in_order(records: list[Record]) -> list[Record]:
     """Return records by their time, those of one time as they were written; as they are where times are unlike."""
     times = [time.rstrip("Z") if isinstance(time, str) else time for time, _ in records]
     if not times or not (all(isinstance(time, str) for time in times) or all(map(_is_number, times))):
