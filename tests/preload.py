@@ -10,12 +10,14 @@ import pkgutil
 import re
 import signal
 import sys
+import time
 from importlib import import_module
+from pathlib import Path
 
 from _pytest.config import get_config
 
 from cli.__main__ import main
-from tests.compiled import of_the_pods
+from lab.apiserver.authority import Authority
 
 LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb", "readline", "tomllib")
 PACKAGES = ("jobs", "checks.rules", "checks.faults", "checks.profiles", "reports", "cli", "lab")
@@ -30,12 +32,16 @@ for package in map(import_module, PACKAGES):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if not NOT & set(module.name.split(".")):
             import_module(module.name)
-of_the_pods()
 handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
 with contextlib.redirect_stdout(io.StringIO()):
     main(["checks"])  # has pytest import the checks, whose assertions it rewrites
 for number, handler in handlers.items():
     if signal.getsignal(number) is not handler:
         signal.signal(number, handler)
+plugin = import_module("pytest_html.plugin")
+# What is made ready by its first use: OpenSSL, and the template of the page, which pytest-html compiles in each run.
+Authority.create(time.time)
+page = plugin._read_template([Path(str(plugin.__file__)).parent / "resources"])
+vars(plugin)["_read_template"] = lambda _: page
 gc.collect()
 gc.freeze()

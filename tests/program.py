@@ -24,7 +24,6 @@ import pytest
 from checks.framework import simulation
 from cli import rehearse
 from cli.__main__ import main
-from tests.compiled import lay_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -131,18 +130,10 @@ class Program:
 
 
 def lab(arguments: list[str]) -> int:
-    """Serve an embedded cluster in this process; its pods are forked, and get their program compiled."""
+    """Serve an embedded cluster in this process; its pods are forked."""
     from lab.__main__ import main as lab_main
-    from lab.node import volumes
     from tests import forkedpods
 
-    write = volumes._write
-
-    def with_what_is_compiled(folder: Path, path: str, data: bytes, mode: int) -> None:
-        write(folder, path, data, mode)
-        lay_beside(folder / path, data.decode(errors="replace"))
-
-    vars(volumes)["_write"] = with_what_is_compiled
     forkedpods.install()
     return lab_main(arguments)
 
