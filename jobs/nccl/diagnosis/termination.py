@@ -339,7 +339,7 @@ def _half_shown(view: View) -> str:
     What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
     other end's process is not in the log at all, nothing is compared.
     """
-    pairs = [*view.pairs.values(), *between(view.local_net).values()]
+    pairs = [*view.pairs.values(), *(between(view.local_net).values() if view.local_net else ())]
     if all(pair.sent == pair.received for pair in pairs):
         return ""
     edges: dict[tuple[str, int, int, int], list[int]] = {}

@@ -47,7 +47,9 @@ class Job:
             for name, value in env.items():
                 self.env[name].add(value)
         self.flags = self.facts["flag"].keys()
-        self.noted = _noted(procs)
+        self.noted: dict[str, list[Proc]] = {}  # by kind of line, the processes that printed one
+        for name, each in [(name, proc) for proc in procs for name in proc.notes]:
+            self.noted.setdefault(name, []).append(each)
         for source in sources.values():
             for rank, line in source.ranks.items():
                 self.rank_lines.setdefault(rank, line)
@@ -207,15 +209,6 @@ def _copy(proc: Proc) -> Proc:
     fresh = Proc(proc.host, proc.pid)
     fresh.merge(proc)
     return fresh
-
-
-def _noted(procs: list[Proc]) -> dict[str, list[Proc]]:
-    """Return by kind of line the processes that printed one."""
-    noted: defaultdict[str, list[Proc]] = defaultdict(list)
-    for proc in procs:
-        for name in proc.notes:
-            noted[name].append(proc)
-    return dict(noted)
 
 
 # -- processes to nodes ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from functools import cached_property
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.channels import Lane, way_of
 from ...pod.nccl_reader.state.seen import Proc, channels_in
-from .crossings import Between, Crossing, Edge, between
+from .crossings import Crossing, Edge, between
 from .devices import Carrier, Devices
 from .jobs import Job, addressed, renamed, twice_ranked
 from .sizes import (
@@ -60,7 +60,11 @@ class View:
         self.networks = job.facts["net"]
         self.verbs_used = not job.noted.keys().isdisjoint(_TRANSFERS)
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
-        self._edges()
+        nodes = job.nodes_of_ranks()
+        for proc in job.procs:
+            for comm, lanes in proc.edges.items():
+                self._lanes(proc, comm, lanes, nodes.get(comm) or {})
+        self.pairs = between(self._crossed)  # what crosses, by the hosts of sender and receiver
         if len({way.net for ways in self.ways.values() for way, _, _ in ways.values() if way.kind == "net"}) > 1:
             self._disagree()
         self.mixed = bool(self.counts.keys() & TCP) and bool(self.counts.keys() - TCP)  # some sockets, others not
@@ -77,12 +81,6 @@ class View:
         self.gdr, self.gdr_mixed = self._gdr()
 
     # -- edges ---------------------------------------------------------------------------------------------------------
-    def _edges(self) -> None:
-        nodes = self.job.nodes_of_ranks()
-        for proc in self.job.procs:
-            for comm, lanes in proc.edges.items():
-                self._lanes(proc, comm, lanes, nodes.get(comm) or {})
-
     def _lanes(self, proc: Proc, comm: str, lanes: dict[Lane, int], nodes: dict[int, str]) -> None:
         """Take the edges of a process in a communicator whose ranks are on these nodes."""
         here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
@@ -136,11 +134,6 @@ class View:
     def crossings(self) -> list[Crossing]:
         """The edges between hosts, as each end printed them."""
         return [Crossing(*edge) for edge in self._crossed]
-
-    @cached_property
-    def pairs(self) -> dict[tuple[str, str], Between]:
-        """What crosses, by the hosts of sender and receiver."""
-        return between(self._crossed)
 
     def _certain(self, twice: set[int], comm: str, lane: Lane) -> bool:
         """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.

@@ -115,7 +115,7 @@ class Digester:
         data = plain_lines(data)
         returns = b"\r" in data
         here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
-        active, events, shapes = self._active, self._events, self._lanes
+        active, events, shapes, named = self._active, self._events, self._lanes, NAMED.fullmatch
         number, marked, before = self.lines - 1, 0, len(events)
         lines = BytesIO(data)  # not split(): so a line's memory is the next one's
         for line in lines:
@@ -142,7 +142,14 @@ class Digester:
                 if lane in channels:
                     channels[lane] |= bit
                     continue
-                sight = shapes.get(lane.translate(DIGITS), "")
+                shape = lane.translate(DIGITS)
+                sight = shapes.get(shape, "")
+                match = named(lane) if sight == "" and len(lane) < _LONGEST_NAME else None
+                end = end_of(match.group(4), match.group(1), False) if match is not None else None
+                if end is not None and b"anks" not in lane:  # whatever its digits: no form but P2P's has one of its own
+                    if len(shapes) >= _KNOWN:
+                        shapes.clear()
+                    sight = shapes[shape] = sight_of(end[0])
                 if sight != "":
                     channels[lane] = bit
                     if sight is not None and sight not in process.sights:
@@ -272,14 +279,8 @@ class Digester:
         if found is None:
             return None
         lane, channel, size = found
-        name, sight = text[10:], sight_of(lane[2])
-        if text[:10] in BITS and len(name) < _LONGEST_NAME and b"anks" not in name and NAMED.fullmatch(name):
-            if len(self._lanes) >= _KNOWN:
-                self._lanes.clear()
-            self._lanes[name.translate(DIGITS)] = sight  # whatever its digits: no form but P2P's has one of its own
-            process.channels[name] = 1 << channel
-        else:
-            process.odd[lane] = process.odd.get(lane, 0) | 1 << channel
+        sight = sight_of(lane[2])
+        process.odd[lane] = process.odd.get(lane, 0) | 1 << channel
         if sight is not None and sight not in process.sights:
             process.sights += (sight,)
             self._events.append((number, process.index, ((SIGHT, sight),), line[:-1]))

@@ -123,7 +123,8 @@ class Reader:
 
     def close(self) -> None:
         """End the stream: settle what waits for more."""
-        self.settle()
+        if self._held:
+            self.settle()
         known = {_named_like(host) for index, host, _ in self.partial.procs if index == self.index}
         for cut in _CUT_HEAD.finditer(ESCAPES.sub(b"", self._last)) if known else ():
             host = cut.group(1).decode("ascii")
@@ -146,14 +147,19 @@ class Reader:
 
     def settle(self) -> None:
         """Take what the blocks say that were digested."""
-        if self.digester.lines:
+        if self._held:
             self.take(self.digester.take(), b"")
             self._held = 0
 
     def see(self, data: bytes) -> None:
         """Keep of the next block what the beginning and the end of a stream are asked for."""
         if self._looked < _FIRST:
-            self._look(data)
+            for what, pattern in _SIZES.items():  # of communicators (subsystem COLL), and of hosts by GPUs
+                found = [
+                    int(number) for numbers in pattern.findall(data[: _FIRST - self._looked]) for number in numbers
+                ]
+                self._most[what] = max([self._most.get(what, -1), *found])
+            self._looked += len(data)
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
 
     def take(self, digest: Digest, data: bytes, before: int = 0) -> None:
@@ -186,13 +192,6 @@ class Reader:
         if listens and at < digest.lines:
             self._hear(lines or _lines_of(data, before), at, digest.lines, start)
         processes.end()
-
-    def _look(self, data: bytes) -> None:
-        """Take what the beginning of a log says of sizes: of communicators (subsystem COLL), and of hosts by GPUs."""
-        for what, pattern in _SIZES.items():
-            found = [int(number) for numbers in pattern.findall(data[: _FIRST - self._looked]) for number in numbers]
-            self._most[what] = max([self._most.get(what, -1), *found])
-        self._looked += len(data)
 
     def _hear(self, lines: Iterator[Tuple[int, bytes]], at: int, end: int, start: int) -> bool:
         """Read the lines that by themselves say nothing, as long as something is open that they may belong to."""
