@@ -160,3 +160,15 @@ def test_ras_that_names_another_rank_than_the_dumps_is_said(explain, tmp_path, c
     _, job = explain(tmp_path)
     assert job["late_ranks"] == [1]
     assert any("NCCL RAS finds ranks [2] behind" in text for text in job["contradictions"]) == said
+
+
+@pytest.mark.parametrize("counts", [[[3] * 16] * 3, [[3] * 16, [4] * 16, [5] * 16], [[3] * 15 + [2]] * 3])
+def test_ras_of_a_job_with_more_ranks_than_the_dumps_changes_nothing_of_theirs(explain, tmp_path, counts):
+    """That other job goes on, stands, or has a rank behind: that of the dumps hangs all the same."""
+    for number, each in enumerate(counts):
+        (tmp_path / f"ras-{number}.json").write_text(ras(each, str(number)))
+    groups = {"0": ("default_pg", [0, 1, 2, 3])}
+    dumped(tmp_path, groups, *play(groups, 4, {1: 2}), range(4))
+    code, job = explain(tmp_path)
+    assert (code, job["late_ranks"]) == (1, [1]), job["sentence"]
+    assert [text[:38] for text in job["contradictions"]] == ["NCCL RAS speaks of a job of 16 ranks, "]

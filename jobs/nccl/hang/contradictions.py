@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .counts import from_counts, still
+from .counts import from_counts, of_the_dumps, still
 from .model import Decision
 
 if TYPE_CHECKING:
@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 def add_contradictions(made: Decision, evidence: Evidence) -> None:
     """Add to the decision what contradicts it, with which is right and why."""
-    ok = bool(evidence.samples) and evidence.samples[-1].ok
+    ok = bool(evidence.samples) and evidence.samples[-1].ok and of_the_dumps(evidence)
+    if not of_the_dumps(evidence) and not any("its ranks are not theirs" in text for text in made.contradictions):
+        made.contradictions.append(
+            f"NCCL RAS speaks of a job of {evidence.samples[-1].size} ranks, the dumps of one of {len(evidence.world)}:"
+            " its ranks are not theirs, and what it counts is not taken for this job"
+        )
     if ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
         source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
         made.contradictions.append(
@@ -37,7 +42,7 @@ def add_contradictions(made: Decision, evidence: Evidence) -> None:
             "the report compares the numbers of one group only: it sees no other operation under the same number, no "
             "send or receive, and no chain of waits over several groups"
         )
-    if evidence.ranks and made.kind == "late" and still(evidence):
+    if evidence.ranks and made.kind == "late" and of_the_dumps(evidence) and still(evidence):
         counted = Decision()
         if from_counts(counted, evidence) and counted.late and not counted.late & made.late:
             made.contradictions.append(

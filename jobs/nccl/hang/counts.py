@@ -15,7 +15,7 @@ from .ras_text import MAX_RANKS
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Sample
 
-__all__ = ["advanced", "from_counts", "looks", "still"]
+__all__ = ["advanced", "from_counts", "looks", "of_the_dumps", "still"]
 
 
 _Key = tuple[str, str]  # communicator and operation
@@ -51,6 +51,13 @@ def _copy(one: Sample, other: Sample) -> bool:
         return True
     together = one.written is not None and other.written is not None and abs(one.written - other.written) < SECOND_LOOK
     return one.file != other.file and together
+
+
+def of_the_dumps(evidence: Evidence) -> bool:
+    """Say whether RAS may speak of the job of the dumps: it has as many ranks, where the dumps list them all."""
+    listed = [group.members for group in evidence.groups.values() if group.name == "default_pg" and group.members]
+    size = evidence.samples[-1].size if evidence.samples else 0
+    return not (evidence.ranks and listed and size) or size == len(listed[0])
 
 
 def advanced(evidence: Evidence) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 
 from .contradictions import add_contradictions
-from .counts import advanced, from_counts, looks, still
+from .counts import advanced, from_counts, looks, of_the_dumps, still
 from .model import Decision, Evidence, Group, Lagging, Process, Timeout
 from .moments import beginning_lost, of_another_run, waited, went_on
 from .performed import from_records, from_times
@@ -65,7 +65,7 @@ def decide(evidence: Evidence) -> Decision:
             _from_desync,
             called_otherwise,
             queued_less,
-            from_counts,
+            *([from_counts] if of_the_dumps(evidence) else []),
             _from_watchdog,
         ):
             if rule(made, evidence):
@@ -146,11 +146,11 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     Nothing else than a time-out, or a second look, tells a wait that is shorter than its time-out from one that ends.
     """
     made.moved = evidence.moved or (went_on(evidence) if evidence.standing is None else "")
-    if made.moved or (evidence.ranks and advanced(evidence)):
+    if made.moved or (evidence.ranks and of_the_dumps(evidence) and advanced(evidence)):
         made.kind, made.proven, made.late, made.waiting = "undecided", False, set(), set()
         made.suspects = set()
         return
-    if evidence.standing is not None or evidence.lagging or still(evidence):
+    if evidence.standing is not None or evidence.lagging or (of_the_dumps(evidence) and still(evidence)):
         return
     waits = waited(evidence.ranks, analysis.heads)
     if waits is None:
