@@ -263,6 +263,23 @@ def test_the_json_report_of_nccl_tests_is_read(judge, data):
     assert job["nodes"] is None, "one GPU, four times on one host name: not four GPUs of one host"
 
 
+@pytest.mark.parametrize(
+    ("was", "then", "fault"),
+    [
+        ('"errors": [\n  ""', '"errors": [\n  "NCCL failure: unhandled system error"', "nccl.crash"),
+        ('"nwrong": 0.0', '"nwrong": 0.001', "nccl.wrong-results"),
+        ('"nwrong": 0.0', '"nwrong": NaN', "nccl.odd-numbers"),
+        ('"nwrong": 0.0', '"nwrong": 0', None),
+    ],
+)
+def test_what_a_json_report_says_of_errors_counts(judge, data, was, then, fault):
+    """A run that failed lists why; a count that is none proves nothing."""
+    text = (data / "recorded" / "mpirun-four-hosts-ring.nccl-tests.json.txt").read_text()
+    assert was in text
+    faults = {found["fault"] for found in judge(text.replace(was, then))["faults"]} - {"nccl.no-evidence"}
+    assert faults == ({fault} if fault else set())
+
+
 def test_a_json_report_that_was_cut_keeps_its_whole_rows(judge, data):
     """A crash leaves the document open."""
     text = (data / "recorded" / "mpirun-four-hosts-ring.nccl-tests.json.txt").read_text()

@@ -24,6 +24,8 @@ _SAID = re.compile(
     rb"|\d seconds exceeded|called MPI_Abort"  # XLA, MPICH
     rb"|NCCL DIAG \[INFO\] (?:.{1,200}(?:mismatch|failed|inactive|inconsistent|corrected volatile)"
     rb"|p2p: (?:only )?\d).*"  # NCCL_RUN_DIAGNOSTICS and RAS since 2.31: what is well has [OK]
+    rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # of a JSON report that was put behind a log
+    rb"|\bOOMKill(?:ed|ing)\b|Memory cgroup out of memory|Warning +(?:Evicted|Preempted|NodeNotReady|SystemOOM)\b"
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
     rb"|Watchdog timeout|[Bb]arrier timeout|Restarting worker group|Could not resolve hostname"
     rb"|has lost communication|\b[Ll]ost (?:connection|contact) (?:to|with)\b|Back-off restarting failed"
@@ -100,7 +102,7 @@ _NUMBERED = re.compile(
 )  # the 0 of "GPU 0 failed" is no count
 _ZERO = re.compile(
     rb"(?i)(?: (?!rank|gpu|node|host|device|link|port|worker|after|in |with)\w{1,20})?\s?\W{0,3}[:=.]*\s*"
-    rb"(?:0(?=\s*(?:$|[^\s\w.])|\s+\w+\W{0,3}\d)|(?:none|false|null)\s*(?:$|[^\s\w])|<N/A>|\[\]|\{\})"
+    rb"(?:0(?=\s*(?:$|[^\s\w.])|\s+\w+\W{0,3}\d)|(?:none|false|null)\s*(?:$|[^\s\w])|<N/A>|\[\]|\{\}|[\[{]\s*$)"
 )
 _OF_NUMBERS = re.compile(rb"(?i)\b(?:max|mean|relative|absolute) (?:\w{1,20} )?$")
 _MEASURED = re.compile(rb"(?i)(?: \w{1,20})?\s?\W{0,2}[:=.]*\s*(?:\d*\.\d+(?![.\d])|\de-\d)")
@@ -112,7 +114,7 @@ _STARTS = 60  # bytes in front of a word that may take it back
 
 _ALSO = (
     rb"Timeout (|exit |issing rank| timeout|torch/distributed/| lost| stuck| hung| hanging|due to hang|C detected"
-    rb"|E detected|etected |MPI_Abort|DIAG [INFO]|seconds exceeded"
+    rb"|E detected|etected |MPI_Abort|DIAG [INFO]|OOM|cgroup|nwrong|okay|Warning  |seconds exceeded"
     rb"| dead|not responding|g detected|k detected|r detected"
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 from ..lines.clean import name, printable
 from .headings import PERF, library_version
 from .opened import new_table
+from .rows import note_odd
 
 if TYPE_CHECKING:
     from ..state.seen import Source
@@ -92,8 +93,14 @@ class JsonReader:
             table["avg_busbw"] = _finite(average.get("bandwidth"))
             table["avg_ok"] = {"true": True, "false": False}.get(str(average.get("okay")))
         table["complete"] = isinstance(document.get("end_time"), str) and table["avg_busbw"] is not None
+        if table["complete"] and not table["rows"]:
+            note_odd(table, "%s GB/s is the average of no row" % table["avg_busbw"])
         _mark_wrong(table)
         self.source.tables.append(table)
+        errors = document.get("errors")
+        for error in errors[:MAX_ROWS] if isinstance(errors, list) else ():
+            if isinstance(error, str) and error.strip():  # a run without any has one that is empty
+                self.source.note("test-failure", self._reader.index, 1, printable(error, 240).encode("utf-8"))
 
     def _devices(self, devices: Any) -> None:
         for item in devices[:65536] if isinstance(devices, list) else ():
@@ -136,7 +143,7 @@ class JsonReader:
                 "time_us": _finite(item.get("time")),
                 "algbw_gbps": _finite(item.get("algBw")),
                 "busbw_gbps": _finite(item.get("busBw")),
-                "wrong": _integer(item.get("wrong")),
+                "wrong": _wrong(tables[test], rows[key]["size_bytes"], item.get("wrong")),
             }
         for table in tables.values():
             table["complete"] = not self.source.cut
@@ -157,7 +164,7 @@ def _row(table: Dict[str, Any], item: Dict[str, Any]) -> None:
             "time_us": _finite(time),
             "algbw_gbps": _finite(values.get("alg_bw")),
             "busbw_gbps": _finite(values.get("bus_bw")),
-            "wrong": _integer(values.get("nwrong")),
+            "wrong": _wrong(table, row["size_bytes"], values.get("nwrong")),
         }
         for key in ("time", "alg_bw", "bus_bw"):
             if str(values.get(key)).lower() in ("nan", "inf", "-inf") and len(table["odd"]) < 8:
@@ -186,6 +193,15 @@ def _mark_wrong(table: Dict[str, Any]) -> None:
                     1,
                     "%s bytes, %s: nwrong %s" % (row["size_bytes"], side, row[side]["wrong"]),
                 ]
+
+
+def _wrong(table: Dict[str, Any], size: int, value: Any) -> Optional[int]:
+    """Return a count of wrong values; what is no count is kept as an odd number."""
+    found = _finite(value)
+    odd = found is not None and found < 0
+    if odd or str(value).lower().lstrip("-") in ("nan", "inf", "infinity"):
+        note_odd(table, "#wrong at %d bytes is %s" % (size, value))
+    return None if found is None else math.ceil(found)
 
 
 def _finite(value: Any) -> Optional[float]:
