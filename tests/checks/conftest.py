@@ -262,19 +262,19 @@ def jobs():
 @pytest.fixture
 def all_jobs(jobs):
     """The job documents of all collectives over both nodes."""
-    found = dict(jobs)
+    documents = dict(jobs)
     for name, op, top in (("sendrecv", "sendrecv", 47.0), ("alltoall", "all_to_all", 80.0)):
-        found[name] = dict(document(ring=True), tables=[table(ring=True, op=op, top=top)])
-    return copy.deepcopy(found)
+        documents[name] = dict(document(ring=True), tables=[table(ring=True, op=op, top=top)])
+    return copy.deepcopy(documents)
 
 
 @pytest.fixture
 def node_jobs():
     """What each node measured on its own, by rank."""
-    inside = {"p2p": 128, "shm": 0, "mnnvl": 0, "net": 0, "nvls": True}
-    found = dict(document(ring=False), ranks=8, nodes=1, pairs=[], intra_node=inside, env={})
-    found["tables"] = [table(ring=False, top=479.0)]
-    return {rank: copy.deepcopy(found) for rank in (0, 1)}
+    transports = {"p2p": 128, "shm": 0, "mnnvl": 0, "net": 0, "nvls": True}
+    job = dict(document(ring=False), ranks=8, nodes=1, pairs=[], intra_node=transports, env={})
+    job["tables"] = [table(ring=False, top=479.0)]
+    return {rank: copy.deepcopy(job) for rank in (0, 1)}
 
 
 @pytest.fixture
@@ -286,15 +286,15 @@ def bad():
 @pytest.fixture
 def world(trial):
     """The healthy trial, with what the probe's fabric stages found."""
-    for rank, told in trial.evidence.items():
+    for rank, rank_evidence in trial.evidence.items():
         address = f"10.0.{rank}.5"
-        told.stages["network"] = {
+        rank_evidence.stages["network"] = {
             "interfaces": [{"name": "eth0", "mtu": 1500, "addresses": [address], "up": True}],
             "port_range": [32768, 60999],
             "peers": [peer(1 - rank)],
             "error": None,
         }
-        told.stages["rdma"] = {
+        rank_evidence.stages["rdma"] = {
             "devices": [port(rail, rank) for rail in range(8)],
             "source": "sysfs",
             "error": None,
@@ -303,11 +303,15 @@ def world(trial):
         paths = [
             {"gpu": g, "nic": f"mlx5_{n}", "path": "PIX" if g == n else "NODE"} for g in range(8) for n in range(8)
         ]
-        told.stages["topology"] = {"paths": paths, "rows": [f"GPU{g} NUMA 0 | | PIX" for g in range(8)], "acs": None}
+        rank_evidence.stages["topology"] = {
+            "paths": paths,
+            "rows": [f"GPU{g} NUMA 0 | | PIX" for g in range(8)],
+            "acs": None,
+        }
         moved = {f"mlx5_{n}/1/port_xmit_data": 10**9 for n in range(8)}
         for name in ("ring", "default", "sendrecv", "alltoall", "node"):
             some = {} if name == "node" else {"mlx5_0/1/port_xmit_data": 10**9}
-            told.stages["collective." + name]["rdma_counters"] = moved if name == "ring" else some
+            rank_evidence.stages["collective." + name]["rdma_counters"] = moved if name == "ring" else some
     return trial
 
 

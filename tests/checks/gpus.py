@@ -7,8 +7,8 @@ def every_ailment(trial, spec):
     """All that is said of single GPUs."""
     health = gpu_health
     for ailments in (health.memory_ailments, health.fabric_ailments, health.link_ailments(18), health.clock_ailments):
-        found = health.each_gpu(trial, spec, ailments, ("name", *health.MEMORY), "")
-        yield from (f for f in found if f.ok is not True)
+        findings = health.each_gpu(trial, spec, ailments, ("name", *health.MEMORY), "")
+        yield from (f for f in findings if f.ok is not True)
 
 
 def runtime(trial, **changes):

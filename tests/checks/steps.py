@@ -22,7 +22,7 @@ def rank(number, local, **changes):
         "step_ms": around(STEP_MS, f"step {number}", spread=0.005),
         "losses": [9.7 - 0.1 * place for place in range(20)],
     }
-    told = {
+    training = {
         "rank": number,
         "local": local,
         "world": 16,
@@ -44,7 +44,7 @@ def rank(number, local, **changes):
         ],
         "modes": [mode, {**mode, "mode": "fsdp2"}],
     }
-    return told | changes
+    return training | changes
 
 
 def steps_of(trial, node=1, local=5):

@@ -22,7 +22,7 @@ RULES = Rules(pair_floor=300.0, node_floor=400.0)
 PROFILE = load_profile("h100-ib")
 
 
-def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, release=False):
+def printed(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, release=False):
     """The stages that a coordinator prints over a fleet in which `speed(pair)` is a pair's busbw, or an outcome.
 
     With `release` it says good-bye to nodes that it needs no more, as it does with --no-scale.
@@ -63,9 +63,9 @@ def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, releas
 
 def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, placed=None, **evidence):
     made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
-    found = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
+    evidence_of = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
     where = {"placed": on([*names, *dict(left)]) if placed is None else placed, "state": JobState.COMPLETE}
-    trial = TrialResult(job="seatrial-x", evidence=found, analysis=analysis, **where)
+    trial = TrialResult(job="seatrial-x", evidence=evidence_of, analysis=analysis, **where)
     return read_sweep(trial, made, RULES, dict(left), earlier)
 
 
@@ -74,5 +74,5 @@ def on(nodes):
     return {node: frozenset({rank}) for rank, node in enumerate(nodes)}
 
 
-def everything(found):
-    return [*ran_findings(found), *node_findings(found), *link_findings(found)]
+def everything(sweep):
+    return [*ran_findings(sweep), *node_findings(sweep), *link_findings(sweep)]

@@ -48,9 +48,9 @@ def test_a_subject_names_whole_nodes_only(subject, nodes):
 
 def test_a_bad_node_is_withheld_and_the_others_are_judged():
     """The prerequisite that failed there is named."""
-    found = blocks(declared(), result(), BY_NODE, NODES)
-    assert (found.whole, found.nodes) == ((), {"n-1": ("nodes.gpu",)})
-    assert list(withheld_in_words(found.nodes)) == ["n-1 (nodes.gpu)"]
+    blocked = blocks(declared(), result(), BY_NODE, NODES)
+    assert (blocked.whole, blocked.nodes) == ((), {"n-1": ("nodes.gpu",)})
+    assert list(withheld_in_words(blocked.nodes)) == ["n-1 (nodes.gpu)"]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_bad_node_is_withheld_and_the_others_are_judged():
 )
 def test_what_is_not_about_single_nodes_blocks_the_check(check, results, by_node):
     """A near miss of each: then nothing can be judged."""
-    found = blocks(check, results, by_node, NODES)
-    assert (found.whole, found.nodes) == (("nodes.gpu",), {})
+    blocked = blocks(check, results, by_node, NODES)
+    assert (blocked.whole, blocked.nodes) == (("nodes.gpu",), {})
 
 
 def test_a_check_of_the_trial_is_not_blocked_by_nodes_outside_of_it():
@@ -113,8 +113,8 @@ def test_a_check_that_failed_elsewhere_is_no_root_on_a_node_that_was_withheld_fr
     withheld = Finding(subject="n-1", ok=None, observed=f"{NOT_JUDGED}nodes.gpu")
     second = replace(first["gpu.allocatable"], findings=(*first["gpu.allocatable"].findings, withheld))
     check = declared(requires=("nodes.gpu",), unless_failed=("gpu.allocatable",))
-    found = blocks(check, first | {"gpu.allocatable": second}, BY_NODE, NODES)
-    assert found.nodes == {"n-1": ("nodes.gpu",), "n-2": ("gpu.allocatable",)}
+    blocked = blocks(check, first | {"gpu.allocatable": second}, BY_NODE, NODES)
+    assert blocked.nodes == {"n-1": ("nodes.gpu",), "n-2": ("gpu.allocatable",)}
 
 
 def evidence(*nodes):
@@ -163,16 +163,16 @@ RATES = declared(requires=("network.mtu",), by_node=False, stage="acceptance", b
 
 def test_a_pair_that_did_not_hold_is_withheld_and_other_pairs_of_its_nodes_are_judged():
     """Both directions: they share the path. A fault between two nodes hides none between others."""
-    found = blocks(RATES, MTU, BY_NODE, NODES, {"n-0", "n-1", "n-2"})
-    assert (found.whole, found.nodes) == ((), {"n-0 - n-1": ("network.mtu",)})
-    assert [covered(s, found.nodes) for s in ("n-1 -> n-0", "n-0 -> n-1", "n-1 -> n-2", "n-1")] == [
+    blocked = blocks(RATES, MTU, BY_NODE, NODES, {"n-0", "n-1", "n-2"})
+    assert (blocked.whole, blocked.nodes) == ((), {"n-0 - n-1": ("network.mtu",)})
+    assert [covered(s, blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-1", "n-1 -> n-2", "n-1")] == [
         True,
         True,
         False,
         False,
     ]
     made = Evidence()
-    made.withhold(found.nodes)
+    made.withhold(blocked.nodes)
     made.expect(["n-0 -> n-1", "n-1 -> n-2"])
     made.add("n-0 -> n-1", ok=False, observed="0.1 Gb/s", fault="network.slow")  # a consequence
     made.add("n-1 -> n-2", ok=True, observed="40 Gb/s")
@@ -184,9 +184,9 @@ def test_a_pair_that_did_not_hold_is_withheld_and_other_pairs_of_its_nodes_are_j
 def test_a_node_that_differs_withholds_all_its_pairs():
     """A prerequisite by pair may also find something about a node."""
     first = result("network.mtu", bad=("n-1",), good=("n-0 -> n-1", "n-1 -> n-2", "n-0 -> n-2"))
-    found = blocks(RATES, first, BY_NODE, NODES)
-    assert found.nodes == {"n-1": ("network.mtu",)}
-    assert [covered(s, found.nodes) for s in ("n-1 -> n-0", "n-0 -> n-2")] == [True, False]
+    blocked = blocks(RATES, first, BY_NODE, NODES)
+    assert blocked.nodes == {"n-1": ("network.mtu",)}
+    assert [covered(s, blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-2")] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_a_node_that_differs_withholds_all_its_pairs():
 )
 def test_what_is_not_about_single_pairs_blocks_the_check(check, first):
     """A near miss of each."""
-    found = blocks(check, first, BY_NODE, NODES)
-    assert (found.whole, found.nodes) == (("network.mtu",), {})
+    blocked = blocks(check, first, BY_NODE, NODES)
+    assert (blocked.whole, blocked.nodes) == (("network.mtu",), {})
 
 
 def test_a_pair_that_was_withheld_is_withheld_downstream():

@@ -33,9 +33,9 @@ def functions(root):
 
 def test_checks_are_declarations(root):
     """A check is short, explains itself to an operator, and neither catches, sleeps nor talks to kubernetes."""
-    found = list(functions(root))
-    assert len(found) >= 20
-    for path, node in found:
+    checks = list(functions(root))
+    assert len(checks) >= 20
+    for path, node in checks:
         body = ast.unparse(node)
         assert not any(isinstance(n, ast.Try | ast.While) for n in ast.walk(node)), (path, node.name)
         assert "sleep" not in body
@@ -44,7 +44,7 @@ def test_checks_are_declarations(root):
         doc = ast.get_docstring(node)
         assert doc, node.name
         assert len(doc.splitlines()) >= 3, node.name
-    for path in {p for p, _ in found}:
+    for path in {p for p, _ in checks}:
         assert not re.search(r"^\s*(import|from) kubernetes\b", path.read_text(), re.MULTILINE)
 
 

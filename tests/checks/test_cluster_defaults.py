@@ -69,22 +69,22 @@ def test_claimed_gpus_are_claimed(inventory, node):
 
 
 @pytest.mark.parametrize(
-    "seen",
+    "listed",
     [listing(), listing("other.example", a=8), lambda _: Listing(hidden="no"), lambda _: Listing(served=False)],
     ids=["no slices", "another class", "hidden", "not served"],
 )
-def test_nothing_is_claimed_where_nothing_is_published(inventory, node, seen):
+def test_nothing_is_claimed_where_nothing_is_published(inventory, node, listed):
     """A near miss: a dead device plugin leaves nodes without GPUs, too; the trial asks for the resource as ever."""
     cluster = inventory([node("a", None, None, labels=MARKED)])
-    spec = build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=cluster, listed=seen)
+    spec = build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=cluster, listed=listed)
     assert (spec.gpu_resource, spec.claims) == ("nvidia.com/gpu", ())
 
 
 def test_gpus_behind_the_resources_name_are_asked_for_by_it(inventory, node):
     """A DeviceClass that stands for nvidia.com/gpu: pods ask as ever, for as many as are published."""
     cluster = inventory([node("a", None, None, labels=MARKED)])
-    found = pod_defaults(Profile(), cluster, listing(resource="nvidia.com/gpu", a=8))
-    assert found == {"gpus_per_node": 8}
+    defaults = pod_defaults(Profile(), cluster, listing(resource="nvidia.com/gpu", a=8))
+    assert defaults == {"gpus_per_node": 8}
 
 
 def test_counted_gpus_ask_nothing_of_dra(inventory, node):

@@ -36,15 +36,15 @@ TRIES = 6
 @functools.cache
 def real():
     """The stages of both ranks, as their probes printed them in a healthy trial with storage."""
-    found = {}
+    stages_of = {}
     for rank in (0, 1):
         lines = gzip.decompress((PLACE / f"rank-{rank}.jsonl.gz").read_bytes()).splitlines()
         reader = EvidenceReader(json.loads(lines[0])["run"])
         for line in lines:
             reader.feed(line)
         assert reader.result().complete
-        found[rank] = reader.result().stages
-    return found
+        stages_of[rank] = reader.result().stages
+    return stages_of
 
 
 def arrived(rank, stages):
@@ -63,14 +63,14 @@ def arrived(rank, stages):
 @functools.cache
 def checks():
     """The checks that judge nothing but the evidence of the ranks: (id, function)."""
-    found = []
+    functions = []
     for family in FAMILIES:
         for function in vars(importlib.import_module(f"checks.test_{family}")).values():
             marks = {mark.name: mark for mark in getattr(function, "pytestmark", ())}
             if STAGES[1] in marks and set(inspect.signature(function).parameters) <= GIVEN:
-                found.append((marks["check"].args[0], function))
-    assert len(found) > 35
-    return found
+                functions.append((marks["check"].args[0], function))
+    assert len(functions) > 35
+    return functions
 
 
 @functools.cache
@@ -87,8 +87,8 @@ def judged(profile, trial):
 @functools.cache
 def healthy():
     """What arrived of the undamaged evidence, and what it comes to: it takes most of the time."""
-    told = {rank: arrived(rank, data) for rank, data in real().items()}
-    return told, judged(own_profile(), SimpleNamespace(evidence=told))
+    evidence = {rank: arrived(rank, data) for rank, data in real().items()}
+    return evidence, judged(own_profile(), SimpleNamespace(evidence=evidence))
 
 
 def outcomes(rank=0, **damaged):
@@ -96,28 +96,28 @@ def outcomes(rank=0, **damaged):
 
     Every check judges, as if nothing had blocked it; the second value is what is told of that rank's evidence.
     """
-    profile, (told, jobs) = own_profile(), healthy()
+    profile, (evidence, jobs) = own_profile(), healthy()
     heard = arrived(rank, damaged)
-    rest = {name: data for name, data in told[rank].stages.items() if name not in damaged}
-    told = {**told, rank: replace(told[rank], stages={**rest, **heard.stages}, problem=heard.problem)}
+    rest = {name: data for name, data in evidence[rank].stages.items() if name not in damaged}
+    evidence = {**evidence, rank: replace(evidence[rank], stages={**rest, **heard.stages}, problem=heard.problem)}
     analysed = any("nccl" in data for data in damaged.values())
-    return dict(ended(told, profile, None if analysed else jobs)), heard.problem
+    return dict(ended(evidence, profile, None if analysed else jobs)), heard.problem
 
 
-def ended(told, profile, jobs):
+def ended(evidence, profile, jobs):
     """Yield (id, outcome) of each check on the evidence told (rank -> evidence); jobs: what ``judged`` returned."""
     spec = build_spec(profile, Options(), run_id="abc", namespace="team")
-    replicas = tuple(Replica(index=i, pod=f"p-{i}", node=f"gpu-node-{i}", phase="Succeeded") for i in told)
+    replicas = tuple(Replica(index=i, pod=f"p-{i}", node=f"gpu-node-{i}", phase="Succeeded") for i in evidence)
     pods = tuple(
         SimpleNamespace(index=i, name=f"p-{i}", node=f"gpu-node-{i}", images={}, annotations={}, began="", ended="")
-        for i in told
+        for i in evidence
     )
     trial = SimpleNamespace(
         job="t",
         state=JobState.COMPLETE,
         replicas=replicas,
         analysis=None,
-        evidence=told,
+        evidence=evidence,
         logs={},
         attempts=1,
         pods=pods,
@@ -132,9 +132,9 @@ def ended(told, profile, jobs):
         **(jobs or judged(profile, trial)),
     }
     for check_id, function in checks():
-        wanted = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
         try:
-            function(**{name: Evidence() if name == "evidence" else given[name] for name in wanted})
+            function(**{name: Evidence() if name == "evidence" else given[name] for name in parameters})
             yield check_id, "passed"
         except CheckFailed:
             yield check_id, "failed"
@@ -189,9 +189,9 @@ def chosen(dice):
 
 def test_healthy_evidence_is_healthy():
     """Each check passes on it, or is about something that this trial does not have."""
-    found, problem = outcomes()
+    outcome_of, problem = outcomes()
     assert not problem
-    assert {check for check, how in found.items() if how not in ("passed", "skipped")} == set()
+    assert {check for check, how in outcome_of.items() if how not in ("passed", "skipped")} == set()
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -200,9 +200,9 @@ def test_damaged_evidence_breaks_no_check(seed):
     dice = random.Random(seed)
     rank, stage = chosen(dice)
     data, where = damage(dice, real()[rank][stage])
-    found, problem = outcomes(rank, **{stage: data})
+    outcome_of, problem = outcomes(rank, **{stage: data})
     if problem:
-        assert found["job.started"] == "unknown", (where, problem)
+        assert outcome_of["job.started"] == "unknown", (where, problem)
 
 
 def change(data, way, value):
@@ -243,5 +243,5 @@ def test_damage_beside_a_fault_hides_it_from_nobody(check):
         data, where = damage(dice, faulty)
         if way[: len(where)] == where:
             continue  # the fault itself is damaged
-        found, problem = outcomes(**{stage: data})
-        assert found[check] != "passed" or (problem and found["job.started"] == "unknown"), (where, problem)
+        outcome_of, problem = outcomes(**{stage: data})
+        assert outcome_of[check] != "passed" or (problem and outcome_of["job.started"] == "unknown"), (where, problem)

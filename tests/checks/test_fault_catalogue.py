@@ -130,7 +130,7 @@ def test_an_unknown_fault_is_explained_as_unknown():
 
 
 @pytest.mark.parametrize(
-    ("fault", "subject", "others", "command"),
+    ("fault", "subject", "further", "command"),
     [
         ("sweep.node", "n-3", ["n-0", "n-1"], "seatrial accept --on n-3,n-0"),
         ("sweep.node", "n-3", [], "seatrial accept --on n-3,NODE"),
@@ -139,9 +139,9 @@ def test_an_unknown_fault_is_explained_as_unknown():
         ("sweep.node", "NODE", ["$(reboot)"], "seatrial accept --on NODE,'$(reboot)'"),
     ],
 )
-def test_commands_that_need_further_nodes_name_them(fault, subject, others, command):
+def test_commands_that_need_further_nodes_name_them(fault, subject, further, command):
     """Some of which nothing bad was found; without any the place stays."""
-    assert explain(fault, subject, others=others)["confirm"] == command
+    assert explain(fault, subject, others=further)["confirm"] == command
 
 
 def test_further_nodes_are_none_of_which_anything_bad_was_found():

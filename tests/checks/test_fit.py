@@ -28,9 +28,9 @@ def test_another_product_is_named_with_the_key(node, inventory):
     """h200-roce on H100: gpu.product, and what the label says."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     profile = load_profile("h200-roce")
-    found = misfit(pool_of(inventory([node("a", labels=labels)]), profile), profile)
-    assert "gpu.product" in found
-    assert "NVIDIA-H100-80GB-HBM3" in found
+    difference = misfit(pool_of(inventory([node("a", labels=labels)]), profile), profile)
+    assert "gpu.product" in difference
+    assert "NVIDIA-H100-80GB-HBM3" in difference
 
 
 @pytest.mark.parametrize(
@@ -40,27 +40,29 @@ def test_another_product_is_named_with_the_key(node, inventory):
 )
 def test_only_other_cards_on_every_node_are_another_fabric(node, inventory, h100, offered, fits):
     """A device plugin that is missing, or one node that is wrong, is no wrong profile."""
-    nodes = [carded(node(name), *cards) for name, cards in zip("ab", offered, strict=True)]
-    found = misfit(pool_of(inventory(nodes), h100), h100)
-    assert (found == "") is fits
-    assert fits or ("pod.resources" in found and VF in found)
+    nodes = [carded(node(name), *nics) for name, nics in zip("ab", offered, strict=True)]
+    difference = misfit(pool_of(inventory(nodes), h100), h100)
+    assert (difference == "") is fits
+    assert fits or ("pod.resources" in difference and VF in difference)
 
 
 NIC = "networking.gke.io.networks/"
 
 
 @pytest.mark.parametrize(
-    ("cards", "google", "fits"),
+    ("nics", "google", "fits"),
     [([NIC + "gpu-nic3"], True, True), ([], True, True), ([NIC + "vpc-1"], True, False), ([], False, False)],
     ids=["one of the networks is there", "all are missing", "others everywhere", "no node is Google's"],
 )
-def test_networks_of_google_are_missed_on_its_nodes_only(node, inventory, cards, google, fits):
+def test_networks_of_google_are_missed_on_its_nodes_only(node, inventory, nics, google, fits):
     """gke-tcpxo: what GKE counts of each network tells another cluster from one whose networks are missing."""
     labels = {"cloud.google.com/gke-nodepool": "a3"} if google else {}
     profile = load_profile("gke-tcpxo")
-    found = misfit(pool_of(inventory([carded(node(name, labels=labels), *cards) for name in "ab"]), profile), profile)
-    assert (found == "") is fits
-    assert fits or "pod.annotations" in found
+    difference = misfit(
+        pool_of(inventory([carded(node(name, labels=labels), *nics) for name in "ab"]), profile), profile
+    )
+    assert (difference == "") is fits
+    assert fits or "pod.annotations" in difference
 
 
 @pytest.mark.parametrize(
@@ -89,15 +91,15 @@ def test_gpus_that_every_node_counts_are_not_claimed(node, inventory, counts, na
 def test_more_gpus_than_the_profile_names_may_be_the_profile(node, h100, label, ok, fault):
     """per_node 4 on machines of 8: only what feature discovery counts tells it from sharing."""
     four = replace(h100, gpu=replace(h100.gpu, per_node=4))
-    found = offer(node("a", labels={"nvidia.com/gpu.count": label} if label else {}), four)
-    assert (found.ok, found.fault) == (ok, fault)
-    assert "gpu.per_node" in found.expected
+    finding = offer(node("a", labels={"nvidia.com/gpu.count": label} if label else {}), four)
+    assert (finding.ok, finding.fault) == (ok, fault)
+    assert "gpu.per_node" in finding.expected
 
 
 def test_fewer_gpus_than_the_profile_names_are_the_clusters_fault(node, h100):
     """Four of eight are gone on every node, and the labels agree: still no-go."""
-    found = offer(node("a", 4, 4, labels={"nvidia.com/gpu.count": "4"}), h100)
-    assert (found.ok, found.fault) == (False, "gpu.missing")
+    finding = offer(node("a", 4, 4, labels={"nvidia.com/gpu.count": "4"}), h100)
+    assert (finding.ok, finding.fault) == (False, "gpu.missing")
 
 
 @pytest.mark.parametrize("check", ["storage", "queue", "images"])
@@ -114,11 +116,11 @@ def test_nothing_that_only_the_profile_wants_is_missed_where_it_does_not_fit(che
         "admission": SimpleNamespace(pod={}),
         "evidence": Evidence(),
     }
-    wanted = {"storage": test_storage.test_claims_are_bound, "queue": test_queue.test_launcher_and_queue_are_there}
-    function = wanted.get(check, test_images.test_images_are_named_as_asked)
-    with pytest.raises(CannotTell, match=r"pod\.resources") as told:
+    check_of = {"storage": test_storage.test_claims_are_bound, "queue": test_queue.test_launcher_and_queue_are_there}
+    function = check_of.get(check, test_images.test_images_are_named_as_asked)
+    with pytest.raises(CannotTell, match=r"pod\.resources") as error:
         function(**{name: given[name] for name in inspect.signature(function).parameters})
-    assert told.value.fault == "nodes.other-kind"
+    assert error.value.fault == "nodes.other-kind"
 
 
 TENANT = Inventory((), (), {"nodes": "not a tenant's to ask", "pods": "not a tenant's to ask"})
@@ -145,10 +147,10 @@ def asking(spec):
 
 def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, inventory, node):
     """None of them is there: the profile or the cluster. One is there, or nodes are seen: the cluster."""
-    told = undefined(NETS, TENANT, h100)
-    assert "pod.annotations" in told
-    assert "default/rdma-0" in told
-    assert "profile of other machines, or" in told
+    reason = undefined(NETS, TENANT, h100)
+    assert "pod.annotations" in reason
+    assert "default/rdma-0" in reason
+    assert "profile of other machines, or" in reason
     assert undefined(NETS | {("default", "rdma-1"): {}}, TENANT, h100) == ""
     assert undefined(NETS, inventory([node("a")]), h100) == ""
 
@@ -172,10 +174,10 @@ def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, in
 )
 def test_what_no_node_has_may_be_the_profiles_error(h100, asking, inventory, node, text, key):
     """A tenant is told both possibilities, with the key; who sees the nodes is not left in doubt."""
-    told = unstarted(stuck(text), asking, TENANT, h100)
-    assert f"({key})" in told
-    assert "profile of other machines, or" in told
-    assert unstarted(stuck("", events=(text,)), asking, TENANT, h100) == told
+    reason = unstarted(stuck(text), asking, TENANT, h100)
+    assert f"({key})" in reason
+    assert "profile of other machines, or" in reason
+    assert unstarted(stuck("", events=(text,)), asking, TENANT, h100) == reason
     assert unstarted(stuck(text), asking, inventory([node("a")]), h100) == ""
     assert unstarted(stuck(text, disrupted=True), asking, TENANT, h100) == ""
 

@@ -67,14 +67,14 @@ def given(platform, profile):
         except ApiError:
             return None  # the kind is not served
 
-    found = {wanted: defined(*wanted) for wanted in named_networks(spec.annotations, spec.namespace)}
+    definitions = {key: defined(*key) for key in named_networks(spec.annotations, spec.namespace)}
     return {
         "cluster": cluster,
         "pool": pool_of(cluster, profile),
         "profile": profile,
         "spec": spec,
         "listed": listed,
-        "networks": (found, ""),
+        "networks": (definitions, ""),
         "seatrial": SimpleNamespace(options=Options()),
     }
 
@@ -113,10 +113,10 @@ def test_a_profile_of_other_machines_accuses_nobody(name, platform):
 def refusal(nodes, spec, classes):
     """Return why the scheduler places no pod of the trial, in its words; '' where one can be placed."""
     reasons = []
-    wanted = {**spec.resources, **({spec.gpu_resource: spec.gpus_per_node} if spec.gpu_resource else {})}
+    requests = {**spec.resources, **({spec.gpu_resource: spec.gpus_per_node} if spec.gpu_resource else {})}
     tolerated = {each.get("key") for each in spec.tolerations}
     for node in nodes:
-        own = [f"Insufficient {name}" for name, count in wanted.items() if count > node.allocatable.get(name, 0)]
+        own = [f"Insufficient {name}" for name, count in requests.items() if count > node.allocatable.get(name, 0)]
         own += [f"device class {c.device_class} does not exist" for c in spec.claims if c.device_class not in classes][
             :1
         ]
@@ -127,8 +127,8 @@ def refusal(nodes, spec, classes):
         if not own:
             return ""
         reasons += own
-    told = ", ".join(sorted(f"{count} {reason}" for reason, count in Counter(reasons).items()))
-    return f"0/{len(nodes)} nodes are available: {told}."
+    counted = ", ".join(sorted(f"{count} {reason}" for reason, count in Counter(reasons).items()))
+    return f"0/{len(nodes)} nodes are available: {counted}."
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -141,16 +141,16 @@ def test_a_tenants_profile_of_other_machines_accuses_nobody(name, platform):
     facts = given(platform, load_profile(name))
     spec, profile, (networks, _) = facts["spec"], facts["profile"], facts["networks"]
     hidden = Inventory((), (), {"nodes": "not a tenant's to ask"})
-    own = {wanted: item for wanted, item in networks.items() if wanted[0]}  # Google's have no namespace
+    own = {key: item for key, item in networks.items() if key[0]}  # Google's have no namespace
     text = refusal(facts["cluster"].nodes, spec, names(facts["listed"]("deviceclasses")))
     failed = SimpleNamespace(observed=text, events=(), disrupted=False)
     trial = SimpleNamespace(analysis=failed if text else None, replicas=())
-    told = (own and undefined(own, hidden, profile)) or unstarted(
+    reason = (own and undefined(own, hidden, profile)) or unstarted(
         trial, spec, hidden, profile, known_here(hidden, (), own, spec)
     )
     if name == platform:
-        assert (text, told) == ("", "")
+        assert (text, reason) == ("", "")
     else:
         common = {f"Insufficient {spec.gpu_resource}", "node(s) had untolerated taint(s)"}
         reasons = {each.partition(" ")[2] for each in text.partition(": ")[2].rstrip(".").split(", ")}
-        assert told or reasons - {""} <= common, text
+        assert reason or reasons - {""} <= common, text

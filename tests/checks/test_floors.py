@@ -30,7 +30,7 @@ PROFILE = Profile(
 )
 
 
-def told(profile: Profile) -> list[tuple[str, bool]]:
+def objections_to(profile: Profile) -> list[tuple[str, bool]]:
     """What is objected to, and whether it is fatal."""
     return [(o.path, o.fatal) for o in objections(profile)]
 
@@ -65,7 +65,7 @@ def test_every_shipped_profile_passes_its_own_lint(name: str) -> None:
 def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected: list[tuple[str, bool]]) -> None:
     """Above the physics of the links is fatal, so low that half of them may be lost is blind."""
     floor = replace(FLOOR, **changes)  # type: ignore[arg-type]
-    assert [o for o in told(replace(PROFILE, floors=(floor,))) if o[0] != "floors"] == objected
+    assert [o for o in objections_to(replace(PROFILE, floors=(floor,))) if o[0] != "floors"] == objected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_nvlink_between_nodes_is_held_against_one_gpu(algorithm: str, busbw: flo
 
 def test_what_is_not_known_of_the_wires_is_said() -> None:
     """Without rails nobody can tell whether a floor is possible: that is told, and not fatal."""
-    assert told(replace(PROFILE, fabric=FabricSection(kind="mnnvl"))) == [("floors[0].busbw_gbps", False)]
+    assert objections_to(replace(PROFILE, fabric=FabricSection(kind="mnnvl"))) == [("floors[0].busbw_gbps", False)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_is_not_known_of_the_wires_is_said() -> None:
 )
 def test_a_profile_that_contradicts_itself_is_refused(profile: Profile, path: str) -> None:
     """Two numbers of which one must be wrong are fatal: nothing is judged by them."""
-    assert (path, True) in told(profile)
+    assert (path, True) in objections_to(profile)
 
 
 def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
@@ -139,8 +139,8 @@ def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
 )
 def test_what_no_run_could_meet_or_would_measure_is_told(changes: dict[str, object], path: str) -> None:
     """Floors of another number of nodes, Ring inside a node, a fabric that the environment switches off."""
-    assert (path, False) in told(replace(PROFILE, **changes))  # type: ignore[arg-type]
-    assert (path, False) not in told(PROFILE)
+    assert (path, False) in objections_to(replace(PROFILE, **changes))  # type: ignore[arg-type]
+    assert (path, False) not in objections_to(PROFILE)
 
 
 def test_a_floor_of_no_collective_is_refused() -> None:

@@ -14,9 +14,9 @@ def row(jobs, name, size):
 def test_wrong_elements_are_told_with_their_size(jobs):
     """One wrong side of one row fails the collective, and the finding says where."""
     row(jobs, "ring", 2**26)["in_place"]["wrong"] = 17
-    found = list(correctness_findings(jobs))
-    assert [(f.ok, f.fault) for f in found] == [(False, "nccl.wrong-results"), (True, "")]
-    assert found[0].observed == "wrong in 1 of 28 measurements, 17 at 64M"
+    findings = list(correctness_findings(jobs))
+    assert [(f.ok, f.fault) for f in findings] == [(False, "nccl.wrong-results"), (True, "")]
+    assert findings[0].observed == "wrong in 1 of 28 measurements, 17 at 64M"
 
 
 def test_not_checked_is_not_right(jobs):
@@ -38,9 +38,9 @@ def test_the_named_row_is_judged_on_both_sides(jobs, h100):
     """In place below the floor fails although out of place is fine; rows that no floor names do not matter."""
     row(jobs, "ring", 2**33)["in_place"]["busbw_gbps"] = 349.9
     row(jobs, "ring", 2**25)["in_place"]["busbw_gbps"] = 1.0
-    found = list(floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)))
-    assert [(f.subject, f.fault) for f in found if not f.ok] == [("all_reduce 8G in place", "nccl.low-bandwidth")]
-    assert [f.unit for f in found] == ["GB/s"] * 4
+    findings = list(floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)))
+    assert [(f.subject, f.fault) for f in findings if not f.ok] == [("all_reduce 8G in place", "nccl.low-bandwidth")]
+    assert [f.unit for f in findings] == ["GB/s"] * 4
 
 
 def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
@@ -58,8 +58,8 @@ def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
 def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
     """480 GB/s under Ring over 8 x 50 cannot be; the same number is fine for NCCL's own choice, 800 is not."""
     row(jobs, "ring", 2**33)["out_of_place"]["busbw_gbps"] = 480.0
-    (found,) = impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec)
-    assert (found.ok, found.fault, found.subject) == (False, "nccl.impossible-bandwidth", "all_reduce 8G")
+    (finding,) = impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec)
+    assert (finding.ok, finding.fault, finding.subject) == (False, "nccl.impossible-bandwidth", "all_reduce 8G")
     table = table_of(jobs["default"])
     assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
     row(jobs, "default", 2**33)["in_place"]["busbw_gbps"] = 800.0

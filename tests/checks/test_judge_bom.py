@@ -48,11 +48,11 @@ def test_metrics_are_asked_for_by_the_profile(inventory, node, h100, evidence):
 )
 def test_a_service_monitor_must_mean_the_exporter(monitors, ok, h100, evidence):
     """By its name or by what it selects (observability.servicemonitor-missing)."""
-    wanted = replace(h100, observability=ObservabilitySection(service_monitor=True))
+    monitored = replace(h100, observability=ObservabilitySection(service_monitor=True))
     if ok:
-        return metric_checks.test_gpu_metrics_are_scraped(lambda _: monitors, wanted, evidence)
+        return metric_checks.test_gpu_metrics_are_scraped(lambda _: monitors, monitored, evidence)
     with pytest.raises(CheckFailed):
-        metric_checks.test_gpu_metrics_are_scraped(lambda _: monitors, wanted, evidence)
+        metric_checks.test_gpu_metrics_are_scraped(lambda _: monitors, monitored, evidence)
     assert [f.fault for f in evidence.findings] == ["observability.servicemonitor-missing"]
     return None
 
@@ -75,12 +75,12 @@ def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, n
         pod("app-x", images=["r/physics:v1"]),
     )
     cluster = replace(inventory([node("a", labels=labels), node("b")]), pods=pods)
-    found = bom_rules.from_api("v1.36.2", cluster.nodes, cluster, ())
-    assert found["storage clients"] == {
+    bom = bom_rules.from_api("v1.36.2", cluster.nodes, cluster, ())
+    assert bom["storage clients"] == {
         "r/eks/aws-efs-csi-driver:v2.1.0": "v2.1.0",
         "quay.io/cephcsi/cephcsi:v3.12.0": "v3.12.0",
     }
-    assert found["firmware labels"] == {
+    assert bom["firmware labels"] == {
         "example.com/bios": {"1.4": 1},
         "example.com/nvswitch.fw": {"96.10.6D.00.01": 1},
         "feature.node.kubernetes.io/local-bmc-version": {"2.1": 1},
@@ -96,9 +96,9 @@ def test_what_nobody_can_see_is_repeated_as_not_verified():
         Profile(), stack=StackSection(baseline={"switches": "Quantum-2 31.2014"}), images=ImagesSection(models=models)
     )
     assert bom_rules.from_profile(Profile()) == {}
-    found = bom_rules.from_profile(asked)
-    assert found["not verified"] == {"switches": "Quantum-2 31.2014"}
-    assert list(found["model images"].values()) == ["by a tag, which can be moved", "by digest"]
+    bom = bom_rules.from_profile(asked)
+    assert bom["not verified"] == {"switches": "Quantum-2 31.2014"}
+    assert list(bom["model images"].values()) == ["by a tag, which can be moved", "by digest"]
 
 
 def test_the_platform_is_recorded_with_counts(inventory, node, h100, evidence):

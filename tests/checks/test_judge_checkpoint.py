@@ -18,7 +18,7 @@ ASKED = CheckpointSection()
 MIB = 2**20
 
 
-def told(rank):
+def checkpoint_stage(rank):
     """The evidence of a pod of two nodes with eight ranks each, everything as it should be."""
     saves = [{"step": step, "bytes": 64 * MIB, "at": 1.0, "pause_s": 1.0, "write_s": 0.5} for step in (1, 2)]
     states = ("writing", "local", "flushing", "durable", "verified")
@@ -44,7 +44,7 @@ def told(rank):
 def saved(trial):
     """A trial whose pods saved, verified and resumed."""
     for rank, evidence in trial.evidence.items():
-        evidence.stages["checkpoint"] = told(rank)
+        evidence.stages["checkpoint"] = checkpoint_stage(rank)
     return trial
 
 
@@ -67,24 +67,24 @@ def test_a_checkpoint_that_works_raises_nothing(saved, spec, bad):
         place_findings(saved, spec, CheckpointSection(private=True)),
         resumed_findings(saved, spec),
     ):
-        found = list(findings)
-        assert len(found) == 2
-        assert not bad(found)
+        raised = list(findings)
+        assert len(raised) == 2
+        assert not bad(raised)
 
 
 def test_a_crash_that_did_not_happen_proves_nothing(saved, spec):
     """The step in which a rank was to die is whole."""
-    found = list(resumed_findings(change(saved, crash={"torn": False, "exit": 0}), spec))
-    assert [(f.ok, f.fault) for f in found] == [(None, "")] * 2
-    assert all("and was not" in f.observed for f in found)
+    findings = list(resumed_findings(change(saved, crash={"torn": False, "exit": 0}), spec))
+    assert [(f.ok, f.fault) for f in findings] == [(None, "")] * 2
+    assert all("and was not" in f.observed for f in findings)
 
 
 def test_a_rank_that_tells_nothing_of_what_it_saved_is_no_pass(saved, spec):
     """Without it there is no rate to hold against the profile's."""
     saved.evidence[1].stages["checkpoint"]["ranks"].pop()
     asked = CheckpointSection(mb_s=1, source="us")
-    found = [(f.subject, f.ok) for f in saved_findings(saved, spec, asked) if f.ok is not True]
-    assert found == [("gpu-node-0", None), ("all ranks", None)]  # the first read the second's files
+    undecided = [(f.subject, f.ok) for f in saved_findings(saved, spec, asked) if f.ok is not True]
+    assert undecided == [("gpu-node-0", None), ("all ranks", None)]  # the first read the second's files
 
 
 def test_what_was_not_tried_is_not_told(saved, spec):
@@ -222,10 +222,10 @@ def test_a_folder_open_to_all_and_a_bucket_for_strangers_are_warned_of(saved, sp
 def test_a_verified_step_must_load(saved, spec, bad, changes, ok):
     """What was never verified is not resumed from, which is told and no fault of its own."""
     change(saved, resume=changes)
-    found = list(resumed_findings(saved, spec))
-    assert {f.ok for f in found} == {ok}
+    findings = list(resumed_findings(saved, spec))
+    assert {f.ok for f in findings} == {ok}
     named = [(node, "checkpoint.not-resumed") for node in NODES]
-    assert faults(bad, found) == (named if ok is False or "did not end" in str(changes) else [])
+    assert faults(bad, findings) == (named if ok is False or "did not end" in str(changes) else [])
 
 
 def test_the_state_that_was_resumed_is_said(saved, spec):
@@ -239,9 +239,9 @@ def test_the_state_that_was_resumed_is_said(saved, spec):
 
 def test_a_model_is_predicted_from_the_measured_rate(saved, spec, bad):
     """70e9 parameters of 14 bytes at 1074 MB/s: 912 s of every 2712, as by hand."""
-    found = measured(saved, spec)
-    assert (found.ranks, found.size) == (16, 1024 * MIB)
-    (said,) = model_findings(saved, ASKED, found, "70B")
+    rates = measured(saved, spec)
+    assert (rates.ranks, rates.size) == (16, 1024 * MIB)
+    (said,) = model_findings(saved, ASKED, rates, "70B")
     assert "912.7 GiB (14 bytes a parameter)" in said.observed
     assert "stand still 913 s, 33.6 % of the GPUs' time" in said.observed
     assert not bad([said])
@@ -255,14 +255,14 @@ def test_a_pause_beyond_the_profiles_is_slow(saved, spec, bad):
 
 def test_rank_0_that_would_gather_needs_room(saved, spec, bad):
     """64 GiB are left: 70B do not fit, 1B do; where nothing is told that is no pass."""
-    asked, found = CheckpointSection(gather=True), measured(saved, spec)
-    assert bad(model_findings(saved, asked, found, "70B")) == [("gpu-node-0 rank 0", "checkpoint.gather-memory")]
-    assert not bad(model_findings(saved, asked, found, "1B"))
+    asked, rates = CheckpointSection(gather=True), measured(saved, spec)
+    assert bad(model_findings(saved, asked, rates, "70B")) == [("gpu-node-0 rank 0", "checkpoint.gather-memory")]
+    assert not bad(model_findings(saved, asked, rates, "1B"))
     for free, fits in ((14 * 10**9, True), (14 * 10**9 - 1, False)):
         saved.evidence[0].stages["checkpoint"]["memory_free"] = free
-        assert [f.ok for f in model_findings(saved, asked, found, "1B")] == [True, fits]
+        assert [f.ok for f in model_findings(saved, asked, rates, "1B")] == [True, fits]
     saved.evidence[0].stages["checkpoint"]["memory_free"] = None
-    assert [f.ok for f in model_findings(saved, asked, found, "70B")] == [True, None]
+    assert [f.ok for f in model_findings(saved, asked, rates, "70B")] == [True, None]
 
 
 @pytest.mark.parametrize("lost", ["rank", "bytes", "pause_s"])

@@ -49,12 +49,12 @@ def test_versions_are_compared_as_numbers(version, expected):
 
 def test_an_api_that_does_not_answer_is_an_error_with_a_fault(evidence):
     """Nothing is known about the cluster then: inconclusive, and the catalogue says what to look at."""
-    with pytest.raises(CannotTell) as told:
+    with pytest.raises(CannotTell) as raised:
         api_checks.test_api_server_answers(FakeKube(whoami=Unreachable("connection refused")), evidence)
-    assert told.value.fault == "api.unreachable"
-    with pytest.raises(CannotTell) as told:
+    assert raised.value.fault == "api.unreachable"
+    with pytest.raises(CannotTell) as raised:
         api_checks.test_api_server_answers(FakeKube(whoami=Unauthorized("x", status=401)), evidence)
-    assert told.value.fault == "api.unauthorized"
+    assert raised.value.fault == "api.unauthorized"
     with pytest.raises(CannotTell):
         api_checks.test_api_server_answers(FakeKube(version={"hello": "proxy"}), evidence)
 
@@ -66,9 +66,9 @@ def test_a_skewed_clock_is_never_held_against_the_cluster(evidence, skew, fault)
     """Which of two clocks is wrong is not known from here; without a Date header nothing is."""
     if skew is not None and not fault:
         return api_checks.test_clocks_agree(FakeKube(skew=skew), evidence)
-    with pytest.raises(CannotTell) as told:
+    with pytest.raises(CannotTell) as raised:
         api_checks.test_clocks_agree(FakeKube(skew=skew), evidence)
-    assert told.value.fault == fault
+    assert raised.value.fault == fault
     return None
 
 
@@ -94,7 +94,7 @@ def test_an_old_control_plane_fails(evidence, h100):
     assert [f.fault for f in evidence.findings] == ["api.version-too-old"]
 
 
-def seen_by(*needs, tenant=False, profile=None):
+def session(*needs, tenant=False, profile=None):
     """As much of a session as the checks of rights look at."""
     return SimpleNamespace(needs=frozenset(needs), tenant=tenant, profile=profile or Profile())
 
@@ -104,7 +104,7 @@ def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence, spec):
     answers = rights.Answers(FakeKube(denied={("create", "jobs"), ("list", "nodes")}))
     with pytest.raises(CheckFailed):
         namespace_checks.test_every_right_of_the_run_is_granted(
-            seen_by("run", "nodes", "pods"), answers, spec, evidence
+            session("run", "nodes", "pods"), answers, spec, evidence
         )
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [
         ("create jobs.batch in team", "rights.missing")
@@ -119,7 +119,7 @@ def test_no_right_is_asked_for_twice(evidence, spec):
     kube = FakeKube()
     answers = rights.Answers(kube)
     namespace_checks.test_every_right_of_the_run_is_granted(
-        seen_by("run", "training", "nodes"), answers, spec, evidence
+        session("run", "training", "nodes"), answers, spec, evidence
     )
     namespace_checks.test_every_right_of_a_training_job_is_granted(answers, spec, evidence)
     assert len(kube.asked) == len(set(kube.asked))
@@ -132,12 +132,12 @@ def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence
     )
     check = namespace_checks.test_a_tenant_may_not_reach_beyond_its_namespace
     with pytest.raises(pytest.skip.Exception, match="no tenant's run"):
-        check(seen_by(), answers, h100, evidence)
-    check(seen_by(tenant=True), answers, h100, evidence)
+        check(session(), answers, h100, evidence)
+    check(session(tenant=True), answers, h100, evidence)
     assert {f.observed.partition(" ")[0] for f in evidence.findings} == {"allowed", "denied"}
     evidence.__init__()
     with pytest.raises(CheckFailed):
-        check(seen_by(tenant=True), answers, replace(h100, least_rights=True), evidence)
+        check(session(tenant=True), answers, replace(h100, least_rights=True), evidence)
     assert {f.fault for f in evidence.findings if not f.ok} == {"rights.excessive"}
     assert {f.subject for f in evidence.findings if not f.ok} == {
         "get secrets in all namespaces",
@@ -146,8 +146,8 @@ def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence
 
 
 def admission_check(kube, spec, evidence):
-    found = try_pods(kube, dry_pod(spec), {"kind": "Job"}, pods=spec.nodes)
-    admission_checks.test_namespace_admits_the_pods(kube, found, evidence)
+    admission = try_pods(kube, dry_pod(spec), {"kind": "Job"}, pods=spec.nodes)
+    admission_checks.test_namespace_admits_the_pods(kube, admission, evidence)
 
 
 def test_admission_tells_quota_by_quota(evidence, spec, h100):
@@ -171,12 +171,12 @@ def test_every_right_is_asked_for_where_it_applies():
     """Namespaced rights in our namespace, cluster-wide ones everywhere; the answers keep their order."""
     kube = FakeKube(denied={("create", "jobs")})
     asked = [*rights.RUN, *rights.NEEDS["nodes"], *rights.NEEDS["pods"]]
-    found = rights.ask(kube, asked)
-    denied = [r.subject("team") for r, a in found if not a.allowed]
+    answers = rights.ask(kube, asked)
+    denied = [r.subject("team") for r, a in answers if not a.allowed]
     assert denied == ["create jobs.batch in team"]  # rights.missing
     assert ("list", "nodes", "", "", "") in kube.asked
     assert ("get", "pods", "", "log", "team") in kube.asked
-    assert [r for r, _ in found] == asked
+    assert [r for r, _ in answers] == asked
 
 
 def test_rights_are_named_as_kubectl_does():
@@ -214,8 +214,8 @@ def test_rights_are_named_as_kubectl_does():
 )
 def test_the_namespace_is_seen_or_tried(answers, ok, fault):
     """A tenant who may not read the namespace still learns its state from a create that is not done."""
-    found = namespace_state(FakeKube(**answers))
-    assert (found.ok, found.fault) == (ok, fault)
+    state_finding = namespace_state(FakeKube(**answers))
+    assert (state_finding.ok, state_finding.fault) == (ok, fault)
 
 
 def test_the_pod_is_tried_as_a_pod():
@@ -244,9 +244,9 @@ def test_the_pod_is_tried_as_a_pod():
 )
 def test_each_gate_is_told_apart(message, fault):
     """The API server's own texts are known; anything else that forbids is a webhook or a policy."""
-    found = try_pods(FakeKube(Pod=error(403, message)), POD, JOB, pods=2)
-    assert (found.ok, found.fault) == (False, fault)
-    assert found.observed == message
+    admission = try_pods(FakeKube(Pod=error(403, message)), POD, JOB, pods=2)
+    assert (admission.ok, admission.fault) == (False, fault)
+    assert admission.observed == message
 
 
 @pytest.mark.parametrize(
@@ -259,9 +259,9 @@ def test_each_gate_is_told_apart(message, fault):
 )
 def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
     """A policy's default is 422, Kyverno's is 400, OpenShift's constraints answer 403: all are the cluster's word."""
-    found = refusal(error(status, message))
-    assert (found.ok, found.fault) == (False, "admission.denied")
-    assert found.subject != "pod"
+    refused = refusal(error(status, message))
+    assert (refused.ok, refused.fault) == (False, "admission.denied")
+    assert refused.subject != "pod"
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,9 @@ def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
 )
 def test_what_no_gate_said_is_not_told(status, message):
     """A webhook that cannot dry-run, a server in trouble and a pod that is itself wrong are no refusal of the cluster."""
-    found = refusal(error(status, message))
-    assert found.ok is None
-    assert found.fault == ("admission.no-dry-run" if "dry run" in message else "")
+    refused = refusal(error(status, message))
+    assert refused.ok is None
+    assert refused.fault == ("admission.no-dry-run" if "dry run" in message else "")
 
 
 def test_without_the_right_to_create_pods_the_job_is_tried():
@@ -285,9 +285,9 @@ def test_without_the_right_to_create_pods_the_job_is_tried():
     no_right = error(
         403, 'pods is forbidden: User "t" cannot create resource "pods" in API group "" in the namespace "team"'
     )
-    found = try_pods(FakeKube(Pod=no_right), POD, JOB, pods=2)
-    assert found.ok is True
-    assert "not seen" in found.notes[0]
+    admission = try_pods(FakeKube(Pod=no_right), POD, JOB, pods=2)
+    assert admission.ok is True
+    assert "not seen" in admission.notes[0]
     warned = Response(201, {}, warnings=('would violate PodSecurity "restricted:latest": runAsNonRoot != true',))
-    found = try_pods(FakeKube(Pod=no_right, Job=warned), POD, JOB, pods=2)
-    assert (found.ok, found.fault) == (False, "pod-security.denied")
+    admission = try_pods(FakeKube(Pod=no_right, Job=warned), POD, JOB, pods=2)
+    assert (admission.ok, admission.fault) == (False, "pod-security.denied")

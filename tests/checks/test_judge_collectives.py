@@ -21,7 +21,7 @@ from checks.rules.intra_node import channels, path_findings
 
 NODES = ["gpu-node-0", "gpu-node-1"]
 
-INSIDE = {"p2p": 0, "shm": 0, "mnnvl": 0, "net": 0, "nvls": None}
+NO_CHANNELS = {"p2p": 0, "shm": 0, "mnnvl": 0, "net": 0, "nvls": None}
 
 
 def test_a_healthy_trial_raises_nothing(trial, whole_spec, all_jobs, node_jobs, h100, bad):
@@ -47,38 +47,38 @@ def test_the_node_that_hangs_alone_is_named(trial, whole_spec, node_jobs):
     """Its peer ended: only the node whose own GPUs do not come to an end is at fault."""
     trial.evidence[1].stages["collective.node"].update(timed_out=True, exit=None, seconds=240.0)
     node_jobs[1].update(hang=True, tables=[])
-    found = list(alone_findings(trial, whole_spec, node_jobs))
-    assert [(f.subject, f.ok, f.fault) for f in found] == [(NODES[0], True, ""), (NODES[1], False, "nccl.hang")]
+    findings = list(alone_findings(trial, whole_spec, node_jobs))
+    assert [(f.subject, f.ok, f.fault) for f in findings] == [(NODES[0], True, ""), (NODES[1], False, "nccl.hang")]
 
 
 def test_a_node_without_evidence_is_not_told(trial, whole_spec, node_jobs):
     """A rank whose probe ended before is neither good nor bad."""
     del trial.evidence[0].stages["collective.node"]
-    found = next(alone_findings(trial, whole_spec, {**node_jobs, 0: None}))
-    assert (found.subject, found.ok) == (NODES[0], None)
+    finding = next(alone_findings(trial, whole_spec, {**node_jobs, 0: None}))
+    assert (finding.subject, finding.ok) == (NODES[0], None)
 
 
 def test_host_memory_where_nvlink_was_paid_for_is_a_fault(trial, whole_spec, node_jobs, bad):
     """SHM between GPUs of an NVLink machine, with the setting that caused it; the healthy node is not named."""
-    node_jobs[1].update(intra_node=INSIDE | {"shm": 128}, env={"NCCL_P2P_DISABLE": "1"})
-    found = list(path_findings(trial, whole_spec, node_jobs, "p2p"))
-    assert bad(found) == [("gpu-node-1", "nccl.intra-node-path")]
-    assert "128 channels by shared memory (through the host) (NCCL_P2P_DISABLE=1 is set)" in found[1].observed
+    node_jobs[1].update(intra_node=NO_CHANNELS | {"shm": 128}, env={"NCCL_P2P_DISABLE": "1"})
+    findings = list(path_findings(trial, whole_spec, node_jobs, "p2p"))
+    assert bad(findings) == [("gpu-node-1", "nccl.intra-node-path")]
+    assert "128 channels by shared memory (through the host) (NCCL_P2P_DISABLE=1 is set)" in findings[1].observed
 
 
 def test_shared_memory_is_normal_on_pcie_machines(trial, whole_spec, node_jobs, bad):
     """Where the profile says shm, SHM and anything better are right; the network inside a node is not."""
-    node_jobs[0]["intra_node"] = INSIDE | {"shm": 64}
+    node_jobs[0]["intra_node"] = NO_CHANNELS | {"shm": 64}
     assert not bad(path_findings(trial, whole_spec, node_jobs, "shm"))
-    node_jobs[0]["intra_node"] = INSIDE | {"shm": 60, "net": 4}
+    node_jobs[0]["intra_node"] = NO_CHANNELS | {"shm": 60, "net": 4}
     assert bad(path_findings(trial, whole_spec, node_jobs, "shm")) == [("gpu-node-0", "nccl.intra-node-path")]
 
 
 def test_a_log_without_channels_is_no_evidence(trial, whole_spec, node_jobs):
     """Nothing shown is an error, never a pass and never a fault of the node."""
-    node_jobs[0]["intra_node"] = INSIDE
-    found = next(path_findings(trial, whole_spec, node_jobs, "p2p"))
-    assert (found.ok, found.fault) == (None, "nccl.no-evidence")
+    node_jobs[0]["intra_node"] = NO_CHANNELS
+    finding = next(path_findings(trial, whole_spec, node_jobs, "p2p"))
+    assert (finding.ok, finding.fault) == (None, "nccl.no-evidence")
     node_jobs[0]["truncated"] = True
     assert next(path_findings(trial, whole_spec, node_jobs, "p2p")).fault == "nccl.log-truncated"
     assert channels(None) == {}
@@ -90,9 +90,9 @@ def test_the_slow_node_is_named(node_jobs, h100, bad):
     for row in table["rows"]:
         for side in ("in_place", "out_of_place"):
             row[side]["busbw_gbps"] *= 0.5
-    found = bad(floor_findings(table, h100.floor("all_reduce", "default", 1), "gpu-node-1"))
-    assert {fault for _, fault in found} == {"nccl.low-bandwidth-node"}
-    assert all(subject.startswith("gpu-node-1 all_reduce 8G") for subject, _ in found)
+    faults_raised = bad(floor_findings(table, h100.floor("all_reduce", "default", 1), "gpu-node-1"))
+    assert {fault for _, fault in faults_raised} == {"nccl.low-bandwidth-node"}
+    assert all(subject.startswith("gpu-node-1 all_reduce 8G") for subject, _ in faults_raised)
 
 
 def test_wrong_sums_of_one_node_name_it(node_jobs):
@@ -157,10 +157,10 @@ def test_the_median_of_repeats_meets_the_floor(jobs, h100, bad):
 def test_repeats_far_apart_are_unstable(jobs, bad):
     """Rows of 1 GiB and more are judged, by (largest - smallest) / median."""
     table = repeated(jobs["ring"]["tables"][0], 1.0, 0.7, 1.0)
-    found = list(spread_findings(table, "all_reduce ring", 0.1))
-    assert {fault for _, fault in bad(found)} == {"nccl.unstable"}
-    assert {f.subject.split()[2] for f in found} == {"1G", "2G", "4G", "8G"}
-    assert "30.0% apart" in found[0].observed
+    findings = list(spread_findings(table, "all_reduce ring", 0.1))
+    assert {fault for _, fault in bad(findings)} == {"nccl.unstable"}
+    assert {f.subject.split()[2] for f in findings} == {"1G", "2G", "4G", "8G"}
+    assert "30.0% apart" in findings[0].observed
 
 
 def test_a_repeat_that_shows_nothing_is_no_agreement(jobs, bad):
@@ -176,9 +176,9 @@ def test_a_floor_far_too_low_proves_nothing(jobs, h100):
     (low,) = {f for f in h100.floor("all_reduce", "ring", 2) if f.size == 2**33}
     blind = (replace(low, busbw_gbps=3.0),)
     slow = repeated(jobs["ring"]["tables"][0], 0.1, 0.1, 0.1)
-    (found,) = blind_findings(slow, blind, h100)
-    assert found.ok is None
-    assert "less than half of what the wires carry" in found.observed
+    (finding,) = blind_findings(slow, blind, h100)
+    assert finding.ok is None
+    assert "less than half of what the wires carry" in finding.observed
     assert list(blind_findings(jobs["ring"]["tables"][0], blind, h100)) == []
     assert list(blind_findings(slow, (low,), h100)) == []  # below its floor already: one finding is enough
 

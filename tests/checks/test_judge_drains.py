@@ -23,8 +23,8 @@ def budget(*pods, never=True, namespace="team"):
 
 
 def judged(inventory, node, pods=(), *, labels=None, **drains):
-    (found,) = drain_findings([node("a", labels=labels)], inventory([], pods), Drains(**drains), GPU)
-    return found.ok, found.fault, found.observed
+    (finding,) = drain_findings([node("a", labels=labels)], inventory([], pods), Drains(**drains), GPU)
+    return finding.ok, finding.fault, finding.observed
 
 
 SERVICE, TRAINING = ("team", "web-0", "a", 0, "ReplicaSet/web"), ("team", "train-0", "a", 8, "Job/train")
@@ -32,8 +32,12 @@ SERVICE, TRAINING = ("team", "web-0", "a", 0, "ReplicaSet/web"), ("team", "train
 
 def test_a_lasting_pod_whose_budget_never_lets_it_go_blocks_every_drain(inventory, node):
     """kubernetes.io: zero voluntary evictions, and the node cannot be drained."""
-    ok, fault, told = judged(inventory, node, [SERVICE], budgets=(budget("web-0"),))
-    assert (ok, fault) == (False, "drains.blocked") and "team/web-0" in told and "team/guard (maxUnavailable 0)" in told
+    ok, fault, observed = judged(inventory, node, [SERVICE], budgets=(budget("web-0"),))
+    assert (
+        (ok, fault) == (False, "drains.blocked")
+        and "team/web-0" in observed
+        and "team/guard (maxUnavailable 0)" in observed
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,8 +58,8 @@ def test_what_ends_or_may_go_blocks_no_drain(inventory, node, pod, guard):
 
 def test_a_job_without_a_budget_is_exposed_where_nodes_reboot_by_themselves(inventory, node):
     """Without kured, or where it waits, a missing budget is no fault: nobody drains unannounced."""
-    ok, fault, told = judged(inventory, node, [TRAINING], rebooters=(KURED,))
-    assert (ok, fault) == (None, "drains.unannounced") and "team/train-0" in told and "start-time 02:00" in told
+    ok, fault, observed = judged(inventory, node, [TRAINING], rebooters=(KURED,))
+    assert (ok, fault) == (None, "drains.unannounced") and "team/train-0" in observed and "start-time 02:00" in observed
     waiting = replace(KURED, holding=frozenset({("team", "train-0")}))
     uncounted = replace(budget("train-0", never=False), uncounted=True)
     guarded = ({"rebooters": (KURED,), "budgets": (each,)} for each in (budget("train-0"), uncounted))
@@ -88,8 +92,8 @@ def test_a_drain_under_way_is_nobodys_fault(inventory, node):
     assert judged(inventory, node, rebooters=(replace(KURED, draining=frozenset({"b"})),))[0] is True
     label = "cloud.google.com/active-node-maintenance"
     assert judged(inventory, node, labels={label: "ONGOING"})[:2] == (None, "drains.under-way")
-    ok, _, told = judged(inventory, node, labels={"cloud.google.com/scheduled-maintenance-time": "1733083200"})
-    assert ok is True and "1733083200" in told
+    ok, _, observed = judged(inventory, node, labels={"cloud.google.com/scheduled-maintenance-time": "1733083200"})
+    assert ok is True and "1733083200" in observed
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
@@ -135,17 +139,20 @@ def pdb(spec, expected=1, namespace="team"):
 )
 def test_a_budget_says_whether_it_ever_lets_a_pod_go(asks, never):
     """By what it asks for, not by how many pods happen to be ready now."""
-    found = read_drains(Api([pdb(asks | {"selector": {}}, expected=3)]), {"team"})
-    assert [each.never for each in found.budgets] == [never]
+    drains = read_drains(Api([pdb(asks | {"selector": {}}, expected=3)]), {"team"})
+    assert [each.never for each in drains.budgets] == [never]
 
 
 def test_selectors_are_asked_as_they_stand():
     """An empty one chooses all pods of the namespace, an absent one none; other namespaces are not asked for."""
-    words = {"key": "tier", "operator": "NotIn", "values": ["a", "b"]}
-    both = {"matchLabels": {"app": "web"}, "matchExpressions": [words, {"key": "gone", "operator": "DoesNotExist"}]}
+    expression = {"key": "tier", "operator": "NotIn", "values": ["a", "b"]}
+    both = {
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [expression, {"key": "gone", "operator": "DoesNotExist"}],
+    }
     api = Api([pdb({"selector": both}), pdb({"selector": {}}), pdb({}), pdb({"selector": {}}, namespace="far")])
-    found = read_drains(api, {"team"})
-    assert [sorted(each.pods) for each in found.budgets] == [["web-0"], ["web-0"], []]
+    drains = read_drains(api, {"team"})
+    assert [sorted(each.pods) for each in drains.budgets] == [["web-0"], ["web-0"], []]
     assert [asked for _, asked in api.asked[2:]] == ["app=web,tier notin (a,b),!gone", ""]
 
 
@@ -157,11 +164,11 @@ def kured(command=(), env=(), lock=None, image="ghcr.io/kubereboot/kured:1.21.0"
 
 def test_kured_is_read_from_its_options_and_its_lock():
     """In one word or two, or by environment; one holder or several; what is torn says nothing."""
-    words = ["/usr/bin/kured", "--start-time=02:00", "--end-time", "04:00", "--blocking-pod-selector=app=train"]
+    command = ["/usr/bin/kured", "--start-time=02:00", "--end-time", "04:00", "--blocking-pod-selector=app=train"]
     one = '{"nodeID":"gpu-1","created":"2026-01-01T00:00:00Z"}'
     many = '{"maxOwners":2,"locks":[{"nodeID":"gpu-2"},{"nodeID":"gpu-3"},7]}'
     day = [{"name": "KURED_REBOOT_DAYS", "value": "sat"}]
-    daemons = [kured(words, lock=one), kured(env=day, lock=many), kured(lock="{torn"), kured(image="x/other:1")]
+    daemons = [kured(command, lock=one), kured(env=day, lock=many), kured(lock="{torn"), kured(image="x/other:1")]
     first, second, third = read_drains(Api(daemons=daemons), set()).rebooters
     assert first.window == "start-time 02:00 end-time 04:00" and first.draining == {"gpu-1"}
     assert first.waits_for == ("pods with app=train",) and first.holding == {("None", "web-0")}
@@ -173,8 +180,8 @@ def test_a_budget_that_its_controller_cannot_count_is_told():
     """A Job has no scale: its budget lets none go, whatever it asks for."""
     failed = pdb({"maxUnavailable": 1, "selector": {}})
     failed["status"]["conditions"] = [{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}]
-    found = read_drains(Api([failed, pdb({"maxUnavailable": 1, "selector": {}})]), {"team"}).budgets
-    assert [(each.never, each.uncounted) for each in found] == [(False, True), (False, False)]
+    budgets = read_drains(Api([failed, pdb({"maxUnavailable": 1, "selector": {}})]), {"team"}).budgets
+    assert [(each.never, each.uncounted) for each in budgets] == [(False, True), (False, False)]
 
 
 def test_each_selector_of_kured_is_asked():
@@ -201,7 +208,7 @@ def test_a_run_that_may_not_see_budgets_lists_what_it_did_not_judge(inventory):
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "noted"),
     [
         ({"autoUpgrade": True}, "it deletes the pods with GPUs and waits for no job"),
         ({"autoUpgrade": True, "drain": {"enable": True}}, "it drains the node and waits for no job"),
@@ -213,7 +220,7 @@ def test_a_run_that_may_not_see_budgets_lists_what_it_did_not_judge(inventory):
         ({}, ""),
     ],
 )
-def test_what_a_driver_upgrade_would_do_to_jobs_is_noted(policy, told):
+def test_what_a_driver_upgrade_would_do_to_jobs_is_noted(policy, noted):
     """It is a policy and no plan: nothing is held against it."""
     notes = list(drain_notes(Drains(), Listing(({"spec": {"driver": {"upgradePolicy": policy}}},))))
-    assert len(notes) == bool(told) and all(told in note for note in notes)
+    assert len(notes) == bool(noted) and all(noted in note for note in notes)

@@ -27,9 +27,9 @@ def test_a_healthy_fabric_raises_nothing(world, spec, h100):
         likeness_findings(world, spec),
     ]
     for findings in judged:
-        found = list(findings)
-        assert found
-        assert all(f.ok for f in found)
+        raised = list(findings)
+        assert raised
+        assert all(f.ok for f in raised)
 
 
 @pytest.mark.parametrize("name", ["network", "rdma", "topology"])
@@ -41,7 +41,7 @@ def test_evidence_that_never_came_is_no_pass(world, spec, h100, name):
         "rdma": [device_findings(world, spec, h100)],
         "topology": [affinity_findings(world, spec, h100), likeness_findings(world, spec)],
     }[name]
-    assert all(unclear(found) for found in judged)
+    assert all(unclear(findings) for findings in judged)
 
 
 SICK = [
@@ -122,44 +122,44 @@ def test_the_partition_is_an_index(world, spec, h100):
 def test_a_gid_index_must_be_set_where_nccl_is_told_to_use_it(world, spec):
     """NCCL_IB_GID_INDEX=3 on a RoCE port that has entries 0 and 1 only."""
     roce = load_profile("mi300x")
-    told = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
+    with_env = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:
             each.update(link_layer="Ethernet", gids=[{"index": i, "gid": "x", "type": "RoCE v2"} for i in (0, 1, 2, 3)])
-    assert faults(device_findings(world, told, roce)) == []
+    assert faults(device_findings(world, with_env, roce)) == []
     stage(world, 1, "rdma")["devices"][5]["gids"].pop()
-    assert faults(device_findings(world, told, roce)) == [("gpu-node-1 mlx5_5", "rdma.gid-missing")]
+    assert faults(device_findings(world, with_env, roce)) == [("gpu-node-1 mlx5_5", "rdma.gid-missing")]
 
 
 @pytest.mark.parametrize(("shown", "missing"), [(range(8), False), ((0, 1, 2, 4, 5, 6, 7, 8), True)])
 def test_of_a_long_gid_table_only_the_shown_part_is_judged(world, spec, shown, missing):
     """The probe sends the first eight GIDs that are set: one behind them may be set, one between them is not."""
     index = "3" if missing else "9"
-    told = replace(spec, env={"NCCL_IB_GID_INDEX": index})
+    with_env = replace(spec, env={"NCCL_IB_GID_INDEX": index})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:
             each.update(link_layer="Ethernet", gids=[{"index": i, "gid": "x", "type": "RoCE v2"} for i in shown])
-    found = faults(device_findings(world, told, load_profile("mi300x")))
-    assert {fault for _, fault in found} == ({"rdma.gid-missing"} if missing else set())
+    faults_raised = faults(device_findings(world, with_env, load_profile("mi300x")))
+    assert {fault for _, fault in faults_raised} == ({"rdma.gid-missing"} if missing else set())
 
 
 def test_gids_without_their_index_accuse_no_port(world, spec):
     """Which entries are set is not told: the one that NCCL uses may be among them."""
-    told = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
+    with_env = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:
             each.update(link_layer="Ethernet", gids=[{"index": None, "gid": "x"}, {"index": 5, "gid": "x"}])
-    assert faults(device_findings(world, told, load_profile("mi300x"))) == []
+    assert faults(device_findings(world, with_env, load_profile("mi300x"))) == []
 
 
 @pytest.mark.parametrize(("index", "missing"), [("0", True), ("-1", False)])
 def test_entry_0_of_the_gid_table_may_be_missing_and_minus_1_is_nccls_own_choice(world, spec, index, missing):
-    told = replace(spec, env={"NCCL_IB_GID_INDEX": index})
+    with_env = replace(spec, env={"NCCL_IB_GID_INDEX": index})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:
             each.update(link_layer="Ethernet", gids=[{"index": 1, "gid": "x", "type": "RoCE v2"}])
-    found = {fault for _, fault in faults(device_findings(world, told, load_profile("mi300x")))}
-    assert found == ({"rdma.gid-missing"} if missing else set())
+    raised = {fault for _, fault in faults(device_findings(world, with_env, load_profile("mi300x")))}
+    assert raised == ({"rdma.gid-missing"} if missing else set())
 
 
 @pytest.mark.parametrize(("files", "usable", "ok"), [(8, None, True), (7, None, None), (7, True, True)])
@@ -176,8 +176,8 @@ def test_fewer_files_than_devices_prove_the_devices_only_where_each_is_told_usab
 def test_a_filter_that_leaves_good_cards_out_is_not_the_cards_fault(world, spec, h100):
     """NCCL_IB_HCA excludes a card or names none: NCCL's own checks say so, with the rail that is missing."""
     for value in ("^mlx5_3", "=mlx5_bond_0"):
-        told = replace(spec, env={"NCCL_IB_HCA": value})
-        assert faults(device_findings(world, told, h100)) == []
+        with_env = replace(spec, env={"NCCL_IB_HCA": value})
+        assert faults(device_findings(world, with_env, h100)) == []
 
 
 def test_a_card_that_the_filter_leaves_out_is_not_judged(world, spec, h100):
@@ -194,8 +194,8 @@ def test_a_good_card_that_the_filter_leaves_out_excuses_no_sick_one(world, spec,
     for rank in (0, 1):
         stage(world, rank, "rdma")["devices"].append(port(8))
         stage(world, rank, "rdma")["devices"][3].update(state="DOWN")
-    found = faults(device_findings(world, replace(spec, env={"NCCL_IB_HCA": "^mlx5_8"}), h100))
-    assert found == [(f"gpu-node-{rank} mlx5_3", "rdma.port-down") for rank in (0, 1)]
+    faults_raised = faults(device_findings(world, replace(spec, env={"NCCL_IB_HCA": "^mlx5_8"}), h100))
+    assert faults_raised == [(f"gpu-node-{rank} mlx5_3", "rdma.port-down") for rank in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_efa_has_no_link_layer(world, spec):
     """32 EFA cards of 100 Gb/s, link layer Unknown, are what p5 pods must see."""
     efa = load_profile("p5-efa")
     for rank in (0, 1):
-        cards = [dict(port(n), link_layer="Unknown", rate_gbps=100.0) for n in range(32)]
-        stage(world, rank, "rdma").update(devices=cards, uverbs=["uverbs0"])
+        devices = [dict(port(n), link_layer="Unknown", rate_gbps=100.0) for n in range(32)]
+        stage(world, rank, "rdma").update(devices=devices, uverbs=["uverbs0"])
     assert faults(device_findings(world, spec, efa)) == []
     stage(world, 0, "rdma")["devices"] = stage(world, 0, "rdma")["devices"][:16]
     assert faults(device_findings(world, spec, efa)) == [("gpu-node-0", "rdma.no-device")]

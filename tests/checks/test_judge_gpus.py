@@ -55,9 +55,9 @@ def test_the_gpus_that_were_assigned_are_its_own(trial, spec, h100, bad):
 def test_parts_are_never_compared_with_whole_gpus(trial, spec, h100, bad):
     """MIG is its own fault, before any count: a part is no GPU."""
     trial.evidence[1].stages["runtime"]["gpus"][2].update(mig="Enabled", mig_devices=7)
-    found = list(gpu_findings(trial, spec, h100))
-    assert bad(found) == [("gpu-node-1", "gpu.mig-enabled")]
-    assert "GPU 2" in found[1].observed
+    findings = list(gpu_findings(trial, spec, h100))
+    assert bad(findings) == [("gpu-node-1", "gpu.mig-enabled")]
+    assert "GPU 2" in findings[1].observed
 
 
 def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
@@ -103,8 +103,8 @@ def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
 )
 def test_history_and_absence_are_no_ailments(trial, spec, bad, changes):
     """Aggregate counters, a board without NVSwitch, a warm GPU and cards without ECC are healthy."""
-    for told in trial.evidence.values():
-        for gpu in told.stages["runtime"]["gpus"]:
+    for evidence in trial.evidence.values():
+        for gpu in evidence.stages["runtime"]["gpus"]:
             gpu.update(changes)
     assert not bad(every_ailment(trial, spec))
 
@@ -113,8 +113,8 @@ def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
     """One without ECC among others that count errors: its own counter may be the one that is not 0."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(ecc_uncorrected_volatile=None)
     assert set(bad(every_ailment(trial, spec))) == {("gpu-node-0 GPU 3", "")}
-    found = gpu_health.each_gpu(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault")
-    assert [f.subject for f in found if "not told, as most GPUs do: " in f.observed] == ["gpu-node-0 GPU 3"]
+    findings = gpu_health.each_gpu(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault")
+    assert [f.subject for f in findings if "not told, as most GPUs do: " in f.observed] == ["gpu-node-0 GPU 3"]
 
 
 def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):
@@ -122,8 +122,8 @@ def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):
     for rank, evidence in trial.evidence.items():
         for gpu in evidence.stages["runtime"]["gpus"]:
             gpu.update(dict.fromkeys(gpu_health.MEMORY, 0 if (rank, gpu["index"]) == (0, 3) else None))
-    found = gpu_health.each_gpu(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault")
-    assert [f.subject for f in found if f.ok] == ["gpu-node-0 GPU 3"]
+    findings = gpu_health.each_gpu(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault")
+    assert [f.subject for f in findings if f.ok] == ["gpu-node-0 GPU 3"]
 
 
 def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):
@@ -144,7 +144,7 @@ def test_managed_nodes_are_skipped_with_a_reason(evidence, h100):
 
 
 @pytest.mark.parametrize(
-    ("installed", "seen", "fault"),
+    ("installed", "toolkit", "fault"),
     [
         ("v1.17.8", None, "runtime.toolkit-old"),
         ("", "1.16.2", "runtime.toolkit-old"),
@@ -153,10 +153,10 @@ def test_managed_nodes_are_skipped_with_a_reason(evidence, h100):
         ("", "1.19.1", ""),
     ],
 )
-def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, installed, seen, fault):
+def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, installed, toolkit, fault):
     """From the operator's image or from inside the pod; not seen is neither old nor new."""
     for rank in trial.evidence.values():
-        rank.stages["runtime"]["toolkit"] = seen
+        rank.stages["runtime"]["toolkit"] = toolkit
     assert {f for _, f in bad(toolkit_findings(trial, spec, installed, "1.19.0"))} == ({fault} if fault else set())
     runtime(trial, toolkit=None)
     trial.evidence[0].stages["runtime"]["toolkit"] = None
@@ -168,12 +168,12 @@ def test_two_nodes_that_differ_are_both_named_and_none_accused(trial, spec, bad,
     """Of two nodes neither is accused: what differs is named, with both values and where they are."""
     runtime(trial, **changes)
     trial.evidence[0].stages["runtime"].setdefault("cuda", "13.0")
-    found = list(drift_findings(trial, spec))
+    findings = list(drift_findings(trial, spec))
     (name,) = changes
-    (told,) = [f for f in found if f.ok is False]
-    assert (told.subject.lower(), told.fault) == (name, "runtime.drift")
-    assert f"{changes[name]} on gpu-node-1" in told.observed
-    assert "on gpu-node-0" in told.observed
+    (finding,) = [f for f in findings if f.ok is False]
+    assert (finding.subject.lower(), finding.fault) == (name, "runtime.drift")
+    assert f"{changes[name]} on gpu-node-1" in finding.observed
+    assert "on gpu-node-0" in finding.observed
 
 
 def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec, bad):
@@ -182,9 +182,9 @@ def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec
     for rank, version in ((0, "96.00.99"), (1, "96.00.89")):
         for gpu in trial.evidence[rank].stages["runtime"]["gpus"]:
             gpu["vbios"] = version
-    found = list(drift_findings(trial, spec))
-    assert bad(found) == [("VBIOS", "runtime.drift")]
-    assert "VBIOS differs: 96.00.99 on gpu-node-0; 96.00.89 on gpu-node-1" in found[0].observed
+    findings = list(drift_findings(trial, spec))
+    assert bad(findings) == [("VBIOS", "runtime.drift")]
+    assert "VBIOS differs: 96.00.99 on gpu-node-0; 96.00.89 on gpu-node-1" in findings[0].observed
 
 
 def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad):
@@ -201,8 +201,8 @@ def test_persistence_is_a_note_and_a_fault_only_where_asked_for(trial, spec, bad
     """Off is slow, not broken: the report says so, and the profile may insist."""
     trial.evidence[1].stages["runtime"]["gpus"][4]["persistence"] = False
     assert any("persistence mode is off on GPU 4" in text for text in gpu_health.notes(trial, spec))
-    found = gpu_health.each_gpu(trial, spec, gpu_health.persistence_ailments, ("name",), "")
-    assert bad(found) == [("gpu-node-1 GPU 4", "runtime.persistence-off")]
+    findings = gpu_health.each_gpu(trial, spec, gpu_health.persistence_ailments, ("name",), "")
+    assert bad(findings) == [("gpu-node-1 GPU 4", "runtime.persistence-off")]
 
 
 def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
@@ -210,17 +210,17 @@ def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
     trial.evidence[1].stages["runtime"].update(
         gpus=[], nvidia_smi={"found": True, "exit": 0, "error": "broken XML: line 5"}
     )
-    found = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
-    assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "gpu-node-1", "")]
-    assert "broken XML: line 5" in found[0].observed
+    findings = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
+    assert [(f.ok, f.subject, f.fault) for f in findings] == [(None, "gpu-node-1", "")]
+    assert "broken XML: line 5" in findings[0].observed
 
 
 def test_a_gpu_that_is_listed_twice_is_one_gpu(trial, spec, h100, bad):
     """Eight lines of nvidia-smi are not eight GPUs where two name the same UUID."""
     trial.evidence[1].stages["runtime"]["gpus"][1]["uuid"] = "GPU-0"
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.gpu-count")]
-    (found,) = (f for f in gpu_findings(trial, spec, h100) if not f.ok)
-    assert "only 7 are different (GPU-0 is there twice)" in found.observed
+    (finding,) = (f for f in gpu_findings(trial, spec, h100) if not f.ok)
+    assert "only 7 are different (GPU-0 is there twice)" in finding.observed
 
 
 def test_gpus_that_do_not_say_who_they_are_are_counted(trial, spec, h100, bad):

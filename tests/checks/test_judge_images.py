@@ -39,10 +39,12 @@ def test_images_are_judged_as_the_profile_asks(bad):
             "containers": [{"name": "trial", "image": "nvcr.io/x@sha256:1"}],
         }
     }
-    found = images.images_of(admitted)
-    assert set(found) == {"mesh", "trial"}
-    assert bad(images.image_findings(found, ImagesSection(digest=True))) == [("mesh: mesh:1", "images.not-by-digest")]
-    assert bad(images.image_findings(found, ImagesSection(digest=True, registries=("nvcr.io",)))) == [
+    image_of = images.images_of(admitted)
+    assert set(image_of) == {"mesh", "trial"}
+    assert bad(images.image_findings(image_of, ImagesSection(digest=True))) == [
+        ("mesh: mesh:1", "images.not-by-digest")
+    ]
+    assert bad(images.image_findings(image_of, ImagesSection(digest=True, registries=("nvcr.io",)))) == [
         ("mesh: mesh:1", "images.registry")
     ]
 

@@ -53,9 +53,9 @@ def changed(change: Any) -> dict[str, Any]:
 )
 def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
     """One thing is taken away: one or more findings, the first of them names it."""
-    found = list(mutation_findings(ASKED, changed(change)))
-    assert subject in [f.subject for f in found], [f.subject for f in found]
-    assert all(f.ok is False and f.fault == "admission.changed" for f in found)
+    findings = list(mutation_findings(ASKED, changed(change)))
+    assert subject in [f.subject for f in findings], [f.subject for f in findings]
+    assert all(f.ok is False and f.fault == "admission.changed" for f in findings)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_value_of_a_secret_is_not_told() -> None:
     asked, pod = copy.deepcopy(ASKED), copy.deepcopy(ASKED)
     asked["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "local-1234567"})
     pod["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "other-7654321"})
-    (found,) = mutation_findings(asked, pod)
-    assert found.subject == "trial variable WANDB_API_KEY"
-    assert "1234567" not in found.expected
-    assert "7654321" not in found.observed
+    (finding,) = mutation_findings(asked, pod)
+    assert finding.subject == "trial variable WANDB_API_KEY"
+    assert "1234567" not in finding.expected
+    assert "7654321" not in finding.observed

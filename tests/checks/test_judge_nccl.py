@@ -33,7 +33,7 @@ SOCKET = WHOLE | {
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
     """Every judgement is quiet about a healthy pair of collectives."""
-    for found in (
+    for findings in (
         completed_findings(trial, spec, jobs),
         transport.transport_findings(trial, jobs, h100),
         transport.fabric_findings(trial, jobs, "ib"),
@@ -47,7 +47,7 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
         impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec),
         impossible_findings("default", jobs["default"], table_of(jobs["default"]), h100, spec),
     ):
-        assert not bad(found), found
+        assert not bad(findings), findings
 
 
 def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
@@ -57,9 +57,9 @@ def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
         rank.stages["collective.default"] = {"skipped": "the collective before (ring) did not end within 240 s"}
     jobs["ring"].update(hang=True, tables=[])
     jobs["default"] = None
-    found = list(completed_findings(trial, spec, jobs))
-    assert [(f.ok, f.fault) for f in found] == [(False, "nccl.hang"), (None, "")]
-    assert "gpu-node-0, gpu-node-1" in found[0].observed
+    findings = list(completed_findings(trial, spec, jobs))
+    assert [(f.ok, f.fault) for f in findings] == [(False, "nccl.hang"), (None, "")]
+    assert "gpu-node-0, gpu-node-1" in findings[0].observed
 
 
 def test_a_program_that_never_reached_nccl_is_no_hang(trial, spec, jobs):
@@ -67,9 +67,9 @@ def test_a_program_that_never_reached_nccl_is_no_hang(trial, spec, jobs):
     for rank in trial.evidence.values():
         rank.stages[RING].update(timed_out=True, exit=None, seconds=240.0)
     jobs["ring"].update(hang=True, tables=[], nccl_version=None, ranks=None)
-    found = next(completed_findings(trial, spec, jobs))
-    assert (found.ok, found.fault) == (None, "nccl.program")
-    assert "had not reached NCCL after 240.0 s" in found.observed
+    finding = next(completed_findings(trial, spec, jobs))
+    assert (finding.ok, finding.fault) == (None, "nccl.program")
+    assert "had not reached NCCL after 240.0 s" in finding.observed
 
 
 def test_a_crash_names_its_cause(trial, spec, jobs):
@@ -88,9 +88,9 @@ def test_a_crash_names_its_cause(trial, spec, jobs):
         ],
     )
     trial.evidence[1].stages[RING].update(exit=1)
-    found = next(completed_findings(trial, spec, jobs))
-    assert (found.ok, found.fault) == (False, "nccl.crash")
-    assert "rank 9 on gpu-node-1: system error" in found.observed
+    finding = next(completed_findings(trial, spec, jobs))
+    assert (finding.ok, finding.fault) == (False, "nccl.crash")
+    assert "rank 9 on gpu-node-1: system error" in finding.observed
 
 
 def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
@@ -104,8 +104,8 @@ def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
             WHOLE | {"fault": "nccl.hang", "severity": "fatal", "subject": "the job", "cause": "it followed"},
         ],
     )
-    found = next(completed_findings(trial, spec, jobs))
-    assert (found.ok, found.fault) == (False, "nccl.ib-retry")
+    finding = next(completed_findings(trial, spec, jobs))
+    assert (finding.ok, finding.fault) == (False, "nccl.ib-retry")
 
 
 def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
@@ -116,12 +116,12 @@ def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
     trial.evidence[1].stages[RING].update(exit=1, output_tail="x\nModuleNotFoundError: No module named 'numpy'\n")
     trial.evidence[0].stages[RING].update(exit=None, stopped="rank 1: its command ended with exit code 1")
     jobs["ring"]["tables"] = []
-    found = next(completed_findings(trial, spec, jobs))
-    assert (found.ok, found.fault) == (None, "nccl.program")
-    assert "gpu-node-1: exit code 1; it said: ModuleNotFoundError: No module named 'numpy'" in found.observed
+    finding = next(completed_findings(trial, spec, jobs))
+    assert (finding.ok, finding.fault) == (None, "nccl.program")
+    assert "gpu-node-1: exit code 1; it said: ModuleNotFoundError: No module named 'numpy'" in finding.observed
     trial.evidence[1].stages[RING].update(output_tail="reading the table\nno table for this size\n")
-    found = next(completed_findings(trial, spec, jobs))
-    assert "gpu-node-1: exit code 1; last line: no table for this size" in found.observed
+    finding = next(completed_findings(trial, spec, jobs))
+    assert "gpu-node-1: exit code 1; last line: no table for this size" in finding.observed
 
 
 def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):
@@ -155,9 +155,9 @@ def test_values_out_of_bounds_end_badly_but_they_end(trial, spec, jobs, bad):
 def test_a_whole_table_does_not_excuse_a_bad_end(trial, spec, jobs, end):
     """The numbers are there, and a rank died all the same: that is no orderly end, whatever the table says."""
     trial.evidence[1].stages[RING].update(end)
-    found = next(completed_findings(trial, spec, jobs))
-    assert (found.ok, found.fault) == (None, "nccl.program")
-    assert "the table is whole, but gpu-node-1: " in found.observed
+    finding = next(completed_findings(trial, spec, jobs))
+    assert (finding.ok, finding.fault) == (None, "nccl.program")
+    assert "the table is whole, but gpu-node-1: " in finding.observed
 
 
 @pytest.mark.parametrize("broken", ["missing stage", "no table", "half a table", "no rows"])
@@ -171,17 +171,17 @@ def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
         jobs["ring"]["tables"][0]["rows"] = []
     else:
         jobs["ring"]["tables"][0]["complete"] = False
-    found = next(completed_findings(trial, spec, jobs))
-    assert (found.ok, found.fault) == (None, "")
+    finding = next(completed_findings(trial, spec, jobs))
+    assert (finding.ok, finding.fault) == (None, "")
 
 
 def test_a_socket_fallback_is_told_once(trial, jobs, h100):
     """Both collectives show the same cause: one finding, on the analyzer's subject, with its why."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", gdr=False, faults=[dict(SOCKET)])
-    found = list(transport.transport_findings(trial, jobs, h100))
-    assert [(f.subject, f.fault) for f in found] == [("all ranks", "nccl.socket-fallback")]
-    assert "no InfiniBand device" in found[0].observed
+    findings = list(transport.transport_findings(trial, jobs, h100))
+    assert [(f.subject, f.fault) for f in findings] == [("all ranks", "nccl.socket-fallback")]
+    assert "no InfiniBand device" in findings[0].observed
 
 
 def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
@@ -200,17 +200,17 @@ def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
             ],
         )
         job["pairs"][0]["transports"] = {"ib": 14, "socket": 2}
-    found = list(transport.transport_findings(trial, jobs, h100))
-    assert bad(found) == [("rank 11 on gpu-node-1", "nccl.mixed-transport")]
-    assert "ib on 30 channels, socket on 2 channels" in found[0].observed
+    findings = list(transport.transport_findings(trial, jobs, h100))
+    assert bad(findings) == [("rank 11 on gpu-node-1", "nccl.mixed-transport")]
+    assert "ib on 30 channels, socket on 2 channels" in findings[0].observed
 
 
 def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
     """The trial asked for no RDMA device then; but ranks that differ from each other are at fault all the same."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
-    found = list(transport.transport_findings(trial, jobs, Profile()))
-    assert [(f.ok, f.fault) for f in found] == [(None, "nccl.socket-fallback")]
+    findings = list(transport.transport_findings(trial, jobs, Profile()))
+    assert [(f.ok, f.fault) for f in findings] == [(None, "nccl.socket-fallback")]
     jobs["ring"]["faults"][0]["fault"] = "nccl.mixed-transport"
     assert next(transport.transport_findings(trial, jobs, Profile())).ok is False
 
@@ -231,19 +231,19 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
         job.update(
             inter_node_transport="unknown", pairs=[], socket_fallback=None, advice="set NCCL_DEBUG=INFO", **changes
         )
-    found = list(transport.transport_findings(trial, jobs, h100))
-    assert {(f.ok, f.fault) for f in found} == {(None, fault)}
+    findings = list(transport.transport_findings(trial, jobs, h100))
+    assert {(f.ok, f.fault) for f in findings} == {(None, fault)}
     said = "NCCL ended before" if changes.get("crash") else "NCCL_DEBUG"  # a crash needs no other log, but its cause
-    assert all(said in f.observed for f in found)
+    assert all(said in f.observed for f in findings)
 
 
 def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
     """The last channels of a full disk's log: a rail that is missing there is not missing in the node."""
     said = WHOLE | {"fault": "nccl.log-truncated", "severity": "info", "cause": "1 of 16 ranks is not seen to finish"}
     jobs["ring"].update(truncated=True, faults=[said])
-    found = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
-    assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "all_reduce ring", "nccl.log-truncated")]
-    assert "1 of 16 ranks" in found[0].observed
+    findings = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
+    assert [(f.ok, f.subject, f.fault) for f in findings] == [(None, "all_reduce ring", "nccl.log-truncated")]
+    assert "1 of 16 ranks" in findings[0].observed
     jobs["ring"]["tables"][0]["complete"] = False  # the table is what was cut: nccl.completed says so
     assert all(f.ok for f in transport.transport_findings(trial, jobs, h100))
 
@@ -261,8 +261,8 @@ def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
 def test_half_of_the_evidence_is_not_a_pass(trial, jobs, h100, half):
     """A selected network without channels, a pair that only one end shows, ranks without a line: could not tell."""
     jobs["ring"].update(half)
-    found = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
-    assert {(f.ok, f.fault) for f in found} == {(None, "nccl.no-evidence")}
+    findings = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
+    assert {(f.ok, f.fault) for f in findings} == {(None, "nccl.no-evidence")}
 
 
 def test_the_actual_cause_brings_its_own_remedy(jobs):
@@ -292,8 +292,8 @@ def test_another_fabric_is_told(trial, jobs):
     """RDMA over the wrong network is RDMA and still wrong; without the doctor's word it is not right either."""
     wrong = WHOLE | {"fault": "nccl.wrong-fabric", "subject": "seatrial-abc-0 - seatrial-abc-1", "cause": "roce was"}
     jobs["ring"]["faults"] = [wrong]
-    found = list(transport.fabric_findings(trial, jobs, "roce"))
-    assert [(f.ok, f.subject, f.observed) for f in found] == [
+    findings = list(transport.fabric_findings(trial, jobs, "roce"))
+    assert [(f.ok, f.subject, f.observed) for f in findings] == [
         (False, "gpu-node-0 - gpu-node-1", "roce was"),
         (None, "all_reduce default", "ib"),
     ]
@@ -304,9 +304,9 @@ def test_missing_gpudirect_is_told_once_for_both_collectives(trial, jobs, fault,
     """Off and mixed are different faults, on the pair that shows them."""
     for job in jobs.values():
         job["faults"] = [WHOLE | {"fault": fault, "subject": "seatrial-abc-1 - seatrial-abc-0"}]
-    found = list(transport.gdr_findings(trial, jobs))
-    assert [(f.ok, f.fault, f.subject) for f in found] == [(False, fault, "gpu-node-1 - gpu-node-0")]
-    assert said in found[0].observed
+    findings = list(transport.gdr_findings(trial, jobs))
+    assert [(f.ok, f.fault, f.subject) for f in findings] == [(False, fault, "gpu-node-1 - gpu-node-0")]
+    assert said in findings[0].observed
 
 
 def test_gpudirect_that_is_not_shown_is_not_told(trial, jobs):
@@ -333,9 +333,9 @@ def test_a_missing_rail_names_the_filter_that_may_have_left_it_out(trial, jobs):
         job["env"] = {"NCCL_IB_HCA": ["mlx5_0", "mlx5_1"]}
         for host in job["hosts"]:
             host["rails"].pop("7")
-    found = next(transport.rail_findings(trial, jobs, 8))
-    assert found.observed.startswith("7 of 8 rails carry channels: ")
-    assert "NCCL_IB_HCA=mlx5_0, NCCL_IB_HCA=mlx5_1 is set" in found.observed
+    finding = next(transport.rail_findings(trial, jobs, 8))
+    assert finding.observed.startswith("7 of 8 rails carry channels: ")
+    assert "NCCL_IB_HCA=mlx5_0, NCCL_IB_HCA=mlx5_1 is set" in finding.observed
 
 
 def test_more_rails_than_expected_and_no_rails_shown(trial, jobs):
@@ -369,9 +369,9 @@ def test_other_faults_of_the_log_are_handed_on(trial, jobs, bad):
         WHOLE | {"fault": "nccl.note", "severity": "info", "subject": "x", "cause": "y"},
         dict(SOCKET),
     ]
-    found = list(transport.other_findings(trial, jobs))
-    assert bad(found) == [("gpu-node-1", "nccl.version-mismatch")]
-    assert [f.observed for f in found if f.fault] == ["2.27 and 2.28"]  # no line of the log stands behind it
+    findings = list(transport.other_findings(trial, jobs))
+    assert bad(findings) == [("gpu-node-1", "nccl.version-mismatch")]
+    assert [f.observed for f in findings if f.fault] == ["2.27 and 2.28"]  # no line of the log stands behind it
 
 
 def test_hosts_are_replaced_whole(trial):

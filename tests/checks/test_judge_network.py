@@ -42,8 +42,8 @@ def test_nodes_whose_pods_have_unlike_mtus_are_named(world, spec, h100):
     """Of two that differ it cannot be told whose MTU is wrong: both are shown."""
     stage(world, 1, "network")["interfaces"][0]["mtu"] = 1450
     assert faults(mtu_findings(world, spec, h100)) == [("MTU", "network.mtu-mismatch")]
-    (told,) = [f for f in mtu_findings(world, spec, h100) if not f.ok]
-    assert told.observed == "MTU differs: 1500 on gpu-node-0; 1450 on gpu-node-1"
+    (finding,) = [f for f in mtu_findings(world, spec, h100) if not f.ok]
+    assert finding.observed == "MTU differs: 1500 on gpu-node-0; 1450 on gpu-node-1"
 
 
 def test_filtered_udp_is_no_fault_where_tcp_carries(world, spec, h100):
@@ -126,15 +126,15 @@ def test_every_node_must_offer_the_resource(node, capacity, allocatable, ready, 
     one = node("a")
     if capacity is not None:
         one = replace(one, capacity={RDMA: capacity}, allocatable={RDMA: allocatable})
-    wanted = {RDMA: 8 if fault == "rdma.resource-short" else 1}
-    found = list(offer_findings([one], wanted, {"a": [plugin("a", ready=ready)]}))
-    assert [f.fault for f in found if f.ok is False] == ([fault] if fault else [])
+    requests = {RDMA: 8 if fault == "rdma.resource-short" else 1}
+    findings = list(offer_findings([one], requests, {"a": [plugin("a", ready=ready)]}))
+    assert [f.fault for f in findings if f.ok is False] == ([fault] if fault else [])
 
 
 def test_a_node_without_a_plugin_is_told(node):
     """Where others run the plugin and this node does not, that is said."""
-    (found,) = offer_findings([node("b")], {RDMA: 1}, {"a": [plugin("a")]})
-    assert "no RDMA device plugin runs on this node" in found.observed
+    (finding,) = offer_findings([node("b")], {RDMA: 1}, {"a": [plugin("a")]})
+    assert "no RDMA device plugin runs on this node" in finding.observed
 
 
 def test_networks_are_named_in_both_forms():
@@ -166,8 +166,8 @@ def test_definitions_must_exist_and_not_shrink_packets(spec, config, fault):
     roce = load_profile("h200-roce")
     asked = replace(spec, annotations={MULTUS: "default/rdma-0"})
     item = None if config is None else {"spec": {"config": json.dumps(config)}}
-    found = list(definition_findings(asked, {("default", "rdma-0"): item}, roce))
-    assert [(f.subject, f.fault) for f in found if f.ok is False] == ([("default/rdma-0", fault)] if fault else [])
+    findings = list(definition_findings(asked, {("default", "rdma-0"): item}, roce))
+    assert [(f.subject, f.fault) for f in findings if f.ok is False] == ([("default/rdma-0", fault)] if fault else [])
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_numbers_of_the_fabric_that_cannot_be_true_are_refused(tmp_path, text, w
 
 def test_networks_of_googles_clusters_must_exist(spec):
     """They have no namespace, and the pod's own network is none to look for."""
-    told = '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth1","network":"gpu-nic0"}]'
-    asked = replace(spec, annotations={"networking.gke.io/interfaces": told})
+    annotation = '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth1","network":"gpu-nic0"}]'
+    asked = replace(spec, annotations={"networking.gke.io/interfaces": annotation})
     assert named_networks(asked.annotations, "team") == {("", "gpu-nic0")}
-    (found,) = definition_findings(asked, {("", "gpu-nic0"): {"kind": "Network"}}, Profile())
-    assert (found.ok, found.subject) == (True, "network/gpu-nic0")
-    (found,) = definition_findings(asked, {("", "gpu-nic0"): None}, Profile())
-    assert (found.ok, found.fault) == (False, "rdma.nad-missing")
+    (finding,) = definition_findings(asked, {("", "gpu-nic0"): {"kind": "Network"}}, Profile())
+    assert (finding.ok, finding.subject) == (True, "network/gpu-nic0")
+    (finding,) = definition_findings(asked, {("", "gpu-nic0"): None}, Profile())
+    assert (finding.ok, finding.fault) == (False, "rdma.nad-missing")
     assert named_networks({"networking.gke.io/interfaces": "no JSON"}, "team") == set()

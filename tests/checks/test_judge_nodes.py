@@ -52,9 +52,9 @@ def test_one_gpu_node_is_too_few(inventory, node, h100, bad):
 def test_what_a_selector_leaves_out_accuses_no_cluster(inventory, node, h100, nodes, fault):
     """--nodes chose too few of them: that is the choice, and others may well be there."""
     cluster = inventory([node("cpu", None, None) if name == "cpu" else node(name) for name in nodes])
-    (found, *_) = node_findings(cluster, pool_of(cluster, h100), h100, selector="rack=r1")
-    assert (found.ok, found.fault) == (None, fault)
-    assert "--nodes rack=r1" in found.observed
+    (finding, *_) = node_findings(cluster, pool_of(cluster, h100), h100, selector="rack=r1")
+    assert (finding.ok, finding.fault) == (None, fault)
+    assert "--nodes rack=r1" in finding.observed
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken, f
 )
 def test_the_number_of_gpus_is_the_profiles(node, h100, capacity, allocatable, fault):
     """What a node offers is compared with the profile; a node that agrees with itself may still have lost a GPU."""
-    found = offer(node("a", capacity, allocatable), h100)
-    assert (found.fault, found.ok) == (fault, not fault)
+    finding = offer(node("a", capacity, allocatable), h100)
+    assert (finding.fault, finding.ok) == (fault, not fault)
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,19 @@ def test_without_a_profile_capacity_is_the_yardstick(node):
 def test_taken_gpus_name_their_holder(inventory, node, spec):
     """The one who holds the GPUs is in the finding, by owner and namespace."""
     pods = [("nb", "w-0", "a", 8, "Job/notebook"), ("nb", "w-1", "b", 8, "Job/notebook")]
-    found = rooms(cluster := inventory([node("a"), node("b")], pods), cluster.nodes, spec)
-    assert [r.fault for r in found] == ["gpu.taken", "gpu.taken"]
-    assert found[0].observed == "0 of 8 free; held by Job/notebook in nb (8)"
-    assert releases(cluster, found, spec) == []
+    node_rooms = rooms(cluster := inventory([node("a"), node("b")], pods), cluster.nodes, spec)
+    assert [r.fault for r in node_rooms] == ["gpu.taken", "gpu.taken"]
+    assert node_rooms[0].observed == "0 of 8 free; held by Job/notebook in nb (8)"
+    assert releases(cluster, node_rooms, spec) == []
 
 
 def test_a_slurm_nodeset_is_named_with_the_command_that_frees_its_nodes(inventory, node, spec):
     """Only as many nodes as are missing are taken from Slurm."""
     pods = [("slurm", f"w-{n}", name, 8, "NodeSet/worker") for n, name in enumerate("abc")]
     pods += [("slurm", "login", "d", 0, "Deployment/login"), ("other", "w-0", "d", 0, "NodeSet/worker")]
-    found = rooms(cluster := inventory([node(name) for name in "abcd"], pods), cluster.nodes, spec)
-    assert [r.fault for r in found] == ["gpu.held-by-slurm"] * 3 + [""]
-    (said,) = releases(cluster, found, spec)
+    node_rooms = rooms(cluster := inventory([node(name) for name in "abcd"], pods), cluster.nodes, spec)
+    assert [r.fault for r in node_rooms] == ["gpu.held-by-slurm"] * 3 + [""]
+    (said,) = releases(cluster, node_rooms, spec)
     assert "kubectl -n slurm scale nodesets.slinky.slurm.net/worker --replicas=2 frees 1 of its 3 nodes" in said
 
 
@@ -145,9 +145,9 @@ def test_a_foreign_taint_is_named(inventory, node, spec):
             node("c", taints=[("soft", "", "PreferNoSchedule")]),
         ]
     )
-    found = rooms(cluster, cluster.nodes, spec)
-    assert [r.fault for r in found] == ["nodes.tainted", "", ""]
-    assert "team=vision:NoSchedule" in found[0].observed
+    node_rooms = rooms(cluster, cluster.nodes, spec)
+    assert [r.fault for r in node_rooms] == ["nodes.tainted", "", ""]
+    assert "team=vision:NoSchedule" in node_rooms[0].observed
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,12 @@ def test_tolerations_match_as_kubernetes_does(toleration, expected):
 
 def test_what_the_user_chose_and_is_not_there_accuses_nobody(inventory, h100):
     """A selector or a name that fits no node is the user's word: inconclusive, with that word in it."""
-    (found,) = node_findings(inventory([]), Pool(), h100, "pool=nosuch")
-    assert (found.ok, found.fault, found.observed) == (None, "nodes.other-kind", "no node matches --nodes pool=nosuch")
+    (finding,) = node_findings(inventory([]), Pool(), h100, "pool=nosuch")
+    assert (finding.ok, finding.fault, finding.observed) == (
+        None,
+        "nodes.other-kind",
+        "no node matches --nodes pool=nosuch",
+    )
     unknown = [f for f in node_findings(inventory([]), Pool(), h100, "", ("gone", "gone")) if f.ok is None]
     assert [(f.subject, f.fault) for f in unknown] == [("gone", "nodes.other-kind")]
 
@@ -179,9 +183,9 @@ def test_a_trial_is_placed_only_on_nodes_that_have_room_beside_the_unfit(invento
     """One is unfit and one cordoned: two of four nodes are left, which is enough for two pods and too few for three."""
     nodes = [node("a"), node("b"), node("c"), node("d", unschedulable=True)]
     cluster = inventory(nodes)
-    found = pool_of(cluster, h100)
-    assert placed(cluster, found, spec, ["a"]).avoided == ("a",)
+    judged_pool = pool_of(cluster, h100)
+    assert placed(cluster, judged_pool, spec, ["a"]).avoided == ("a",)
     named = replace(spec, node_names=("a", "b", "c", "d"))
-    assert placed(cluster, found, named, ["a"]).node_names == ("b", "c")
+    assert placed(cluster, judged_pool, named, ["a"]).node_names == ("b", "c")
     with pytest.raises(Blocked, match="takes 3 nodes, and 2 could take a pod without a"):
-        placed(cluster, found, replace(spec, nodes=3), ["a"])
+        placed(cluster, judged_pool, replace(spec, nodes=3), ["a"])

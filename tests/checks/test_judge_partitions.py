@@ -20,16 +20,16 @@ def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, b
             node("c", 4, 4, labels={"pool": "training", "nvidia.com/gpu.product": "NVIDIA-L40S"}),
         ]
     )
-    found = pool.pool_of(cluster, profile)
-    assert [n.name for n in found.nodes] == ["a"]
-    assert "outside of the profile's pool (pool is inference, not training)" in found.outside["b"]
-    assert "another product (NVIDIA-L40S)" in found.outside["c"]
-    assert len(found.notes()) == 2
-    assert bad(node_findings(cluster, found, profile)) == [("cluster", "nodes.too-few")]
+    judged_pool = pool.pool_of(cluster, profile)
+    assert [n.name for n in judged_pool.nodes] == ["a"]
+    assert "outside of the profile's pool (pool is inference, not training)" in judged_pool.outside["b"]
+    assert "another product (NVIDIA-L40S)" in judged_pool.outside["c"]
+    assert len(judged_pool.notes()) == 2
+    assert bad(node_findings(cluster, judged_pool, profile)) == [("cluster", "nodes.too-few")]
 
 
 @pytest.mark.parametrize(
-    ("labels", "capacity", "inside"),
+    ("labels", "capacity", "judged"),
     [
         ({"nvidia.com/gpu.workload.config": "vm-passthrough"}, None, False),
         ({"nvidia.com/gpu.workload.config": "container"}, None, True),
@@ -38,11 +38,11 @@ def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, b
         ({}, 0, True),
     ],
 )
-def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, node, h100, labels, capacity, inside):
+def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, node, h100, labels, capacity, judged):
     """KubeVirt's nodes beside training's, or nodes left to somebody else; one that offers GPUs is judged whatever it says."""
     cluster = inventory([node("a"), node("b", capacity, capacity, labels={"nvidia.com/gpu.present": "true", **labels})])
-    found = pool.pool_of(cluster, h100)
-    assert ("b" in [n.name for n in found.nodes], "b" in found.outside) == (inside, not inside)
+    judged_pool = pool.pool_of(cluster, h100)
+    assert ("b" in [n.name for n in judged_pool.nodes], "b" in judged_pool.outside) == (judged, not judged)
 
 
 def test_the_trial_is_kept_off_another_products_nodes(inventory, node, h100):
@@ -59,9 +59,9 @@ def test_a_pool_of_several_names_is_confined_to_none_of_them(inventory, node, h1
     """A label that not all nodes of the pool have would keep the trial off some of them."""
     mine = node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
     other = node("c", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
-    found = pool.pool_of(inventory([mine, node("b", labels=second), other]), h100)
-    assert (sorted(n.name for n in found.whole), list(found.outside)) == (["a", "b"], ["c"])
-    assert pool.confinement(found) == {}
+    judged_pool = pool.pool_of(inventory([mine, node("b", labels=second), other]), h100)
+    assert (sorted(n.name for n in judged_pool.whole), list(judged_pool.outside)) == (["a", "b"], ["c"])
+    assert pool.confinement(judged_pool) == {}
 
 
 def test_the_resource_of_gpus_is_the_profiles_own(h100):

@@ -11,9 +11,9 @@ from checks.rules.pool import MOST_AVOIDED, Pool, avoided, parted, pool_of
 def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
     """A shared node looks free to the scheduler: eight of its 32 offers may be two GPUs."""
     shared = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
-    found = pool_of(inventory([node("a"), node("b"), node("c", labels=shared)]), h100)
-    assert list(found.parts) == ["c"]
-    assert avoided(found) == ("c",)
+    judged_pool = pool_of(inventory([node("a"), node("b"), node("c", labels=shared)]), h100)
+    assert list(judged_pool.parts) == ["c"]
+    assert avoided(judged_pool) == ("c",)
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
 def test_replicas_of_a_shared_gpu_are_no_whole_gpus(node, changes, why):
     """By label or by the renamed resource; one replica is the GPU itself, and a count without a strategy says nothing."""
     capacity = {"nvidia.com/gpu": 8, **changes.pop("capacity", {})}
-    found = parted(replace(node("a", **changes), capacity=capacity))
-    assert why in found if why else found == ""
+    reason = parted(replace(node("a", **changes), capacity=capacity))
+    assert why in reason if why else reason == ""
 
 
 def test_other_products_are_avoided_by_name_and_other_pools_by_label(node):
@@ -54,10 +54,10 @@ def test_nodes_that_on_leaves_out_are_not_judged(inventory, node, h100, bad):
     """--on a,b: what is wrong elsewhere is named as not judged; too few named nodes accuse no cluster."""
     sick = [node("c", allocatable=7), node("d", ready=False)]
     cluster = inventory([node("a"), node("b"), *sick])
-    found = pool_of(cluster, h100, ("a", "b"))
-    assert [each.name for each in found.nodes] == ["a", "b"]
-    assert found.notes() == ("not judged: c, not named by --on", "not judged: d, not named by --on")
-    assert bad(node_findings(cluster, found, h100, "", ("a", "b"))) == []
+    judged_pool = pool_of(cluster, h100, ("a", "b"))
+    assert [each.name for each in judged_pool.nodes] == ["a", "b"]
+    assert judged_pool.notes() == ("not judged: c, not named by --on", "not judged: d, not named by --on")
+    assert bad(node_findings(cluster, judged_pool, h100, "", ("a", "b"))) == []
     assert bad(node_findings(cluster, pool_of(cluster, h100, ("a", "d")), h100, "", ("a", "d"))) == [
         ("d", "nodes.not-ready")
     ]

@@ -47,12 +47,12 @@ def pod(name, image, *, ready=True, namespace="kueue-system"):
     )
 
 
-def bad(found):
-    return [(f.subject, f.fault) for f in found if f.ok is not True]
+def bad(findings):
+    return [(f.subject, f.fault) for f in findings if f.ok is not True]
 
 
-def judged(launch_stack, wanted=None, pods=()):
-    return bad(present_findings(launch_stack, wanted or spec(), pods))
+def judged(launch_stack, trial_spec=None, pods=()):
+    return bad(present_findings(launch_stack, trial_spec or spec(), pods))
 
 
 def test_a_queue_that_can_hold_the_trial_is_fine():
@@ -61,7 +61,7 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("stack", "expected"),
     [
         ({"local": None, "cluster": None}, [("localqueue/team", "queue.missing")]),
         ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
@@ -100,9 +100,9 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         "not-served",
     ],
 )
-def test_what_is_wrong_with_a_queue_is_one_fault(found, expected):
+def test_what_is_wrong_with_a_queue_is_one_fault(stack, expected):
     """The first cause, not what follows from it; a cohort may lend what is missing."""
-    assert judged(launch_stack(**found)) == expected
+    assert judged(launch_stack(**stack)) == expected
 
 
 def test_a_tenant_who_sees_no_clusterqueue_judges_the_rest():
@@ -165,14 +165,14 @@ def test_an_operator_that_may_not_be_asked_for_is_not_told():
 
 def test_volcanos_queue_must_be_open_and_large_enough():
     """Its capability bounds what all jobs get together."""
-    wanted, served = spec(queue=Queue(kind="volcano", name="q")), Serving(("v1beta1",))
-    assert judged(LaunchStack(queue_served=served), wanted) == [("queue/q", "queue.missing")]
+    asked, served = spec(queue=Queue(kind="volcano", name="q")), Serving(("v1beta1",))
+    assert judged(LaunchStack(queue_served=served), asked) == [("queue/q", "queue.missing")]
     for raw, fault in (
         ({"status": {"state": "Closed"}}, "queue.stopped"),
         ({"spec": {"capability": {"nvidia.com/gpu": 8}}}, "queue.quota-short"),
     ):
-        assert judged(LaunchStack(queue_served=served, volcano=raw), wanted) == [("queue/q", fault)]
-    assert judged(LaunchStack(queue_served=served, volcano={"spec": {"capability": {"cpu": "64"}}}), wanted) == []
+        assert judged(LaunchStack(queue_served=served, volcano=raw), asked) == [("queue/q", fault)]
+    assert judged(LaunchStack(queue_served=served, volcano={"spec": {"capability": {"cpu": "64"}}}), asked) == []
 
 
 # -- what the trial showed -------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def failed(fault, blame="ERR_INFRA", **more):
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected"),
+    ("result", "expected"),
     [
         (trial(), (True, "")),
         (trial(analysis=failed("queue.quota-short")), (False, "queue.quota-short")),
@@ -206,10 +206,10 @@ def failed(fault, blame="ERR_INFRA", **more):
     ],
     ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod"],
 )
-def test_a_trial_is_let_in_whole_or_not_at_all(seen, expected):
+def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
     """What happens after it was let in is another check's; a full queue is nobody's fault."""
-    (found,) = admitted_findings(seen, spec())
-    assert (found.ok, found.fault) == expected
+    (finding,) = admitted_findings(result, spec())
+    assert (finding.ok, finding.fault) == expected
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_a_trial_is_let_in_whole_or_not_at_all(seen, expected):
 )
 def test_whose_fault_it_is_decides(fault, blame, ok):
     """The cluster's is a failure, the image's an error: no verdict on the cluster."""
-    (found,) = start_findings(trial(analysis=failed(fault, blame)), spec(queue=None))
-    assert (found.ok, found.fault) == (ok, fault)
+    (finding,) = start_findings(trial(analysis=failed(fault, blame)), spec(queue=None))
+    assert (finding.ok, finding.fault) == (ok, fault)
 
 
 # -- the job that cannot fit -----------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ NODE = SimpleNamespace(name="n", labels={})
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("stack", "phrase"),
     [
         (launch_stack(), ""),
         (launch_stack(cluster=cluster(queueingStrategy="StrictFIFO")), "StrictFIFO"),
@@ -257,10 +257,10 @@ NODE = SimpleNamespace(name="n", labels={})
     ],
     ids=["safe", "fifo", "preempts", "borrows", "never", "cohort", "checks", "unseen"],
 )
-def test_the_negative_test_is_refused_where_it_could_hurt(found, words):
+def test_the_negative_test_is_refused_where_it_could_hurt(stack, phrase):
     """And says why."""
-    told = gang_refusal(found, spec(), [NODE], [], on_demand=False)
-    assert words in told if words else not told
+    refusal = gang_refusal(stack, spec(), [NODE], [], on_demand=False)
+    assert phrase in refusal if phrase else not refusal
 
 
 def test_no_autoscaler_may_buy_nodes_for_it():
@@ -284,10 +284,10 @@ def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():
 def test_a_pod_of_the_job_that_cannot_fit_is_a_fault():
     """None placed, and the queue says why: passed. Placed: failed. Nothing known: an error."""
     placed = trial(pods=(PodFacts(index=0, name="p", node="n"), PodFacts(index=1, name="q")))
-    for seen, expected in (
+    for result, expected in (
         (placed, (False, "gang.started")),
         (trial(analysis=failed("queue.quota-short")), (True, "")),
         (trial(), (None, "")),
     ):
-        (found,) = gang_findings(seen, spec(nodes=3))
-        assert (found.ok, found.fault) == expected
+        (finding,) = gang_findings(result, spec(nodes=3))
+        assert (finding.ok, finding.fault) == expected

@@ -34,13 +34,13 @@ from tests.checks.answers import JOB, POD, FakeKube, error, quota
 )
 def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
     """One pod that fits says nothing about two; what the trial does not use is no shortage."""
-    found = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
-    assert [(s.resource, s.needed, s.left) for s in found.shortages] == ([short] if short else [])
-    assert found.fault == ("quota.exceeded" if short else "")
+    admission = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
+    assert [(s.resource, s.needed, s.left) for s in admission.shortages] == ([short] if short else [])
+    assert admission.fault == ("quota.exceeded" if short else "")
     granted = {
         key.removeprefix("requests.") for key, limit in hard.items() if "/" in key and limit not in ("0", "garbage")
     }
-    assert found.granted == granted
+    assert admission.granted == granted
 
 
 def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
@@ -70,9 +70,9 @@ def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
 )
 def test_a_scoped_quota_counts_the_pods_of_its_scope(scope, counts):
     """A quota for other pods has no say; one for these counts them all."""
-    found = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)
-    assert found.fault == ("quota.exceeded" if counts else "")
-    assert found.notes == ()
+    admission = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)
+    assert admission.fault == ("quota.exceeded" if counts else "")
+    assert admission.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_quotas_that_are_not_seen_or_scoped_are_said_so():
 
 def test_a_pod_counts_as_the_quota_controller_counts_it():
     """Sidecars add up, an init container counts where it asks for more, a limit without a request is the request."""
-    found = {k: str(v.normalize()) for k, v in demand(JOB["spec"]["template"]["spec"]).items()}
-    assert found["cpu"] == "9"
-    assert found["requests.nvidia.com/gpu"] == "8"
-    assert found["pods"] == "1"
+    demanded = {k: str(v.normalize()) for k, v in demand(JOB["spec"]["template"]["spec"]).items()}
+    assert demanded["cpu"] == "9"
+    assert demanded["requests.nvidia.com/gpu"] == "8"
+    assert demanded["pods"] == "1"

@@ -20,8 +20,8 @@ def test_a_name_that_never_resolves_is_told_for_its_pair(trial, spec, bad):
 def test_the_names_are_those_of_the_attempt_that_ran(trial, spec):
     """A second attempt's Service has another name: that of the first is expected by nobody any more."""
     trial.attempts = 2
-    told = [finding.expected for finding in dns_findings(trial, spec)]
-    assert all(f".{spec.job_name}-2 = " in each for each in told) and len(told) == 4
+    expected = [finding.expected for finding in dns_findings(trial, spec)]
+    assert all(f".{spec.job_name}-2 = " in each for each in expected) and len(expected) == 4
 
 
 def test_a_slow_name_passes(trial, spec, bad):

@@ -35,10 +35,10 @@ def test_zones_without_gpus_are_no_domains():
 
 def test_free_gpus_in_pieces_start_no_job_of_whole_nodes():
     """Two nodes with four free: eight free GPUs, and no whole node."""
-    told = said([room("a", 4, "gpu.taken"), room("b", 4, "gpu.taken"), room("c", 8)])
-    assert "fits 1 times now" in told[f"8 {GPU}, a whole node"]
-    assert "16 GPUs are free on 3 of 3 nodes" in told["pool"]
-    assert "takes 8 (1 x 8): 50 % of what is free lies in pieces" in told["pool"]
+    observed = said([room("a", 4, "gpu.taken"), room("b", 4, "gpu.taken"), room("c", 8)])
+    assert "fits 1 times now" in observed[f"8 {GPU}, a whole node"]
+    assert "16 GPUs are free on 3 of 3 nodes" in observed["pool"]
+    assert "takes 8 (1 x 8): 50 % of what is free lies in pieces" in observed["pool"]
 
 
 def test_a_pool_that_is_whole_is_not_called_fragmented():
@@ -46,15 +46,15 @@ def test_a_pool_that_is_whole_is_not_called_fragmented():
 
 
 def test_cordoned_and_tainted_nodes_have_nothing_free():
-    told = said([room("a", 8, "nodes.cordoned"), room("b", 8, "nodes.tainted"), room("c", 0, "gpu.taken")])
-    assert told["pool"] == "0 GPUs are free on 1 of 3 nodes"
+    observed = said([room("a", 8, "nodes.cordoned"), room("b", 8, "nodes.tainted"), room("c", 0, "gpu.taken")])
+    assert observed["pool"] == "0 GPUs are free on 1 of 3 nodes"
 
 
 def test_a_strict_policy_refuses_what_no_numa_node_has():
     """Eight GPUs on two NUMA nodes of four are never admitted there; what is aligned fits at most so often."""
-    told = said([room("a", 8), room("b", 8)], {"a": numa("a", 4, 4), "b": numa("b", 4, 4)})
-    assert told[f"8 {GPU}, a whole node"] == "valid on 0 of 2 nodes, fits 0 times now"
-    assert told[f"4 {GPU}, a NUMA node"] == "valid on 2 of 2 nodes, fits at most 4 times now"
-    assert "of pods with a NUMA node each, takes 16 (4 x 4): 0 %" in told["pool"]
+    observed = said([room("a", 8), room("b", 8)], {"a": numa("a", 4, 4), "b": numa("b", 4, 4)})
+    assert observed[f"8 {GPU}, a whole node"] == "valid on 0 of 2 nodes, fits 0 times now"
+    assert observed[f"4 {GPU}, a NUMA node"] == "valid on 2 of 2 nodes, fits at most 4 times now"
+    assert "of pods with a NUMA node each, takes 16 (4 x 4): 0 %" in observed["pool"]
     easy = said([room("a", 8)], {"a": numa("a", 4, 4, policy="best-effort")})
     assert easy[f"8 {GPU}, a whole node"] == "valid on 1 of 1 nodes, fits 1 times now"

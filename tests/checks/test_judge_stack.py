@@ -73,10 +73,10 @@ def test_the_plugin_must_be_ready_on_every_node(node, bad):
     """One ready pod is not enough; a pod that is missing, and one that crashes, are told apart by their words."""
     nodes = [node("a"), node("b"), node("c", allocatable=0)]
     pods = [pod(f"{PLUGIN}-1", "a"), pod(f"{PLUGIN}-2", "b", ready=False, trouble="CrashLoopBackOff: back-off 5m0s")]
-    found = list(gpu_stack.stack_findings(nodes, pods))
-    assert bad(found) == [("b", "stack.device-plugin-down"), ("c", "stack.device-plugin-down")]
-    assert "gpu-operator/nvidia-device-plugin-daemonset-2 is not ready (CrashLoopBackOff" in found[1].observed
-    assert "no pod on this node" in found[2].observed
+    findings = list(gpu_stack.stack_findings(nodes, pods))
+    assert bad(findings) == [("b", "stack.device-plugin-down"), ("c", "stack.device-plugin-down")]
+    assert "gpu-operator/nvidia-device-plugin-daemonset-2 is not ready (CrashLoopBackOff" in findings[1].observed
+    assert "no pod on this node" in findings[2].observed
 
 
 def test_the_first_broken_part_is_the_cause(node, bad):
@@ -130,7 +130,7 @@ def test_a_cluster_without_a_known_plugin_is_judged_by_what_it_offers(inventory,
 
 
 @pytest.mark.parametrize(
-    ("items", "found"),
+    ("items", "expected"),
     [
         ([policy("ready")], []),
         ([policy("ready"), policy("ignored", "old")], []),
@@ -139,10 +139,10 @@ def test_a_cluster_without_a_known_plugin_is_judged_by_what_it_offers(inventory,
         ([policy("")], [("clusterpolicy/p", None)]),
     ],
 )
-def test_the_operator_must_say_that_it_is_done(items, found):
+def test_the_operator_must_say_that_it_is_done(items, expected):
     """ready is the only good word; one that it ignores beside a ready one is none (stack.clusterpolicy)."""
     said = list(gpu_stack.policy_findings(policies(Listing(tuple(items)))))
-    assert [(f.subject, f.ok) for f in said if f.ok is not True] == found
+    assert [(f.subject, f.ok) for f in said if f.ok is not True] == expected
     assert {f.fault for f in said if f.ok is not True} <= {"stack.clusterpolicy"}
 
 
@@ -176,9 +176,9 @@ def test_labels_that_disagree_are_named(node, bad):
         node("b", labels={"nvidia.com/gpu.count": "7"}),
         node("c"),
     )
-    found = list(gpu_stack.label_findings(pool.Pool(nodes), "nvidia.com/gpu"))
-    assert bad(found) == [("b", "gpu.labels-disagree")]
-    assert [f.subject for f in found] == ["a", "b"]
+    findings = list(gpu_stack.label_findings(pool.Pool(nodes), "nvidia.com/gpu"))
+    assert bad(findings) == [("b", "gpu.labels-disagree")]
+    assert [f.subject for f in findings] == ["a", "b"]
 
 
 def slice_of(node, devices, generation=1, kind="gpu", name="pool"):
@@ -198,11 +198,11 @@ def test_published_devices_are_counted_in_the_newest_generation():
     old_form = {
         "spec": {"nodeName": "b", "driver": "d", "pool": {"name": "x"}, "devices": [{"basic": {"attributes": {}}}]}
     }
-    found = Listing(
+    slices = Listing(
         (slice_of("a", 8, 1), slice_of("a", 4, 2), slice_of("a", 4, 2), slice_of("a", 7, 1, "mig", "m"), old_form)
     )
-    assert devices_by_node(found, kind="gpu") == {"a": 8, "b": 1}
-    assert devices_by_node(found, "gpu.nvidia.com", "mig") == {"a": 7}
+    assert devices_by_node(slices, kind="gpu") == {"a": 8, "b": 1}
+    assert devices_by_node(slices, "gpu.nvidia.com", "mig") == {"a": 7}
 
 
 def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
@@ -228,10 +228,10 @@ def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
 
 def test_an_older_version_of_a_kind_is_found_and_hidden_is_not_absent():
     """resource.k8s.io is v1beta1 on 1.32; 403 says nothing about the cluster, 404 does."""
-    found = listing(
+    listed = listing(
         Lists(v1beta1=[{"metadata": {}}, "torn"]), "resourceslices", "resource.k8s.io", "v1", "v1beta2", "v1beta1"
     )
-    assert (len(found.items), found.served, found.hidden) == (1, True, "")
+    assert (len(listed.items), listed.served, listed.hidden) == (1, True, "")
     assert listing(Lists(), "x", "y", "v1") == Listing(served=False)
     assert listing(Lists(v1=403), "x", "y", "v1").hidden
 

@@ -28,7 +28,7 @@ ASKED = StorageSection(paths=(DATA, RESULTS), s3=(BUCKET,), burst=Size(2**20), b
 NODES = ["gpu-node-0", "gpu-node-1"]
 
 
-def found(name, *, write, **changes):
+def path_record(name, *, write, **changes):
     path = {
         "name": name,
         "path": f"/{name}",
@@ -59,7 +59,7 @@ def stored_trial(trial):
     """A trial whose pods found everything as it should be."""
     for rank in trial.evidence.values():
         rank.stages["storage"] = {
-            "paths": [found("data", write=False), found("results", write=True)],
+            "paths": [path_record("data", write=False), path_record("results", write=True)],
             "error": None,
             "burst": {
                 "path": "/results",
@@ -107,9 +107,9 @@ def test_healthy_storage_raises_nothing(stored_trial, spec, claims, bad):
         burst_findings(stored_trial, spec, ASKED),
         bucket_findings(stored_trial, spec, ASKED),
     ):
-        told = list(findings)
-        assert told
-        assert not bad(told)
+        raised = list(findings)
+        assert raised
+        assert not bad(raised)
 
 
 # ------------------------------------------------------------------------------------------------- claims
@@ -300,8 +300,8 @@ def test_half_an_answer_of_a_bucket_is_no_pass_and_no_fault(stored_trial, spec, 
 def test_a_bucket_is_judged_by_any_answer(stored_trial, spec, bad, changes, fault):
     """A refusal of a stranger shows that it is there; keys are asked for by presence."""
     stored_trial.evidence[1].stages["storage"]["s3"][0].update(changes)
-    wanted = [("gpu-node-1 s3://bucket/x", fault)] if fault else []
-    assert bad(bucket_findings(stored_trial, spec, ASKED)) == wanted
+    expected = [("gpu-node-1 s3://bucket/x", fault)] if fault else []
+    assert bad(bucket_findings(stored_trial, spec, ASKED)) == expected
 
 
 def test_the_trial_tries_what_the_profile_names(h100):
@@ -322,7 +322,7 @@ TOKEN = Credential(env="HF_TOKEN", secret="hf", key="token")
 
 
 @pytest.mark.parametrize(
-    ("seen", "ok"),
+    ("facts", "ok"),
     [
         ({"files_tried": 2, "files_bad": 0, "files_empty": 0}, True),
         ({"files_tried": 1, "files_bad": 0, "files_empty": 0}, None),
@@ -331,17 +331,17 @@ TOKEN = Credential(env="HF_TOKEN", secret="hf", key="token")
         ({"files_tried": 2, "files_bad": 1, "files_bad_named": ["train/shard-1.tar: Permission denied"]}, False),
     ],
 )
-def test_files_that_the_profile_names_are_opened(stored_trial, spec, bad, seen, ok):
+def test_files_that_the_profile_names_are_opened(stored_trial, spec, bad, facts, ok):
     """One that cannot be opened is told by its name; those that the time did not allow are not."""
     asked = replace(ASKED, paths=(SHARDS,), burst=0)
     for rank in stored_trial.evidence.values():
-        rank.stages["storage"]["paths"] = [found("data", write=False, **seen)]
-    told = list(path_findings(stored_trial, spec, asked))
-    assert {f.ok for f in told} == {ok}
-    wanted = [(f"{node} /data", "storage.files-missing") for node in NODES] if ok is False else []
-    assert [each for each in bad(told) if each[1]] == wanted
+        rank.stages["storage"]["paths"] = [path_record("data", write=False, **facts)]
+    findings = list(path_findings(stored_trial, spec, asked))
+    assert {f.ok for f in findings} == {ok}
+    expected = [(f"{node} /data", "storage.files-missing") for node in NODES] if ok is False else []
+    assert [each for each in bad(findings) if each[1]] == expected
     if ok is False:
-        assert "shard-1.tar: Permission denied" in told[0].observed
+        assert "shard-1.tar: Permission denied" in findings[0].observed
 
 
 def test_a_path_without_named_files_is_not_asked_for_any(stored_trial, spec, bad):
@@ -356,7 +356,7 @@ def test_a_credential_is_judged_by_its_presence(stored_trial, spec, bad, present
         rank.stages["storage"]["credentials"] = [
             {"env": "HF_TOKEN", "secret": "hf", "key": "token", "present": present}
         ]
-    told = list(credential_findings(stored_trial, spec, asked))
-    assert {f.ok for f in told} == {ok}
-    wanted = [(f"{node} HF_TOKEN", "storage.credential-missing") for node in NODES] if ok is False else []
-    assert [each for each in bad(told) if each[1]] == wanted
+    findings = list(credential_findings(stored_trial, spec, asked))
+    assert {f.ok for f in findings} == {ok}
+    expected = [(f"{node} HF_TOKEN", "storage.credential-missing") for node in NODES] if ok is False else []
+    assert [each for each in bad(findings) if each[1]] == expected

@@ -10,31 +10,31 @@ from checks.rules.sweep import node_findings, ran_findings, scale_findings
 from checks.rules.sweep_told import notes, seen_again
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
 from jobs.pod.sweep.model import Finding as Accusation
-from tests.checks.sweeps import PROFILE, everything, on, swept, told
+from tests.checks.sweeps import PROFILE, everything, on, printed, swept
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 6, 17])
 def test_a_healthy_fleet_holds(nodes):
     """Also of an odd number: every node is proven, and every finding is good."""
-    found = swept(*told(nodes, lambda _: 380.0))
-    assert found.blame.verdict == "go", found.blame.reasons
-    assert all(f.ok for f in everything(found))
-    assert found.section["verdict"] == "go"
-    assert next(notes(found)).startswith(f"proven: {nodes} nodes")
+    sweep = swept(*printed(nodes, lambda _: 380.0))
+    assert sweep.blame.verdict == "go", sweep.blame.reasons
+    assert all(f.ok for f in everything(sweep))
+    assert sweep.section["verdict"] == "go"
+    assert next(notes(sweep)).startswith(f"proven: {nodes} nodes")
 
 
 def test_a_slow_node_is_accused_and_no_other():
     """With three failures with proven partners, and the command that keeps others off it."""
-    found = swept(*told(8, lambda pair: 200.0 if "node-3" in pair else 380.0))
-    bad = [f for f in everything(found) if f.ok is not True]
+    sweep = swept(*printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0))
+    bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.subject, f.fault) for f in bad] == [("node-3", "sweep.node")]
-    assert any("kubectl cordon node-3" in text for text in notes(found))
+    assert any("kubectl cordon node-3" in text for text in notes(sweep))
 
 
 def test_a_slow_pair_accuses_neither_of_its_nodes():
     """Both pass with everybody else."""
-    found = swept(*told(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0))
-    bad = [f for f in everything(found) if f.ok is not True]
+    sweep = swept(*printed(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0))
+    bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.subject, f.fault) for f in bad] == [("node-2 - node-5", "sweep.pair")]
     why = "3 of 3 tests fail though both nodes pass with others: 0.53 of the median; all others at 1.00"
     assert bad[0].observed == why
@@ -46,34 +46,34 @@ def test_a_slow_uplink_accuses_a_leaf_and_no_node():
     leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
 
     def speed(pair):
-        inside = leaves[pair[0]] == leaves[pair[1]]
-        return 200.0 if not inside and "leaf-1" in (leaves[pair[0]], leaves[pair[1]]) else 380.0
+        same_leaf = leaves[pair[0]] == leaves[pair[1]]
+        return 200.0 if not same_leaf and "leaf-1" in (leaves[pair[0]], leaves[pair[1]]) else 380.0
 
-    found = swept(*told(16, speed, leaves=leaves), leaves=leaves)
-    bad = [f for f in everything(found) if f.ok is not True]
+    sweep = swept(*printed(16, speed, leaves=leaves), leaves=leaves)
+    bad = [f for f in everything(sweep) if f.ok is not True]
     assert {f.fault for f in bad} == {"sweep.uplink"}
     assert all("leaf-1" in f.subject for f in bad)
     (finding,) = bad
     count = r"(\d+) of \1 pairs with other leaves fail though their nodes pass otherwise: 0\.53 of the median; "
     assert re.fullmatch(rf"{count}all others at 1\.00", finding.observed)  # and no node's name: none is at fault
     again = "to see the uplink of leaf-1 again: seatrial sweep --on node-4,node-5,node-0,node-1"
-    assert list(seen_again(found)) == [again]
-    (named,) = found.section["findings"]
+    assert list(seen_again(sweep)) == [again]
+    (named,) = sweep.section["findings"]
     assert named["rest"] == 1.0
 
 
 def test_an_uplink_that_no_label_names_accuses_nobody():
     """The nodes of the leaf are told, with how often they fail with the others, and what to label."""
     leaf = {f"node-{n}" for n in range(4, 8)}
-    found = swept(*told(16, lambda pair: 200.0 if len(leaf.intersection(pair)) == 1 else 380.0))
-    bad = [f for f in everything(found) if f.ok is not True]
+    sweep = swept(*printed(16, lambda pair: 200.0 if len(leaf.intersection(pair)) == 1 else 380.0))
+    bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.ok, f.fault) for f in bad if f.fault == "sweep.groups"] == [(None, "sweep.groups")]
     assert not [f for f in bad if f.ok is False]
     (group,) = (f for f in bad if f.fault == "sweep.groups")
     assert group.subject == "4 nodes (node-4, node-5, node-6, node-7)"
     assert "fail (0.53 of the median): a link between two groups of nodes" in group.observed
-    assert found.section["apart"][0]["names"] == sorted(leaf)
-    assert found.blame.verdict == "inconclusive"
+    assert sweep.section["apart"][0]["names"] == sorted(leaf)
+    assert sweep.blame.verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -88,19 +88,19 @@ def test_an_uplink_that_no_label_names_accuses_nobody():
 @pytest.mark.parametrize("slow", ["", "node-3"])
 def test_results_of_a_node_on_which_no_pod_ran_count_for_nothing(ranks, placed, named, slow):
     """sweep.misplaced: never a go, and the node whose name was used is not accused."""
-    names, stages = told(8, lambda pair: 200.0 if slow in pair else 380.0)
+    names, stages = printed(8, lambda pair: 200.0 if slow in pair else 380.0)
     stages["sweep.fleet.1"]["ranks"] = {name: rank for rank, name in enumerate(names)} | ranks
     where = {node: there for node, there in {**on(names), **placed}.items() if there}
-    found = swept(names, stages, placed=where)
-    bad = [f for f in everything(found) if f.ok is not True]
+    sweep = swept(names, stages, placed=where)
+    bad = [f for f in everything(sweep) if f.ok is not True]
     assert (named, None, "sweep.misplaced") in [(f.subject, f.ok, f.fault) for f in bad], bad
     assert not [f for f in bad if f.ok is False and named == slow]
-    assert found.section["verdict"] != "go"
+    assert sweep.section["verdict"] != "go"
 
 
 def test_a_job_over_all_nodes_is_of_nodes_on_which_pods_ran():
     """sweep.misplaced: a row that names another node is no pass."""
-    names, stages = told(4, lambda _: 380.0)
+    names, stages = printed(4, lambda _: 380.0)
     rows = [[1 << 30, 380.0, 0]]
     stages["sweep.job"] = {"nodes": list(names), "outcome": "measured", "busbw": 380.0, "rows": rows, "asked": 4}
     (good,) = scale_findings(swept(names, stages), PROFILE)
@@ -112,11 +112,11 @@ def test_a_job_over_all_nodes_is_of_nodes_on_which_pods_ran():
 
 def test_a_suspect_is_neither_accused_nor_proven():
     """sweep.suspect: of two nodes nothing tells who is slow."""
-    found = swept(*told(3, lambda pair: 380.0 if pair == ("node-0", "node-1") else 200.0))
-    bad = {f.fault: f.ok for f in everything(found) if f.ok is not True}
+    sweep = swept(*printed(3, lambda pair: 380.0 if pair == ("node-0", "node-1") else 200.0))
+    bad = {f.fault: f.ok for f in everything(sweep) if f.ok is not True}
     assert "sweep.suspect" in bad
     assert set(bad.values()) == {None}
-    assert found.blame.verdict != "go"
+    assert sweep.blame.verdict != "go"
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ def test_a_suspect_is_neither_accused_nor_proven():
 )
 def test_what_is_missing_is_never_a_pass(change, said):
     """sweep.not-tested, and why."""
-    names, stages = change(*told(6, lambda _: 380.0))
-    found = swept(names, stages)
-    bad = [f for f in ran_findings(found) if f.ok is not True]
+    names, stages = change(*printed(6, lambda _: 380.0))
+    sweep = swept(names, stages)
+    bad = [f for f in ran_findings(sweep) if f.ok is not True]
     assert bad and all(f.ok is None for f in bad)
     assert {f.fault for f in bad} == {"sweep.not-tested"}
     assert any(said in f.observed for f in bad), [f.observed for f in bad]
-    assert found.section["verdict"] != "go" or found.problem
+    assert sweep.section["verdict"] != "go" or sweep.problem
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_what_is_missing_is_never_a_pass(change, said):
 )
 def test_no_sweep_is_go_that_proved_too_little(nodes, speed, alone):
     """One node, nobody who reports, a fleet that is slow as a whole: no check passes all of its findings."""
-    found = swept(*told(nodes, speed, alone=alone))
-    assert found.blame.verdict != "go"
-    assert any(f.ok is not True for f in everything(found))
+    sweep = swept(*printed(nodes, speed, alone=alone))
+    assert sweep.blame.verdict != "go"
+    assert any(f.ok is not True for f in everything(sweep))
 
 
 @pytest.mark.parametrize("value", [float("nan"), "nothing"], ids=["not a number", "nothing"])
@@ -173,9 +173,9 @@ def test_a_node_that_measured_nothing_is_not_proven(value, passing):
     def speed(pair):
         return value if "node-3" in pair and not set(passing).intersection(pair) else 380.0
 
-    found = swept(*told(8, speed))
-    bad = {f.subject: f for f in everything(found) if f.ok is not True}
-    assert found.blame.verdict == "inconclusive"
+    sweep = swept(*printed(8, speed))
+    bad = {f.subject: f for f in everything(sweep) if f.ok is not True}
+    assert sweep.blame.verdict == "inconclusive"
     assert "node-3" in bad and bad.keys() <= {"node-3", "paths"}
     assert all(f.ok is None for f in bad.values())
     assert (bad["node-3"].fault, "measured nothing in" in bad["node-3"].observed) == ("sweep.not-tested", True)
@@ -185,22 +185,22 @@ def test_a_node_that_measured_nothing_is_not_proven(value, passing):
 def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
     """It is tried three times; where one of them measures, nothing is left to say."""
     path = ("node-0", "node-2")
-    found = swept(*told(nodes, lambda pair: None if pair == path else 380.0))
-    assert found.blame.verdict == "inconclusive"
-    assert any("nothing was measured between node-0 and node-2" in f.observed for f in everything(found))
+    sweep = swept(*printed(nodes, lambda pair: None if pair == path else 380.0))
+    assert sweep.blame.verdict == "inconclusive"
+    assert any("nothing was measured between node-0 and node-2" in f.observed for f in everything(sweep))
     tries = iter([None, 380.0])
-    found = swept(*told(nodes, lambda pair: next(tries) if pair == path else 380.0))
-    assert (found.blame.verdict, found.blame.reasons) == ("go", ())
+    sweep = swept(*printed(nodes, lambda pair: next(tries) if pair == path else 380.0))
+    assert (sweep.blame.verdict, sweep.blame.reasons) == ("go", ())
 
 
 @pytest.mark.parametrize("outcome", ["wrong sums", "wrong transport"])
 @pytest.mark.parametrize("nodes", [2, 4, 16])
 def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
     """No partner is proven that would tell which node it is."""
-    found = swept(*told(nodes, lambda _: outcome))
-    blame = found.blame
+    sweep = swept(*printed(nodes, lambda _: outcome))
+    blame = sweep.blame
     assert (blame.verdict, blame.findings) == ("no-go", ())
-    assert [(f.subject, f.fault) for f in node_findings(found) if f.ok is False] == [
+    assert [(f.subject, f.fault) for f in node_findings(sweep) if f.ok is False] == [
         (f"fleet of {nodes}", "sweep.fleet")
     ]
     assert blame.reasons[0].startswith(f"{outcome}: ")
@@ -210,42 +210,42 @@ def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
 def test_one_node_with_wrong_sums_is_still_named():
     """Its partners pass with each other."""
     for nodes in (3, 8, 16):
-        blame = swept(*told(nodes, lambda pair: "wrong sums" if "node-0" in pair else 380.0)).blame
+        blame = swept(*printed(nodes, lambda pair: "wrong sums" if "node-0" in pair else 380.0)).blame
         assert [f.names for f in blame.findings] == [("node-0",)], blame.reasons
 
 
 @pytest.mark.parametrize(("nodes", "pairs"), [(2, "1 of 1 pairs"), (4, "6 of 6 pairs"), (16, "48 of 48 pairs")])
 def test_a_fleet_below_its_floor_is_no_go_in_one_line(nodes, pairs):
     """sweep.fleet, with numbers: all pairs are alike, so none is slower than the others, and all are too slow."""
-    found = swept(*told(nodes, lambda _: 200.0))
-    blame = found.blame
+    sweep = swept(*printed(nodes, lambda _: 200.0))
+    blame = sweep.blame
     assert (blame.verdict, blame.findings) == ("no-go", ())
     said = [reason for reason in blame.reasons if "below the floor of 300 GB/s: 200 GB/s" in reason]
     assert len(said) == 1 and said[0].startswith(pairs)
-    first = next(iter(node_findings(found)))
+    first = next(iter(node_findings(sweep)))
     assert (first.ok, first.fault, first.observed.startswith(said[0])) == (False, "sweep.fleet", True)
-    assert all(f.ok for f in ran_findings(found)), "what failed was tested"
+    assert all(f.ok for f in ran_findings(sweep)), "what failed was tested"
     again = iter([200.0])
-    once = swept(*told(nodes, lambda _: next(again, 380.0))).blame
+    once = swept(*printed(nodes, lambda _: next(again, 380.0))).blame
     assert once.verdict != "no-go", "one test below the floor that passes when it is repeated is flaky"
 
 
 def test_a_node_that_failed_alone_and_then_passed_is_told():
     """It is go, and no secret."""
     tries = iter(["no end"])
-    found = swept(*told(8, lambda _: 380.0, alone=lambda node: next(tries, 480.0) if node == "node-3" else 480.0))
-    assert (found.blame.verdict, found.blame.flaky) == ("go", (("node-3",),))
-    assert any("node-3 failed and then passed" in text for text in notes(found))
+    sweep = swept(*printed(8, lambda _: 380.0, alone=lambda node: next(tries, 480.0) if node == "node-3" else 480.0))
+    assert (sweep.blame.verdict, sweep.blame.flaky) == ("go", (("node-3",),))
+    assert any("node-3 failed and then passed" in text for text in notes(sweep))
 
 
 @pytest.mark.parametrize(("nodes", "slow"), [(3, 1), (5, 2), (6, 2), (8, 3), (12, 4)])
 def test_few_slow_nodes_of_a_small_pool_are_no_healthy_group(nodes, slow):
     """At 0.87 of the others."""
     bad = {f"node-{n}" for n in range(slow)}
-    found = swept(*told(nodes, lambda pair: 0.87 * 380.0 if bad.intersection(pair) else 380.0))
-    assert found.blame.verdict != "go"
-    assert {f.names[0] for f in found.blame.findings} <= bad
-    assert bad <= {f.names[0] for f in found.blame.findings} | set(found.blame.suspects)
+    sweep = swept(*printed(nodes, lambda pair: 0.87 * 380.0 if bad.intersection(pair) else 380.0))
+    assert sweep.blame.verdict != "go"
+    assert {f.names[0] for f in sweep.blame.findings} <= bad
+    assert bad <= {f.names[0] for f in sweep.blame.findings} | set(sweep.blame.suspects)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_few_slow_nodes_of_a_small_pool_are_no_healthy_group(nodes, slow):
 )
 def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok):
     """Its words until then are kept, and why it is gone is named: red where the infrastructure failed."""
-    names, stages = told(6, lambda _: 380.0, rounds=2)
+    names, stages = printed(6, lambda _: 380.0, rounds=2)
     lost = FailureAnalysis(
         fault=fault,
         subject="pod",
@@ -274,18 +274,18 @@ def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok
         err_class=blame,
         disrupted=disrupted,
     )
-    found = swept(names, {k: v for k, v in stages.items() if not k.endswith("end")}, analysis=lost)
-    first = next(iter(ran_findings(found)))
+    sweep = swept(names, {k: v for k, v in stages.items() if not k.endswith("end")}, analysis=lost)
+    first = next(iter(ran_findings(sweep)))
     assert (first.ok, first.fault) == (ok, fault)
     assert "2 rounds, then: pod x is gone" in first.observed
-    assert len(found.section["rounds"]) == 2
+    assert len(sweep.section["rounds"]) == 2
 
 
 def test_lost_lines_are_no_pass():
     """A log of which lines are missing may have lost the round that failed."""
-    names, stages = told(6, lambda _: 380.0)
-    found = swept(names, stages, missing=(7,))
-    assert "1 lines" in next(iter(ran_findings(found))).observed
+    names, stages = printed(6, lambda _: 380.0)
+    sweep = swept(names, stages, missing=(7,))
+    assert "1 lines" in next(iter(ran_findings(sweep))).observed
 
 
 @pytest.mark.parametrize(
@@ -310,44 +310,44 @@ def test_lost_lines_are_no_pass():
 )
 def test_the_job_over_all_nodes(row, ok):
     """sweep.scale: an end that failed accuses no node; one that said nothing is no pass."""
-    names, stages = told(6, lambda _: 380.0)
-    found = swept(names, stages | {"sweep.job": {"nodes": list(names), **row}})
-    assert [f.ok for f in scale_findings(found, PROFILE)] == [ok]
+    names, stages = printed(6, lambda _: 380.0)
+    sweep = swept(names, stages | {"sweep.job": {"nodes": list(names), **row}})
+    assert [f.ok for f in scale_findings(sweep, PROFILE)] == [ok]
 
 
 def test_a_floor_for_as_many_nodes_is_held():
     """Where the profile has one."""
-    names, stages = told(6, lambda _: 380.0)
+    names, stages = printed(6, lambda _: 380.0)
     floor = replace(PROFILE.floor("all_reduce", "ring", 2)[0], nodes=6)
     profile = replace(PROFILE, floors=(floor,))
     row = {"nodes": list(names), "outcome": "measured", "busbw": 100.0, "rows": [[int(floor.size), 100.0, 0]]}
-    found = swept(names, stages | {"sweep.job": row})
-    assert [(f.ok, f.fault) for f in scale_findings(found, profile)] == [(False, "sweep.scale")]
+    sweep = swept(names, stages | {"sweep.job": row})
+    assert [(f.ok, f.fault) for f in scale_findings(sweep, profile)] == [(False, "sweep.scale")]
 
 
 def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
     """And no pass: the path is named already."""
-    names, stages = told(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0)
+    names, stages = printed(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0)
     row = {"nodes": list(names), "outcome": "measured", "busbw": 200.0, "rows": [[2**30, 200.0, 0]]}
-    (found,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
-    assert (found.ok, found.fault) == (None, "")
-    assert "node-2 - node-5, at fault by itself (sweep.pair)" in found.observed
+    (finding,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
+    assert (finding.ok, finding.fault) == (None, "")
+    assert "node-2 - node-5, at fault by itself (sweep.pair)" in finding.observed
 
 
 def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial():
     """A person finds the card by it; a GPU that slowed itself down in a node that passes is told, and not blamed."""
-    names, stages = told(8, lambda _: 380.0)
+    names, stages = printed(8, lambda _: 380.0)
     for row in stages["sweep.round.1"]["tests"]:
         gpu = {"index": 3, "uuid": "GPU-aa", "serial": "165000", "mhz": [345.0, 1185.0, 1980.0]}
         gpu["throttle"] = ["hw_thermal_slowdown"] if row["nodes"] == ["node-1"] else []
         card = {"serial": "MT2231X00001", "pci": "0000:9a:00.0"}
         row["hardware"] = {"gpus": [gpu], "cards": {"mlx5_3": card}}
-    found = swept(names, stages)
+    sweep = swept(names, stages)
     slowed = "node-1: GPU 3 (serial 165000) was slowed by hw_thermal_slowdown at 1185 MHz"
-    assert [text for text in notes(found) if "slowed" in text] == [slowed]
-    assert all(f.ok for f in everything(found))
+    assert [text for text in notes(sweep) if "slowed" in text] == [slowed]
+    assert all(f.ok for f in everything(sweep))
     accused = Accusation("rail", ("node-2",), (3,), "3 of 3 pairs: 0.50 of the median")
-    bad = replace(found, blame=replace(found.blame, findings=(accused,)))
+    bad = replace(sweep, blame=replace(sweep.blame, findings=(accused,)))
     (finding,) = [f for f in node_findings(bad) if f.ok is False]
     assert finding.subject == "node-2 rail mlx5_3"
     assert finding.observed.endswith("; all others at 1.00; mlx5_3: serial MT2231X00001, PCI 0000:9a:00.0")
@@ -356,16 +356,16 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
 
 def test_port_counters_that_grew_are_told_and_blame_nobody():
     """Of a node that passes they are a note; of one at fault they stand beside what speaks against it."""
-    names, stages = told(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
+    names, stages = printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
     for stage, row in stages.items():
         for test in row.get("tests", ()) if stage != "sweep.round.1" else ():
             test["errors"] = {n: {"mlx5_2/symbol_error": 4} for n in test["nodes"] if n in ("node-3", "node-5")}
-    found = swept(names, stages)
-    (bad,) = [f for f in everything(found) if f.ok is not True]
-    count = found.errors["node-3"]["mlx5_2/symbol_error"]
+    sweep = swept(names, stages)
+    (bad,) = [f for f in everything(sweep) if f.ok is not True]
+    count = sweep.errors["node-3"]["mlx5_2/symbol_error"]
     assert bad.subject == "node-3" and count >= 12
     assert bad.observed.endswith(f"; node-3: port counters that grew: mlx5_2/symbol_error {count}")
-    assert any(text.startswith("node-5: port counters that grew: mlx5_2/symbol_error ") for text in notes(found))
+    assert any(text.startswith("node-5: port counters that grew: mlx5_2/symbol_error ") for text in notes(sweep))
 
 
 SPEEDS = {
@@ -390,7 +390,7 @@ SPEEDS = {
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     """One verdict everywhere: no-go is a finding that failed, go is that all hold, and else something is not known."""
-    found = swept(*told(nodes, SPEEDS[name]))
-    shown = {f.ok for f in everything(found)}
+    sweep = swept(*printed(nodes, SPEEDS[name]))
+    shown = {f.ok for f in everything(sweep)}
     verdict = "no-go" if False in shown else "inconclusive" if None in shown else "go"
-    assert verdict == found.blame.verdict == found.section["verdict"], found.blame.reasons
+    assert verdict == sweep.blame.verdict == sweep.section["verdict"], sweep.blame.reasons

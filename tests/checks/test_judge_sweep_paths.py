@@ -8,7 +8,7 @@ from checks.rules.sweep import link_findings
 from checks.rules.sweep_told import rest_of
 from jobs.pod.sweep.judgement import FAIL, PASS, UNCLEAR
 from jobs.pod.sweep.model import Finding as Accusation
-from tests.checks.sweeps import swept, told
+from tests.checks.sweeps import printed, swept
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from tests.checks.sweeps import swept, told
 )
 def test_a_pair_passes_by_a_pass_of_its_own(speed, ok, said):
     """Or by an accused node or path that explains it: what failed and is not decided is no pass."""
-    (paths,) = (f for f in link_findings(swept(*told(6, speed))) if f.subject == "paths")
+    (paths,) = (f for f in link_findings(swept(*printed(6, speed))) if f.subject == "paths")
     assert paths.ok is ok
     assert said in paths.observed
 
@@ -39,9 +39,9 @@ def test_a_pair_passes_by_a_pass_of_its_own(speed, ok, said):
 @pytest.mark.parametrize(("grades", "ok"), [((UNCLEAR,), None), ((), None), ((UNCLEAR, PASS), True)])
 def test_pairs_of_which_none_has_passed_are_no_pass(grades, ok):
     """Too slow to clear and too fast to accuse, all of them: that no one failed is no pass."""
-    healthy = swept(*told(6, lambda _: 380.0))
-    found = replace(healthy, paths=dict.fromkeys(healthy.paths, frozenset(grades)))
-    (paths,) = (f for f in link_findings(found) if f.subject == "paths")
+    healthy = swept(*printed(6, lambda _: 380.0))
+    sweep = replace(healthy, paths=dict.fromkeys(healthy.paths, frozenset(grades)))
+    (paths,) = (f for f in link_findings(sweep) if f.subject == "paths")
     assert paths.ok is ok
 
 
@@ -53,7 +53,9 @@ def test_pairs_behind_a_bad_uplink_are_explained():
         ways = {leaves[node] for node in pair}
         return 200.0 if len(ways) > 1 and "leaf-1" in ways else 380.0
 
-    (paths,) = (f for f in link_findings(swept(*told(16, speed, leaves=leaves), leaves=leaves)) if f.subject == "paths")
+    (paths,) = (
+        f for f in link_findings(swept(*printed(16, speed, leaves=leaves), leaves=leaves)) if f.subject == "paths"
+    )
     assert paths.ok is True
     assert "by what is named at fault" in paths.observed
 
@@ -71,10 +73,10 @@ def test_pairs_behind_a_bad_uplink_are_explained():
 def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, failed):
     """A pair that failed elsewhere is still to be decided: no pass."""
     leaves = {f"node-{n}": f"leaf-{n // 2}" for n in range(4)}
-    healthy = swept(*told(4, lambda _: 380.0, leaves=leaves), leaves=leaves)
+    healthy = swept(*printed(4, lambda _: 380.0, leaves=leaves), leaves=leaves)
     blame = replace(healthy.blame, findings=(Accusation(kind, names, (), "slow"),))
-    found = replace(healthy, blame=blame, paths={**healthy.paths, failed: frozenset({FAIL})})
-    (paths,) = (f for f in link_findings(found) if f.subject == "paths")
+    sweep = replace(healthy, blame=blame, paths={**healthy.paths, failed: frozenset({FAIL})})
+    (paths,) = (f for f in link_findings(sweep) if f.subject == "paths")
     assert paths.ok is None
     assert "1 failed and are not decided" in paths.observed
 

@@ -12,7 +12,7 @@ from jobs.run.evidence_shape import misfit
 from jobs.trial.spec import TrialSpec
 from reports.sweep.text import lines
 from tests.checks.steps import COMPUTE_MS, FLOPS, STEP_MS, around, rank
-from tests.checks.sweeps import on, swept, told
+from tests.checks.sweeps import on, printed, swept
 
 SPEC = trained(TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8), 0)
 NO_FLOOR = TrainingSection()
@@ -32,7 +32,7 @@ def node_steps(name, gpus=GPUS, **changes):
 
 def fleet(nodes=6, *, without=(), placed=None, speed=lambda _: 380.0, release=False, **changed):
     """A sweep over healthy nodes that trained; `changed`: by node, with _ for -, what changes its line."""
-    names, stages = told(nodes, speed, release=release)
+    names, stages = printed(nodes, speed, release=release)
     for number, name in enumerate(names):
         if name not in without:
             line = node_steps(name)
@@ -58,25 +58,25 @@ def bad(findings):
     return [(f.subject, f.ok, f.fault) for f in findings if f.ok is not True]
 
 
-def judged(found, asked=NO_FLOOR):
-    return bad(trained_findings(found, SPEC)), bad(pace_findings(found, asked))
+def judged(sweep, asked=NO_FLOOR):
+    return bad(trained_findings(sweep, SPEC)), bad(pace_findings(sweep, asked))
 
 
 @pytest.mark.parametrize("nodes", [2, 6, 17])
 def test_nodes_that_train_well_pass(nodes):
     """One line for each node, with what it reached."""
-    found = fleet(nodes)
-    assert judged(found) == ([], [])
-    assert [f.subject for f in pace_findings(found, NO_FLOOR)] == list(found.tested)
-    assert next(iter(notes(found, NO_FLOOR))).startswith(f"{nodes} nodes alone: ")
+    sweep = fleet(nodes)
+    assert judged(sweep) == ([], [])
+    assert [f.subject for f in pace_findings(sweep, NO_FLOOR)] == list(sweep.tested)
+    assert next(iter(notes(sweep, NO_FLOOR))).startswith(f"{nodes} nodes alone: ")
 
 
 def test_a_slow_gpu_is_named_and_nothing_that_follows_from_it():
     """training.slow-gpu: neither its node, whose steps wait for it, nor its neighbours; nor the floor that it misses."""
-    found = fleet(node_3=slower(1.12, [5]))
+    sweep = fleet(node_3=slower(1.12, [5]))
     rate = 1e-12 * FLOPS / (STEP_MS / 1000)
     for asked in (NO_FLOOR, TrainingSection(tflops=0.95 * rate, source="ours")):
-        assert judged(found, asked) == ([], [("node-3 GPU 5", False, "training.slow-gpu")])
+        assert judged(sweep, asked) == ([], [("node-3 GPU 5", False, "training.slow-gpu")])
 
 
 def test_a_slow_node_is_named_as_a_whole():
@@ -109,19 +109,19 @@ def test_a_node_that_is_a_little_slower_is_not_named(share):
 
 def test_where_most_nodes_are_slow_nobody_is_blamed_and_none_of_them_passes():
     """Five of six: the sixth is odd by any comparison; a floor decides."""
-    found = fleet(**{f"node_{n}": slower(1.3) for n in range(5)})
-    assert judged(found)[1] == [(f"node-{n}", None, "") for n in range(5)]
+    sweep = fleet(**{f"node_{n}": slower(1.3) for n in range(5)})
+    assert judged(sweep)[1] == [(f"node-{n}", None, "") for n in range(5)]
     rate = 1e-12 * FLOPS / (STEP_MS / 1000)
-    assert judged(found, TrainingSection(tflops=0.7 * rate, source="ours")) == ([], [])
-    below = judged(found, TrainingSection(tflops=0.9 * rate, source="ours"))[1]
+    assert judged(sweep, TrainingSection(tflops=0.7 * rate, source="ours")) == ([], [])
+    below = judged(sweep, TrainingSection(tflops=0.9 * rate, source="ours"))[1]
     assert below == [(f"node-{n}", False, "training.low-tflops") for n in range(5)]
 
 
 def test_all_below_the_floor_are_told():
     """training.low-tflops: no comparison shows it."""
     floor = TrainingSection(tflops=600.0, source="ours")
-    found = judged(fleet(3), floor)[1]
-    assert found == [(f"node-{n}", False, "training.low-tflops") for n in range(3)]
+    findings = judged(fleet(3), floor)[1]
+    assert findings == [(f"node-{n}", False, "training.low-tflops") for n in range(3)]
     assert judged(fleet(3), TrainingSection(tflops=400.0, source="ours"))[1] == []
 
 
@@ -169,9 +169,9 @@ def stays(line):
 )
 def test_what_a_node_computes_wrongly_or_not_at_all_is_told(change, subject, ok, fault):
     """Of the node alone, and of no other; half of an answer is no pass."""
-    found = judged(fleet(node_3=change))[0]
-    assert found and found[0] == (subject, ok, fault)
-    assert {name.partition(" ")[0] for name, *_ in found} == {"node-3"}
+    findings = judged(fleet(node_3=change))[0]
+    assert findings and findings[0] == (subject, ok, fault)
+    assert {name.partition(" ")[0] for name, *_ in findings} == {"node-3"}
 
 
 def test_a_node_that_tells_nothing_of_its_steps_is_no_pass():
@@ -182,16 +182,16 @@ def test_a_node_that_tells_nothing_of_its_steps_is_no_pass():
 
 def test_the_steps_of_a_node_on_which_no_pod_ran_do_not_count():
     """sweep.misplaced: nor does anybody's slowness that is told in its name."""
-    found = fleet(
+    sweep = fleet(
         node_3=slower(1.5),
         placed={name: there for name, there in on(f"node-{n}" for n in range(6)).items() if name != "node-3"},
     )
-    assert judged(found) == ([], [])
-    assert "node-3" in found.misplaced and "node-3" not in found.training
+    assert judged(sweep) == ([], [])
+    assert "node-3" in sweep.misplaced and "node-3" not in sweep.training
 
 
-def states(found):
-    return {row["name"]: row["state"] for row in found.section["elements"]["nodes"]}
+def states(sweep):
+    return {row["name"]: row["state"] for row in sweep.section["elements"]["nodes"]}
 
 
 @pytest.mark.parametrize(
@@ -201,28 +201,28 @@ def states(found):
 )
 def test_a_node_that_training_accuses_is_proven_nowhere(change, fault):
     """Neither in the text, nor the notes, nor the record: it is at fault, and to be cordoned."""
-    found = with_training(fleet(node_3=change), SPEC, NO_FLOOR)
-    assert found.proven == tuple(found.section["proven"]) == ("node-0", "node-1", "node-2", "node-4", "node-5")
-    assert states(found) == {**dict.fromkeys(found.proven, "proven"), "node-3": "at fault"}
-    (row,) = found.section["findings"]
-    assert (row["kind"], row["names"], row["fault"], found.section["verdict"]) == ("node", ["node-3"], fault, "no-go")
-    text = [*lines(found.section)]
+    sweep = with_training(fleet(node_3=change), SPEC, NO_FLOOR)
+    assert sweep.proven == tuple(sweep.section["proven"]) == ("node-0", "node-1", "node-2", "node-4", "node-5")
+    assert states(sweep) == {**dict.fromkeys(sweep.proven, "proven"), "node-3": "at fault"}
+    (row,) = sweep.section["findings"]
+    assert (row["kind"], row["names"], row["fault"], sweep.section["verdict"]) == ("node", ["node-3"], fault, "no-go")
+    text = [*lines(sweep.section)]
     assert text[0].startswith("node-3: GPU ") and "kubectl cordon node-3" in text
     assert any(line.startswith("5 of 6 nodes proven") for line in text)
-    told = [*sweep_told.notes(found)]
-    assert told[0].startswith("proven: 5 nodes") and "kubectl cordon node-3" in told[-1]
+    noted = [*sweep_told.notes(sweep)]
+    assert noted[0].startswith("proven: 5 nodes") and "kubectl cordon node-3" in noted[-1]
 
 
 def test_a_slow_node_that_is_released_early_is_tested_as_planned_and_named():
     """--no-scale lets go who has passed: its training steps have ended before, with its tests alone."""
 
-    _, stages = told(40, lambda _: 380.0)
+    _, stages = printed(40, lambda _: 380.0)
     slow = next(tuple(test["nodes"]) for test in stages["sweep.round.2"]["tests"] if "node-0" in test["nodes"])
 
     def speed(pair):
         return 200.0 if pair == slow else 380.0  # what is left to be found out when others go
 
-    _, stages = told(40, speed, release=True)
+    _, stages = printed(40, speed, release=True)
     assert "node-39" in stages["sweep.fleet.2"]["gone"]
     late, early = (
         with_training(fleet(40, speed=speed, release=release, node_39=slower(1.12, [5])), SPEC, NO_FLOOR)
@@ -238,7 +238,7 @@ def test_a_slow_node_that_is_released_early_is_tested_as_planned_and_named():
 
 def test_scheduled_runs_count_what_training_finds_against_the_node():
     """With the fault of the training, not that of a pair; the others have passed."""
-    found = with_training(fleet(node_3=slower(1.12, [5])), SPEC, NO_FLOOR)
+    sweep = with_training(fleet(node_3=slower(1.12, [5])), SPEC, NO_FLOOR)
     record = {
         "run_id": "r",
         "verdict": "no-go",
@@ -246,25 +246,25 @@ def test_scheduled_runs_count_what_training_finds_against_the_node():
         "trial": {},
         "collectives": {},
         "inside": {},
-        "sweep": found.section,
+        "sweep": sweep.section,
     }
     after = learn(NodeHistory({}, (), 0.0), record, now=1e9).nodes
     assert (after["node-3"].strikes, after["node-3"].faults) == (1, ("training.slow-gpu",))
-    assert all(after[name].good for name in found.proven)
+    assert all(after[name].good for name in sweep.proven)
 
 
 def test_a_node_of_whose_training_nothing_is_known_is_not_proven():
     """It is no fault of it: not tested, and why."""
-    found = with_training(fleet(without=["node-2"]), SPEC, NO_FLOOR)
-    assert "node-2" not in found.proven and states(found)["node-2"] == "not tested"
-    assert "it told nothing of training steps" in found.section["not_tested"]["node-2"]
-    assert (found.section["findings"], found.section["verdict"]) == ([], "inconclusive")
+    sweep = with_training(fleet(without=["node-2"]), SPEC, NO_FLOOR)
+    assert "node-2" not in sweep.proven and states(sweep)["node-2"] == "not tested"
+    assert "it told nothing of training steps" in sweep.section["not_tested"]["node-2"]
+    assert (sweep.section["findings"], sweep.section["verdict"]) == ([], "inconclusive")
 
 
 def test_training_takes_nothing_from_nodes_that_train_well():
     """The section stays as pairs have decided it."""
-    found = fleet()
-    assert with_training(found, SPEC, NO_FLOOR).section == found.section
+    sweep = fleet()
+    assert with_training(sweep, SPEC, NO_FLOOR).section == sweep.section
 
 
 def test_each_nodes_losses_are_its_own():
@@ -276,8 +276,8 @@ def test_each_nodes_losses_are_its_own():
     def shared(line):
         line["ranks"][4]["modes"][0].update(bad_step=7)
 
-    found = judged(fleet(node_1=alone, node_3=shared))[0]
-    assert found == [(f"node-{n} GPU {gpu}", False, "training.loss-not-finite") for n, gpu in ((1, 2), (3, 4))]
+    findings = judged(fleet(node_1=alone, node_3=shared))[0]
+    assert findings == [(f"node-{n} GPU {gpu}", False, "training.loss-not-finite") for n, gpu in ((1, 2), (3, 4))]
 
 
 @pytest.mark.parametrize("nodes", [("node_3",), tuple(f"node_{n}" for n in range(6))], ids=["one", "all"])
@@ -288,5 +288,5 @@ def test_gradients_that_a_node_shares_wrongly_are_its_fault(nodes):
         for each in line["ranks"]:
             each["modes"][0].update(bad_step=7)
 
-    found = judged(fleet(**dict.fromkeys(nodes, everywhere)))[0]
-    assert found == [(name.replace("_", "-"), False, "training.loss-not-finite") for name in nodes]
+    findings = judged(fleet(**dict.fromkeys(nodes, everywhere)))[0]
+    assert findings == [(name.replace("_", "-"), False, "training.loss-not-finite") for name in nodes]

@@ -35,7 +35,7 @@ def topology_object(policy, *gpus, version=2):
 
 
 @pytest.mark.parametrize(
-    ("policy", "zones", "wanted", "admitted"),
+    ("policy", "zones", "gpus", "admitted"),
     [
         ("single-numa-node", (4, 4), 4, True),
         ("single-numa-node", (4, 4), 6, False),
@@ -54,10 +54,10 @@ def topology_object(policy, *gpus, version=2):
         ("restricted", (0, 7), 8, False),
     ],
 )
-def test_which_requests_a_topology_policy_admits(policy, zones, wanted, admitted):
+def test_which_requests_a_topology_policy_admits(policy, zones, gpus, admitted):
     """Six GPUs on two NUMA nodes of four: never under single-numa-node, well under restricted."""
     known = read_zones([topology_object(policy, *zones)])["gpu-node-0"]
-    assert (refused(known, {"nvidia.com/gpu": wanted}) == "") is admitted
+    assert (refused(known, {"nvidia.com/gpu": gpus}) == "") is admitted
 
 
 def test_two_kinds_of_devices_must_share_their_best_set():
@@ -97,8 +97,8 @@ def test_a_zone_that_offers_no_gpu_is_not_the_best_one(none):
 def test_old_and_new_topology_objects_say_the_same(spec):
     """v1alpha1 has topologyPolicies, v1alpha2 attributes; without either nothing is told."""
     for item in (topology_object("SingleNUMANodePodLevel", 4, 4, version=1), topology_object("single-numa-node", 4, 4)):
-        found = list(policy_findings(["gpu-node-0"], read_zones([item]), spec))
-        assert faults(found) == [("gpu-node-0", "topology.inadmissible")]
+        findings = list(policy_findings(["gpu-node-0"], read_zones([item]), spec))
+        assert faults(findings) == [("gpu-node-0", "topology.inadmissible")]
     assert unclear(policy_findings(["gpu-node-0"], read_zones([{"metadata": {"name": "gpu-node-0"}}]), spec))
 
 
@@ -135,10 +135,10 @@ def test_fewer_cards_than_gpus_cannot_all_be_near(world, spec, h100):
 def test_nodes_that_are_built_otherwise_are_named(world, spec):
     """GPU by GPU; of two nodes neither is accused, and both ways are shown."""
     stage(world, 1, "topology")["rows"][2] = "GPU2 NUMA 1 | | SYS"
-    (found,) = [f for f in likeness_findings(world, spec) if f.ok is False]
-    assert (found.subject, found.fault) == ("GPU topology", "topology.differs")
-    assert "GPU2 NUMA 1 | | SYS on gpu-node-1" in found.observed
-    assert "on gpu-node-0" in found.observed
+    (finding,) = [f for f in likeness_findings(world, spec) if f.ok is False]
+    assert (finding.subject, finding.fault) == ("GPU topology", "topology.differs")
+    assert "GPU2 NUMA 1 | | SYS on gpu-node-1" in finding.observed
+    assert "on gpu-node-0" in finding.observed
 
 
 def test_acs_is_judged_where_it_can_be_read(world, spec):

@@ -17,19 +17,19 @@ from tests.checks.steps import COMPUTE_MS, FLOPS, STEPS, around, faults, steps_o
 
 
 def test_healthy_steps_are_quiet(trained_trial, training_spec):
-    found = rules.members(trained_trial, training_spec)
-    seen = training_pace.pace(found)
+    members = rules.members(trained_trial, training_spec)
+    pace = training_pace.pace(members)
     every = [
         *rules.completed(trained_trial, training_spec),
-        *rules.products(found),
-        *rules.losses(found),
-        *rules.slow_members(found),
-        training_pace.exposed(seen, TrainingSection(), "job"),
-        training_pace.waves(found, seen, "job"),
-        training_pace.rate(seen, TrainingSection(tflops=400, batch=4, source="us"), "job"),
+        *rules.products(members),
+        *rules.losses(members),
+        *rules.slow_members(members),
+        training_pace.exposed(pace, TrainingSection(), "job"),
+        training_pace.waves(members, pace, "job"),
+        training_pace.rate(pace, TrainingSection(tflops=400, batch=4, source="us"), "job"),
     ]
     assert [f for f in every if f.ok is not True] == []
-    assert seen.tflops == pytest.approx(FLOPS / 0.052 / 1e12, rel=0.01)
+    assert pace.tflops == pytest.approx(FLOPS / 0.052 / 1e12, rel=0.01)
     assert misfit("training", trained_trial.evidence[0].stages["training"]) == ""
 
 
@@ -52,8 +52,8 @@ def test_without_the_option_no_check_and_no_right_is_added():
 
 def test_a_gpu_that_computes_a_tenth_slower_is_named(trained_trial, training_spec):
     steps_of(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.1, 5)
-    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.slow-gpu", "gpu-node-1 GPU 5")}
+    findings = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == {("training.slow-gpu", "gpu-node-1 GPU 5")}
 
 
 def test_a_gpu_that_computes_a_fiftieth_slower_is_not_named(trained_trial, training_spec):
@@ -64,8 +64,8 @@ def test_a_gpu_that_computes_a_fiftieth_slower_is_not_named(trained_trial, train
 def test_a_node_is_named_once_and_none_of_its_gpus(trained_trial, training_spec):
     for local in range(8):
         steps_of(trained_trial, 0, local)["compute_ms"] = around(COMPUTE_MS * 1.1, local)
-    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.slow-node", "gpu-node-0")}
+    findings = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == {("training.slow-node", "gpu-node-0")}
 
 
 def test_what_slows_all_at_once_accuses_nobody(trained_trial, training_spec):
@@ -85,8 +85,8 @@ def test_gpus_of_another_kind_are_not_compared(trained_trial, training_spec):
 @pytest.mark.parametrize("times", [[0.0] * STEPS, [-1.0] * STEPS, []])
 def test_a_clock_that_stands_still_accuses_nobody_and_passes_nobody(trained_trial, training_spec, times):
     steps_of(trained_trial)["compute_ms"] = times
-    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
-    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
+    findings = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert (faults(findings), undecided(findings)) == (set(), ["gpu-node-1 GPU 5"])
 
 
 @pytest.mark.parametrize("change", [{"flops": -2.4e13}, {"flops": 0.0}, {"flops": None}, {"compute_ms": [0.0] * STEPS}])
@@ -102,21 +102,21 @@ def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, spread=0.6)
-    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
-    assert faults(found) == set()
-    assert undecided(found)
+    findings = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == set()
+    assert undecided(findings)
 
 
 def test_noise_that_leaves_room_for_a_tenth_is_no_pass_of_that_rank(trained_trial, training_spec):
     """Below its limit and not by enough: more steps would tell, and the ranks make them where they can."""
     own = steps_of(trained_trial)
     own["compute_ms"] = around(COMPUTE_MS * 1.07, 5, spread=0.12)
-    found = rules.members(trained_trial, training_spec)
-    assert faults(rules.slow_members(found)) == set()
-    assert undecided(rules.slow_members(found)) == ["gpu-node-1 GPU 5"]
-    assert not stragglers.settled({m.name: m.compute for m in found})
+    members = rules.members(trained_trial, training_spec)
+    assert faults(rules.slow_members(members)) == set()
+    assert undecided(rules.slow_members(members)) == ["gpu-node-1 GPU 5"]
+    assert not stragglers.settled({m.name: m.compute for m in members})
     own["compute_ms"] = around(COMPUTE_MS, 5)
-    assert stragglers.settled({m.name: m.compute for m in found if m.reported is not own})
+    assert stragglers.settled({m.name: m.compute for m in members if m.reported is not own})
 
 
 def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):
@@ -126,12 +126,12 @@ def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):
             {"index": local, "uuid": "u", "sm_mhz": 1110.0 if (node, local) == (1, 5) else 1740.0, "power_w": 600.0}
             for local in range(8)
         ]
-    found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
-    assert "1110 MHz, others 1740; 600 W, others 600" in found[0].observed
+    findings = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
+    assert "1110 MHz, others 1740; 600 W, others 600" in findings[0].observed
     for sample in trained_trial.evidence[1].stages["training"]["samples"]:
         sample["power_w"] = None  # [N/A] of this board alone
-    found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
-    assert found[0].observed.endswith("1110 MHz, others 1740")
+    findings = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
+    assert findings[0].observed.endswith("1110 MHz, others 1740")
 
 
 @pytest.mark.parametrize(("late", "named"), [(1.12, True), (1.02, False)])
@@ -142,9 +142,9 @@ def test_a_gpu_that_becomes_slow_in_the_heat_of_a_soak_is_named(trained_trial, t
             steps_of(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, count=180)
     own = steps_of(trained_trial)
     own["compute_ms"] = [ms * (late if place > 110 else 1) for place, ms in enumerate(own["compute_ms"])]
-    found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.ok is not True]
-    assert [f.subject for f in found] == (["gpu-node-1 GPU 5"] if named else [])
-    assert all("in the last third of the steps" in f.observed for f in found)
+    findings = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.ok is not True]
+    assert [f.subject for f in findings] == (["gpu-node-1 GPU 5"] if named else [])
+    assert all("in the last third of the steps" in f.observed for f in findings)
 
 
 def test_exposed_communication_is_held_against_what_it_takes_alone(trained_trial, training_spec):
@@ -152,18 +152,18 @@ def test_exposed_communication_is_held_against_what_it_takes_alone(trained_trial
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["step_ms"] = around(66.0, local, spread=0.002)
-    seen = training_pace.pace(rules.members(trained_trial, training_spec))
-    assert training_pace.exposed(seen, TrainingSection(), "job").fault == "training.exposed-communication"
+    pace = training_pace.pace(rules.members(trained_trial, training_spec))
+    assert training_pace.exposed(pace, TrainingSection(), "job").fault == "training.exposed-communication"
     steps_of(trained_trial)["compute_ms"] = around(64.0, 5)
-    seen = training_pace.pace(rules.members(trained_trial, training_spec))
-    assert training_pace.exposed(seen, TrainingSection(), "job").fault == ""
+    pace = training_pace.pace(rules.members(trained_trial, training_spec))
+    assert training_pace.exposed(pace, TrainingSection(), "job").fault == ""
 
 
 def test_the_profile_may_ask_for_less_exposed_communication(trained_trial, training_spec):
-    seen = replace(training_pace.pace(rules.members(trained_trial, training_spec)), step=60.0, compute=53.0)
-    assert training_pace.exposed(seen, TrainingSection(), "job").ok is True
+    pace = replace(training_pace.pace(rules.members(trained_trial, training_spec)), step=60.0, compute=53.0)
+    assert training_pace.exposed(pace, TrainingSection(), "job").ok is True
     asked = TrainingSection(exposed_max=0.05, source="us")
-    assert training_pace.exposed(seen, asked, "job").fault == "training.exposed-communication"
+    assert training_pace.exposed(pace, asked, "job").fault == "training.exposed-communication"
 
 
 def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_trial, training_spec):
@@ -173,15 +173,17 @@ def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_tr
             mode["step_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(mode["step_ms"])]
     samples = [{"index": 0, "utilisation": 97.0}, {"index": 1, "utilisation": 62.0}, {"index": 2, "utilisation": None}]
     trained_trial.evidence[0].stages["training"]["samples"] = samples
-    found = rules.members(trained_trial, training_spec)
-    finding = training_pace.waves(found, training_pace.pace(found), "job")
+    members = rules.members(trained_trial, training_spec)
+    finding = training_pace.waves(members, training_pace.pace(members), "job")
     assert finding.fault == "training.step-waves"
     assert "about every 8 steps" in finding.observed
     assert finding.observed.endswith("the network; GPUs 62 to 97 % used")
     own = steps_of(trained_trial)
     own["compute_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(own["compute_ms"])]
-    found = rules.members(trained_trial, training_spec)
-    assert "own compute of gpu-node-1 GPU 5" in training_pace.waves(found, training_pace.pace(found), "job").observed
+    members = rules.members(trained_trial, training_spec)
+    assert (
+        "own compute of gpu-node-1 GPU 5" in training_pace.waves(members, training_pace.pace(members), "job").observed
+    )
 
 
 def test_two_slow_steps_are_no_waves(trained_trial, training_spec):
@@ -189,22 +191,22 @@ def test_two_slow_steps_are_no_waves(trained_trial, training_spec):
         for local in range(8):
             mode = steps_of(trained_trial, node, local)["modes"][0]
             mode["step_ms"][7] = mode["step_ms"][20] = 200.0
-    found = rules.members(trained_trial, training_spec)
-    assert training_pace.waves(found, training_pace.pace(found), "job").ok is True
+    members = rules.members(trained_trial, training_spec)
+    assert training_pace.waves(members, training_pace.pace(members), "job").ok is True
 
 
 def test_below_the_floor_and_at_another_batch(trained_trial, training_spec):
-    seen = training_pace.pace(rules.members(trained_trial, training_spec))
+    pace = training_pace.pace(rules.members(trained_trial, training_spec))
     assert (
-        training_pace.rate(seen, TrainingSection(tflops=600, batch=4, source="us"), "job").fault
+        training_pace.rate(pace, TrainingSection(tflops=600, batch=4, source="us"), "job").fault
         == "training.low-tflops"
     )
-    assert training_pace.rate(seen, TrainingSection(tflops=600, batch=8, source="us"), "job").ok is None
+    assert training_pace.rate(pace, TrainingSection(tflops=600, batch=8, source="us"), "job").ok is None
 
 
 def test_a_floor_of_other_gpus_accuses_nobody(trained_trial, training_spec):
-    seen = training_pace.pace(rules.members(trained_trial, training_spec))
-    finding = training_pace.rate(seen, TrainingSection(tflops=600, source="us"), "job", ["NVIDIA A100-SXM4-80GB"])
+    pace = training_pace.pace(rules.members(trained_trial, training_spec))
+    finding = training_pace.rate(pace, TrainingSection(tflops=600, source="us"), "job", ["NVIDIA A100-SXM4-80GB"])
     assert (finding.ok, finding.fault) == (None, "") and "the GPUs are NVIDIA A100-SXM4-80GB" in finding.observed
 
 
@@ -244,8 +246,8 @@ def test_a_gpu_that_is_no_longer_read_after_the_steps_does_not_pass(trained_tria
     evidence = trained_trial.evidence[1].stages
     evidence["runtime"] |= {"gpus": list(evidence["training"]["gpus"])}
     del evidence["training"]["gpus"][5]
-    found = list(each_gpu(trained_trial, training_spec, clock_ailments, ("throttle",), "fast", "training"))
-    assert [(f.subject, f.ok) for f in found if not f.ok] == [("gpu-node-1 GPU 5", None)]
+    findings = list(each_gpu(trained_trial, training_spec, clock_ailments, ("throttle",), "fast", "training"))
+    assert [(f.subject, f.ok) for f in findings if not f.ok] == [("gpu-node-1 GPU 5", None)]
 
 
 def test_links_are_watched_while_the_steps_run(trained_trial):
@@ -260,9 +262,9 @@ def test_a_torch_without_this_fsdp2_is_said_and_accused_of_nothing(trained_trial
                 "steps": 0,
                 "why": "TypeError: no mesh",
             }
-    found = rules.members(trained_trial, training_spec)
-    assert "fsdp2 was not run: TypeError: no mesh" in list(training_pace.notes(found, training_pace.pace(found)))
-    assert faults([*rules.completed(trained_trial, training_spec), *rules.losses(found)]) == set()
+    members = rules.members(trained_trial, training_spec)
+    assert "fsdp2 was not run: TypeError: no mesh" in list(training_pace.notes(members, training_pace.pace(members)))
+    assert faults([*rules.completed(trained_trial, training_spec), *rules.losses(members)]) == set()
 
 
 def test_one_rank_alone_is_compared_with_nobody(trained_trial, training_spec):
@@ -274,9 +276,9 @@ def test_one_rank_alone_is_compared_with_nobody(trained_trial, training_spec):
 def test_leaving_one_out_is_the_median_of_the_others():
     values = sorted([3.0, 1.0, 4.0, 1.5, 9.0, 2.0])
     for value in values:
-        others = list(values)
-        others.remove(value)
-        assert stragglers.without(values, value) == sorted(others)[2]
+        remaining = list(values)
+        remaining.remove(value)
+        assert stragglers.without(values, value) == sorted(remaining)[2]
     assert stragglers.without([1.0, 5.0, 7.0], 5.0) == 4.0
 
 

@@ -8,14 +8,14 @@ from tests.checks.steps import faults, steps_of, undecided
 
 def test_products_that_differ_are_silent_corruption(trained_trial, training_spec):
     steps_of(trained_trial)["products"][0]["differs"] = 3
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
+    findings = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == {("training.product-differs", "gpu-node-1 GPU 5")}
 
 
 def test_a_gpu_that_is_always_wrong_is_told_by_the_others(trained_trial, training_spec):
     steps_of(trained_trial)["products"][0]["digest"] = "bb"
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
+    findings = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == {("training.product-differs", "gpu-node-1 GPU 5")}
 
 
 def test_a_gpu_is_named_by_its_index_where_the_ranks_are_ordered_otherwise(trained_trial, training_spec):
@@ -27,8 +27,8 @@ def test_a_gpu_is_named_by_its_index_where_the_ranks_are_ordered_otherwise(train
         steps_of(trained_trial, 1, local)["bus_id"] = f"0000:{8 - local:02x}:00"
     steps_of(trained_trial, 1, 7)["products"][0]["differs"] = 3
     steps_of(trained_trial, 1, 0)["products"][0]["differs"] = 3
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert {subject for _, subject in faults(found)} == {"gpu-node-1 GPU 0", "gpu-node-1 GPU 7"}
+    findings = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert {subject for _, subject in faults(findings)} == {"gpu-node-1 GPU 0", "gpu-node-1 GPU 7"}
     first, *_, last = rules.members(trained_trial, training_spec)[8:]
     assert (first.name, last.name) == ("gpu-node-1 GPU 7", "gpu-node-1 GPU 0")
 
@@ -44,15 +44,15 @@ def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, tr
     steps_of(trained_trial)["products"] = [
         {"kind": "fp8", "made": 0, "why": "RuntimeError: needs compute capability 8.9"}
     ]
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert undecided(found) == ["gpu-node-1 GPU 5"]
+    findings = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert undecided(findings) == ["gpu-node-1 GPU 5"]
 
 
 def test_a_product_without_a_digest_is_no_pass(trained_trial, training_spec):
     """It was alike every time, and nothing says that it is what the others computed."""
     steps_of(trained_trial)["products"][0]["digest"] = None
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
+    findings = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert (faults(findings), undecided(findings)) == (set(), ["gpu-node-1 GPU 5"])
 
 
 def test_a_gpu_that_has_nobody_to_be_compared_with_passes_by_its_own_products(trained_trial, training_spec):
@@ -64,9 +64,9 @@ def test_gpus_that_disagree_without_a_majority_do_not_pass(trained_trial, traini
     """Eight against eight, or one against one: somebody computes wrongly, and nobody can say who."""
     for local in range(8):
         steps_of(trained_trial, 1, local)["products"][0]["digest"] = "bb"
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert faults(found) == set()
-    assert len(undecided(found)) == 16
+    findings = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == set()
+    assert len(undecided(findings)) == 16
     for node in (0, 1):
         del trained_trial.evidence[node].stages["training"]["ranks"][1:]
     assert len(undecided(rules.products(rules.members(trained_trial, training_spec)))) == 2
@@ -80,8 +80,8 @@ def test_a_gpu_that_lacks_a_product_which_others_of_its_kind_have_does_not_pass(
     steps_of(trained_trial)["products"][1].update(
         made=0, digest=None, why="RuntimeError: CUBLAS_STATUS_EXECUTION_FAILED"
     )
-    found = list(rules.products(rules.members(trained_trial, training_spec)))
-    assert (faults(found), undecided(found)) == (set(), ["gpu-node-1 GPU 5"])
+    findings = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert (faults(findings), undecided(findings)) == (set(), ["gpu-node-1 GPU 5"])
 
 
 def test_who_computes_nan_first_is_named(trained_trial, training_spec):
@@ -89,8 +89,8 @@ def test_who_computes_nan_first_is_named(trained_trial, training_spec):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["bad_step"] = 18
     steps_of(trained_trial)["modes"][0]["bad_step"] = 17
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
+    findings = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
 
 
 def test_nan_of_a_gpu_without_the_others_names_it_alone(trained_trial, training_spec):
@@ -101,9 +101,9 @@ def test_nan_of_a_gpu_without_the_others_names_it_alone(trained_trial, training_
     everybody = list(rules.losses(rules.members(trained_trial, training_spec)))
     assert faults(everybody) == {("training.loss-not-finite", rules.JOB)}
     steps_of(trained_trial)["bad_step"] = 30
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
-    assert len(undecided(found)) == 15
+    findings = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
+    assert len(undecided(findings)) == 15
 
 
 @pytest.mark.parametrize(("alone", "fault"), [([9.7] * 20, "training.loss-not-falling"), ([9.7, 9.6], "")])
@@ -117,8 +117,8 @@ def test_a_loss_that_stays_on_all_ranks_and_falls_on_each_alone_accuses_no_gpu(t
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["losses"] = [9.7] * 20
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert [(f.subject, f.fault) for f in found] == [(rules.JOB, "training.loss-not-falling")]
+    findings = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert [(f.subject, f.fault) for f in findings] == [(rules.JOB, "training.loss-not-falling")]
 
 
 def test_a_loss_that_falls_nowhere_with_all_ranks_names_the_gpu_on_which_it_stays_alone_too(
@@ -128,12 +128,12 @@ def test_a_loss_that_falls_nowhere_with_all_ranks_names_the_gpu_on_which_it_stay
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["losses"] = [9.7] * 20
     steps_of(trained_trial)["losses"] = [9.7] * 20
-    found = faults(rules.losses(rules.members(trained_trial, training_spec)))
-    assert ("training.loss-not-falling", "gpu-node-1 GPU 5") in found
-    assert ("training.loss-not-falling", rules.JOB) not in found
+    faults_raised = faults(rules.losses(rules.members(trained_trial, training_spec)))
+    assert ("training.loss-not-falling", "gpu-node-1 GPU 5") in faults_raised
+    assert ("training.loss-not-falling", rules.JOB) not in faults_raised
 
 
 def test_a_loss_that_stays_is_named(trained_trial, training_spec):
     steps_of(trained_trial)["modes"][0]["losses"] = [9.7] * 20
-    found = list(rules.losses(rules.members(trained_trial, training_spec)))
-    assert faults(found) == {("training.loss-not-falling", "gpu-node-1 GPU 5")}
+    findings = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(findings) == {("training.loss-not-falling", "gpu-node-1 GPU 5")}

@@ -38,11 +38,11 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
     second = PodFacts(index=1, name="p-1", began=began and day + began, ended=f"{day}10:01:00Z")
     trial.pods = (first, second)
     trial.replicas = tuple(replace(r, node=node) for r, node in zip(trial.replicas, nodes, strict=True))
-    found = [f for f in start_findings(trial, spec) if f.fault]
-    assert [(f.ok, f.fault) for f in found] == [(None, "job.one-after-another")] * fault
+    findings = [f for f in start_findings(trial, spec) if f.fault]
+    assert [(f.ok, f.fault) for f in findings] == [(None, "job.one-after-another")] * fault
     if fault:
-        assert "rank 1 on" in found[0].observed
-        assert "had ended at 2026-11-22T10:00:30Z" in found[0].observed
+        assert "rank 1 on" in findings[0].observed
+        assert "had ended at 2026-11-22T10:00:30Z" in findings[0].observed
     trial.pods = (
         first,
         second,
@@ -52,10 +52,10 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "flagged"),
     [("02c-ranks-one-after-another", 1), ("11c-quota-one-after-another", 1), ("01-healthy-a", 0), ("29-two-jobs", 0)],
 )
-def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, told):
+def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, flagged):
     """Pods of a real cluster, whose Job was Complete each time."""
     pods = {}
     for line in recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines:
@@ -65,7 +65,7 @@ def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, told)
     own = [pod for pod in pods.values() if pod["metadata"]["name"].startswith(job)]
     trial.pods = pod_facts(own, [], KINDS["indexed"].index)
     assert len(trial.pods) == 2
-    assert [f.fault for f in start_findings(trial, spec) if f.fault] == ["job.one-after-another"] * told
+    assert [f.fault for f in start_findings(trial, spec) if f.fault] == ["job.one-after-another"] * flagged
 
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, bad):
@@ -78,7 +78,7 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, bad):
         dns_findings(trial, spec),
         port_findings(trial, spec),
     ]
-    assert [bad(found) for found in judged] == [[]] * 6
+    assert [bad(findings) for findings in judged] == [[]] * 6
     assert largest_skew_s(trial, spec) == pytest.approx(0.01)
 
 
@@ -119,16 +119,16 @@ LAUNCHER = (
 def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
     """More lines than a probe prints, or parts that do not join: whose they are is not known."""
     trial.evidence[1] = replace(trial.evidence[1], problem="stage runtime: its parts do not join to JSON")
-    found = [f for f in start_findings(trial, spec) if f.ok is not True]
-    assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "gpu-node-1", "job.no-evidence")]
+    findings = [f for f in start_findings(trial, spec) if f.ok is not True]
+    assert [(f.ok, f.subject, f.fault) for f in findings] == [(None, "gpu-node-1", "job.no-evidence")]
 
 
 @pytest.mark.parametrize("fault", LAUNCHER)
 def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
     """ERR_INFRA is one failed finding on the launcher's subject, and nothing else is told."""
     trial.analysis, trial.state = failure(fault), JobState.ERROR
-    (found,) = start_findings(trial, spec)
-    assert (found.ok, found.fault, found.subject) == (False, fault, "gpu-node-1")
+    (finding,) = start_findings(trial, spec)
+    assert (finding.ok, finding.fault, finding.subject) == (False, fault, "gpu-node-1")
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_a_bare_list_of_gpus_is_told_as_that(trial, spec, h100, code, ok):
     """GPUs that only the list shows are there; a tool that fails otherwise is no pass, and a lost GPU stays lost."""
     error = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost" if code == 15 else "Unknown option"
     runtime(trial, nvidia_smi={"found": True, "exit": code, "error": error, "listed": True})
-    (found,) = [f for f in gpu_findings(trial, spec, h100) if f.subject == "gpu-node-1"]
-    assert found.ok is ok
-    assert found.fault == ("gpu.off-bus" if ok is False else "")
-    assert ("bare list" in found.observed) is (ok is not False)
+    (finding,) = [f for f in gpu_findings(trial, spec, h100) if f.subject == "gpu-node-1"]
+    assert finding.ok is ok
+    assert finding.fault == ("gpu.off-bus" if ok is False else "")
+    assert ("bare list" in finding.observed) is (ok is not False)
 
 
 def test_a_tool_that_did_not_end_is_a_fault(trial, spec, h100, bad):
@@ -189,7 +189,7 @@ def test_small_shared_memory_is_told(trial, spec, h100, bad):
 
 
 @pytest.mark.parametrize(
-    ("memlock", "cap_eff", "wanted", "fault"),
+    ("memlock", "cap_eff", "minimum", "fault"),
     [
         (65536, "0", -1, "runtime.memlock"),
         (65536, "4000", -1, ""),
@@ -198,11 +198,11 @@ def test_small_shared_memory_is_told(trial, spec, h100, bad):
         (2**30, "0", -1, "runtime.memlock"),
     ],
 )
-def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad, memlock, cap_eff, wanted, fault):
+def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad, memlock, cap_eff, minimum, fault):
     """IPC_LOCK or a high limit will do; without the profile's word it is not judged."""
     for rank in trial.evidence.values():
         rank.stages["start"].update(memlock_bytes=memlock, cap_eff=cap_eff)
-    profile = replace(h100, runtime=RuntimeSection(memlock_min=wanted))
+    profile = replace(h100, runtime=RuntimeSection(memlock_min=minimum))
     assert {f for _, f in bad(limit_findings(trial, spec, profile))} == ({fault} if fault else set())
     assert not bad(limit_findings(trial, spec, h100))
 

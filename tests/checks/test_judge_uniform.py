@@ -35,8 +35,8 @@ def test_drift_names_the_odd_one(node, bad):
 def test_patch_releases_of_kubelet_and_system_are_no_drift(node, bad, other, drifts):
     """A managed pool always has two of them during a roll-out; kernel and runtime are held to the last figure."""
     nodes = [replace(node(name), os="Ubuntu 24.04.3 LTS") for name in "ab"]
-    found = bad(uniform.unlike_nodes([*nodes, replace(nodes[0], name="c", **other)]))
-    assert found == ([("c", "nodes.drift")] if drifts else [])
+    faults_raised = bad(uniform.unlike_nodes([*nodes, replace(nodes[0], name="c", **other)]))
+    assert faults_raised == ([("c", "nodes.drift")] if drifts else [])
 
 
 def test_a_tie_accuses_nobody(node, bad):
@@ -44,9 +44,9 @@ def test_a_tie_accuses_nobody(node, bad):
     old = replace(node("b"), kernel="6.8.0-52", os="Ubuntu 22.04")
     for nodes in ([node("a"), old], [old, node("a")], [node("a"), old, replace(old, name="c"), node("d")]):
         assert bad(uniform.unlike_nodes(nodes)) == [("kernel", "nodes.drift")]
-        told = next(f for f in uniform.unlike_nodes(nodes) if f.subject == "kernel")
-        assert "6.8 on a" in told.observed
-        assert "6.8.0-52 on b" in told.observed
+        finding = next(f for f in uniform.unlike_nodes(nodes) if f.subject == "kernel")
+        assert "6.8 on a" in finding.observed
+        assert "6.8.0-52 on b" in finding.observed
     assert bad(uniform.unlike_nodes([node("a"), old, replace(old, name="c")])) == [("a", "nodes.drift")]
     thirds = [replace(node(name), kernel=name) for name in "abc"]
     assert bad(uniform.unlike_nodes(thirds)) == [("kernel", "nodes.drift")]

@@ -137,9 +137,9 @@ def spied(value, where):
 @functools.cache
 def full():
     """The stages of both ranks of a healthy trial that has everything: Xids, buckets, a second interface, bridges."""
-    found = json.loads(json.dumps(real()))
-    found = {int(rank): stages for rank, stages in found.items()}
-    for stages in found.values():
+    of_ranks = json.loads(json.dumps(real()))
+    of_ranks = {int(rank): stages for rank, stages in of_ranks.items()}
+    for stages in of_ranks.values():
         stages["runtime"]["xid"] = [{"bus_id": "0000:1b:00", "xid": 13, "count": 1}]
         for gpu in stages["runtime"]["gpus"]:
             gpu.update(retired_pending=False, recovery_action="None", fabric_health={"summary": "Healthy"})
@@ -149,7 +149,7 @@ def full():
         stages["storage"]["credentials"] = [{"env": "TOKEN", "secret": "hub", "key": "token", "present": True}]
         stages["storage"]["paths"][0] |= {"files_tried": 1, "files_bad": 0, "files_bad_named": [], "files_empty": 0}
         stages["topology"]["acs"] = [{"bus_id": f"0000:00:0{n}.0", "enabled": False, "control": 0} for n in (1, 2)]
-    return found
+    return of_ranks
 
 
 @pytest.fixture(scope="module")
@@ -170,17 +170,17 @@ def asking(tmp_path_factory):
 @pytest.fixture(scope="module")
 def read(asking):
     """Check -> the fields that it reads; what the log reader's parts come to; the whole evidence."""
-    told = {rank: arrived(rank, stages) for rank, stages in full().items()}
-    jobs = judged(asking, SimpleNamespace(evidence=told))
+    evidence = {rank: arrived(rank, stages) for rank, stages in full().items()}
+    jobs = judged(asking, SimpleNamespace(evidence=evidence))
     watched = {
         rank: replace(each, stages={name: spied(data, (name,)) for name, data in each.stages.items()})
-        for rank, each in told.items()
+        for rank, each in evidence.items()
     }
-    found, Spy.reads = {}, set()
+    reads, Spy.reads = {}, set()
     for check, how in ended(watched, asking, jobs):
         assert how == "passed" or check == "images.pulled", (check, how)
-        found[check], Spy.reads = Spy.reads, set()
-    return found, jobs, told
+        reads[check], Spy.reads = Spy.reads, set()
+    return reads, jobs, evidence
 
 
 @functools.cache
@@ -251,18 +251,22 @@ def test_what_is_left_out_is_no_pass(asking, read, stage, ranks):
                 continue  # it is null in a healthy trial
             heard = {rank: arrived(rank, {stage: each[stage]}) for rank, each in stages.items()}
             assert not any(each.problem for each in heard.values())
-            told = {rank: replace(each, stages={**each.stages, **heard[rank].stages}) for rank, each in whole.items()}
-            found = dict(ended(told, asking, jobs))
+            evidence = {
+                rank: replace(each, stages={**each.stages, **heard[rank].stages}) for rank, each in whole.items()
+            }
+            outcome_of = dict(ended(evidence, asking, jobs))
             blocked = {
-                check for check in found if any(found.get(above, "passed") != "passed" for above in needed()[check])
+                check
+                for check in outcome_of
+                if any(outcome_of.get(above, "passed") != "passed" for above in needed()[check])
             }
             where = ".".join(field)
             silent += [
                 (where, check)
                 for check in readers - blocked
-                if found[check] == "passed" and by_check[check] and not may_pass(where, check)
+                if outcome_of[check] == "passed" and by_check[check] and not may_pass(where, check)
             ]
-            accused += [(where, check) for check in found if found[check] == "failed" and not empty]
+            accused += [(where, check) for check in outcome_of if outcome_of[check] == "failed" and not empty]
     assert (sorted(set(silent)), accused) == ([], [])
 
 
@@ -273,8 +277,8 @@ def test_a_log_that_is_left_out_is_no_pass(asking, read, name, rank):
     stages = {each: full()[each] for each in (0, 1)}
     stages[rank] = without(stages[rank], ("collective." + name, "nccl"), False, last=False)
     heard = arrived(rank, {"collective." + name: stages[rank]["collective." + name]})
-    told = {**read[2], rank: replace(read[2][rank], stages={**read[2][rank].stages, **heard.stages})}
-    found = dict(ended(told, asking, None))
+    evidence = {**read[2], rank: replace(read[2][rank], stages={**read[2][rank].stages, **heard.stages})}
+    outcome_of = dict(ended(evidence, asking, None))
     need = ("nccl.completed-node", "nccl.intra-node") if name == "node" else ("nccl.completed", "nccl.transport")
-    assert "failed" not in found.values()
-    assert "unknown" in [found[check] for check in need]
+    assert "failed" not in outcome_of.values()
+    assert "unknown" in [outcome_of[check] for check in need]

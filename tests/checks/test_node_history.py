@@ -193,12 +193,12 @@ def test_a_tenants_failed_trial_is_tried_again() -> None:
 def test_the_trend_needs_a_history() -> None:
     """Ten percent below five accepted runs is told; below four it is not; three percent never is."""
 
-    def told(runs: int, busbw: float) -> list[str]:
+    def notes_of(runs: int, busbw: float) -> list[str]:
         return trend(after(*[record("go") for _ in range(runs)]), record("go", busbw=busbw))
 
-    assert told(4, 300.0) == []
-    assert told(5, 370.0) == []
-    (text,) = told(5, 342.0)
+    assert notes_of(4, 300.0) == []
+    assert notes_of(5, 370.0) == []
+    (text,) = notes_of(5, 342.0)
     assert "a - b: all_reduce ring at 8 GiB: 342 GB/s, 90 % of its usual 380 over 5 runs" in text
 
 

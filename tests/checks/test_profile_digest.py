@@ -45,5 +45,5 @@ def test_shipped_profiles_differ_and_none_has_none() -> None:
     """A digest for each; without a profile there is nothing to fingerprint."""
     digests = {load_profile(name).digest for name in profile_names()}
     assert len(digests) == len(profile_names())
-    assert all(found.startswith("sha256:") for found in digests)
+    assert all(each.startswith("sha256:") for each in digests)
     assert Profile().digest == ""

@@ -40,14 +40,14 @@ def cluster(*nodes: Node) -> Inventory:
 
 def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
     """Product and fabric resource choose; what the profile already says is not said twice."""
-    found = propose(cluster(node("a"), node("b")), PROFILES)
-    assert found is not None
-    assert found.document == {
+    proposal = propose(cluster(node("a"), node("b")), PROFILES)
+    assert proposal is not None
+    assert proposal.document == {
         "title": "NVIDIA-H100-80GB-HBM3, 8 GPUs a node",
         "extends": "h100-ib",
         "gpu": {"resource": "nvidia.com/gpu", "per_node": 8},
     }
-    assert found.open == []
+    assert proposal.open == []
 
 
 @pytest.mark.parametrize(
@@ -62,27 +62,29 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
 )
 def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[str, ...], parent: str | None) -> None:
     """The same GPUs on another fabric are another profile; unknown GPUs have none, and that is said."""
-    found = propose(cluster(node("a", **changes), node("b", **changes)), PROFILES, networks)
-    assert found is not None
-    assert found.document.get("extends") == parent
-    assert (parent is None) == any("no shipped profile fits" in text for text in found.open)
+    proposal = propose(cluster(node("a", **changes), node("b", **changes)), PROFILES, networks)
+    assert proposal is not None
+    assert proposal.document.get("extends") == parent
+    assert (parent is None) == any("no shipped profile fits" in text for text in proposal.open)
 
 
 def test_two_pools_are_kept_apart() -> None:
     """The larger pool is proposed, selected by its product; the other one is named as not covered."""
-    found = propose(cluster(node("a"), node("b"), node("c", "NVIDIA-L4", 1)), PROFILES)
-    assert found is not None
-    assert found.document["pod"]["node_selector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-    assert found.open == ["not covered, wants a profile of its own: 1 nodes of 1 NVIDIA-L4"]
+    proposal = propose(cluster(node("a"), node("b"), node("c", "NVIDIA-L4", 1)), PROFILES)
+    assert proposal is not None
+    assert proposal.document["pod"]["node_selector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert proposal.open == ["not covered, wants a profile of its own: 1 nodes of 1 NVIDIA-L4"]
 
 
 def test_a_taint_that_all_nodes_have_is_tolerated() -> None:
     """Who keeps a pool for GPU work taints all of it; a taint of one node or of the moment is none of the profile's."""
-    kept, moment = Taint("dedicated", "gpu", "NoSchedule"), Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
-    found = propose(cluster(node("a", taints=(kept, moment)), node("b", taints=(kept, moment))), PROFILES)
-    assert found is not None
-    assert found.document["pod"]["tolerations"] == [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}]
-    one = propose(cluster(node("a", taints=(kept,)), node("b")), PROFILES)
+    lasting, moment = Taint("dedicated", "gpu", "NoSchedule"), Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
+    proposal = propose(cluster(node("a", taints=(lasting, moment)), node("b", taints=(lasting, moment))), PROFILES)
+    assert proposal is not None
+    assert proposal.document["pod"]["tolerations"] == [
+        {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+    one = propose(cluster(node("a", taints=(lasting,)), node("b")), PROFILES)
     assert one is not None
     assert "pod" not in one.document
 
@@ -96,8 +98,8 @@ def test_no_gpu_is_no_proposal() -> None:
 def record(**changes: Any) -> dict[str, Any]:
     """An accepted run that measured two rows."""
 
-    def row(size: int, out: float, inside: float) -> dict[str, Any]:
-        return {"size_bytes": size, "out_of_place": {"busbw_gbps": out}, "in_place": {"busbw_gbps": inside}}
+    def row(size: int, out: float, in_place: float) -> dict[str, Any]:
+        return {"size_bytes": size, "out_of_place": {"busbw_gbps": out}, "in_place": {"busbw_gbps": in_place}}
 
     job = {
         "nodes": 2,
@@ -142,7 +144,7 @@ def test_what_was_not_accepted_is_no_baseline(changes: dict[str, Any], why: str)
 @pytest.mark.parametrize(("count", "parent"), [(8, "dra-only"), (4, None)])
 def test_claimed_gpus_are_proposed_as_claims(count: int, parent: str | None) -> None:
     """No node counts GPUs and the slices publish them (DRA); floors of eight GPUs are not those of four."""
-    seen = cluster(node("a", count=0), node("b", count=0))
+    inventory = cluster(node("a", count=0), node("b", count=0))
     spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
     slices = tuple(
         {
@@ -156,30 +158,32 @@ def test_claimed_gpus_are_proposed_as_claims(count: int, parent: str | None) -> 
         for name in "ab"
     )
     classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": spec},))
-    found = propose(seen, PROFILES, (), {"deviceclasses": classes, "resourceslices": Listing(slices)}.__getitem__)
-    assert found is not None
-    assert found.document.get("extends") == parent
-    assert found.document["gpu"] == {"resource": "", "per_node": count}
+    proposal = propose(
+        inventory, PROFILES, (), {"deviceclasses": classes, "resourceslices": Listing(slices)}.__getitem__
+    )
+    assert proposal is not None
+    assert proposal.document.get("extends") == parent
+    assert proposal.document["gpu"] == {"resource": "", "per_node": count}
     claim = {"name": "gpus", "device_class": "gpu.nvidia.com", "count": count}
-    assert found.document.get("pod", {}).get("claims") == (None if parent else [claim])
+    assert proposal.document.get("pod", {}).get("claims") == (None if parent else [claim])
 
 
 def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
     """A dead device plugin: how many a node has is left for a person to say, and is never 0."""
-    found = propose(cluster(node("a", count=0), node("b", count=0)), PROFILES, (), lambda _: Listing())
-    assert found is not None
-    assert found.document["gpu"] == {"resource": "nvidia.com/gpu"}
-    assert any("no GPU is offered" in text for text in found.open)
+    proposal = propose(cluster(node("a", count=0), node("b", count=0)), PROFILES, (), lambda _: Listing())
+    assert proposal is not None
+    assert proposal.document["gpu"] == {"resource": "nvidia.com/gpu"}
+    assert any("no GPU is offered" in text for text in proposal.open)
 
 
 def test_the_floors_that_the_run_was_accepted_by_stay_where_they_ask_for_more() -> None:
     """A slack of ten percent must not undo a floor that sees a lost rail, nor drop one that was not measured."""
     shipped = {(f.collective, f.algorithm, f.nodes, f.size): f.busbw_gbps for f in PROFILES["h100-ib"].floors}
     rows = baseline(completed(record()), slack=0.1, floors=PROFILES["h100-ib"].floors)["floors"]
-    found = {(f["collective"], f["algorithm"], f["nodes"], f["size"]): f["busbw_gbps"] for f in rows}
-    assert found["all_reduce", "ring", 2, "8G"] == 350  # 333 of what was measured would pass seven rails of eight
-    assert found["all_reduce", "default", 1, "8G"] == shipped["all_reduce", "default", 1, 8 << 30]
-    assert len(found) == len(shipped)
+    floors = {(f["collective"], f["algorithm"], f["nodes"], f["size"]): f["busbw_gbps"] for f in rows}
+    assert floors["all_reduce", "ring", 2, "8G"] == 350  # 333 of what was measured would pass seven rails of eight
+    assert floors["all_reduce", "default", 1, "8G"] == shipped["all_reduce", "default", 1, 8 << 30]
+    assert len(floors) == len(shipped)
 
 
 def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
@@ -200,7 +204,7 @@ def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
 
 def test_cards_by_another_name_take_the_place_of_the_profiles() -> None:
     """Mappings are merged: a resource that no node offers must be taken away, or the pod fits nowhere."""
-    found = propose(cluster(*(node(name, offered={"nvidia.com/hostdev": 8}) for name in "ab")), PROFILES)
-    assert found is not None
-    parent = PROFILES[found.document["extends"]].pod.resources
-    assert found.document["pod"]["resources"] == {**dict.fromkeys(parent), "nvidia.com/hostdev": 8}
+    proposal = propose(cluster(*(node(name, offered={"nvidia.com/hostdev": 8}) for name in "ab")), PROFILES)
+    assert proposal is not None
+    parent = PROFILES[proposal.document["extends"]].pod.resources
+    assert proposal.document["pod"]["resources"] == {**dict.fromkeys(parent), "nvidia.com/hostdev": 8}

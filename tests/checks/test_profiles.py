@@ -229,7 +229,7 @@ def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
 
 
 @pytest.mark.parametrize(
-    ("image", "mirror"),
+    ("image", "expected"),
     [
         ("nvcr.io/nvidia/pytorch:1", "m/nvidia/pytorch:1"),
         ("pytorch/pytorch:2", "m/pytorch/pytorch:2"),
@@ -237,9 +237,9 @@ def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
         ("localhost/x@sha256:" + "a" * 64, "m/x@sha256:" + "a" * 64),
     ],
 )
-def test_a_mirror_keeps_the_path(image, mirror):
+def test_a_mirror_keeps_the_path(image, expected):
     """The registry's host is replaced, the rest stays."""
-    assert mirrored(image, "m/") == mirror
+    assert mirrored(image, "m/") == expected
     assert mirrored(image, "") == image
 
 
@@ -281,10 +281,10 @@ def test_null_takes_away_what_is_inherited(tmp_path):
     mine.write_text(
         "extends: h100-ib\npod: {resources: {rdma/hca_shared_devices_a: null, rdma/ib: 1}}\ngpu: {product: null}\n"
     )
-    found, parent = load_profile(str(mine)), load_profile("h100-ib")
-    assert found.pod.resources == {"rdma/ib": 1}
-    assert (found.gpu.product, found.gpu.per_node) == ((), 8)
-    assert found.pod.capabilities == parent.pod.capabilities
+    profile, parent = load_profile(str(mine)), load_profile("h100-ib")
+    assert profile.pod.resources == {"rdma/ib": 1}
+    assert (profile.gpu.product, profile.gpu.per_node) == ((), 8)
+    assert profile.pod.capabilities == parent.pod.capabilities
     mine.write_text("pod: {resources: {rdma/ib: null}}\n")
     with pytest.raises(ProfileError, match="a whole number is expected"):
         load_profile(str(mine))

@@ -19,7 +19,7 @@ from jobs.run.result import TrialResult
 from jobs.trial.names import SpecError
 from jobs.trial.parts import ClaimSpec, Queue
 from jobs.trial.spec import TrialSpec
-from tests.checks.sweeps import PROFILE, everything, swept, told
+from tests.checks.sweeps import PROFILE, everything, printed, swept
 
 
 def test_a_sweep_is_of_two_nodes_or_more_however_many_a_trial_spans():
@@ -34,12 +34,12 @@ def test_a_sweep_is_of_two_nodes_or_more_however_many_a_trial_spans():
 
 def test_a_busy_node_is_named_and_no_pass():
     """It is left alone; a sweep of the fleet without it is no go."""
-    names, stages = told(6, lambda _: 380.0)
-    found = swept(names, stages, left={"node-busy": "0 of 8 free; held by Job/other"})
-    bad = [f for f in everything(found) if f.ok is not True]
+    names, stages = printed(6, lambda _: 380.0)
+    sweep = swept(names, stages, left={"node-busy": "0 of 8 free; held by Job/other"})
+    bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.subject, f.ok) for f in bad if f.subject != "seatrial-x"] == [("node-busy", None)]
     assert "held by Job/other" in bad[0].observed
-    assert found.section["verdict"] == "inconclusive"
+    assert sweep.section["verdict"] == "inconclusive"
 
 
 def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run():
@@ -64,20 +64,20 @@ def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventor
     spec = TrialSpec(
         run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8, gpu_resource=resource, claims=claim
     )
-    found = rooms(inventory(nodes), nodes, spec)
-    assert [room.node for room in found if not room.fault] == free
-    assert found[1].fault == "nodes.cordoned"
+    node_rooms = rooms(inventory(nodes), nodes, spec)
+    assert [room.node for room in node_rooms if not room.fault] == free
+    assert node_rooms[1].fault == "nodes.cordoned"
 
 
 def test_a_busy_node_that_became_free_is_judged_like_the_others():
     """It was left alone when the sweep began; what the coordinator tells of it counts."""
-    names, stages = told(6, lambda pair: 200.0 if "node-5" in pair else 380.0)
-    found = swept(names[:5], stages, left={"node-5": "0 of 8 free"}.items())
-    assert [(f.subject, f.fault) for f in everything(found) if f.ok is not True] == [("node-5", "sweep.node")]
-    assert found.left == {} and found.asked == names
-    names, stages = told(5, lambda _: 380.0)
-    found = swept(names, stages, left={"node-5": "0 of 8 free"}.items())
-    assert found.blame.verdict == "inconclusive" and "node-5" in found.left
+    names, stages = printed(6, lambda pair: 200.0 if "node-5" in pair else 380.0)
+    sweep = swept(names[:5], stages, left={"node-5": "0 of 8 free"}.items())
+    assert [(f.subject, f.fault) for f in everything(sweep) if f.ok is not True] == [("node-5", "sweep.node")]
+    assert sweep.left == {} and sweep.asked == names
+    names, stages = printed(5, lambda _: 380.0)
+    sweep = swept(names, stages, left={"node-5": "0 of 8 free"}.items())
+    assert sweep.blame.verdict == "inconclusive" and "node-5" in sweep.left
 
 
 @pytest.mark.parametrize("take_in", [False, True])
@@ -115,11 +115,11 @@ def test_a_label_that_the_profile_names_is_on_every_node_or_no_uplink_is_tested(
     def runs(_):
         return TrialResult(job="j", state=JobState.COMPLETE)
 
-    found = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), profile, Options(), {})
-    told = [f for f in link_findings(found) if f.subject == "leaves"]
-    assert found.unlabelled == lacking
-    assert [f.ok for f in told] == [None] * bool(lacking)
-    assert all(name in told[0].observed for name in lacking)
+    sweep = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), profile, Options(), {})
+    findings = [f for f in link_findings(sweep) if f.subject == "leaves"]
+    assert sweep.unlabelled == lacking
+    assert [f.ok for f in findings] == [None] * bool(lacking)
+    assert all(name in findings[0].observed for name in lacking)
 
 
 @pytest.mark.parametrize("label", [*LEAF_LABELS, "example.com/leaf"])

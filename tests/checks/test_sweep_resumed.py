@@ -20,7 +20,7 @@ from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 from reports.record import Run
-from tests.checks.sweeps import PROFILE, swept, told
+from tests.checks.sweeps import PROFILE, printed, swept
 
 NEW = {"verdict": "go"}
 
@@ -30,7 +30,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 def record(folder, *, nodes=6, sweep=NEW, **changes):
     """The record of a sweep in a folder."""
-    names, stages = told(nodes, lambda _: 380.0)
+    names, stages = printed(nodes, lambda _: 380.0)
     made = {
         "schema": 1,
         "run_id": "before",
@@ -166,26 +166,26 @@ def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, 
         stages = {"sweep.fleet.1": {"nodes": list(boots)}, "sweep.end": {"why": ""}}
         return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=stages)})
 
-    found = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)
+    sweep = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)
     tests = [test["nodes"] for row in asked for test in row["tests"]]
     assert tests and not any("node-3" in test for test in tests)
-    assert found.blame.verdict == "inconclusive"
-    assert found.blame.not_tested["node-3"] == "not tested"
-    assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(found))
-    assert found.section["boots"] == boots and found.section["image"] == "i"
+    assert sweep.blame.verdict == "inconclusive"
+    assert sweep.blame.not_tested["node-3"] == "not tested"
+    assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(sweep))
+    assert sweep.section["boots"] == boots and sweep.section["image"] == "i"
 
 
 def test_the_result_says_what_is_of_the_earlier_run(tmp_path):
     """Rounds and nodes of which this run has shown nothing count, and are named."""
     earlier = resumed(record(tmp_path))
-    names, stages = told(6, lambda _: 380.0)
-    found = swept(names, {k: v for k, v in stages.items() if not k.startswith("sweep.round")}, earlier=earlier)
-    first, *nodes = ran_findings(found)
+    names, stages = printed(6, lambda _: 380.0)
+    sweep = swept(names, {k: v for k, v in stages.items() if not k.startswith("sweep.round")}, earlier=earlier)
+    first, *nodes = ran_findings(sweep)
     count = len(earlier.history)
     assert f"{count} of {count} rounds are of run before, 2026-11-22 10:00 UTC" in first.observed
     assert [(f.ok, "rounds of run before" in f.observed) for f in nodes] == [(True, True)] * 6
-    assert any("not tested in this run" in text and "6 nodes" in text for text in notes(found))
-    assert found.section["resumed"] == {
+    assert any("not tested in this run" in text and "6 nodes" in text for text in notes(sweep))
+    assert sweep.section["resumed"] == {
         "run_id": "before",
         "started": "2026-11-22T10:00:00+00:00",
         "ended": "2026-11-22T10:10:00+00:00",

@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 @pytest.fixture
-def told(trial):
+def healthy_trial(trial):
     """A trial of two nodes that trained and saved well."""
     for pod, evidence in trial.evidence.items():
         ranks = [steps.rank(pod * 8 + local, local) for local in range(8)]
@@ -27,7 +27,7 @@ def told(trial):
             each["bus_id"] = f"0000:{each['local'] + 16:02x}:00"
             each["modes"][0]["seconds"] = 20.0
         trains_well = {"exit": 0, "timed_out": False, "seconds": 31.0, "ranks": ranks, "samples": [], "gpus": []}
-        stages = {"training": trains_well, "checkpoint": test_judge_checkpoint.told(pod)}
+        stages = {"training": trains_well, "checkpoint": test_judge_checkpoint.checkpoint_stage(pod)}
         evidence.stages.update(json.loads(json.dumps(stages)))  # nothing is shared
     return trial
 
@@ -35,13 +35,13 @@ def told(trial):
 def trains(trial, spec):
     """What is found of the steps."""
     spec = trained(spec, 20)
-    found = training.members(trial, spec)
+    members = training.members(trial, spec)
     yield from training.completed(trial, spec)
-    yield from (*training.products(found), *training.losses(found), *training.slow_members(found))
-    seen = training_pace.pace(found)
-    if seen is not None:
-        yield training_pace.exposed(seen, TrainingSection(), "job")
-        yield training_pace.rate(seen, TrainingSection(tflops=400, batch=4, source="us"), "job")
+    yield from (*training.products(members), *training.losses(members), *training.slow_members(members))
+    pace = training_pace.pace(members)
+    if pace is not None:
+        yield training_pace.exposed(pace, TrainingSection(), "job")
+        yield training_pace.rate(pace, TrainingSection(tflops=400, batch=4, source="us"), "job")
 
 
 def saves(trial, spec):
@@ -52,10 +52,10 @@ def saves(trial, spec):
     yield from checkpoint.resumed_findings(trial, spec)
 
 
-def outcomes(trial, found):
+def outcomes(trial, findings):
     for evidence in trial.evidence.values():
         assert [misfit(name, evidence.stages[name]) for name in ("training", "checkpoint")] == ["", ""]
-    return {(each.ok, each.fault) for each in found}
+    return {(each.ok, each.fault) for each in findings}
 
 
 def rank(trial, pod=NODE, local=RANK):
@@ -99,25 +99,25 @@ STEPS = {
 
 
 @pytest.mark.parametrize("change", STEPS.values(), ids=STEPS)
-def test_steps_that_cannot_be_true_do_not_pass(told, spec, change):
-    change(told)
-    assert outcomes(told, trains(told, spec)) == {(True, ""), (None, "")}
+def test_steps_that_cannot_be_true_do_not_pass(healthy_trial, spec, change):
+    change(healthy_trial)
+    assert outcomes(healthy_trial, trains(healthy_trial, spec)) == {(True, ""), (None, "")}
 
 
 @pytest.mark.parametrize("comm", [1e12, None, 0.0])
-def test_one_rank_does_not_say_how_long_gradients_take(told, spec, comm):
+def test_one_rank_does_not_say_how_long_gradients_take(healthy_trial, spec, comm):
     """Communication that does not hide stays one, whatever a single rank tells of it."""
-    assert outcomes(told, trains(told, spec)) == {(True, "")}
-    for each in every(told):
+    assert outcomes(healthy_trial, trains(healthy_trial, spec)) == {(True, "")}
+    for each in every(healthy_trial):
         each["modes"][0]["step_ms"] = [70.0] * steps.STEPS
-    rank(told)["comm_ms"] = comm
-    assert (False, "training.exposed-communication") in outcomes(told, trains(told, spec))
+    rank(healthy_trial)["comm_ms"] = comm
+    assert (False, "training.exposed-communication") in outcomes(healthy_trial, trains(healthy_trial, spec))
 
 
-def test_what_nobody_tells_of_the_gradients_is_no_pass(told, spec):
-    for each in every(told):
+def test_what_nobody_tells_of_the_gradients_is_no_pass(healthy_trial, spec):
+    for each in every(healthy_trial):
         each["comm_ms"] = None
-    assert outcomes(told, trains(told, spec)) == {(True, ""), (None, "")}
+    assert outcomes(healthy_trial, trains(healthy_trial, spec)) == {(True, ""), (None, "")}
 
 
 def saved(trial, pod=NODE):
@@ -150,21 +150,21 @@ STATES = {
 
 
 @pytest.mark.parametrize("change", STATES.values(), ids=STATES)
-def test_a_checkpoint_that_cannot_be_true_does_not_pass(told, spec, change):
-    change(told)
-    found = outcomes(told, saves(told, spec))
-    assert {ok for ok, _ in found} == {True, None}
+def test_a_checkpoint_that_cannot_be_true_does_not_pass(healthy_trial, spec, change):
+    change(healthy_trial)
+    ends = outcomes(healthy_trial, saves(healthy_trial, spec))
+    assert {ok for ok, _ in ends} == {True, None}
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_damaged_words_break_no_rule(told, spec, seed):
+def test_damaged_words_break_no_rule(healthy_trial, spec, seed):
     """What has the form of evidence is judged without an exception."""
     dice = random.Random(seed)
     name, pod = dice.choice(("training", "checkpoint")), dice.choice((0, 1))
-    data, _ = damage(dice, told.evidence[pod].stages[name])
+    data, _ = damage(dice, healthy_trial.evidence[pod].stages[name])
     if not misfit(name, data):
-        told.evidence[pod].stages[name] = data
-        assert list(trains(told, spec)) and list(saves(told, spec))
+        healthy_trial.evidence[pod].stages[name] = data
+        assert list(trains(healthy_trial, spec)) and list(saves(healthy_trial, spec))
 
 
 NEAR = {
@@ -178,7 +178,7 @@ NEAR = {
 
 
 @pytest.mark.parametrize("change", NEAR.values(), ids=NEAR)
-def test_what_healthy_pods_tell_passes(told, spec, change):
-    change(told)
-    assert outcomes(told, saves(told, spec)) == {(True, "")}
-    assert outcomes(told, trains(told, spec)) == {(True, "")}
+def test_what_healthy_pods_tell_passes(healthy_trial, spec, change):
+    change(healthy_trial)
+    assert outcomes(healthy_trial, saves(healthy_trial, spec)) == {(True, "")}
+    assert outcomes(healthy_trial, trains(healthy_trial, spec)) == {(True, "")}

@@ -17,23 +17,23 @@ BEGAN, ENOUGH, EARLY = "2026-01-01T00:00:00Z", "2026-01-01T00:21:00Z", "2026-01-
 def soaked(trained_trial):
     """A trial whose ranks, probes and kubelets agree that the steps took 20 minutes."""
     for evidence in trained_trial.evidence.values():
-        told = evidence.stages["training"]
+        facts = evidence.stages["training"]
         looks = {"samples": 400, "sm_mhz": 1755.0, "temperature_c": 71.0}
-        told.update(seconds=SOAK_S + 9.0, samples=[{"index": gpu} | looks for gpu in range(8)])
-        for rank in told["ranks"]:
+        facts.update(seconds=SOAK_S + 9.0, samples=[{"index": gpu} | looks for gpu in range(8)])
+        for rank in facts["ranks"]:
             rank["modes"][0]["seconds"] = SOAK_S + 0.4
     trained_trial.pods = tuple(PodFacts(index=node, name=f"pod-{node}", began=BEGAN, ended=ENOUGH) for node in (0, 1))
     return trained_trial
 
 
-def steps_told(trial, spec):
+def steps_hold(trial, spec):
     return [each.ok for each in training.completed(trial, trained(spec, SOAK_S))]
 
 
 def test_a_soak_that_all_clocks_saw_passes(soaked, spec):
-    assert steps_told(soaked, spec) == [True, True]
+    assert steps_hold(soaked, spec) == [True, True]
     soaked.pods = tuple(replace(pod, began="", ended="") for pod in soaked.pods)  # no kubelet told
-    assert steps_told(soaked, spec) == [True, True]
+    assert steps_hold(soaked, spec) == [True, True]
 
 
 @pytest.mark.parametrize("lasted", [31.0, None])
@@ -41,20 +41,20 @@ def test_a_soak_that_was_cut_short_is_no_pass(soaked, spec, lasted):
     """The time that was asked for is what heat needs: forty steps in five seconds have shown nothing of it."""
     for rank in soaked.evidence[1].stages["training"]["ranks"]:
         rank["modes"][0]["seconds"] = lasted
-    assert steps_told(soaked, spec) == [True, None]
+    assert steps_hold(soaked, spec) == [True, None]
 
 
 @pytest.mark.parametrize("took", [7.0, None])
 def test_ranks_do_not_say_alone_how_long_they_trained(soaked, spec, took):
     soaked.evidence[1].stages["training"]["seconds"] = took
-    assert steps_told(soaked, spec) == [True, None]
+    assert steps_hold(soaked, spec) == [True, None]
 
 
 def test_a_pod_that_ended_before_its_soak_could_is_no_pass(soaked, spec):
     soaked.pods = (soaked.pods[0], replace(soaked.pods[1], ended=EARLY))
-    found = list(training.completed(soaked, trained(spec, SOAK_S)))
-    assert [each.ok for each in found] == [True, None]
-    assert "by the kubelet its pod ran for 40 s" in found[1].observed
+    findings = list(training.completed(soaked, trained(spec, SOAK_S)))
+    assert [each.ok for each in findings] == [True, None]
+    assert "by the kubelet its pod ran for 40 s" in findings[1].observed
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,10 @@ def test_a_gpu_that_nobody_looked_at_is_not_healthy(soaked, spec, samples, unsee
     if samples is not None:
         data["samples"] = [*(each for each in data["samples"] if samples and each["index"] != 5), *samples]
     taken = {m.name: m.sample for m in training.members(soaked, trained(spec, SOAK_S))}
-    found = list(training_soak.watched(taken, SOAK_S))
-    assert [(each.subject, each.ok) for each in found if not each.ok] == [(f"gpu-node-1 GPU {n}", None) for n in unseen]
+    findings = list(training_soak.watched(taken, SOAK_S))
+    assert [(each.subject, each.ok) for each in findings if not each.ok] == [
+        (f"gpu-node-1 GPU {n}", None) for n in unseen
+    ]
 
 
 def test_a_clock_without_a_count_of_looks_is_no_look():
@@ -85,13 +87,13 @@ def test_a_clock_without_a_count_of_looks_is_no_look():
 
 def test_the_end_of_the_longest_soak_is_seen(monkeypatch):
     """A day has more looks than are kept: then earlier ones go, and not the last."""
-    seen = Meanwhile("none", {})
-    seen.tool = "nvidia-smi"
+    watch = Meanwhile("none", {})
+    watch.tool = "nvidia-smi"
     answer = type("Answer", (), {"out": b"0, GPU-0, 1755, 600, 71, 100\n"})
     monkeypatch.setattr("jobs.pod.stages.training.command.run", lambda *_: answer)
     for at in range(MOST_SAMPLES + 10):
         monkeypatch.setattr("jobs.pod.stages.training.time.time", lambda at=at: float(at))
-        seen._look()
-    assert len(seen._samples) <= MOST_SAMPLES
-    (last,) = seen.medians((MOST_SAMPLES, MOST_SAMPLES + 10))
+        watch._look()
+    assert len(watch._samples) <= MOST_SAMPLES
+    (last,) = watch.medians((MOST_SAMPLES, MOST_SAMPLES + 10))
     assert last["samples"] >= 9
