@@ -96,13 +96,13 @@ def mutated(
     item: Object, rng: random.Random, *, times: int = 1, types_only: bool = False, large: bool = False
 ) -> Object:
     """Return a copy with so many changes; ``types_only``: each puts a value of another type in the place of one."""
-    found = copy.deepcopy(item)
+    copied = copy.deepcopy(item)
     for _ in range(times):
-        known = [place for place in places(found) if place not in (("kind",), ("apiVersion",))]
+        known = [place for place in places(copied) if place not in (("kind",), ("apiVersion",))]
         if not known:
-            return found
+            return copied
         *way, last = rng.choice(known)
-        holder: Any = found
+        holder: Any = copied
         for key in way:
             holder = holder[key]
         kind = rng.random()
@@ -118,7 +118,7 @@ def mutated(
             holder.extend(copy.deepcopy(holder))
         else:
             holder[last] = copy.deepcopy(rng.choice(STRANGE))
-    return found
+    return copied
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -127,7 +127,7 @@ def _alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) or (isinstance(one, scalar) and isinstance(other, scalar))
 
 
-class Told(Kube):
+class AnsweringKube(Kube):
     """A client whose server answers with these objects, by resource."""
 
     def __init__(self, objects: Mapping[str, list[Object]]) -> None:
@@ -157,8 +157,8 @@ class Told(Kube):
         return Response(200, {"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": items})
 
     def _made(self, body: Object) -> Object:
-        found = self.objects.get("dry-run")
-        return found[0] if found and body.get("kind") == "Pod" else body
+        answers = self.objects.get("dry-run")
+        return answers[0] if answers and body.get("kind") == "Pod" else body
 
 
 _KINDS = {
@@ -182,21 +182,21 @@ class World:
 
 def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Finding]:
     """Judge as a preflight does; raises ClusterError where there is no answer."""
-    kube = Told(objects)
+    kube = AnsweringKube(objects)
     spec = replace(spec_of(profile, run_id="fuzz", namespace="default"), pull_secrets=())
     contact(kube)
     cluster = Inventory.read(kube)
     pool = pool_of(cluster, profile)
-    found = list(nodes.node_findings(cluster, pool, profile))
-    found += nodes.offers(pool, profile, spec.nodes)
-    found += gpu_stack.stack_findings(pool.nodes, cluster.pods)
-    found += gpu_stack.upgrade_findings(pool.nodes)
-    found += gpu_stack.label_findings(pool, "nvidia.com/gpu")
-    found += uniform.unlike_nodes(pool.nodes, profile.stack.may_differ)
-    found += uniform.kubelet_skew(pool.nodes, "v1.36.2")
+    findings = list(nodes.node_findings(cluster, pool, profile))
+    findings += nodes.offers(pool, profile, spec.nodes)
+    findings += gpu_stack.stack_findings(pool.nodes, cluster.pods)
+    findings += gpu_stack.upgrade_findings(pool.nodes)
+    findings += gpu_stack.label_findings(pool, "nvidia.com/gpu")
+    findings += uniform.unlike_nodes(pool.nodes, profile.stack.may_differ)
+    findings += uniform.kubelet_skew(pool.nodes, "v1.36.2")
     enough = rooms(cluster, pool.nodes, spec, pool.parts)
     free = sum(not room.fault for room in enough)
-    found.append(
+    findings.append(
         Finding(subject="cluster", ok=free >= spec.nodes, observed=f"{free} free", expected="", fault="gpu.taken")
     )
     for resource in ("deviceclasses", "resourceslices", "clusterpolicies"):
@@ -206,13 +206,21 @@ def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Fin
             stack.mapped_class(listed, "nvidia.com/gpu"),
             stack.devices_by_node(listed, "gpu.nvidia.com", "gpu"),
         )
-        found += gpu_stack.policy_findings(stack.policies(listed)) if resource == "clusterpolicies" else []
+        findings += gpu_stack.policy_findings(stack.policies(listed)) if resource == "clusterpolicies" else []
     state = admission.namespace_state(kube)
-    found.append(Finding(subject="default", ok=state.ok, observed=state.observed, expected="", fault=state.fault))
-    told = admission.try_pods(kube, dry_pod(spec), {"kind": "Job"}, spec.nodes)
-    found.append(Finding(subject="pod", ok=told.ok, observed=told.observed, expected="", fault=told.fault))
+    findings.append(Finding(subject="default", ok=state.ok, observed=state.observed, expected="", fault=state.fault))
+    admission_finding = admission.try_pods(kube, dry_pod(spec), {"kind": "Job"}, spec.nodes)
+    findings.append(
+        Finding(
+            subject="pod",
+            ok=admission_finding.ok,
+            observed=admission_finding.observed,
+            expected="",
+            fault=admission_finding.fault,
+        )
+    )
     claims.read(kube, ["data"], ["fast"])
-    return found
+    return findings
 
 
 def green(findings: list[Finding]) -> bool:
@@ -239,9 +247,9 @@ class Tally:
             self.trouble.append(f"{what} {seed}: {type(error).__name__}: {str(error)[:200]}")
 
 
-def worlds(seen: Mapping[str, list[Object]]) -> list[World]:
+def worlds(objects: Mapping[str, list[Object]]) -> list[World]:
     """Return a healthy cluster, and ones in which one object shows what is wrong."""
-    base = copy.deepcopy(dict(seen))
+    base = copy.deepcopy(dict(objects))
     gpu = [i for i, node in enumerate(base["nodes"]) if "nvidia.com/gpu" in node["status"]["allocatable"]]
     fewer = copy.deepcopy(base)
     fewer["nodes"][gpu[1]]["status"]["allocatable"]["nvidia.com/gpu"] = "7"
@@ -365,10 +373,10 @@ def past_the_client(moments: list[Object], rng: random.Random, tally: Tally, *, 
     tally.note(f"diagnosis of {kind}", index, work)
 
 
-def campaign(seen: Mapping[str, list[Object]], count: int, seed: int, *, large: bool = False) -> Tally:
+def campaign(objects: Mapping[str, list[Object]], count: int, seed: int, *, large: bool = False) -> Tally:
     """Try so many mutated objects, half through the client and half past it."""
     rng, tally, profile = random.Random(seed), Tally(), load_profile("h100-ib")
-    known, moments = worlds(seen), recorded()
+    known, moments = worlds(objects), recorded()
     healthy, *broken = (green(preflight(world.objects, profile)) for world in known)
     assert healthy and not any(broken), (healthy, broken)
     while tally.tried < count and len(tally.trouble) < 50:
@@ -383,10 +391,10 @@ def lab_objects() -> dict[str, list[Object]]:
 
     with running("healthy") as cluster, tempfile.TemporaryDirectory() as folder:
         kube = Kube.connect(str(cluster.write_kubeconfig(Path(folder) / "kubeconfig")))
-        found: dict[str, list[Object]] = {"nodes": kube.list(path("nodes"))[0], "pods": kube.list(path("pods"))[0]}
-        found["namespaces"] = [kube.get(path("namespaces", "default"))]
+        objects: dict[str, list[Object]] = {"nodes": kube.list(path("nodes"))[0], "pods": kube.list(path("pods"))[0]}
+        objects["namespaces"] = [kube.get(path("namespaces", "default"))]
         kube.close()
-    found["persistentvolumeclaims"] = [
+    objects["persistentvolumeclaims"] = [
         {
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": "data"},
@@ -394,10 +402,10 @@ def lab_objects() -> dict[str, list[Object]]:
             "status": {"phase": "Pending", "capacity": {"storage": "1Ti"}},
         }
     ]
-    found["storageclasses"] = [
+    objects["storageclasses"] = [
         {"kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "p", "volumeBindingMode": "Immediate"}
     ]
-    found["events"] = [
+    objects["events"] = [
         {
             "metadata": {"name": "e"},
             "involvedObject": {"kind": "PersistentVolumeClaim", "name": "data"},
@@ -406,7 +414,7 @@ def lab_objects() -> dict[str, list[Object]]:
             "lastTimestamp": "2026-01-01T00:00:00Z",
         }
     ]
-    found["deviceclasses"] = [
+    objects["deviceclasses"] = [
         {
             "metadata": {"name": "gpu.nvidia.com"},
             "spec": {
@@ -421,7 +429,7 @@ def lab_objects() -> dict[str, list[Object]]:
             },
         }
     ]
-    found["resourceslices"] = [
+    objects["resourceslices"] = [
         {
             "metadata": {"name": "s"},
             "spec": {
@@ -432,11 +440,11 @@ def lab_objects() -> dict[str, list[Object]]:
             },
         }
     ]
-    found["clusterpolicies"] = [
+    objects["clusterpolicies"] = [
         {
             "metadata": {"name": "cluster-policy"},
             "spec": {"driver": {"version": "1", "enabled": True}},
             "status": {"state": "ready", "conditions": [{"type": "Ready", "status": "True"}]},
         }
     ]
-    return found
+    return objects

@@ -32,8 +32,8 @@ class Sim:
 
     def __init__(self, root, folder, scenario):
         self.config = folder / f"{scenario}.kubeconfig"
-        words = [scenario, "--write-kubeconfig", str(self.config), "--json", "--until-stdin-closes"]
-        self._process = Lab([sys.executable, "-m", "lab", *words], cwd=root)
+        arguments = [scenario, "--write-kubeconfig", str(self.config), "--json", "--until-stdin-closes"]
+        self._process = Lab([sys.executable, "-m", "lab", *arguments], cwd=root)
         line = self._process.stdout.readline()
         if not line:
             pytest.fail(f"the simulated cluster did not start: {self._process.stderr.read()[-500:]!r}")
@@ -61,10 +61,10 @@ def spec(kube, **more):
 
 def left_over(kube):
     kinds = (("jobs", "batch"), ("services", ""), ("configmaps", ""), ("pods", ""))
-    found = []
+    leftovers = []
     for resource, group in kinds:
         items, _ = kube.list(
             path(resource, namespace=kube.namespace, group=group), labelSelector="app.kubernetes.io/managed-by=seatrial"
         )
-        found += [f"{resource}/{item['metadata']['name']}" for item in items]
-    return found
+        leftovers += [f"{resource}/{item['metadata']['name']}" for item in items]
+    return leftovers

@@ -73,8 +73,8 @@ def test_the_trials_own_pod_is_admitted(profile: str) -> None:
 
 def container(pod: dict[str, Any]) -> dict[str, Any]:
     """The trial's container."""
-    found: dict[str, Any] = pod["spec"]["containers"][0]
-    return found
+    first: dict[str, Any] = pod["spec"]["containers"][0]
+    return first
 
 
 def no_cards(pod: dict[str, Any]) -> None:

@@ -7,22 +7,22 @@ from tests.jobs.apifuzz import Tally, campaign, green, lab_objects, preflight, w
 
 
 @pytest.fixture(scope="module")
-def seen():
+def objects():
     return lab_objects()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_mutated_objects_end_in_an_answer_or_in_none(seen, seed):
+def test_mutated_objects_end_in_an_answer_or_in_none(objects, seed):
     """Green, red, or no answer of a Kubernetes API; never an exception, never good by a value of another type."""
-    tally = campaign(seen, 150, seed)
+    tally = campaign(objects, 150, seed)
     assert tally.trouble == []
     assert any(key.endswith("no answer") for key in tally.ended) and any(key.endswith("red") for key in tally.ended)
 
 
-def test_the_fuzz_can_find_something(seen):
+def test_the_fuzz_can_find_something(objects):
     """An exception is trouble; what is broken in each world is seen, and the healthy one is green."""
     tally = Tally()
     tally.note("x", 0, lambda: str(1 // 0))
     assert "ZeroDivisionError" in tally.trouble[0]
-    healthy, *broken = (green(preflight(world.objects, load_profile("h100-ib"))) for world in worlds(seen))
+    healthy, *broken = (green(preflight(world.objects, load_profile("h100-ib"))) for world in worlds(objects))
     assert healthy and not any(broken) and len(broken) == 5

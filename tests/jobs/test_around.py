@@ -36,16 +36,16 @@ def event(reason, seconds, kind="Node", name="gpu-1", text="", type_="Warning"):
     return {"involvedObject": target, "reason": reason, "message": text, "type": type_, "lastTimestamp": at(seconds)}
 
 
-def told(*events, nodes=(), lines=(), pods=PODS):
-    found = [moment for each in pods for moment in around.from_pod(each)]
-    found += around.from_events(read_events(events), NODES)
-    found += [moment for node in nodes for moment in around.from_node(node)]
-    found += around.from_lines(pods[1], lines)
-    return around.judged(found, pods)
+def judged_moments(*events, nodes=(), lines=(), pods=PODS):
+    moments = [moment for each in pods for moment in around.from_pod(each)]
+    moments += around.from_events(read_events(events), NODES)
+    moments += [moment for node in nodes for moment in around.from_node(node)]
+    moments += around.from_lines(pods[1], lines)
+    return around.judged(moments, pods)
 
 
 def roles(*events, **more):
-    return {moment.text: moment.role for moment in told(*events, **more)}
+    return {moment.text: moment.role for moment in judged_moments(*events, **more)}
 
 
 def node(name, **conditions):
@@ -55,14 +55,16 @@ def node(name, **conditions):
 
 def test_the_first_failure_and_what_came_before_it_on_its_node():
     """One axis, in order; the second failure follows the first."""
-    found = told(event("XidError", FAILED - 12, text="NVRM: Xid (PCI:0000:1b): 79, GPU has fallen off the bus"))
-    assert [(moment.kind, moment.role) for moment in found] == [
+    moments = judged_moments(
+        event("XidError", FAILED - 12, text="NVRM: Xid (PCI:0000:1b): 79, GPU has fallen off the bus")
+    )
+    assert [(moment.kind, moment.role) for moment in moments] == [
         ("gpu", "likely"),
         ("failure", "failure"),
         ("failure", "nearby"),
     ]
-    assert found[0].why == "12 s before train-1 failed first, on its node"
-    assert found[2].why == "after the first failure"
+    assert moments[0].why == "12 s before train-1 failed first, on its node"
+    assert moments[2].why == "after the first failure"
 
 
 @pytest.mark.parametrize(
@@ -94,8 +96,8 @@ def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
 )
 def test_an_xid_that_programs_bring_about_accuses_no_gpu(text, role):
     """It is told, with what it usually is; the program's own bug is not laid on the machine."""
-    (found,) = (each for each in told(event("XidError", FAILED - 2, text=text)) if each.kind == "gpu")
-    assert found.role == role and ("program's own" in found.why) is (role == "possible")
+    (moment,) = (each for each in judged_moments(event("XidError", FAILED - 2, text=text)) if each.kind == "gpu")
+    assert moment.role == role and ("program's own" in moment.why) is (role == "possible")
 
 
 def test_a_trouble_of_hours_ago_is_only_nearby():
@@ -106,13 +108,13 @@ def test_a_trouble_of_hours_ago_is_only_nearby():
 
 def test_the_failing_pods_own_node_goes_before_others():
     """A harder trouble elsewhere in the job remains possible; that of a foreign node is not even asked for."""
-    found = roles(
+    role_of = roles(
         event("XidError", FAILED - 100, name="gpu-0", text="Xid 79"),
         event("LinkDown", FAILED - 30, text="mlx5_3 port 1 down"),
         event("XidError", FAILED - 5, name="gpu-9", text="Xid 48"),
     )
-    assert found["LinkDown: mlx5_3 port 1 down"] == "likely" and found["XidError: Xid 79"] == "possible"
-    assert "XidError: Xid 48" not in found
+    assert role_of["LinkDown: mlx5_3 port 1 down"] == "likely" and role_of["XidError: Xid 79"] == "possible"
+    assert "XidError: Xid 48" not in role_of
 
 
 def test_an_eviction_is_harder_than_all_else():
@@ -124,8 +126,8 @@ def test_an_eviction_is_harder_than_all_else():
         "lastTransitionTime": at(FAILED - 2),
     }
     pods = [PODS[0], pod("train-1", "gpu-1", ended=FAILED, conditions=[disrupted])]
-    found = roles(event("IOError", FAILED - 3, text="Input/output error on sda"), pods=pods)
-    assert found["EvictionByEvictionAPI"] == "likely" and found["IOError: Input/output error on sda"] == "possible"
+    role_of = roles(event("IOError", FAILED - 3, text="Input/output error on sda"), pods=pods)
+    assert role_of["EvictionByEvictionAPI"] == "likely" and role_of["IOError: Input/output error on sda"] == "possible"
 
 
 def test_a_lost_node_is_told_late():
@@ -142,17 +144,17 @@ def test_storage_is_told_by_events_and_by_the_programs_words():
     """A mount that failed before the container started had worked in the end."""
     early = event("FailedMount", 5, kind="Pod", name="train-1", text="MountVolume.SetUp failed")
     line = f"{at(FAILED - 4)} OSError: [Errno 5] Input/output error: '/data/shard-7'"
-    found = told(early, lines=[line, f"{at(FAILED - 4)} loss 2.1", "no time Input/output error"])
-    assert [(moment.kind, moment.role) for moment in found[:2]] == [("storage", "nearby"), ("storage", "likely")]
-    assert found[0].why == "before its container started, and it did start"
-    assert found[1].why == "4 s before train-1 failed first, in this pod"
+    moments = judged_moments(early, lines=[line, f"{at(FAILED - 4)} loss 2.1", "no time Input/output error"])
+    assert [(moment.kind, moment.role) for moment in moments[:2]] == [("storage", "nearby"), ("storage", "likely")]
+    assert moments[0].why == "before its container started, and it did start"
+    assert moments[1].why == "4 s before train-1 failed first, in this pod"
 
 
 def test_a_logs_own_offset_and_nanoseconds_are_one_axis_with_the_rest():
     """A container runtime on a node of another time zone."""
     line = "2026-01-02T05:09:58.123456789+02:00 Input/output error"
-    (found,) = (moment for moment in told(lines=[line]) if moment.kind == "storage")
-    assert (found.at, found.role) == ("2026-01-02T03:09:58.123Z", "likely")
+    (the_moment,) = (moment for moment in judged_moments(lines=[line]) if moment.kind == "storage")
+    assert (the_moment.at, the_moment.role) == ("2026-01-02T03:09:58.123Z", "likely")
 
 
 def test_of_a_job_that_has_not_failed_nothing_is_blamed():
@@ -170,10 +172,10 @@ def test_foreign_times_and_texts_are_bounded():
         "type": "Warning",
         "lastTimestamp": "soon",
     }
-    found = told(*flood, odd, event("XidError", FAILED - 1, text="Xid 79 \x1b[31m" + "x" * 5000))
-    assert len(found) == around.MOST and all(len(moment.text) <= 300 for moment in found)
-    assert [moment.node for moment in found if moment.role == "likely"] == ["gpu-1"]
-    assert not any("\x1b" in moment.text for moment in found)
+    moments = judged_moments(*flood, odd, event("XidError", FAILED - 1, text="Xid 79 \x1b[31m" + "x" * 5000))
+    assert len(moments) == around.MOST and all(len(moment.text) <= 300 for moment in moments)
+    assert [moment.node for moment in moments if moment.role == "likely"] == ["gpu-1"]
+    assert not any("\x1b" in moment.text for moment in moments)
 
 
 NO_PREEMPTION = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 3 Preemption is not helpful."
@@ -209,8 +211,8 @@ NO_PREEMPTION = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preempt
 )
 def test_what_every_cluster_says_of_healthy_jobs_is_no_cause(warned, kind, role):
     """The scheduler speaks of preemption to each pod that waits; kubelets warn of much that kills nobody."""
-    found = [(moment.kind, moment.role) for moment in told(warned) if moment.kind != "failure"]
-    assert found == ([(kind, role)] if kind else [])
+    kinds = [(moment.kind, moment.role) for moment in judged_moments(warned) if moment.kind != "failure"]
+    assert kinds == ([(kind, role)] if kind else [])
 
 
 def test_an_evicted_pod_that_tells_of_no_container_is_the_failure():
@@ -227,9 +229,9 @@ def test_an_evicted_pod_that_tells_of_no_container_is_the_failure():
 def test_a_cause_that_goes_on_began_before_its_effect():
     """Of an event that came nine times the last is after the failure, and the first counts."""
     again = event("IBLinkDown", FAILED + 30) | {"firstTimestamp": at(FAILED - 100), "count": 9}
-    assert [moment.role for moment in told(again) if moment.kind == "link"] == ["likely", "nearby"]
+    assert [moment.role for moment in judged_moments(again) if moment.kind == "link"] == ["likely", "nearby"]
     other_time = event("IBLinkDown", -30) | {"firstTimestamp": at(-100), "count": 9}
-    assert [moment for moment in told(other_time) if moment.kind == "link"] == []
+    assert [moment for moment in judged_moments(other_time) if moment.kind == "link"] == []
 
 
 @pytest.mark.parametrize(

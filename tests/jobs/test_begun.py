@@ -141,11 +141,11 @@ def left(**options):
 
 def test_options_are_taken_over_and_foreign_ones_are_not():
     """No word of a command line that is not known here, none that begins an option of pytest, none that names a file."""
-    told = left(
+    options = left(
         profile="h100-ib", nodes="-p evil", queue="kueue:a b", training=True, soak_s=60, kubeconfig="/etc/x",
         on=["a", "b"], plugins="evil", out="/tmp/x",
     )  # fmt: skip
-    assert arguments(told, None) == [
+    assert arguments(options, None) == [
         "--profile=h100-ib",
         "--nodes=-p evil",
         "--queue=kueue:a b",
@@ -164,7 +164,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
 
 def test_another_trial_than_the_one_under_way_is_told_apart():
     """Other options ask for another trial: its evidence would be judged by the wrong expectations."""
-    wanted = spec()
-    same = Begun("abc", 1, {}, json.loads(json.dumps(trial_json(wanted))))
-    assert differences(same, wanted) == ""
+    asked = spec()
+    same = Begun("abc", 1, {}, json.loads(json.dumps(trial_json(asked))))
+    assert differences(same, asked) == ""
     assert "nodes: 2 there, 4 asked" in differences(same, spec(nodes=4))

@@ -34,9 +34,9 @@ def kube(answers: dict[str, object]) -> SimpleNamespace:
         return answer
 
     def listed(path: str, **more: object) -> tuple[object, str]:
-        found = get(path, **more)
-        assert isinstance(found, dict)
-        return found["items"], "1"
+        page = get(path, **more)
+        assert isinstance(page, dict)
+        return page["items"], "1"
 
     return SimpleNamespace(namespace="team", get=get, list=listed, asked=asked)
 
@@ -44,8 +44,8 @@ def kube(answers: dict[str, object]) -> SimpleNamespace:
 def test_a_bound_claim_and_its_class_are_read_once() -> None:
     """The claims, the classes that they name, the classes that the profile names: each with one question."""
     api = kube({"results": PVC, "nfs": {"provisioner": "nfs.csi.k8s.io", "volumeBindingMode": "Immediate"}})
-    found, classes = claims.read(api, ["results", "results"], ["nfs"])
-    assert (found["results"].phase, found["results"].access_modes, found["results"].size) == (
+    bound, classes = claims.read(api, ["results", "results"], ["nfs"])
+    assert (bound["results"].phase, bound["results"].access_modes, bound["results"].size) == (
         "Bound",
         ("ReadWriteMany",),
         "2Ti",

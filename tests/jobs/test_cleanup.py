@@ -58,8 +58,8 @@ class Cluster:
                 },
             )
         if asked.verb == "DELETE" and asked.path in self.objects:
-            wanted = (asked.body.get("preconditions") or {}).get("uid")
-            if wanted and wanted != self.objects[asked.path]["metadata"]["uid"]:
+            uid = (asked.body.get("preconditions") or {}).get("uid")
+            if uid and uid != self.objects[asked.path]["metadata"]["uid"]:
                 return 409, {}, {"reason": "Conflict", "message": "uid does not match"}
             self.deleted.append((asked.path, asked.body["propagationPolicy"]))
             if asked.path not in self.stuck:

@@ -26,12 +26,12 @@ class Cluster:
         last = asked.path.rsplit("/", 1)[-1]
         if last in self.forbidden:
             return 403, {}, {"reason": "Forbidden", "message": f"no {last}"}
-        found = self.objects.get(asked.path)
-        if asked.verb == "GET" and found is not None:
-            if found["metadata"]["labels"]["app.kubernetes.io/instance"] in self.living:
-                found["metadata"]["annotations"] = record(1)
-            return 200, {}, found
-        if asked.verb == "DELETE" and found is not None:
+        stored = self.objects.get(asked.path)
+        if asked.verb == "GET" and stored is not None:
+            if stored["metadata"]["labels"]["app.kubernetes.io/instance"] in self.living:
+                stored["metadata"]["annotations"] = record(1)
+            return 200, {}, stored
+        if asked.verb == "DELETE" and stored is not None:
             del self.objects[asked.path]
             return 200, {}, {}
         if asked.verb == "GET" and asked.path.endswith(("/mpijobs", "/jobs", "/services", "/configmaps", "/pods")):

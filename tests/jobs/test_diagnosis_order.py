@@ -77,8 +77,8 @@ def test_an_interrupted_pod_that_succeeded_is_an_interruption_all_the_same(how):
         "t-1-abcde",
         True,
     )
-    told = History(finished=frozenset({"t-1-abcde"}))
-    assert diagnose(job(conditions=COMPLETE), pods, events, history=told)[2] is None
+    history = History(finished=frozenset({"t-1-abcde"}))
+    assert diagnose(job(conditions=COMPLETE), pods, events, history=history)[2] is None
 
 
 def test_pods_deleted_after_they_succeeded_are_no_interruption():
@@ -188,7 +188,7 @@ def attempt(fault, nodes=("n0", "n1"), *, disrupted=False, observed="o", state=J
 
 
 @pytest.mark.parametrize(
-    ("nodes", "later", "disrupted", "told"),
+    ("nodes", "later", "disrupted", "cause"),
     [
         (("n0", "n1"), "job.unschedulable", False, "job.disrupted"),
         (("", ""), "job.unschedulable", False, "job.unschedulable"),
@@ -200,18 +200,18 @@ def attempt(fault, nodes=("n0", "n1"), *, disrupted=False, observed="o", state=J
     ],
     ids=["had nodes", "never had", "one had none", "interrupted again", "failed", "lost its node", "well"],
 )
-def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it(nodes, later, disrupted, told):
+def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it(nodes, later, disrupted, cause):
     """A drain leaves no room for the next attempt; an attempt that never had a node explains nothing."""
     first = attempt("job.disrupted", nodes, disrupted=True)
-    found = after(first, attempt(later, ("", ""), disrupted=disrupted), 2)
-    assert (found.analysis and found.analysis.fault, found.attempts) == (told, 2)
+    result = after(first, attempt(later, ("", ""), disrupted=disrupted), 2)
+    assert (result.analysis and result.analysis.fault, result.attempts) == (cause, 2)
 
 
-@pytest.mark.parametrize(("scheduled", "told"), [(2, "job.disrupted"), (1, "job.unschedulable")])
-def test_events_say_that_pods_which_are_gone_had_a_node(scheduled, told):
+@pytest.mark.parametrize(("scheduled", "cause"), [(2, "job.disrupted"), (1, "job.unschedulable")])
+def test_events_say_that_pods_which_are_gone_had_a_node(scheduled, cause):
     events = tuple(f"Scheduled pod/t-{index}: Successfully assigned team/t-{index} to n{index}" for index in (0, 1))
     first = replace(attempt("job.disrupted", ("", "")), events=(*events[:scheduled], "Killing pod/t-0: Stopping"))
-    assert after(first, attempt("job.unschedulable", ("", "")), 2).analysis.fault == told
+    assert after(first, attempt("job.unschedulable", ("", "")), 2).analysis.fault == cause
 
 
 @pytest.mark.parametrize(

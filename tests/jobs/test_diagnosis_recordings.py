@@ -128,20 +128,20 @@ def judge(moment):
     return diagnose(jobs[0] if jobs else None, moment["pods"], moment["events"], moment["nodes"])
 
 
-def check(found, expected):
-    state, replicas, analysis = found
-    wanted_state, fault, blame, issues = expected
-    assert state == wanted_state
+def check(diagnosis, expected):
+    state, replicas, analysis = diagnosis
+    expected_state, fault, blame, issues = expected
+    assert state == expected_state
     assert (analysis.fault if analysis else None) == fault
     if analysis:
         assert analysis.err_class == blame
         assert analysis.disrupted == (fault == "job.disrupted")
         assert analysis.observed and analysis.expected and analysis.suggestion and analysis.subject
-    told = {r.index: r.readiness_issue for r in replicas if r.readiness_issue}
-    assert set(told) == set(issues)
-    for index, (reason, words) in issues.items():
-        assert told[index].reason == reason
-        assert words in told[index].message
+    issue_of = {r.index: r.readiness_issue for r in replicas if r.readiness_issue}
+    assert set(issue_of) == set(issues)
+    for index, (reason, phrase) in issues.items():
+        assert issue_of[index].reason == reason
+        assert phrase in issue_of[index].message
 
 
 @pytest.mark.parametrize(("scenario", "moment"), sorted(EXPECTED))

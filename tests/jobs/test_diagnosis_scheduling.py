@@ -72,11 +72,11 @@ def test_taints_that_the_scheduler_does_not_name_are_read_from_the_nodes(taint, 
 
 
 @pytest.mark.parametrize(
-    ("words", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)]
+    ("reason", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)]
 )
-def test_what_no_node_counts_may_be_handed_out_by_other_means(words, hopeless):
+def test_what_no_node_counts_may_be_handed_out_by_other_means(reason, hopeless):
     """Kubernetes 1.36 can serve nvidia.com/gpu from ResourceSlices: only the scheduler's own word says that none is there."""
-    message = f"0/1 nodes are available: 1 {words}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    message = f"0/1 nodes are available: 1 {reason}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     waiting = pod(
         0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
     )

@@ -19,9 +19,9 @@ def test_untrusted_texts_are_bounded_and_cleaned():
     nasty = "\x1b[31mevil\x1b[0m\u202e NGC_KEY=abcdef " + "x" * 100_000
     pods = [pod(0, "Pending", main=waits("ImagePullBackOff", nasty))]
     _, replicas, analysis = diagnose(job(1), pods, [event("Pod", "t-0-abcde", "Failed", nasty)])
-    told = json.dumps([asdict(analysis), asdict(replicas[0])])
-    assert "abcdef" not in told and "\\u001b" not in told and "\\u202e" not in told
-    assert len(told) < 20_000
+    printed = json.dumps([asdict(analysis), asdict(replicas[0])])
+    assert "abcdef" not in printed and "\\u001b" not in printed and "\\u202e" not in printed
+    assert len(printed) < 20_000
 
 
 def _spoil(value, rng):
@@ -56,11 +56,14 @@ def test_objects_of_any_shape_are_survived(file):
 @pytest.mark.parametrize("phase", ["Failed", "Running", "Succeeded", "Pending", [], {}], ids=repr)
 def test_a_container_whose_name_is_no_text_is_read_like_any_other(name, phase):
     """What an API server would never say: neither the exit code nor the reason gets lost, and nothing breaks."""
-    found = pod(0, "Failed", sidecars=[{"name": name} | ended(0, "Completed")], main=ended(3) | {"name": name})
-    found["spec"]["initContainers"] = [{"name": name, "restartPolicy": "Always"}, {"name": "proxy"}]
-    found["spec"]["restartPolicy"], found["status"]["phase"] = "Never", phase
+    failed_pod = pod(0, "Failed", sidecars=[{"name": name} | ended(0, "Completed")], main=ended(3) | {"name": name})
+    failed_pod["spec"]["initContainers"] = [{"name": name, "restartPolicy": "Always"}, {"name": "proxy"}]
+    failed_pod["spec"]["restartPolicy"], failed_pod["status"]["phase"] = "Never", phase
     for meta in ({}, {"deletionTimestamp": "2026-01-01T00:00:10Z"}, {"name": name}):
-        state, _, _ = diagnose(job(1), [found | {"metadata": found["metadata"] | meta}], [])
+        state, _, _ = diagnose(job(1), [failed_pod | {"metadata": failed_pod["metadata"] | meta}], [])
         assert state != "Complete"
-    other = found | {"spec": {**found["spec"], "initContainers": []}, "status": found["status"] | {"phase": "Failed"}}
+    other = failed_pod | {
+        "spec": {**failed_pod["spec"], "initContainers": []},
+        "status": failed_pod["status"] | {"phase": "Failed"},
+    }
     assert "exit code 3" in diagnose(job(1, failed()), [other], [])[2].observed

@@ -31,10 +31,10 @@ WHOLE = [line(1, "start", {"node": "a"}), line(2, "dns", {"peers": []}), line(3,
 
 def test_stages_and_times_are_read():
     """Stage to data, stage to seconds, the rank; complete once 'end' came and no number is missing."""
-    found = parse(WHOLE, RUN)
-    assert found.complete and found.rank == 0 and not found.missing
-    assert found.stages == {"start": {"node": "a"}, "dns": {"peers": []}, "end": {"seconds": 2}}
-    assert found.seconds["dns"] == 0.5
+    evidence = parse(WHOLE, RUN)
+    assert evidence.complete and evidence.rank == 0 and not evidence.missing
+    assert evidence.stages == {"start": {"node": "a"}, "dns": {"peers": []}, "end": {"seconds": 2}}
+    assert evidence.seconds["dns"] == 0.5
 
 
 def test_bytes_and_text_and_ordinary_output_between():
@@ -46,8 +46,8 @@ def test_bytes_and_text_and_ordinary_output_between():
 
 def test_a_gap_is_known():
     """A lost line is named by its number; the rest still counts."""
-    found = parse([WHOLE[0], WHOLE[2]], RUN)
-    assert found.missing == (2,) and not found.complete and "start" in found.stages
+    evidence = parse([WHOLE[0], WHOLE[2]], RUN)
+    assert evidence.missing == (2,) and not evidence.complete and "start" in evidence.stages
 
 
 def test_a_log_without_its_end_is_incomplete():
@@ -58,8 +58,8 @@ def test_a_log_without_its_end_is_incomplete():
 
 def test_lines_of_another_run_or_rank_are_ignored():
     """Two runs at once must not corrupt each other."""
-    found = parse([line(1, "start", {"x": 1}, run="other"), *WHOLE, line(4, "dns", {"evil": 1}, rank=1)], RUN)
-    assert found.complete and found.stages["dns"] == {"peers": []}
+    evidence = parse([line(1, "start", {"x": 1}, run="other"), *WHOLE, line(4, "dns", {"evil": 1}, rank=1)], RUN)
+    assert evidence.complete and evidence.stages["dns"] == {"peers": []}
 
 
 @pytest.mark.parametrize("odd", [-1, True, "0", 0.0])
@@ -76,14 +76,14 @@ def test_large_data_comes_in_parts_in_any_order():
     parts = [line(n, "collective.ring", part=n, parts=len(pieces), chunk=piece) for n, piece in enumerate(pieces, 1)]
     last = line(len(parts) + 1, "end", {})
     for order in itertools.permutations(parts):
-        found = parse([*order, order[0], last], RUN)
-        assert found.stages["collective.ring"] == data and found.complete
+        evidence = parse([*order, order[0], last], RUN)
+        assert evidence.stages["collective.ring"] == data and evidence.complete
 
 
 def test_a_missing_part_is_a_gap_and_no_half_truth():
     """The stage is absent rather than cut."""
-    found = parse([line(1, "c", part=1, parts=2, chunk="{"), line(3, "end", {})], RUN)
-    assert found.missing == (2,) and "c" not in found.stages
+    evidence = parse([line(1, "c", part=1, parts=2, chunk="{"), line(3, "end", {})], RUN)
+    assert evidence.missing == (2,) and "c" not in evidence.stages
 
 
 def test_parts_that_do_not_fit_are_a_problem():
@@ -99,8 +99,8 @@ def test_the_termination_message_tells_of_lost_lines():
     for item in WHOLE[:1]:
         reader.feed(item)
     reader.summarize(json.dumps({"seatrial": 1, "run": RUN, "rank": 0, "lines": 3, "stages": {"dns": "failed"}}))
-    found = reader.result()
-    assert found.missing == (2, 3) and found.summary == {"dns": "failed"} and not found.complete
+    evidence = reader.result()
+    assert evidence.missing == (2, 3) and evidence.summary == {"dns": "failed"} and not evidence.complete
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,15 @@ def test_a_termination_message_of_another_pod_or_without_a_count_announces_nothi
 def test_secrets_in_evidence_are_masked():
     """The probe redacts; we do not rely on it."""
     env = {"NGC_KEY": "abc", "NCCL_IB_HCA": "mlx5", "OTHER": "https://u:p@h/x", "HF_TOKEN": "hf_" + "a" * 30}
-    found = parse([line(1, "start", {"env": env, "MY_SECRET": "s3cr3t"}), line(2, "end", {})], RUN)
-    told = json.dumps(found.stages)
-    assert "abc" not in told and "u:p@" not in told and "hf_a" not in told and "s3cr3t" not in told and "mlx5" in told
+    evidence = parse([line(1, "start", {"env": env, "MY_SECRET": "s3cr3t"}), line(2, "end", {})], RUN)
+    printed = json.dumps(evidence.stages)
+    assert (
+        "abc" not in printed
+        and "u:p@" not in printed
+        and "hf_a" not in printed
+        and "s3cr3t" not in printed
+        and "mlx5" in printed
+    )
 
 
 def test_hostile_evidence_is_bounded():
@@ -140,8 +146,8 @@ def test_hostile_evidence_is_bounded():
         '{"seatrial": ' + "9" * 100_000,
         '{"seatrial":1,"run":"r1","rank":0,"lines":1e99,"stages":[]}',
     ]
-    found = parse([*hostile, *WHOLE], RUN)
-    assert max(found.missing, default=0) < 100 and found.rank == 0
+    evidence = parse([*hostile, *WHOLE], RUN)
+    assert max(evidence.missing, default=0) < 100 and evidence.rank == 0
 
 
 def test_any_bytes_anywhere_are_survived():
@@ -152,8 +158,8 @@ def test_any_bytes_anywhere_are_survived():
         spoiled = bytearray(log)
         for _ in range(rng.randint(1, 5)):
             spoiled[rng.randrange(len(spoiled))] = rng.randrange(256)
-        found = parse(bytes(spoiled[: rng.randrange(len(spoiled) + 1)]).split(b"\n"), RUN)
-        assert len(found.stages) <= 3
+        evidence = parse(bytes(spoiled[: rng.randrange(len(spoiled) + 1)]).split(b"\n"), RUN)
+        assert len(evidence.stages) <= 3
 
 
 def test_evidence_that_contradicts_itself_is_not_complete():

@@ -34,9 +34,9 @@ def test_what_a_stage_prints_before_it_knows_anything_is_taken(stage):
 
 def test_what_the_tools_tell_is_taken():
     """nvidia-smi's own XML of a real GPU, rocm-smi's blank, ibv_devinfo's text."""
-    found, _ = smi.read((TESTS / "pod/data/h200-q-x.xml").read_bytes())
-    assert found["gpus"]
-    assert misfit("runtime", {"gpus": [*found["gpus"], smi.blank(0)], "driver": found["driver"]}) == ""
+    smi_facts, _ = smi.read((TESTS / "pod/data/h200-q-x.xml").read_bytes())
+    assert smi_facts["gpus"]
+    assert misfit("runtime", {"gpus": [*smi_facts["gpus"], smi.blank(0)], "driver": smi_facts["driver"]}) == ""
     said = "hca_id: mlx5_0\n\tport:\t1\n\t\tstate:\tPORT_ACTIVE (4)\n\t\tactive_width:\t4X (2)\n\t\tactive_speed:\t100.0 Gbps (128)\n"
     assert len(ports := ibvinfo.parse(said)) == 1
     assert misfit("rdma", {"devices": ports}) == ""
@@ -44,10 +44,10 @@ def test_what_the_tools_tell_is_taken():
 
 @pytest.mark.parametrize("log", sorted((TESTS / "nccl/data/recorded").glob("*.log"))[:6], ids=lambda path: path.stem)
 def test_what_the_log_reader_made_of_real_logs_is_taken(log):
-    found = json.loads(json.dumps(read(open_sources([str(log)])).to_dict()))
-    assert misfit("collective.ring", {"nccl": found}) == ""
-    found["sources"][0]["tables"] = [{"rows": "none"}]
-    assert "nccl.sources[0].tables[0].collective is missing" in misfit("collective.ring", {"nccl": found})
+    document = json.loads(json.dumps(read(open_sources([str(log)])).to_dict()))
+    assert misfit("collective.ring", {"nccl": document}) == ""
+    document["sources"][0]["tables"] = [{"rows": "none"}]
+    assert "nccl.sources[0].tables[0].collective is missing" in misfit("collective.ring", {"nccl": document})
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_a_stage_that_is_refused_is_not_there_and_the_rank_is_not_complete():
         {"seatrial": 1, "run": "r", "rank": 0, "n": n, "stage": s, "seconds": 10**400, "data": d}
         for n, s, d in ((1, "dns", {"peers": 7}), (2, "end", {}))
     ]
-    told = parse([json.dumps(line) for line in lines], "r")
-    assert (list(told.stages), told.complete, told.problem) == (
+    evidence = parse([json.dumps(line) for line in lines], "r")
+    assert (list(evidence.stages), evidence.complete, evidence.problem) == (
         ["end"],
         False,
         "not as the probe says it: dns.peers is the number 7, not a list",
     )
-    assert told.seconds == {}
+    assert evidence.seconds == {}
     assert set(BLANK) - {"of a later release", "collective.ring", "collective.node"} <= set(STAGES)

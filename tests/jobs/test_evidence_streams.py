@@ -55,10 +55,10 @@ def test_ranks_are_told_apart_wherever_their_output_is_cut(tag, seed):
     while any(queues):
         pieces.append(chance.choice([queue for queue in queues if queue]).pop(0))
     streams_reader = read(tagged(pieces, tag))
-    found = streams_reader.results()
-    assert sorted(found) == [0, 1] and streams_reader.ended
-    assert all(e.complete and e.rank == rank for rank, e in found.items())
-    assert all(e.stages["start"]["text"] == "x" * 600 for e in found.values())
+    by_rank = streams_reader.results()
+    assert sorted(by_rank) == [0, 1] and streams_reader.ended
+    assert all(e.complete and e.rank == rank for rank, e in by_rank.items())
+    assert all(e.stages["start"]["text"] == "x" * 600 for e in by_rank.values())
 
 
 def test_without_tags_whole_lines_are_enough():
@@ -90,8 +90,8 @@ def test_other_words_pass_through():
 
 def test_what_a_pod_told_that_is_gone_is_evidence_of_its_rank():
     """An eviction takes the pod's object, not what it had said; a pod that said nothing has no rank."""
-    told, silent = EvidenceReader(RUN), EvidenceReader(RUN)
-    told.feed(json.dumps({"seatrial": 1, "run": RUN, "rank": 1, "n": 1, "stage": "start", "seconds": 0, "data": {}}))
-    followers = {"t-0": SimpleNamespace(reader=silent), "t-1": SimpleNamespace(reader=told)}
-    found = _evidence(RUN, SimpleNamespace(followers=followers), WatchOutcome(), KINDS["indexed"])
-    assert list(found) == [1] and "start" in found[1].stages
+    spoken, silent = EvidenceReader(RUN), EvidenceReader(RUN)
+    spoken.feed(json.dumps({"seatrial": 1, "run": RUN, "rank": 1, "n": 1, "stage": "start", "seconds": 0, "data": {}}))
+    followers = {"t-0": SimpleNamespace(reader=silent), "t-1": SimpleNamespace(reader=spoken)}
+    by_rank = _evidence(RUN, SimpleNamespace(followers=followers), WatchOutcome(), KINDS["indexed"])
+    assert list(by_rank) == [1] and "start" in by_rank[1].stages

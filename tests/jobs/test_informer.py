@@ -25,8 +25,8 @@ def held(seconds, *pairs):
     time.sleep(seconds)  # the server says nothing, and keeps the watch open
 
 
-def names(mirror):
-    return {found["metadata"]["name"] for found in mirror.objects()}
+def names(informer):
+    return {each["metadata"]["name"] for each in informer.objects()}
 
 
 def test_list_then_watch(kube, api):
@@ -47,9 +47,9 @@ def test_list_then_watch(kube, api):
         return 200, {}, {"metadata": {"resourceVersion": "5"}, "items": [item("a")]}
 
     api.answer = answer
-    with Informer(kube, "/api/v1/pods", threading.Condition(), labelSelector="x=y") as mirror:
-        until(lambda: names(mirror) == {"b"})
-        assert mirror.synced and mirror.error is None
+    with Informer(kube, "/api/v1/pods", threading.Condition(), labelSelector="x=y") as informer:
+        until(lambda: names(informer) == {"b"})
+        assert informer.synced and informer.error is None
     assert {asked.query["labelSelector"] for asked in api.asked} == {"x=y"}
     assert api.asked[1].query["resourceVersion"] == "5"
 
@@ -65,8 +65,8 @@ def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
         return 200, {}, held(3, ("ADDED", item("late", "9")))
 
     api.answer = answer
-    with Informer(kube, "/x", threading.Condition()) as mirror:
-        until(lambda: names(mirror) == {"late"})
+    with Informer(kube, "/x", threading.Condition()) as informer:
+        until(lambda: names(informer) == {"late"})
     assert api.asked[2].query["resourceVersion"] == "8"
 
 
@@ -92,8 +92,8 @@ def test_too_old_means_a_new_list(kube, api):
         )
 
     api.answer = answer
-    with Informer(kube, "/x", threading.Condition()) as mirror:
-        until(lambda: names(mirror) == {"b"})
+    with Informer(kube, "/x", threading.Condition()) as informer:
+        until(lambda: names(informer) == {"b"})
 
 
 def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
@@ -110,12 +110,12 @@ def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
         )
 
     api.answer = answer
-    with Informer(kube, "/x", threading.Condition()) as mirror:
-        until(lambda: mirror.error is not None and mirror.silent_s() > 0.1)
-        assert not mirror.synced
+    with Informer(kube, "/x", threading.Condition()) as informer:
+        until(lambda: informer.error is not None and informer.silent_s() > 0.1)
+        assert not informer.synced
         working.append(1)
-        until(lambda: mirror.synced and mirror.error is None)
-        assert mirror.silent_s() == 0
+        until(lambda: informer.synced and informer.error is None)
+        assert informer.silent_s() == 0
 
 
 def test_without_the_right_to_watch_it_polls(kube, api):
@@ -127,9 +127,9 @@ def test_without_the_right_to_watch_it_polls(kube, api):
         return 200, {}, {"metadata": {"resourceVersion": "1"}, "items": [item(f"n{len(api.asked)}")]}
 
     api.answer = answer
-    with Informer(kube, "/x", threading.Condition()) as mirror:
-        until(lambda: len(api.asked) >= 4 and mirror.synced)
-        assert mirror.error is None
+    with Informer(kube, "/x", threading.Condition()) as informer:
+        until(lambda: len(api.asked) >= 4 and informer.synced)
+        assert informer.error is None
 
 
 def test_leaving_does_not_wait_for_the_server(kube, api):
@@ -144,33 +144,33 @@ def test_leaving_does_not_wait_for_the_server(kube, api):
         return (200, {}, silent() if "watch" in asked.query else {"metadata": {"resourceVersion": "1"}, "items": []})
 
     api.answer = answer
-    with Informer(kube, "/x", threading.Condition()) as mirror:
+    with Informer(kube, "/x", threading.Condition()) as informer:
         until(lambda: len(api.asked) >= 2)
-    until(lambda: not mirror._thread.is_alive())
+    until(lambda: not informer._thread.is_alive())
     over.set()
 
 
-def versions(mirror):
-    return {found["metadata"]["name"]: found["metadata"]["resourceVersion"] for found in mirror.objects()}
+def versions(informer):
+    return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in informer.objects()}
 
 
-def shown(kube, api, lists, *told):
+def shown(kube, api, lists, *changes):
     """What is known (versions by name), and what departed, after these lists, a watch ending in 410 between two, and events."""
     left, end = list(lists), ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
     last = ("ADDED", item("end", "999"))
 
     def answer(asked):
         if "watch" in asked.query:
-            return 200, {}, events(end) if left else held(3, *told, last)
+            return 200, {}, events(end) if left else held(3, *changes, last)
         version, items = left.pop(0)
         return 200, {}, {"metadata": {"resourceVersion": version}, "items": items}
 
     api.answer = answer
-    with Informer(kube, "/x", threading.Condition()) as mirror:
-        until(lambda: "end" in names(mirror))
-        known = versions(mirror)
+    with Informer(kube, "/x", threading.Condition()) as informer:
+        until(lambda: "end" in names(informer))
+        known = versions(informer)
         del known["end"]
-        return known, {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in mirror.departed()}
+        return known, {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in informer.departed()}
 
 
 def test_a_stale_list_replaces_nothing_newer_and_takes_nothing_newer_away(kube, api):
@@ -185,23 +185,23 @@ def test_a_newer_list_takes_away(kube, api):
 
 
 def test_a_late_event_replaces_nothing_newer(kube, api):
-    told = ("MODIFIED", item("a", "12")), ("MODIFIED", item("a", "9")), ("ADDED", item("a", "8"))
-    assert shown(kube, api, [("5", [item("a", "5")])], *told) == ({"a": "12"}, {})
+    changes = ("MODIFIED", item("a", "12")), ("MODIFIED", item("a", "9")), ("ADDED", item("a", "8"))
+    assert shown(kube, api, [("5", [item("a", "5")])], *changes) == ({"a": "12"}, {})
 
 
 def test_a_deletion_holds(kube, api):
     """Late and repeated events, and the list of an older state, bring nothing back; what was created again is there."""
     again = item("a", "13")
     again["metadata"]["uid"] = "another"
-    told = ("DELETED", item("a", "12")), ("MODIFIED", item("a", "11")), ("MODIFIED", item("a", "12"))
-    assert shown(kube, api, [("5", [item("a", "5")])], *told) == ({}, {"a": "12"})
-    assert shown(kube, api, [("5", [item("a", "5")])], *told, ("ADDED", again)) == ({"a": "13"}, {"a": "12"})
+    changes = ("DELETED", item("a", "12")), ("MODIFIED", item("a", "11")), ("MODIFIED", item("a", "12"))
+    assert shown(kube, api, [("5", [item("a", "5")])], *changes) == ({}, {"a": "12"})
+    assert shown(kube, api, [("5", [item("a", "5")])], *changes, ("ADDED", again)) == ({"a": "13"}, {"a": "12"})
     assert shown(kube, api, [("5", [item("a", "5")]), ("9", []), ("5", [item("a", "5")])]) == ({}, {"a": "5"})
 
 
 def test_what_selects_an_object_again_shows_it_again(kube, api):
-    told = ("DELETED", item("a", "12")), ("ADDED", item("a", "13"))
-    assert shown(kube, api, [("5", [item("a", "5")])], *told)[0] == {"a": "13"}
+    changes = ("DELETED", item("a", "12")), ("ADDED", item("a", "13"))
+    assert shown(kube, api, [("5", [item("a", "5")])], *changes)[0] == {"a": "13"}
 
 
 def test_versions_that_are_no_numbers_are_taken_as_they_come(kube, api):
@@ -214,5 +214,5 @@ def test_versions_that_are_no_numbers_are_taken_as_they_come(kube, api):
         ("9" * 5000, "1"),
         ("\u0662\u0662", "1"),
     ):
-        told = ("MODIFIED", item("a", earlier)), ("MODIFIED", item("a", later))
-        assert shown(kube, api, [("", [])], *told) == ({"a": later}, {})
+        changes = ("MODIFIED", item("a", earlier)), ("MODIFIED", item("a", later))
+        assert shown(kube, api, [("", [])], *changes) == ({"a": later}, {})

@@ -73,11 +73,15 @@ def test_free_is_allocatable_less_requested_and_holders_are_named(kube, api):
         raw_pod("waiting", "", 8),
     ]
     serve(api, nodes, pods)
-    seen = Inventory.read(kube)
-    assert [node.name for node in seen.gpu_nodes(GPU)] == ["gpu-2", "gpu-10"]
-    assert (seen.free("gpu-2", GPU), seen.free(seen.nodes[-1], GPU), seen.free("cpu", GPU)) == (0, 5, 0)
-    assert [holder.owner for holder in seen.holders("gpu-2", GPU)] == ["NodeSet/slurm"]
-    assert not seen.not_seen
+    read_inventory = Inventory.read(kube)
+    assert [node.name for node in read_inventory.gpu_nodes(GPU)] == ["gpu-2", "gpu-10"]
+    assert (
+        read_inventory.free("gpu-2", GPU),
+        read_inventory.free(read_inventory.nodes[-1], GPU),
+        read_inventory.free("cpu", GPU),
+    ) == (0, 5, 0)
+    assert [holder.owner for holder in read_inventory.holders("gpu-2", GPU)] == ["NodeSet/slurm"]
+    assert not read_inventory.not_seen
     assert "status.phase!=Succeeded" in api.asked[-1].query["fieldSelector"]
 
 
@@ -111,9 +115,9 @@ def test_a_gpu_node_is_one_by_any_sign(kube, api, labels, gpus, capacity, is_gpu
 def test_what_is_hidden_is_told_and_not_guessed(kube, api):
     """A tenant sees its own namespace: nodes and foreign pods are 'not seen'."""
     serve(api, [], [raw_pod("mine", "n", 1)], deny=("/api/v1/nodes", "/api/v1/pods"))
-    seen = Inventory.read(kube)
-    assert set(seen.not_seen) == {"nodes", "pods"} and "no, you" in seen.not_seen["nodes"]
-    assert [pod.name for pod in seen.pods] == ["mine"]
+    read_inventory = Inventory.read(kube)
+    assert set(read_inventory.not_seen) == {"nodes", "pods"} and "no, you" in read_inventory.not_seen["nodes"]
+    assert [pod.name for pod in read_inventory.pods] == ["mine"]
     serve(api, [], [], deny=("/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/ns/pods"))
     assert Inventory.read(kube).pods == ()
 
@@ -165,8 +169,8 @@ def test_malformed_objects_become_empty_records(item):
 )
 def test_quantities_are_read_as_kubernetes_writes_them(text, value):
     """Binary and decimal suffixes, exponents; anything else is no number instead of zero."""
-    found = quantity(text)
-    assert (float(found) if found is not None else None) == value
+    number = quantity(text)
+    assert (float(number) if number is not None else None) == value
 
 
 def test_whole_quantities_are_rounded_up():
@@ -179,8 +183,8 @@ def test_five_thousand_nodes_cost_pages_and_not_seconds(kube, api):
     nodes = [raw_node(f"n-{i}", labels={f"l{k}": "v" * 20 for k in range(40)}) for i in range(5000)]
     serve(api, nodes, [])
     began = time.process_time()
-    seen = Inventory.read(kube)
-    assert len(seen.nodes) == 5000 and len(api.asked) == 11
+    read_inventory = Inventory.read(kube)
+    assert len(read_inventory.nodes) == 5000 and len(api.asked) == 11
     assert gc.isenabled()
     assert time.process_time() - began < 20  # the fake server shares this process
 
@@ -188,7 +192,7 @@ def test_five_thousand_nodes_cost_pages_and_not_seconds(kube, api):
 RECORDINGS = Path(__file__).parents[1] / "real/recordings"
 
 
-def told(name):
+def restarted_by_offer(name):
     """Every node as a real cluster told of it: (GPUs in capacity, offered) -> whether its kubelet had just begun."""
     lines = recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines
     nodes = [line.object for line in lines if recordings.is_change(line) and line.kind == "Node"]
@@ -201,8 +205,8 @@ def told(name):
 
 def test_a_kubelet_that_was_restarted_is_told_from_a_device_plugin_that_stopped():
     """Real nodes: for ten seconds a new kubelet counts 0 of 0; without its plugin one offers 0 of 8."""
-    assert told("26b-kubelet-away-90s") == {(8, 8, False), (0, 0, True)}
-    assert told("28c-device-plugin-down") == {(8, 8, False), (8, 0, False)}
+    assert restarted_by_offer("26b-kubelet-away-90s") == {(8, 8, False), (0, 0, True)}
+    assert restarted_by_offer("28c-device-plugin-down") == {(8, 8, False), (8, 0, False)}
 
 
 @pytest.mark.parametrize(("back_after", "offered"), [(3, 8), (10**6, 0)], ids=["comes back", "stays away"])

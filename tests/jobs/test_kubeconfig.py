@@ -262,17 +262,20 @@ def test_the_authority_behind_a_server_has_a_fingerprint(config, monkeypatch, tm
     (tmp_path / "ca.crt").write_text(turned)
     (tmp_path / "token").write_text("t")
 
-    def found(more):
+    def fingerprint(more):
         config.write_text(PLAIN.replace('"https://10.0.0.1:6443"', f'"https://10.0.0.1:6443", {more}'))
         return module.locate(str(config), None, None).ca
 
     data = base64.b64encode(bundle.encode()).decode()
-    known = found(f"certificate-authority-data: {data}")
+    known = fingerprint(f"certificate-authority-data: {data}")
     assert known.startswith("sha256:")
-    assert found("certificate-authority: ca.crt") == known
-    assert found(f"certificate-authority-data: {base64.b64encode(authority(1).encode()).decode()}") not in ("", known)
-    assert found(f"certificate-authority-data: {data}, insecure-skip-tls-verify: true") == ""
-    assert found("certificate-authority-data: '?'") == found("tls-server-name: a") == ""
+    assert fingerprint("certificate-authority: ca.crt") == known
+    assert fingerprint(f"certificate-authority-data: {base64.b64encode(authority(1).encode()).decode()}") not in (
+        "",
+        known,
+    )
+    assert fingerprint(f"certificate-authority-data: {data}, insecure-skip-tls-verify: true") == ""
+    assert fingerprint("certificate-authority-data: '?'") == fingerprint("tls-server-name: a") == ""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert module.locate(None, None, None).ca == known

@@ -41,8 +41,8 @@ def cluster(healthy):
 
 def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
     """Both ranks' evidence complete, both logs on disk and redacted, progress told, nothing left after the ledger."""
-    told, ledger = [], Ledger()
-    launcher = Launcher(cluster, progress=told.append, ledger=ledger, logs=tmp_path / "logs")
+    lines, ledger = [], Ledger()
+    launcher = Launcher(cluster, progress=lines.append, ledger=ledger, logs=tmp_path / "logs")
     result = launcher.run(spec(cluster), {"probe.py": PROBE})
     assert (result.state, result.analysis) == ("Complete", None)
     assert sorted(result.evidence) == [0, 1] and all(e.complete for e in result.evidence.values())
@@ -53,7 +53,7 @@ def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
     assert len(result.logs) == 2
     for file in result.logs.values():
         assert "hf_abc" not in file.read_text() and "HF_TOKEN=[REDACTED]" in file.read_text()
-    assert any("creating job" in line for line in told) and any("rank 0: start" in line for line in told)
+    assert any("creating job" in line for line in lines) and any("rank 0: start" in line for line in lines)
     assert len(ledger.open) == 3
     assert ledger.unwind() == [] and left_over(cluster) == []
 
@@ -91,17 +91,17 @@ def test_two_runs_at_once_do_not_disturb_each_other(cluster):
 def test_a_job_that_somebody_deletes_is_canceled(cluster):
     """Not an error of the cluster: disrupted, and the wait ends at once."""
     launcher, jobs = Launcher(cluster), JobLookup(cluster)
-    wanted = spec(cluster, env={"NAP": str(2 * HANG_S)})
-    place = path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch")
+    asked = spec(cluster, env={"NAP": str(2 * HANG_S)})
+    place = path("jobs", asked.job_name, namespace=cluster.namespace, group="batch")
 
     def meddle():
-        until(lambda: jobs.look(wanted.job_name)[0] == "Running", "Running")
+        until(lambda: jobs.look(asked.job_name)[0] == "Running", "Running")
         cluster.delete(place, propagation="Background")
         return time.monotonic()
 
     with ThreadPoolExecutor() as pool:
         meddling = pool.submit(meddle)
-        result = launcher.run(wanted, {"probe.py": PROBE})
+        result = launcher.run(asked, {"probe.py": PROBE})
         ended = time.monotonic()
     assert result.state == "Canceled" and result.analysis.disrupted and result.analysis.err_class is None
     assert ended - meddling.result() < HANG_S
@@ -109,29 +109,29 @@ def test_a_job_that_somebody_deletes_is_canceled(cluster):
 
 def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys):
     """Another process can pick it up; cancelling waits until its pods are gone; what is not ours is left alone."""
-    wanted = spec(cluster, env={"NAP": "1.5"})
-    first = threading.Thread(target=Launcher(cluster).run, args=(wanted, {"probe.py": PROBE}))
+    asked = spec(cluster, env={"NAP": "1.5"})
+    first = threading.Thread(target=Launcher(cluster).run, args=(asked, {"probe.py": PROBE}))
     first.start()
     jobs = JobLookup(cluster)
-    until(lambda: jobs.look(wanted.job_name)[0] in ("Running", "Complete"), "Running")
-    attached = Launcher(cluster).attach(wanted)
+    until(lambda: jobs.look(asked.job_name)[0] in ("Running", "Complete"), "Running")
+    attached = Launcher(cluster).attach(asked)
     first.join(HANG_S)
     assert attached.state == "Complete" and all(e.complete for e in attached.evidence.values())
-    logs = jobs.logs(wanted.job_name)
+    logs = jobs.logs(asked.job_name)
     assert len(logs) == 2 and all(any('"stage": "end"' in line for line in lines) for lines in logs.values())
-    _, replicas, analysis = jobs.look(wanted.job_name)
+    _, replicas, analysis = jobs.look(asked.job_name)
     assert [r.phase for r in replicas] == ["Succeeded", "Succeeded"] and analysis is None
     monkeypatch.setattr(Kube, "connect", lambda **_: cluster)
-    assert job.main(["status", wanted.job_name]) == 0
+    assert job.main(["status", asked.job_name]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"{wanted.job_name}: Complete\n") and said.count(" Succeeded") == 2
-    assert job.main(["logs", wanted.job_name, "--lines", "5"]) == 0
+    assert said.startswith(f"{asked.job_name}: Complete\n") and said.count(" Succeeded") == 2
+    assert job.main(["logs", asked.job_name, "--lines", "5"]) == 0
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(logs)
-    assert job.main(["cancel", wanted.job_name]) == 0
+    assert job.main(["cancel", asked.job_name]) == 0
     assert [job.main([action, "no-such-job"]) for action in ("cancel", "status", "logs")] == [4, 4, 4]
-    assert jobs.look(wanted.job_name)[0] in {"Unknown", "Complete"} and left_over(cluster) == []
+    assert jobs.look(asked.job_name)[0] in {"Unknown", "Complete"} and left_over(cluster) == []
     with pytest.raises(JobError, match="there is no job"):
-        jobs.cancel(wanted.job_name)
+        jobs.cancel(asked.job_name)
     training = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -154,28 +154,28 @@ def test_an_interrupt_leaves_nothing_that_the_ledger_does_not_know(cluster):
     ledger = Ledger()
 
     launcher = Launcher(cluster, ledger=ledger)
-    wanted, jobs = spec(cluster, env={"NAP": str(HANG_S)}), JobLookup(cluster)
+    asked, jobs = spec(cluster, env={"NAP": str(HANG_S)}), JobLookup(cluster)
 
     def interrupt():
-        until(lambda: jobs.look(wanted.job_name)[0] == "Running", "Running")
+        until(lambda: jobs.look(asked.job_name)[0] == "Running", "Running")
         os.kill(os.getpid(), signal.SIGINT)
 
     with ThreadPoolExecutor() as pool, pytest.raises(KeyboardInterrupt):
         pool.submit(interrupt)
-        launcher.run(wanted, {"probe.py": PROBE})
+        launcher.run(asked, {"probe.py": PROBE})
     assert len(ledger.open) == 3
     assert ledger.unwind() == [] and left_over(cluster) == []
 
 
 def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
     """A collision must not adopt, and later delete, somebody else's job."""
-    ledger, wanted = Ledger(), spec(cluster)
+    ledger, asked = Ledger(), spec(cluster)
     launcher = Launcher(cluster, ledger=ledger)
-    launcher.run(wanted, {"probe.py": PROBE})
+    launcher.run(asked, {"probe.py": PROBE})
     second = Ledger()
     with pytest.raises(JobError, match="exists already"):
-        Launcher(cluster, ledger=second).run(wanted, {"probe.py": PROBE})
-    assert second.unwind() == [] and JobLookup(cluster).look(wanted.job_name)[0] == "Complete"
+        Launcher(cluster, ledger=second).run(asked, {"probe.py": PROBE})
+    assert second.unwind() == [] and JobLookup(cluster).look(asked.job_name)[0] == "Complete"
     assert ledger.unwind() == []
 
 
@@ -229,22 +229,22 @@ def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault,
 
 def test_a_job_of_a_queue_is_left_to_its_queue(cluster):
     """Kueue resumes its jobs itself, when there is room: resuming one before would jump the queue and be undone."""
-    wanted = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"})
-    url_path, seen = path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch"), []
+    asked = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"})
+    url_path, suspended = path("jobs", asked.job_name, namespace=cluster.namespace, group="batch"), []
 
     def admit():
-        until(lambda: any("waits until its queue" in line for line in told), "waiting")
-        seen.append(cluster.get(url_path)["spec"]["suspend"])
+        until(lambda: any("waits until its queue" in line for line in lines), "waiting")
+        suspended.append(cluster.get(url_path)["spec"]["suspend"])
         cluster.patch(url_path, {"spec": {"suspend": False}})
 
-    told: list[str] = []
+    lines: list[str] = []
     thread, ledger = threading.Thread(target=admit), Ledger()
     thread.start()
-    result = Launcher(cluster, progress=told.append, ledger=ledger).run(wanted, {"probe.py": PROBE})
+    result = Launcher(cluster, progress=lines.append, ledger=ledger).run(asked, {"probe.py": PROBE})
     thread.join()
-    assert seen == [True]
+    assert suspended == [True]
     assert (result.state, result.analysis) == ("Complete", None)
-    assert any("waits until its queue team" in line for line in told)
+    assert any("waits until its queue team" in line for line in lines)
     assert ledger.unwind() == []
 
 
@@ -278,14 +278,14 @@ def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
     timer = threading.Timer(late.dns_s + 2, lambda: cluster.patch(node, opened))
     started = threading.Event()
 
-    def told(line):
+    def heard(line):
         if "rank" in line and not started.is_set():  # the rank that is there has begun to look for its peer
             started.set()
             timer.start()
 
     cluster.patch(node, tell)
     try:
-        result = Launcher(cluster, progress=told).run(spec(cluster, deadlines=late))
+        result = Launcher(cluster, progress=heard).run(spec(cluster, deadlines=late))
     finally:
         timer.cancel()
         cluster.patch(node, opened)
@@ -298,8 +298,8 @@ def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
 
 def test_a_queue_that_stays_full_is_no_fault_of_the_cluster(cluster):
     """Nobody let the job start: that is said, blamed on nobody, and the job is taken back."""
-    wanted = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"}, deadlines=Deadlines(start_s=1.5, probe_s=20))
-    result = Launcher(cluster).run(wanted, {"probe.py": PROBE})
+    asked = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"}, deadlines=Deadlines(start_s=1.5, probe_s=20))
+    result = Launcher(cluster).run(asked, {"probe.py": PROBE})
     assert (result.analysis.fault, result.analysis.err_class) == ("job.start-timeout", None)
     assert "its queue has not let it start" in result.analysis.suggestion
     assert left_over(cluster) == []

@@ -87,7 +87,7 @@ def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names)
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "reason"),
     [
         ({"launcher": "mpi"}, "did you mean mpijob"),
         ({"launcher": "pytorchjob", "nodes": 3}, "can span 2 nodes, not 3"),
@@ -97,11 +97,11 @@ def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names)
         ({"storage": (StorageSpec(name="a", path="/x"), StorageSpec(name="b", path="/x"))}, "the same name or path"),
     ],
 )
-def test_what_cannot_be_launched_is_refused_in_one_line(more, words):
+def test_what_cannot_be_launched_is_refused_in_one_line(more, reason):
     """Before anything is created."""
     with pytest.raises(SpecError) as error:
         spec(**more)
-    assert words in str(error.value) and "\n" not in str(error.value)
+    assert reason in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_an_ssh_session_gets_the_environment_by_name():
     (launcher,) = build(CASES["mpijob-kueue"], FILES).job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"][
         "containers"
     ]
-    words = launcher["command"]
-    exported = [words[n + 1] for n, word in enumerate(words) if word == "-x"]
+    command = launcher["command"]
+    exported = [command[n + 1] for n, word in enumerate(command) if word == "-x"]
     assert {
         "PATH",
         "LD_LIBRARY_PATH",
@@ -139,7 +139,7 @@ def test_an_ssh_session_gets_the_environment_by_name():
         "MASTER_ADDR",
         "SEATRIAL_RUN",
     } <= set(exported)
-    assert len(exported) == len(set(exported)) and words[-2:] == ["python3", "/seatrial/probe.py"]
+    assert len(exported) == len(set(exported)) and command[-2:] == ["python3", "/seatrial/probe.py"]
     assert "nvidia.com/gpu" not in str(launcher["resources"])
 
 
@@ -187,8 +187,14 @@ def test_a_kind_is_there_in_the_right_version_or_not(versions, launcher, fault):
 
 def mpijob(*conditions, workers=2):
     said = [
-        {"type": kind, "status": "True", "reason": kind, "message": words, "lastTransitionTime": "2026-01-01T00:00:09Z"}
-        for kind, words in conditions
+        {
+            "type": kind,
+            "status": "True",
+            "reason": kind,
+            "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:09Z",
+        }
+        for kind, message in conditions
     ]
     replicas = {"Launcher": {"replicas": 1}, "Worker": {"replicas": workers}}
     return {
@@ -233,9 +239,13 @@ def test_an_mpijob_is_told_as_ranks_and_a_launcher_behind_them():
 
 def test_a_worker_without_sshd_is_the_images_fault():
     """Read from the runtime's words; python3 missing is another fault."""
-    words = 'exec: "/usr/sbin/sshd": stat /usr/sbin/sshd: no such file or directory: unknown'
+    message = 'exec: "/usr/sbin/sshd": stat /usr/sbin/sshd: no such file or directory: unknown'
     state = {
-        "terminated": {"exitCode": 128, "reason": "StartError", "message": f"failed to create containerd task: {words}"}
+        "terminated": {
+            "exitCode": 128,
+            "reason": "StartError",
+            "message": f"failed to create containerd task: {message}",
+        }
     }
     bad = pod("seatrial-a-worker-0", "worker", index=0, phase="Failed", state=state)
     analysis = look(mpijob(("Created", "")), [bad, WORKERS[1]])[2]
@@ -333,8 +343,8 @@ FAILED = FailureAnalysis(fault="job.failed", subject="l", observed="", expected=
 )
 def test_mpiruns_last_words_name_the_cause(line, blame, final):
     """Exit code 1 alone says nothing."""
-    told = explained(FAILED, ["noise", line])
-    assert (told.fault, told.err_class) == ("mpi.ssh-failed", blame) and line.split(":")[0] in told.observed
+    analysis = explained(FAILED, ["noise", line])
+    assert (analysis.fault, analysis.err_class) == ("mpi.ssh-failed", blame) and line.split(":")[0] in analysis.observed
     assert is_final([line]) is final
 
 

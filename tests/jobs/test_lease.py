@@ -45,8 +45,8 @@ def kube(cluster: str) -> Iterator[Kube]:
 
 def held(kube: Kube) -> dict[str, Any]:
     """The lease's spec."""
-    found: dict[str, Any] = kube.get(PATH)["spec"]
-    return found
+    lease_spec: dict[str, Any] = kube.get(PATH)["spec"]
+    return lease_spec
 
 
 def moment(seconds: float) -> str:

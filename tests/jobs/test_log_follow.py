@@ -56,11 +56,11 @@ def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
     """Written without timestamps; evidence read on the way; stages told as they come."""
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
-    told = []
-    follower = follow(kube, tmp_path, on_stage=told.append)
+    stages = []
+    follower = follow(kube, tmp_path, on_stage=stages.append)
     assert follower.join(HANG_S)
     assert follower.file.read_text().splitlines()[0] == "hello"
-    assert follower.reader.result().complete and told == ["start", "end"]
+    assert follower.reader.result().complete and stages == ["start", "end"]
     assert api.asked[0].query["timestamps"] == "true" and api.asked[0].query["container"] == "trial"
 
 

@@ -63,8 +63,8 @@ def test_devices_are_claimed_in_the_version_that_the_cluster_serves(served, vers
     assert template["apiVersion"] == f"resource.k8s.io/{version}"
     assert template["metadata"]["ownerReferences"][0]["uid"] == "u"
     (request,) = template["spec"]["spec"]["devices"]["requests"]
-    wanted = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 8}
-    assert request == ({"name": "gpus", "exactly": wanted} if nested else {"name": "gpus", **wanted})
+    request_fields = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 8}
+    assert request == ({"name": "gpus", "exactly": request_fields} if nested else {"name": "gpus", **request_fields})
 
 
 def test_a_cluster_without_device_claims_says_so():

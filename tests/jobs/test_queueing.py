@@ -13,8 +13,8 @@ JOB = {"metadata": {"name": "seatrial-a", "uid": UID}}
 
 def workload(*conditions, **more):
     said = [
-        {"type": kind, "status": status, "reason": reason, "message": words}
-        for kind, status, reason, words in conditions
+        {"type": kind, "status": status, "reason": reason, "message": message}
+        for kind, status, reason, message in conditions
     ]
     return {
         "metadata": {"name": "job-seatrial-a-1", "ownerReferences": [{"uid": UID}]},
@@ -102,8 +102,8 @@ def pending(message, reason="Pending"):
 )
 def test_what_keeps_the_trial_out_is_named(api, kube, raw, fault, subject, hopeless):
     """Kueue's own texts (0.9 to 0.14); a full queue is the only one that waiting helps."""
-    told = kueue(api, kube, [raw]).symptom()
-    assert (told.fault, told.subject, told.hopeless) == (fault, subject, hopeless)
+    symptom = kueue(api, kube, [raw]).symptom()
+    assert (symptom.fault, symptom.subject, symptom.hopeless) == (fault, subject, hopeless)
 
 
 def test_a_trial_that_is_let_in_is_not_waited_for(api, kube):
@@ -120,8 +120,8 @@ def test_a_trial_that_is_let_in_is_not_waited_for(api, kube):
 
 def test_a_workload_that_is_taken_out_again_was_disturbed(api, kube):
     """Preemption says nothing about the cluster: it is tried again."""
-    inside = workload(("Admitted", "True", "Admitted", ""))
-    queueing = kueue(api, kube, [inside])
+    admitted = workload(("Admitted", "True", "Admitted", ""))
+    queueing = kueue(api, kube, [admitted])
     queueing.raw = workload(
         ("Admitted", "False", "NoReservation", ""), ("Evicted", "True", "Preempted", "to accommodate a workload")
     )
@@ -268,10 +268,10 @@ def test_a_sweep_leaves_a_running_trial_alone(api, kube):
         if asked.path in held
         else (404, {}, {"reason": "NotFound"})
     )
-    found = sweep(kube, "ns", dry_run=True)
-    assert found.deleted == ("mpijob/seatrial-d", "job/seatrial-b", "configmap/seatrial-b")
+    swept = sweep(kube, "ns", dry_run=True)
+    assert swept.deleted == ("mpijob/seatrial-d", "job/seatrial-b", "configmap/seatrial-b")
     why = "it is still running, and no lease says for whom"
-    assert found.kept == (f"mpijob/seatrial-c: {why}", f"job/seatrial-a: {why}") and found.left == ()
+    assert swept.kept == (f"mpijob/seatrial-c: {why}", f"job/seatrial-a: {why}") and swept.left == ()
     assert len(sweep(kube, "ns", dry_run=True, living=True).deleted) == 6
 
 

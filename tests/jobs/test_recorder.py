@@ -39,7 +39,7 @@ def written(recorder, folder):
     return recordings.read(recorder.write(folder, server="v1.36.2")).lines
 
 
-def told(recorder, folder):
+def changes(recorder, folder):
     return [
         (line.kind, line.type, line.object["metadata"]["name"] if recordings.is_change(line) else line.object)
         for line in written(recorder, folder)
@@ -93,11 +93,11 @@ def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
     api.answer = answer
     recorder = Recorder("seatrial-x", "team-a")
     changed = threading.Condition()
-    with Informer(RecordedKube(kube, recorder), PODS, changed) as mirror, changed:
+    with Informer(RecordedKube(kube, recorder), PODS, changed) as informer, changed:
         assert changed.wait_for(
-            lambda: [p["metadata"]["resourceVersion"] for p in mirror._objects.values()] == ["9"], 10
+            lambda: [p["metadata"]["resourceVersion"] for p in informer._objects.values()] == ["9"], 10
         )
-    assert told(recorder, tmp_path)[:7] == [
+    assert changes(recorder, tmp_path)[:7] == [
         ("Pod", "ADDED", "a"),
         ("Pod", "ADDED", "b"),
         ("Pod", "MODIFIED", "a"),
@@ -113,7 +113,7 @@ def test_a_version_is_told_once_and_its_end_once_more(tmp_path):
     recorder = Recorder("seatrial-x", "team-a")
     for type_, version in (("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("MODIFIED", "2"), ("DELETED", "2")):
         recorder.change(PODS, type_, pod("a", version))
-    assert told(recorder, tmp_path) == [("Pod", type_, "a") for type_ in ("ADDED", "MODIFIED", "DELETED")]
+    assert changes(recorder, tmp_path) == [("Pod", type_, "a") for type_ in ("ADDED", "MODIFIED", "DELETED")]
 
 
 def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
@@ -125,7 +125,7 @@ def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
     recorded.create("/api/v1/namespaces/team-a/secrets", {})
     recorded.list("/api/v1/namespaces/team-a/resourcequotas")
     assert len(api.asked) == 4
-    assert ("Job", "ADDED", "x") in told(recorder, tmp_path)
+    assert ("Job", "ADDED", "x") in changes(recorder, tmp_path)
     assert {line.kind for line in written(recorder, tmp_path)} == {"Job", "Mark"}
 
 

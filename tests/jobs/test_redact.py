@@ -181,8 +181,8 @@ def test_a_private_key_over_many_lines_is_masked():
     """A key is printed line by line."""
     redactor = LineRedactor()
     lines = ["-----BEGIN OPENSSH PRIVATE KEY-----", SECRET, SECRET[::-1], "-----END OPENSSH PRIVATE KEY-----", "after"]
-    told = [redactor.line(line) for line in lines]
-    assert told[1:] == ["[REDACTED]", "[REDACTED]", "[REDACTED]", "after"] and SECRET not in "".join(told)
+    masked = [redactor.line(line) for line in lines]
+    assert masked[1:] == ["[REDACTED]", "[REDACTED]", "[REDACTED]", "after"] and SECRET not in "".join(masked)
     unended = LineRedactor()
     unended.line(lines[0])
     assert [unended.line("x") for _ in range(300)][-1] == "x"
@@ -190,10 +190,10 @@ def test_a_private_key_over_many_lines_is_masked():
 
 def test_values_under_secret_names_are_masked_whole():
     """Decoded JSON: by the key's name, and by the text itself elsewhere."""
-    told = redact_value(
+    masked = redact_value(
         {"HF_TOKEN": "a b c", "n": [{"PASSWORD": "x"}], "plain": "Bearer " + SECRET, "TOKEN": 5, "EMPTY_TOKEN": ""}
     )
-    assert told == {
+    assert masked == {
         "HF_TOKEN": "[REDACTED]",
         "n": [{"PASSWORD": "[REDACTED]"}],
         "plain": "Bearer [REDACTED]",

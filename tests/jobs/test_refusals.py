@@ -64,13 +64,13 @@ if TYPE_CHECKING:
 )
 def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advice: str) -> None:
     """Limits are not requests, and objects are no nodes."""
-    found = read_refusal(message)
-    assert (found.fault, found.subject) == ("quota.exceeded", subject)
-    assert advice in found.suggestion
+    refusal = read_refusal(message)
+    assert (refusal.fault, refusal.subject) == ("quota.exceeded", subject)
+    assert advice in refusal.suggestion
 
 
 @pytest.mark.parametrize(
-    ("resource", "message", "fault", "subject", "told"),
+    ("resource", "message", "fault", "subject", "kind_and_name"),
     [
         (
             "services",
@@ -96,7 +96,7 @@ def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advic
     ],
 )
 def test_the_object_that_was_refused_is_named(
-    kube: Kube, api: FakeApi, resource: str, message: str, fault: str, subject: str, told: str
+    kube: Kube, api: FakeApi, resource: str, message: str, fault: str, subject: str, kind_and_name: str
 ) -> None:
     """A policy on Services does not make it the Job's."""
 
@@ -108,11 +108,11 @@ def test_the_object_that_was_refused_is_named(
         return 404, {}, {"kind": "Status", "reason": "NotFound"}
 
     api.answer = answer
-    found = Launcher(kube).run(TrialSpec(run_id="r1", namespace="ns", image="x", nodes=2, gpus_per_node=8)).analysis
-    assert found is not None
-    assert (found.fault, found.subject) == (fault, subject)
-    assert found.observed.startswith(told)
-    assert found.expected == f"the API server accepts the {told.split(maxsplit=1)[0]}"
+    analysis = Launcher(kube).run(TrialSpec(run_id="r1", namespace="ns", image="x", nodes=2, gpus_per_node=8)).analysis
+    assert analysis is not None
+    assert (analysis.fault, analysis.subject) == (fault, subject)
+    assert analysis.observed.startswith(kind_and_name)
+    assert analysis.expected == f"the API server accepts the {kind_and_name.split(maxsplit=1)[0]}"
 
 
 def test_a_create_that_fails_knows_its_object(kube: Kube, api: FakeApi) -> None:

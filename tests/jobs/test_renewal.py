@@ -187,10 +187,10 @@ class Leased:
             happens, self.meanwhile = self.meanwhile, None
             if happens:
                 happens(meta)
-            told = asked.body["metadata"]
-            if told.get("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
+            metadata = asked.body["metadata"]
+            if metadata.get("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
                 return 409, {}, {"reason": "Conflict"}
-            meta["annotations"] |= told["annotations"]
+            meta["annotations"] |= metadata["annotations"]
             meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
         return 200, {}, copy.deepcopy(self.item)
 
@@ -243,10 +243,10 @@ def test_a_lease_that_ran_out_is_taken(kube, api):
 
 def test_of_two_who_take_it_at_the_same_moment_one_is_refused(kube, api):
     """The object has changed, and the lease with it. A change of its status alone is nobody's hand."""
-    others = json.dumps({"holderIdentity": "other_1", "leaseDurationSeconds": 1, "renewTime": "now"})
+    foreign = json.dumps({"holderIdentity": "other_1", "leaseDurationSeconds": 1, "renewTime": "now"})
 
     def other(meta):
-        meta["annotations"][ANNOTATION], meta["resourceVersion"] = others, "7"
+        meta["annotations"][ANNOTATION], meta["resourceVersion"] = foreign, "7"
 
     there = Leased(api, released(), other)
     with pytest.raises(Watched, match="somebody else took it at this moment: held by other_1"), taken(kube, URL):

@@ -39,20 +39,20 @@ class Kube:
 def test_a_service_that_is_not_the_one_of_the_beginning_is_the_cause(answer, said):
     """Nobody but who deleted it is to blame, and the trial is tried again."""
     kube = Kube(answer)
-    found = _without(kube, "x", "team", TrialResult(job="x", state=JobState.COMPLETE, pods=PODS))
+    result = _without(kube, "x", "team", TrialResult(job="x", state=JobState.COMPLETE, pods=PODS))
     assert kube.asked == ["/api/v1/namespaces/team/services/x"]
     if not said:
-        assert found is None
+        assert result is None
         return
-    assert said in found.analysis.observed
-    assert (found.analysis.fault, found.analysis.subject, found.analysis.disrupted) == (
+    assert said in result.analysis.observed
+    assert (result.analysis.fault, result.analysis.subject, result.analysis.disrupted) == (
         "job.disrupted",
         "service/x",
         True,
     )
 
 
-FOUND = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}]}, "collective.1": {"exit": 0}}
+RESOLVED = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}]}, "collective.1": {"exit": 0}}
 LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name": "p-0.x", "addresses": []}]}}
 
 
@@ -64,8 +64,8 @@ LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name":
         ({"collective.1": {"exit": 1}}, "job.failed", "job.disrupted"),
         ({"collective.1": {"exit": None}}, None, "job.disrupted"),
         (LOST, "node.lost", "node.lost"),  # what happened to a node explains it
-        (FOUND, None, None),
-        (FOUND, "job.failed", "job.failed"),
+        (RESOLVED, None, None),
+        (RESOLVED, "job.failed", "job.failed"),
         ({"storage": {"exit": 1}}, "job.failed", "job.failed"),
         ({}, "job.failed", "job.failed"),
     ],
@@ -80,5 +80,5 @@ def test_a_deleted_service_explains_only_ranks_that_did_not_find_each_other(stag
     analysis = FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="s") if fault else None
     state = JobState.ERROR if fault else JobState.COMPLETE
     result = TrialResult(job="x", state=state, analysis=analysis, evidence={0: RankEvidence(rank=0, stages=stages)})
-    found = with_service_gone(Kube(NotFound("x", status=404)), spec, result)
-    assert (found.analysis and found.analysis.fault) == cause
+    outcome = with_service_gone(Kube(NotFound("x", status=404)), spec, result)
+    assert (outcome.analysis and outcome.analysis.fault) == cause

@@ -45,15 +45,15 @@ def node(name):
     return {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {"conditions": [ready]}}
 
 
-def unready(found):
+def unready(lost_pod):
     """A pod as the node's controller leaves it when its node is lost."""
-    found["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-    return found
+    lost_pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    return lost_pod
 
 
 def line(number, stage, data, *, at=NOON, run="r1", rank=0):
-    told = {"seatrial": 1, "run": run, "rank": rank, "n": number, "stage": stage, "seconds": 1, "data": data}
-    return f"{at} {json.dumps(told)}".encode()
+    message = {"seatrial": 1, "run": run, "rank": rank, "n": number, "stage": stage, "seconds": 1, "data": data}
+    return f"{at} {json.dumps(message)}".encode()
 
 
 ROUND = {
@@ -110,9 +110,9 @@ def sweep(kube, api, monkeypatch):
 @pytest.mark.parametrize("nodes", [2, 64])
 def test_what_is_asked_does_not_grow_with_the_fleet(sweep, api, nodes):
     """One list and one watch of the job and of its pods, and one log, whatever N is; events at most three times."""
-    outcome, told = sweep(nodes, [pod(n) for n in range(nodes)], {"t-0-x": WHOLE})
+    outcome, evidence = sweep(nodes, [pod(n) for n in range(nodes)], {"t-0-x": WHOLE})
     assert outcome.analysis is None
-    assert told.complete and set(told.stages) == {"sweep.round.1", "sweep.end", "end"}
+    assert evidence.complete and set(evidence.stages) == {"sweep.round.1", "sweep.end", "end"}
     asked = Counter((each.path.rpartition("/")[2], bool(each.query.get("watch"))) for each in api.asked)
     assert {key: asked[key] for key in asked if key[0] in ("jobs", "pods")} == {
         ("jobs", False): 1,
@@ -130,16 +130,16 @@ def test_what_is_asked_does_not_grow_with_the_fleet(sweep, api, nodes):
 def test_pods_that_are_lost_do_not_end_a_sweep(sweep):
     """Three of eight have died: the coordinator goes on, and says itself who is gone."""
     pods = [pod(n, GONE if n > 4 else RUNNING, phase="Failed" if n > 4 else "Running") for n in range(8)]
-    outcome, told = sweep(8, pods, {"t-0-x": WHOLE})
-    assert (outcome.analysis, told.complete) == (None, True)
+    outcome, evidence = sweep(8, pods, {"t-0-x": WHOLE})
+    assert (outcome.analysis, evidence.complete) == (None, True)
 
 
 def test_lines_that_come_twice_are_counted_once(sweep):
     """A log that is read again from a second on repeats itself; ordinary output between them is passed over."""
     noise = [f"{NOON} {text}".encode() for text in ("hello", '{"seatrial"', '{"seatrial": 1, "run": []}', "\x00\xff")]
-    outcome, told = sweep(2, [pod(0), pod(1)], {"t-0-x": [*noise, WHOLE[0], WHOLE[0], *noise, *WHOLE]})
+    outcome, evidence = sweep(2, [pod(0), pod(1)], {"t-0-x": [*noise, WHOLE[0], WHOLE[0], *noise, *WHOLE]})
     assert outcome.analysis is None
-    assert (told.problem, told.missing, told.complete) == ("", (), True)
+    assert (evidence.problem, evidence.missing, evidence.complete) == ("", (), True)
 
 
 @pytest.mark.parametrize(
@@ -152,16 +152,16 @@ def test_lines_that_come_twice_are_counted_once(sweep):
 )
 def test_a_log_that_contradicts_itself_is_no_whole_sweep(sweep, more, problem):
     """The first word holds, and the problem is told: such a sweep is no go."""
-    _, told = sweep(2, [pod(0), pod(1)], {"t-0-x": [WHOLE[0], more, *WHOLE[1:]]})
-    assert problem in told.problem and not told.complete
-    assert told.stages["sweep.round.1"] == ROUND
+    _, evidence = sweep(2, [pod(0), pod(1)], {"t-0-x": [WHOLE[0], more, *WHOLE[1:]]})
+    assert problem in evidence.problem and not evidence.complete
+    assert evidence.stages["sweep.round.1"] == ROUND
 
 
 def test_words_of_other_runs_and_ranks_are_nobodys(sweep):
     """An agent that prints rounds is not the coordinator."""
     strange = [line(1, "sweep.round.9", ROUND, run="r2"), line(1, "sweep.round.8", ROUND, rank=3)]
-    _, told = sweep(2, [pod(0), pod(1)], {"t-0-x": [WHOLE[0], *strange, *WHOLE[1:]], "t-1-x": strange})
-    assert set(told.stages) == {"sweep.round.1", "sweep.end", "end"}
+    _, evidence = sweep(2, [pod(0), pod(1)], {"t-0-x": [WHOLE[0], *strange, *WHOLE[1:]], "t-1-x": strange})
+    assert set(evidence.stages) == {"sweep.round.1", "sweep.end", "end"}
 
 
 def test_a_clock_that_jumps_loses_nothing(sweep):
@@ -173,16 +173,16 @@ def test_a_clock_that_jumps_loses_nothing(sweep):
             zip(("sweep.round.1", "sweep.end", "end"), (ROUND, {"why": ""}, END), stamps, strict=True)
         )
     ]
-    outcome, told = sweep(2, [pod(0), pod(1)], {"t-0-x": log})
-    assert (outcome.analysis, told.complete) == (None, True)
+    outcome, evidence = sweep(2, [pod(0), pod(1)], {"t-0-x": log})
+    assert (outcome.analysis, evidence.complete) == (None, True)
 
 
 def test_a_coordinator_that_is_gone_is_the_end_and_told(sweep):
     """kill -9 of rank 0: what it had told is kept, and nobody waits for the other pods."""
     dead = pod(0, GONE, phase="Failed")
-    outcome, told = sweep(3, [dead, pod(1), pod(2)], {"t-0-x": WHOLE[:1]})
+    outcome, evidence = sweep(3, [dead, pod(1), pod(2)], {"t-0-x": WHOLE[:1]})
     assert outcome.analysis is not None and outcome.analysis.subject == "t-0-x"
-    assert set(told.stages) == {"sweep.round.1"} and not told.complete
+    assert set(evidence.stages) == {"sweep.round.1"} and not evidence.complete
 
 
 DONE = {"name": "trial", "state": {"terminated": {"exitCode": 0}}, "containerID": "c://1"}
@@ -190,12 +190,12 @@ DONE = {"name": "trial", "state": {"terminated": {"exitCode": 0}}, "containerID"
 
 def test_a_leader_whose_node_is_lost_is_the_end_and_nobodys_fault(sweep):
     """Its pod is Running for ever, by its status; the other agents have ended without it."""
-    others = [pod(n, DONE, phase="Succeeded") for n in (1, 2)]
+    finished = [pod(n, DONE, phase="Succeeded") for n in (1, 2)]
     again = pod(0, name="t-0-y")  # made by the Job in its place
-    outcome, told = sweep(3, [unready(pod(0)), again, *others], {"t-0-x": WHOLE[:1]}, lost=["n0"])
-    found = outcome.analysis
-    assert (found.fault, found.subject, found.disrupted, found.err_class) == ("node.lost", "n0", True, None)
-    assert set(told.stages) == {"sweep.round.1"}
+    outcome, evidence = sweep(3, [unready(pod(0)), again, *finished], {"t-0-x": WHOLE[:1]}, lost=["n0"])
+    analysis = outcome.analysis
+    assert (analysis.fault, analysis.subject, analysis.disrupted, analysis.err_class) == ("node.lost", "n0", True, None)
+    assert set(evidence.stages) == {"sweep.round.1"}
 
 
 def test_a_leader_that_the_api_server_does_not_see_is_waited_for_while_agents_run(sweep):
@@ -208,17 +208,17 @@ def test_a_second_pod_of_rank_0_is_not_believed(sweep):
     """It knows nothing of the rounds that the first one led."""
     dead = pod(0, GONE, phase="Failed")
     again = pod(0, name="t-0-y")
-    outcome, told = sweep(2, [dead, again, pod(1)], {"t-0-x": WHOLE[:1], "t-0-y": WHOLE})
+    outcome, evidence = sweep(2, [dead, again, pod(1)], {"t-0-x": WHOLE[:1], "t-0-y": WHOLE})
     assert outcome.analysis is not None
-    assert set(told.stages) == {"sweep.round.1"}
+    assert set(evidence.stages) == {"sweep.round.1"}
 
 
 def test_a_pod_of_somebody_else_does_not_lead(sweep, api):
     """Labels anybody can write; the job's own pod comes later, and is the one that is followed."""
     stranger = pod(0, name="a-stranger", owner="another")
     forged = [line(1, "sweep.end", {"why": ""}), line(2, "end", END)]
-    _, told = sweep(2, [stranger, pod(0), pod(1)], {"a-stranger": forged, "t-0-x": WHOLE})
-    assert "sweep.round.1" in told.stages
+    _, evidence = sweep(2, [stranger, pod(0), pod(1)], {"a-stranger": forged, "t-0-x": WHOLE})
+    assert "sweep.round.1" in evidence.stages
     assert not [each for each in api.asked if "a-stranger" in each.path]
 
 
@@ -236,6 +236,6 @@ def test_where_pods_were_is_the_api_servers_word(sweep):
 
 def test_a_sweep_that_reports_nothing_ends_by_its_deadline(sweep):
     """Pods run, and nobody says a word: overdue, with what was seen last, and nothing is told."""
-    outcome, told = sweep(2, [pod(0), pod(1)], {}, job_s=1.0)
+    outcome, evidence = sweep(2, [pod(0), pod(1)], {}, job_s=1.0)
     assert outcome.analysis is not None and outcome.analysis.fault == "job.deadline"
-    assert told.stages == {}
+    assert evidence.stages == {}

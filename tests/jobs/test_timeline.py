@@ -21,8 +21,8 @@ def test_phases_follow_each_other_from_the_first_pods_creation():
     """A pod that waited for its node, pulled its image and ran three stages, of which one took no time."""
     seconds = {"runtime": 2.0, "dns": 0.0, "collective.ring": 5.5, "end": 7.5}
     late = pod(1, "01Z", "11Z", "31Z")
-    found = timeline(trial(pod(0, "00Z"), late, evidence={1: RankEvidence(rank=1, seconds=seconds)}))
-    assert [(span["node"], span["phase"], span["start_s"], span["seconds"]) for span in found] == [
+    spans = timeline(trial(pod(0, "00Z"), late, evidence={1: RankEvidence(rank=1, seconds=seconds)}))
+    assert [(span["node"], span["phase"], span["start_s"], span["seconds"]) for span in spans] == [
         ("n-1", "scheduling", 1, 10),
         ("n-1", "image and start", 11, 20),
         ("n-1", "runtime", 31, 2),
@@ -45,9 +45,9 @@ def test_rounds_of_a_sweep_are_told_for_each_node_that_was_tested():
         "sweep.round.4": {"number": 4, "stage": 2, "seconds": 4.0, "tests": [{"nodes": ["n-0"]}]},
     }
     seconds = {**{name: row["seconds"] for name, row in rows.items()}, "sweep.end": 60.0, "end": 61.0}
-    told = RankEvidence(rank=0, stages=rows, seconds=seconds)
-    found = timeline(trial(pod(0, "00Z", "", "05Z"), pod(1, "00Z"), evidence={0: told}))
-    assert [(span["node"], span["phase"], span["start_s"], span["seconds"]) for span in found] == [
+    evidence = RankEvidence(rank=0, stages=rows, seconds=seconds)
+    spans = timeline(trial(pod(0, "00Z", "", "05Z"), pod(1, "00Z"), evidence={0: evidence}))
+    assert [(span["node"], span["phase"], span["start_s"], span["seconds"]) for span in spans] == [
         ("n-1", "round 1, alone", 35.0, 9.0),
         ("n-0", "round 2", 55.5, 4.0),
         ("n-1", "round 2", 55.5, 4.0),

@@ -50,7 +50,7 @@ def pod_of(made):
 def test_the_job_is_indexed_suspended_and_ends_by_itself():
     """One pod per node, no retry, a deadline, a TTL; created suspended so that what it owns comes first."""
     made = build(FULL, FILES).job
-    wanted = {
+    expected = {
         "suspend": True,
         "completionMode": "Indexed",
         "completions": 3,
@@ -59,7 +59,7 @@ def test_the_job_is_indexed_suspended_and_ends_by_itself():
         "activeDeadlineSeconds": 1560,
         "ttlSecondsAfterFinished": 3600,
     }
-    assert {key: made["spec"][key] for key in wanted} == wanted
+    assert {key: made["spec"][key] for key in expected} == expected
     assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
 
 
@@ -116,8 +116,8 @@ def test_nodes_are_named_or_avoided_one_by_one():
 
     def terms(**more):
         affinity = pod_of(build(spec(**more), FILES))["affinity"]["nodeAffinity"]
-        found = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-        return [[(f["operator"], f["values"]) for f in term["matchFields"]] for term in found]
+        node_terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        return [[(f["operator"], f["values"]) for f in term["matchFields"]] for term in node_terms]
 
     assert terms(avoided=("n2", "n1", "n2")) == [[("NotIn", ["n1"]), ("NotIn", ["n2"])]]
     assert terms(node_names=("n0", "n1"), avoided=("n1",)) == [[("In", ["n0"])], [("In", ["n1"])]]
@@ -183,20 +183,20 @@ def test_the_probe_is_mounted_by_path_and_run_without_a_shell():
 
 def test_the_probe_is_told_what_to_do():
     """trial.json, schema 1."""
-    told = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
-    assert told["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]
-    assert told["collectives"] == [
+    settings = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
+    assert settings["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]
+    assert settings["collectives"] == [
         {"name": name, "op": "all_reduce", "scope": "job", "env": env, "repeats": 1}
         for name, env in (("ring", {"NCCL_ALGO": "Ring"}), ("default", {}))
     ]
-    assert told["peer_wait_s"] == 900  # the first pods wait as long as the last may take to start
-    assert (told["deadline_s"], told["gpus_per_node"], told["master_port"], told["gpu_kind"]) == (
+    assert settings["peer_wait_s"] == 900  # the first pods wait as long as the last may take to start
+    assert (settings["deadline_s"], settings["gpus_per_node"], settings["master_port"], settings["gpu_kind"]) == (
         540,
         4,
         23456,
         "nvidia",
     )
-    assert told["bench"] == dataclasses.asdict(BenchSizes())
+    assert settings["bench"] == dataclasses.asdict(BenchSizes())
 
 
 def test_the_jobs_uid_makes_the_owner():

@@ -30,37 +30,37 @@ def follower(problem="", *, heard=False):
 def test_a_container_that_no_runtime_made_is_called_simulated(state, problem):
     """KWOK's pods run and end well without a container ID: the reader is asked whether the nodes are real."""
     pods = [pod("p-0", state, made=False), pod("p-1", state, made=False)]
-    found = simulated(pods, {"p-0": follower(problem), "p-1": follower(problem)}, "trial")
-    assert found is not None
-    assert (found.fault, found.subject, found.err_class) == ("node.simulated", "node-of-p-0", None)
-    assert "(and 1 more)" in found.observed
-    assert "KWOK" in found.suggestion
+    analysis = simulated(pods, {"p-0": follower(problem), "p-1": follower(problem)}, "trial")
+    assert analysis is not None
+    assert (analysis.fault, analysis.subject, analysis.err_class) == ("node.simulated", "node-of-p-0", None)
+    assert "(and 1 more)" in analysis.observed
+    assert "KWOK" in analysis.suggestion
 
 
 def test_a_real_container_whose_log_is_refused_accuses_the_way_to_the_kubelet():
     """The dialer's own words are told, and the pod is not called simulated."""
     pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": follower(REFUSED)}
     assert simulated(pods, followers, "trial") is None
-    found = unreachable(pods, followers)
-    assert found is not None
-    assert found.fault == "job.log-unreachable"
-    assert "10250" in found.observed
+    analysis = unreachable(pods, followers)
+    assert analysis is not None
+    assert analysis.fault == "job.log-unreachable"
+    assert "10250" in analysis.observed
 
 
 def test_an_empty_log_is_no_proof_while_the_pod_runs():
     """Of a pod that has ended nothing will come; one that runs may say something yet."""
-    found = simulated([pod("p-0", ENDED, made=False)], {"p-0": follower()}, "trial")
-    assert found is not None
-    assert "its log is empty" in found.observed
+    analysis = simulated([pod("p-0", ENDED, made=False)], {"p-0": follower()}, "trial")
+    assert analysis is not None
+    assert "its log is empty" in analysis.observed
     assert simulated([pod("p-0", RAN, made=False)], {"p-0": follower()}, "trial") is None
 
 
 @pytest.mark.parametrize(
-    "told", [follower(), follower(REFUSED, heard=True), follower("404 NotFound: pods p-0 not found")]
+    "followed", [follower(), follower(REFUSED, heard=True), follower("404 NotFound: pods p-0 not found")]
 )
-def test_what_was_heard_or_only_not_found_is_nothing_of_the_kind(told):
+def test_what_was_heard_or_only_not_found_is_nothing_of_the_kind(followed):
     """A connection that broke once, a log without trouble and a pod that is gone have other explanations."""
-    pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": told}
+    pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": followed}
     assert simulated(pods, followers, "trial") is None
     assert unreachable(pods, followers) is None
 

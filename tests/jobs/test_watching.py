@@ -63,7 +63,7 @@ class World:
         if self.refusals:
             return self.refusals.pop(), {}, {"kind": "Status", "reason": "Forbidden", "message": "not now"}
         if asked.query.get("watch"):
-            return 200, {}, self._told(self.changes.pop(asked.path.rpartition("/")[2], ()))
+            return 200, {}, self._events(self.changes.pop(asked.path.rpartition("/")[2], ()))
         if asked.path.endswith("/log") and isinstance(self.log, str):  # what keeps the kubelet from being asked
             return 500, {}, {"kind": "Status", "message": f'Get "https://10.0.0.7:10250/containerLogs": {self.log}'}
         if asked.path.endswith("/log"):
@@ -75,7 +75,7 @@ class World:
         more = {"continue": str(begin + size)} if begin + size < len(items) else {}
         return 200, {}, {"metadata": {"resourceVersion": "1", **more}, "items": items[begin : begin + size]}
 
-    def _told(self, changes):
+    def _events(self, changes):
         for type_, item in changes:
             self.log_read.wait(HANG_S)
             self.job, self.pods = (self.job, []) if type_ == "DELETED" else (item, self.pods)
@@ -107,17 +107,17 @@ def waiting(monkeypatch):
 def test_a_start_is_hopeless_only_when_no_node_of_any_page_could_take_the_pod(kube, api, waiting):
     """The first 500 nodes have no GPUs, the next have 8 that others hold: waiting helps."""
     many = [node(number, 0) for number in range(550)]
-    found = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 8) for n in range(50))]), start_s=3.0)
-    assert "given up" not in found.analysis.observed
-    assert "1 of 1 pods have not started after" in found.analysis.observed
-    found = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 4) for n in range(50))]), start_s=20.0)
-    assert "given up" in found.analysis.observed
+    outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 8) for n in range(50))]), start_s=3.0)
+    assert "given up" not in outcome.analysis.observed
+    assert "1 of 1 pods have not started after" in outcome.analysis.observed
+    outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 4) for n in range(50))]), start_s=20.0)
+    assert "given up" in outcome.analysis.observed
 
 
 def test_who_does_not_see_nodes_does_not_ask_for_them(kube, api, waiting):
     """A tenant's Role says nothing of nodes."""
-    found = watched(kube, api, World(JOB, [waiting], [node(0, 8)]), start_s=2.0, sees_nodes=False)
-    assert found.analysis.fault == "job.unschedulable"
+    outcome = watched(kube, api, World(JOB, [waiting], [node(0, 8)]), start_s=2.0, sees_nodes=False)
+    assert outcome.analysis.fault == "job.unschedulable"
     assert not [asked for asked in api.asked if "/nodes" in asked.path]
 
 
@@ -128,8 +128,8 @@ def test_a_server_that_refuses_for_a_moment_is_waited_for(kube, api, code):
     end = json.dumps({"seatrial": 1, "run": "r1", "rank": 0, "n": 1, "stage": "end", "seconds": 0, "data": {}})
     world = World(DONE, [pod("Succeeded", containerStatuses=[ended])], log=b"2026-01-01T00:00:00Z %s\n" % end.encode())
     world.refusals = [code] * 6
-    found = watched(kube, api, world)
-    assert (str(found.state), found.analysis) == ("Complete", None)
+    outcome = watched(kube, api, world)
+    assert (str(outcome.state), outcome.analysis) == ("Complete", None)
 
 
 def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
@@ -147,9 +147,9 @@ def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_complet
     ended = {"name": "trial", "containerID": "containerd://1", "state": {"terminated": {"exitCode": 0}}}
     world = World(DONE, [pod("Succeeded", containerStatuses=[ended])])
     world.log = "dial tcp 10.0.0.7:10250: connect: connection refused"
-    found = watched(kube, api, world)
-    assert (str(found.state), found.analysis.fault) == ("Complete", "job.log-unreachable")
-    assert world.log in found.analysis.observed
+    outcome = watched(kube, api, world)
+    assert (str(outcome.state), outcome.analysis.fault) == ("Complete", "job.log-unreachable")
+    assert world.log in outcome.analysis.observed
 
 
 def test_a_pod_that_somebody_deleted_while_its_job_succeeded_was_interrupted(kube, api, monkeypatch):
@@ -159,15 +159,19 @@ def test_a_pod_that_somebody_deleted_while_its_job_succeeded_was_interrupted(kub
     running = pod("Running", containerStatuses=[{"name": "trial", "state": {"running": {"startedAt": "2026-01-01"}}}])
     world = World(JOB, [running], log=b"no end\n")
     world.changes = {"pods": [("DELETED", running)], "jobs": [("MODIFIED", DONE)]}
-    found = watched(kube, api, world)
-    assert (str(found.state), found.analysis.fault, found.analysis.disrupted) == ("Complete", "job.disrupted", True)
+    outcome = watched(kube, api, world)
+    assert (str(outcome.state), outcome.analysis.fault, outcome.analysis.disrupted) == (
+        "Complete",
+        "job.disrupted",
+        True,
+    )
 
 
 @pytest.mark.parametrize(("waiting", "fault"), [(True, "queue.waiting"), (False, "job.start-timeout")])
 def test_the_time_in_which_pods_start_begins_when_the_queue_lets_the_job_in(kube, api, waiting, fault):
     queue = SimpleNamespace(waiting=waiting, admitted_s=0.0, look=lambda *_, **__: None, symptom=lambda: None)
-    found = watched(kube, api, World(JOB, []), start_s=0.5, queue_s=2.0, queueing=queue)
-    assert found.analysis.fault == fault
+    outcome = watched(kube, api, World(JOB, []), start_s=0.5, queue_s=2.0, queueing=queue)
+    assert outcome.analysis.fault == fault
 
 
 @pytest.mark.parametrize(("phase", "late"), [("Pending", True), ("Running", False)])
@@ -191,8 +195,8 @@ def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(
     made = datetime.datetime.now(datetime.UTC).isoformat()
     alone = pod("Pending")
     alone["metadata"]["creationTimestamp"] = made
-    found = watched(kube, api, World(JOB, [alone]), start_s=HANG_S)
-    assert found.analysis.fault == "job.no-scheduler"
+    outcome = watched(kube, api, World(JOB, [alone]), start_s=HANG_S)
+    assert outcome.analysis.fault == "job.no-scheduler"
     causes = [cause and cause.fault for _, _, cause in concluded]
     assert causes[0] is None and causes[-1] == "job.no-scheduler"
     assert len(causes) <= 4  # of some ten looks: young, of age, and with the nodes that were read then and at the end
@@ -202,6 +206,6 @@ def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(
 def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame):
     """Its pods are held back by others' work; those that were let in and do not start are the cluster's."""
     late = WatchOutcome(replicas=(Replica(index=0, pod="t-0", phase="Running"), Replica(index=1, pod="t-1")))
-    found = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 1, "no pods", queued=queued)
-    assert (found.fault, found.err_class) == ("job.start-timeout", blame)
-    assert "1 of 2 pods have not started after 61 s" in found.observed
+    analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 1, "no pods", queued=queued)
+    assert (analysis.fault, analysis.err_class) == ("job.start-timeout", blame)
+    assert "1 of 2 pods have not started after 61 s" in analysis.observed
