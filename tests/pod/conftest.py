@@ -256,7 +256,7 @@ def python_with_torch() -> str | None:
 
 @pytest.fixture(scope="module")
 def torch_python() -> str:
-    found = python_with_torch()
-    if found is None:
+    interpreter = python_with_torch()
+    if interpreter is None:
         pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
-    return found
+    return interpreter

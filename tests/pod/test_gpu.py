@@ -49,7 +49,7 @@ def shared_gpu(tmp_path_factory):
         pytest.skip("needs a GPU that torch can use")
     made = []
 
-    def run(name: str, nodes: int, **told) -> dict[int, dict]:
+    def run(name: str, nodes: int, **options) -> dict[int, dict]:
         folder = tmp_path_factory.mktemp(name)
         trial = {
             "schema": 1,
@@ -67,7 +67,7 @@ def shared_gpu(tmp_path_factory):
             "peer_wait_s": 60,
             "bench": BENCH,
             "collectives": [],
-            **told,
+            **options,
         }
         made.append(Sharers(folder, trial))
         made[-1].began()
@@ -82,12 +82,12 @@ def shared_gpu(tmp_path_factory):
 def evidence(shared_gpu, tmp_path_factory) -> dict[int, dict]:
     """Return what two pods found with everything that a trial may ask of them."""
     plain = [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}]
-    others = ("all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
+    operations = ("all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
     place = str(tmp_path_factory.mktemp("volume"))
     return shared_gpu(
         "trial",
         2,
-        collectives=[*plain, *({"name": op, "op": op, "env": {}} for op in others)],
+        collectives=[*plain, *({"name": op, "op": op, "env": {}} for op in operations)],
         training={"steps": 20, "limit_s": 200},
         checkpoint={"path": place, "shared": True, "kinds": {"path": "claim"}, "bytes": 1 << 28},
     )
@@ -95,7 +95,7 @@ def evidence(shared_gpu, tmp_path_factory) -> dict[int, dict]:
 
 def test_a_fleet_is_swept(shared_gpu) -> None:
     """Four agents on the GPU: every node in two pairs, then all of them in one job; nothing fails."""
-    told = shared_gpu(
+    stages_of = shared_gpu(
         "fleet",
         4,
         sweep={
@@ -111,11 +111,11 @@ def test_a_fleet_is_swept(shared_gpu) -> None:
             "test_s": 90,
         },
     )[0]
-    tests = [test for name, data in told.items() if name.startswith("sweep.round.") for test in data["tests"]]
+    tests = [test for name, data in stages_of.items() if name.startswith("sweep.round.") for test in data["tests"]]
     assert {test["outcome"] for test in tests} == {"measured"}, tests
     assert all(test["busbw"] > 0 for test in tests)
-    assert told["sweep.job"]["outcome"] == "measured"
-    assert told["sweep.end"] == {"why": ""}
+    assert stages_of["sweep.job"]["outcome"] == "measured"
+    assert stages_of["sweep.end"] == {"why": ""}
 
 
 def test_every_collective_is_measured_and_right(evidence) -> None:
@@ -123,19 +123,19 @@ def test_every_collective_is_measured_and_right(evidence) -> None:
     names = [name for name in evidence[0] if name.startswith("collective.")]
     assert len(names) == 7
     for name in names:
-        told = evidence[0][name]
-        assert [evidence[rank][name]["exit"] for rank in (0, 1)] == [0, 0], told["output_tail"]
-        assert "# Out of bounds values : 0 OK" in told["output_tail"]
+        collective = evidence[0][name]
+        assert [evidence[rank][name]["exit"] for rank in (0, 1)] == [0, 0], collective["output_tail"]
+        assert "# Out of bounds values : 0 OK" in collective["output_tail"]
 
 
 def test_the_ranks_train(evidence) -> None:
     """DDP and FSDP2 on a GPU: bf16, fp16 and fp8 products repeat bitwise and alike, the loss falls, clocks are seen."""
     digests = set()
     for rank in (0, 1):
-        told = evidence[rank]["training"]
-        assert told["exit"] == 0, told["output_tail"]
-        assert misfit("training", told) == ""
-        (mine,) = told["ranks"]
+        training = evidence[rank]["training"]
+        assert training["exit"] == 0, training["output_tail"]
+        assert misfit("training", training) == ""
+        (mine,) = training["ranks"]
         assert [each["kind"] for each in mine["products"] if each["made"] and not each["differs"]] == [
             "bf16",
             "fp16",
@@ -147,14 +147,18 @@ def test_the_ranks_train(evidence) -> None:
             assert mode["steps"] >= 20
             assert mode["bad_step"] is None
             assert mode["losses"][-1] < mode["losses"][0]
-        assert told["samples"][0]["sm_mhz"] > 0
+        assert training["samples"][0]["sm_mhz"] > 0
     assert len(digests) == 1
 
 
 def test_a_checkpoint_is_saved_torn_and_resumed(evidence) -> None:
     """DTensors on GPUs, saved by all ranks; one is killed in the middle, and the last verified step is loaded."""
     for rank in (0, 1):
-        told = evidence[rank]["checkpoint"]
-        assert told["error"] is None, told
-        assert told["verified"]["ok"] is True
-        assert (told["crash"]["torn"], told["resume"]["step"], told["resume"]["wrong"]) == (True, 2, 0)
+        checkpoint = evidence[rank]["checkpoint"]
+        assert checkpoint["error"] is None, checkpoint
+        assert checkpoint["verified"]["ok"] is True
+        assert (checkpoint["crash"]["torn"], checkpoint["resume"]["step"], checkpoint["resume"]["wrong"]) == (
+            True,
+            2,
+            0,
+        )

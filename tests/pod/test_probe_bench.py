@@ -97,10 +97,10 @@ def test_real_torchrun_measures_and_checks(pods, torch_python: str) -> None:
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
     pods.trial.update(gpu_kind="cpu", collective_timeout_s=90, deadline_s=240)
-    found = pods.run(timeout=240)
+    stages_of = pods.run(timeout=240)
     for name in ("collective.ring", "collective.default"):
-        assert [found[rank][name]["exit"] for rank in (0, 1)] == [0, 0], found[0][name]["output_tail"]
-        output = found[0][name]["output_tail"]
+        assert [stages_of[rank][name]["exit"] for rank in (0, 1)] == [0, 0], stages_of[0][name]["output_tail"]
+        output = stages_of[0][name]["output_tail"]
         rows = table(output)
         assert [int(row[0]) for row in rows] == [1024, 4096, 16384, 65536, 262144, 1048576]
         assert all(row[2:5] == ["float", "sum", "-1"] and row[5:9] == ["N/A"] * 4 and row[12] == "0" for row in rows)
@@ -243,11 +243,11 @@ def test_every_collective_is_measured_and_checked(op: str, torch_python: str, tm
     done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     (job,) = nccl.conclude(nccl.read([("out", io.BytesIO(done.stdout))]))
-    (found,) = job["tables"]
-    assert found["collective"] in (op, None)  # gloo is not NCCL, whose analyzer this is
-    assert [row["size_bytes"] for row in found["rows"]] == [1200, 2400, 4800] * 2
-    assert found["complete"]
-    for row in found["rows"]:
+    (measured,) = job["tables"]
+    assert measured["collective"] in (op, None)  # gloo is not NCCL, whose analyzer this is
+    assert [row["size_bytes"] for row in measured["rows"]] == [1200, 2400, 4800] * 2
+    assert measured["complete"]
+    for row in measured["rows"]:
         assert {side for side in ("out_of_place", "in_place") if row[side]} == set(OPERATIONS[op].sides)
         assert {row[side]["wrong"] for side in OPERATIONS[op].sides} == {0}
     assert set(json.loads(facts.read_text())["first_us"]) == {"1200", "2400", "4800"}

@@ -58,7 +58,7 @@ def asks(path: Path, local: Path | None = None, **changes) -> dict:
 
 
 def left(*folders: Path) -> list[str]:
-    return [str(found) for folder in folders for found in folder.glob(".seatrial-*")]
+    return [str(each) for folder in folders for each in folder.glob(".seatrial-*")]
 
 
 @pytest.fixture
@@ -74,13 +74,13 @@ def test_a_step_goes_from_writing_to_verified_and_a_torn_one_is_passed_over(pods
     pods.tool("torchrun", STANDIN)
     pods.trial.update(checkpoint=asks(*places), collectives=[])
     for rank, stages in pods.run(timeout=90).items():
-        found = stages["checkpoint"]
-        assert [each["state"] for each in found["states"] if each["step"] == 2] == WAY
-        assert (found["verified"]["peer"], found["verified"]["ok"]) == (1 - rank, True)
-        assert found["crash"]["torn"] is True
-        assert (found["resume"]["step"], found["resume"]["wrong"]) == (2, 0)
-        assert found["resume"]["passed_over"] == [{"step": 3, "state": "writing"}]
-        assert found["flush"]["bytes"] >= 1 << 20
+        saved = stages["checkpoint"]
+        assert [each["state"] for each in saved["states"] if each["step"] == 2] == WAY
+        assert (saved["verified"]["peer"], saved["verified"]["ok"]) == (1 - rank, True)
+        assert saved["crash"]["torn"] is True
+        assert (saved["resume"]["step"], saved["resume"]["wrong"]) == (2, 0)
+        assert saved["resume"]["passed_over"] == [{"step": 3, "state": "writing"}]
+        assert saved["flush"]["bytes"] >= 1 << 20
     assert left(*places) == []
 
 
@@ -91,15 +91,15 @@ def test_a_step_that_lacks_the_file_of_a_rank_is_never_durable(pods, places, los
     pods.trial.update(checkpoint=asks(*places), collectives=[])
     for rank in range(2):
         pods.start(rank, LOSES=lost)
-    found = [pods.stages(rank, 60)["checkpoint"] for rank in range(2)]
-    assert all(f"nothing of rank {lost}" in each["error"] for each in found)
-    assert {each["states"][-1]["state"] for each in found} == {"flushing"}
-    assert not any(each["verified"] or each["resume"] for each in found)
+    checkpoints = [pods.stages(rank, 60)["checkpoint"] for rank in range(2)]
+    assert all(f"nothing of rank {lost}" in each["error"] for each in checkpoints)
+    assert {each["states"][-1]["state"] for each in checkpoints} == {"flushing"}
+    assert not any(each["verified"] or each["resume"] for each in checkpoints)
     assert left(*places) == []
 
 
-@pytest.mark.parametrize(("does", "seen"), [("vanishes", "ENOENT"), ("shrinks", ""), ("stays", None)])
-def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_path: Path, does: str, seen) -> None:
+@pytest.mark.parametrize(("does", "error"), [("vanishes", "ENOENT"), ("shrinks", ""), ("stays", None)])
+def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_path: Path, does: str, error) -> None:
     """Read back by the other node: what is not there, or shorter, has no checksum of who wrote it."""
     one = object.__new__(checkpoint.Checkpoint)
     one.durable = str(tmp_path)
@@ -117,10 +117,10 @@ def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_pat
         os.truncate(parts[1], 1 << 15)
     data: dict = {}
     one._verify(data, {})
-    found = data["verified"]
-    assert found["ok"] is (does == "stays")
-    assert found["bad"] == ([parts[1].name] if does == "shrinks" else [])
-    assert (seen or "") in (found["error"] or "")
+    verified = data["verified"]
+    assert verified["ok"] is (does == "stays")
+    assert verified["bad"] == ([parts[1].name] if does == "shrinks" else [])
+    assert (error or "") in (verified["error"] or "")
 
 
 @pytest.mark.slow
@@ -131,18 +131,20 @@ def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> 
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
     pods.trial.update(checkpoint=asks(places[0], bytes=8 << 20, limit_s=600), collectives=[], gpu_kind="none")
     pods.trial.update(deadline_s=600, collective_timeout_s=200)
-    told = pods.run(timeout=400)
-    trial = SimpleNamespace(replicas=(), evidence={r: SimpleNamespace(stages=stages) for r, stages in told.items()})
+    stages_of = pods.run(timeout=400)
+    trial = SimpleNamespace(
+        replicas=(), evidence={r: SimpleNamespace(stages=stages) for r, stages in stages_of.items()}
+    )
     spec = SimpleNamespace(nodes=2, gpus_per_node=2, checkpoint=CheckpointSpec(path=str(places[0]), bytes=8 << 20))
     judged = [*saved_findings(trial, spec, CheckpointSection()), *resumed_findings(trial, spec)]  # type: ignore[arg-type]
     assert [each.ok for each in judged] == [True] * 4, judged
-    for stages in told.values():
-        found = stages["checkpoint"]
-        assert found["error"] is None
-        assert [each["state"] for each in found["states"] if each["step"] == 2] == ["writing", "durable", "verified"]
-        assert all(each["saves"][-1]["bytes"] >= 8 << 20 for each in found["ranks"])
-        assert (found["crash"]["torn"], found["crash"]["exit"]) == (True, 1)
-        assert (found["resume"]["step"], found["resume"]["wrong"], found["resume"]["error"]) == (2, 0, None)
+    for stages in stages_of.values():
+        saved = stages["checkpoint"]
+        assert saved["error"] is None
+        assert [each["state"] for each in saved["states"] if each["step"] == 2] == ["writing", "durable", "verified"]
+        assert all(each["saves"][-1]["bytes"] >= 8 << 20 for each in saved["ranks"])
+        assert (saved["crash"]["torn"], saved["crash"]["exit"]) == (True, 1)
+        assert (saved["resume"]["step"], saved["resume"]["wrong"], saved["resume"]["error"]) == (2, 0, None)
     assert left(*places) == []
 
 
@@ -188,13 +190,13 @@ def test_a_killed_runs_folder_is_removed_once_it_is_old_and_nothing_else(tmp_pat
 
     folder(now.parent.name, "new", 0)
     folder(".seatrial-dead-checkpoint", "dead", 4000)
-    kept = {".seatrial-alive-checkpoint": ("alive", 1200), ".seatrial-foreign-checkpoint": ("other", 4000)}
-    kept |= {".seatrial-bare-checkpoint": (None, 0), "model-checkpoint": ("model", 4000), "step-2": (None, 0)}
-    for name, told in kept.items():
-        folder(name, *told)
+    left_alone = {".seatrial-alive-checkpoint": ("alive", 1200), ".seatrial-foreign-checkpoint": ("other", 4000)}
+    left_alone |= {".seatrial-bare-checkpoint": (None, 0), "model-checkpoint": ("model", 4000), "step-2": (None, 0)}
+    for name, contents in left_alone.items():
+        folder(name, *contents)
     (tmp_path / ".seatrial-link-checkpoint").symlink_to(tmp_path / "model-checkpoint")
     assert checkpoint.leftovers(str(tmp_path), str(now)) == [".seatrial-dead-checkpoint"]
-    assert {each.name for each in tmp_path.iterdir()} == {*kept, now.parent.name, ".seatrial-link-checkpoint"}
+    assert {each.name for each in tmp_path.iterdir()} == {*left_alone, now.parent.name, ".seatrial-link-checkpoint"}
 
 
 def test_a_changed_byte_changes_the_checksum(tmp_path: Path) -> None:

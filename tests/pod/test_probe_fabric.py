@@ -233,20 +233,20 @@ def record() -> dict:
 
 def test_a_whole_packet_is_echoed() -> None:
     """On the loopback the largest packet fits, and what the kernel believes is what is measured."""
-    echo, found = pathmtu.Echo("127.0.0.1", TOKEN), record()
-    pathmtu.measure(found, "127.0.0.1", echo.port, TOKEN, lambda: False)
+    echo, result = pathmtu.Echo("127.0.0.1", TOKEN), record()
+    pathmtu.measure(result, "127.0.0.1", echo.port, TOKEN, lambda: False)
     echo.close()
-    assert found["df_ok"] is True
-    assert found["path_mtu"] == found["first_mtu"] == found["learned_mtu"] > 1500
+    assert result["df_ok"] is True
+    assert result["path_mtu"] == result["first_mtu"] == result["learned_mtu"] > 1500
 
 
 def test_an_echo_answers_its_own_run_only() -> None:
     """Strangers' packets get no answer, so the echo cannot be used against anybody."""
-    echo, found = pathmtu.Echo("127.0.0.1", TOKEN), record()
-    pathmtu.measure(found, "127.0.0.1", echo.port, pathmtu.token_of("another"), lambda: False)
+    echo, result = pathmtu.Echo("127.0.0.1", TOKEN), record()
+    pathmtu.measure(result, "127.0.0.1", echo.port, pathmtu.token_of("another"), lambda: False)
     echo.close()
-    assert found["path_mtu"] is None
-    assert "no answer to UDP" in found["mtu_error"]
+    assert result["path_mtu"] is None
+    assert "no answer to UDP" in result["mtu_error"]
 
 
 def test_bytes_are_counted_by_the_side_that_gets_them() -> None:
@@ -301,18 +301,18 @@ def test_tcp_is_tried_again_while_a_cpu_is_in_the_way(
     monkeypatch: pytest.MonkeyPatch, mean: list, waits: list, sendings: int, peak: float
 ) -> None:
     """The best moment of all sendings is kept, and for how much of the last one a CPU was missing."""
-    told = [
+    measured = [
         {"bytes": int(rate * 0.25e9 / 8), "seconds": 0.25, "peak_gbit_s": rate + 0.05, "cpu_wait_s": wait}
         for rate, wait in zip(mean, waits, strict=True)
     ]
     monkeypatch.setattr(transfer, "dial", lambda *_: (contextlib.closing(io.BytesIO()), None))
-    monkeypatch.setattr(transfer, "send", lambda *_: told.pop(0))
-    found = record()
-    network._throughput(found, "127.0.0.1", 1, TOKEN, 0.25, 1.0)
-    assert len(mean) - len(told) == sendings
-    assert found["peak_gbit_s"] == pytest.approx(peak)
+    monkeypatch.setattr(transfer, "send", lambda *_: measured.pop(0))
+    result = record()
+    network._throughput(result, "127.0.0.1", 1, TOKEN, 0.25, 1.0)
+    assert len(mean) - len(measured) == sendings
+    assert result["peak_gbit_s"] == pytest.approx(peak)
     wait = waits[sendings - 1]
-    assert found["cpu_wait"] == (None if wait is None else wait / 0.25)
+    assert result["cpu_wait"] == (None if wait is None else wait / 0.25)
 
 
 def test_a_stranger_on_the_port_is_told_from_a_peer() -> None:
@@ -343,5 +343,5 @@ def test_interfaces_are_read_from_sysfs(tmp_path: Path) -> None:
             "sys/class/net/bonding_masters": "bond0",
         },
     )
-    (found,) = network.interfaces(str(tmp_path))
-    assert (found["name"], found["mtu"], found["up"], found["speed_mbit"]) == ("eth0", 1450, True, None)
+    (interface,) = network.interfaces(str(tmp_path))
+    assert (interface["name"], interface["mtu"], interface["up"], interface["speed_mbit"]) == ("eth0", 1450, True, None)

@@ -34,13 +34,13 @@ def test_a_late_peer_is_waited_for(pods) -> None:
 def test_a_name_that_does_not_resolve_stops_all_ranks(pods) -> None:
     """If one rank cannot resolve a peer, every rank skips the collective and says whose fault it is."""
     pods.trial.update(dns_timeout_s=1, peers=["127.0.0.1", "no-such-host.invalid"])
-    found = pods.run()
-    record = found[0]["dns"]["peers"][1]
+    stages_of = pods.run()
+    record = stages_of[0]["dns"]["peers"][1]
     assert record["addresses"] == []
     assert record["error"]
     assert record["attempts"] >= 1
-    assert "no-such-host.invalid" in found[0]["collective.ring"]["skipped"]
-    assert "do not resolve" in found[1]["collective.ring"]["skipped"]
+    assert "no-such-host.invalid" in stages_of[0]["collective.ring"]["skipped"]
+    assert "do not resolve" in stages_of[1]["collective.ring"]["skipped"]
 
 
 def test_a_wrong_address_is_recognised(pods) -> None:
@@ -85,12 +85,12 @@ def test_strangers_on_the_port_change_nothing(pods) -> None:
         pods.start(0)
         assert knocked.wait(60)
         pods.start(1)
-        found = {rank: pods.stages(rank) for rank in (0, 1)}
+        stages_of = {rank: pods.stages(rank) for rank in (0, 1)}
     finally:
         stop.set()
         knocker.join()
     for rank in (0, 1):
-        (peer,) = found[rank]["port"]["peers"]
+        (peer,) = stages_of[rank]["port"]["peers"]
         assert (peer["outbound"], peer["inbound"], peer["pod_ip"]) == (True, True, f"127.0.0.{2 - rank}")
 
 
@@ -100,24 +100,24 @@ def test_a_port_that_is_taken_is_told(pods) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", pods.trial["master_port"]))
         holder.listen()
-        found = pods.run()
-    assert found[0]["port"]["listening"] is False
-    assert "in use" in found[0]["port"]["error"]
-    assert "rank 0" in found[1]["collective.ring"]["skipped"]
+        stages_of = pods.run()
+    assert stages_of[0]["port"]["listening"] is False
+    assert "in use" in stages_of[0]["port"]["error"]
+    assert "rank 0" in stages_of[1]["collective.ring"]["skipped"]
 
 
 def test_three_ranks_agree(pods) -> None:
     """The full mesh and the agreement around rank 0 hold for more than two pods."""
     pods.trial.update(nodes=3, peers=["127.0.0.1", "127.0.0.2", "127.0.0.3"])
-    found = pods.run()
+    stages_of = pods.run()
     for rank in range(3):
-        assert [peer["inbound"] and peer["outbound"] for peer in found[rank]["port"]["peers"]] == [True, True]
-        assert found[rank]["collective.default"]["exit"] == 0
+        assert [peer["inbound"] and peer["outbound"] for peer in stages_of[rank]["port"]["peers"]] == [True, True]
+        assert stages_of[rank]["collective.default"]["exit"] == 0
 
 
 def test_a_single_pod_needs_no_port(pods) -> None:
     """One node: no peers to meet, and the collective runs inside the node."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"], collectives=[{"name": "default", "env": {}}])
-    found = pods.run()
-    assert "port" not in found[0]
-    assert found[0]["collective.default"]["exit"] == 0
+    stages_of = pods.run()
+    assert "port" not in stages_of[0]
+    assert stages_of[0]["collective.default"]["exit"] == 0

@@ -45,34 +45,36 @@ def plan(given: spec.Trial, env: dict[str, str], me: spec.Identity = FIRST):
 
 def test_torch_is_taken_where_there_is_one(image, trial) -> None:
     """auto: the bundled bench, with the operation and the cycles that were asked for."""
-    found, problem = plan(asked(trial, op="sendrecv"), image("torchrun", "sendrecv_perf"))
-    assert (found.program, problem) == ("torch", "")
-    assert found.argv[-2:] == ["--op=sendrecv", "--cycles=2"]
-    assert "--nnodes=2" in found.argv
+    command, problem = plan(asked(trial, op="sendrecv"), image("torchrun", "sendrecv_perf"))
+    assert (command.program, problem) == ("torch", "")
+    assert command.argv[-2:] == ["--op=sendrecv", "--cycles=2"]
+    assert "--nnodes=2" in command.argv
 
 
 def test_a_node_alone_meets_at_its_own_address(image, trial) -> None:
     """Every node is node 0 of its own job, at its own address."""
-    found, _ = plan(asked(trial, scope="node"), image("torchrun"), ME)
-    assert {"--nnodes=1", "--node-rank=0", "--master-addr=10.0.0.2"} <= set(found.argv)
+    command, _ = plan(asked(trial, scope="node"), image("torchrun"), ME)
+    assert {"--nnodes=1", "--node-rank=0", "--master-addr=10.0.0.2"} <= set(command.argv)
 
 
 def test_nccl_tests_run_alone_without_anything(image, trial) -> None:
     """On one node the real program needs neither mpirun nor torch."""
-    found, _ = plan(asked(trial, scope="node", op="all_to_all"), image("alltoall_perf"), ME)
-    assert found.program == "nccl-tests"
-    assert found.argv[0].endswith("build/alltoall_perf")
-    assert found.argv[-4:] == ["-N", "2", "-g", "2"]
+    command, _ = plan(asked(trial, scope="node", op="all_to_all"), image("alltoall_perf"), ME)
+    assert command.program == "nccl-tests"
+    assert command.argv[0].endswith("build/alltoall_perf")
+    assert command.argv[-4:] == ["-N", "2", "-g", "2"]
 
 
 def test_the_first_rank_starts_nccl_tests_for_all(image, trial) -> None:
     """In an MPIJob rank 0 runs mpirun over all peers and forwards what NCCL reads; the others wait for its end."""
     env = image("all_reduce_perf", "mpirun")
-    found, _ = plan(asked(trial, launcher="mpijob"), env)
-    words = " ".join(found.argv)
-    assert "-np 4 --host 127.0.0.1:2,127.0.0.2:2" in words
-    assert all(f"-x {name}" in words for name in ("NCCL_ALGO", "NCCL_DEBUG", "NCCL_DEBUG_FILE", "LD_LIBRARY_PATH"))
-    assert words.endswith("-N 2 -g 1")
+    command, _ = plan(asked(trial, launcher="mpijob"), env)
+    command_line = " ".join(command.argv)
+    assert "-np 4 --host 127.0.0.1:2,127.0.0.2:2" in command_line
+    assert all(
+        f"-x {name}" in command_line for name in ("NCCL_ALGO", "NCCL_DEBUG", "NCCL_DEBUG_FILE", "LD_LIBRARY_PATH")
+    )
+    assert command_line.endswith("-N 2 -g 1")
     assert plan(asked(trial, launcher="mpijob"), env, ME)[0].argv is None
 
 
@@ -88,6 +90,6 @@ def test_the_first_rank_starts_nccl_tests_for_all(image, trial) -> None:
 )
 def test_why_nothing_can_run_is_said(image, trial, names, changes, why) -> None:
     """Each reason in words that say what to do about it."""
-    found, problem = plan(asked(trial, **changes), image(*names))
-    assert found is None
+    command, problem = plan(asked(trial, **changes), image(*names))
+    assert command is None
     assert why in problem

@@ -29,11 +29,11 @@ def answer(**changes) -> bytes:
 
 def test_rocm_smi_is_read_in_the_shape_of_nvidia_smi() -> None:
     """Cards in the order of their numbers, the same keys as an NVIDIA GPU, the driver from the system's entry."""
-    found, error = rocm.read(answer())
+    smi_facts, error = rocm.read(answer())
     assert error == ""
-    assert found["driver"] == "6.12.12"
-    assert [gpu["index"] for gpu in found["gpus"]] == [0, 2, 10]
-    first = found["gpus"][0]
+    assert smi_facts["driver"] == "6.12.12"
+    assert [gpu["index"] for gpu in smi_facts["gpus"]] == [0, 2, 10]
+    first = smi_facts["gpus"][0]
     assert (first["uuid"], first["name"], first["memory_mib"]) == ("0x0", "AMD Instinct MI300X", 196592)
     assert first["temperature_c"] == 41
     text = (Path(__file__).parent / "data" / "h200-q-x.xml").read_bytes()
@@ -42,10 +42,10 @@ def test_rocm_smi_is_read_in_the_shape_of_nvidia_smi() -> None:
 
 def test_older_names_and_pending_pages_are_read() -> None:
     """Field names of older releases; a page that waits for retirement is seen, an empty list is not one."""
-    found, _ = rocm.read(answer(**{"Card Series": "N/A", "Card series": "MI300X", "Pending page": "0x1f3a"}))
-    assert (found["gpus"][1]["name"], found["gpus"][1]["retired_pending"]) == ("MI300X", True)
-    found, _ = rocm.read(answer(**{"Pending page": "None"}))
-    assert [gpu["retired_pending"] for gpu in found["gpus"]] == [None, False, None]
+    smi_facts, _ = rocm.read(answer(**{"Card Series": "N/A", "Card series": "MI300X", "Pending page": "0x1f3a"}))
+    assert (smi_facts["gpus"][1]["name"], smi_facts["gpus"][1]["retired_pending"]) == ("MI300X", True)
+    smi_facts, _ = rocm.read(answer(**{"Pending page": "None"}))
+    assert [gpu["retired_pending"] for gpu in smi_facts["gpus"]] == [None, False, None]
 
 
 def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Pa
 @pytest.mark.parametrize("text", [b"", b"ERROR: no driver", b"{broken", b"[1]", b'{"card0": 3}', b"\xff{}"])
 def test_what_is_no_answer_is_an_error_or_no_gpu(text: bytes) -> None:
     """Never a traceback, never a GPU that was not there."""
-    found, error = rocm.read(text)
-    assert found["gpus"] == []
+    smi_facts, error = rocm.read(text)
+    assert smi_facts["gpus"] == []
     assert error or text in (b'{"card0": 3}', b"\xff{}")
 
 

@@ -91,10 +91,10 @@ def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
             names += [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
             names.append(ast.literal_eval(node.args[0]).split("."))
-    found = set()
+    files = set()
     for name in names:
-        found |= {"/".join([*name[:end], "__init__.py"]) for end in range(1, len(name) + 1)} | {"/".join(name) + ".py"}
-    return found & set(shipped)
+        files |= {"/".join([*name[:end], "__init__.py"]) for end in range(1, len(name) + 1)} | {"/".join(name) + ".py"}
+    return files & set(shipped)
 
 
 def test_all_that_travels_is_imported_by_what_the_pod_starts(shipped) -> None:
@@ -149,25 +149,25 @@ def test_only_the_standard_library_is_imported(shipped) -> None:
 
 def pythons() -> list[Path]:
     """Other Pythons on this machine that the probe must run on, the oldest first."""
-    found = sorted(
+    interpreters = sorted(
         (Path.home() / ".pyenv" / "versions").glob("3.*/bin/python"),
         key=lambda path: [int(x) for x in path.parts[-3].split(".")],
     )
-    return [path for path in found if int(path.parts[-3].split(".")[1]) >= 8]
+    return [path for path in interpreters if int(path.parts[-3].split(".")[1]) >= 8]
 
 
 def test_the_oldest_python_runs_a_trial(pods) -> None:
     """A whole trial on the oldest Python at hand (3.8 where there is one)."""
-    found = pythons()
-    if not found:
+    interpreters = pythons()
+    if not interpreters:
         pytest.skip("no other Python below ~/.pyenv/versions")
     for rank in (0, 1):
-        pods.start(rank, python=str(found[0]))
+        pods.start(rank, python=str(interpreters[0]))
     for rank in (0, 1):
         stages = pods.stages(rank)
         assert stages["collective.ring"]["exit"] == 0
         assert stages["collective.ring"]["error"] is None
-        assert stages["start"]["python"].startswith(".".join(found[0].parts[-3].split(".")[:2]))
+        assert stages["start"]["python"].startswith(".".join(interpreters[0].parts[-3].split(".")[:2]))
 
 
 def test_nothing_is_written_beside_the_probe(pods) -> None:

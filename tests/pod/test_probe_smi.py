@@ -13,10 +13,10 @@ H200 = (Path(__file__).parent / "data" / "h200-q-x.xml").read_bytes()
 
 def test_a_recorded_h200_is_read() -> None:
     """Every key of the seam has the recording's value; what this GPU has not is null, not zero."""
-    found, error = smi.read(H200)
+    smi_facts, error = smi.read(H200)
     assert error == ""
-    assert (found["driver"], found["cuda"], found["attached"]) == ("580.159.04", "13.0", 1)
-    (gpu,) = found["gpus"]
+    assert (smi_facts["driver"], smi_facts["cuda"], smi_facts["attached"]) == ("580.159.04", "13.0", 1)
+    (gpu,) = smi_facts["gpus"]
     assert gpu["name"] == "NVIDIA H200"
     assert gpu["memory_mib"] == 143771
     assert gpu["gsp"] == "580.159.04"
@@ -41,9 +41,9 @@ def test_a_recorded_h200_is_read() -> None:
 )
 def test_recordings_of_other_machines_are_healthy(shared: Path, name: str, driver: str, count: int, model: str) -> None:
     """Recorded machines of two DTD versions: all GPUs, no error, nothing wrong."""
-    found, error = smi.read((shared / "nvidia-smi" / name).read_bytes())
-    assert (error, found["driver"], len(found["gpus"])) == ("", driver, count)
-    for gpu in found["gpus"]:
+    smi_facts, error = smi.read((shared / "nvidia-smi" / name).read_bytes())
+    assert (error, smi_facts["driver"], len(smi_facts["gpus"])) == ("", driver, count)
+    for gpu in smi_facts["gpus"]:
         assert gpu["name"] == model
         assert gpu["memory_mib"] > 40000
         assert not any((gpu["ecc_uncorrected_volatile"], gpu["remap_failure"], gpu["remap_pending"], gpu["throttle"]))
@@ -51,8 +51,8 @@ def test_recordings_of_other_machines_are_healthy(shared: Path, name: str, drive
 
 def test_injected_memory_errors_are_seen(shared: Path) -> None:
     """Uncorrected ECC errors and a failed row remap are on the first GPU only."""
-    found, _ = smi.read((shared / "nvidia-smi" / "qx-gb200-ecc-injected.xml").read_bytes())
-    first, second = found["gpus"]
+    smi_facts, _ = smi.read((shared / "nvidia-smi" / "qx-gb200-ecc-injected.xml").read_bytes())
+    first, second = smi_facts["gpus"]
     assert (first["ecc_uncorrected_volatile"], first["ecc_uncorrected_aggregate"], first["remap_failure"]) == (
         5,
         8,
@@ -63,8 +63,8 @@ def test_injected_memory_errors_are_seen(shared: Path) -> None:
 
 def test_a_degraded_fabric_is_seen(shared: Path) -> None:
     """The fabric can be complete and successful and yet unhealthy: its health says so."""
-    found, _ = smi.read((shared / "nvidia-smi" / "qx-gb200-fabric-degraded.xml").read_bytes())
-    first, second = found["gpus"]
+    smi_facts, _ = smi.read((shared / "nvidia-smi" / "qx-gb200-fabric-degraded.xml").read_bytes())
+    first, second = smi_facts["gpus"]
     assert first["fabric_health"]["summary"] == "Healthy"
     assert second["fabric_health"]["summary"] == "Unhealthy"
     assert second["fabric_health"]["route_unhealthy"] == "True"
@@ -91,9 +91,9 @@ def test_names_of_an_older_driver_are_understood() -> None:
       <retired_pages><pending_blacklist>Yes</pending_blacklist></retired_pages>
       <remapped_rows>N/A</remapped_rows>
     </gpu></nvidia_smi_log>"""
-    found, error = smi.read(text)
+    smi_facts, error = smi.read(text)
     assert error == ""
-    (gpu,) = found["gpus"]
+    (gpu,) = smi_facts["gpus"]
     assert (gpu["throttle"], gpu["clock_limits"]) == (["hw_slowdown"], ["sw_power_cap"])
     assert (gpu["ecc_uncorrected_volatile"], gpu["ecc_uncorrected_aggregate"]) == (2, None)
     assert (gpu["retired_pending"], gpu["remap_pending"]) == (True, None)
@@ -103,9 +103,9 @@ def test_names_of_an_older_driver_are_understood() -> None:
 
 def test_nothing_but_a_gpu_element_is_still_a_gpu() -> None:
     """Missing fields are null, never a crash."""
-    found, error = smi.read(b"<nvidia_smi_log><gpu/></nvidia_smi_log>")
+    smi_facts, error = smi.read(b"<nvidia_smi_log><gpu/></nvidia_smi_log>")
     assert error == ""
-    (gpu,) = found["gpus"]
+    (gpu,) = smi_facts["gpus"]
     assert {key for key, value in gpu.items() if value} == set()
 
 
@@ -120,16 +120,16 @@ def test_nothing_but_a_gpu_element_is_still_a_gpu() -> None:
 )
 def test_a_sentence_instead_of_xml_is_the_error(text: bytes) -> None:
     """What nvidia-smi says instead of XML is kept as the error."""
-    found, error = smi.read(text)
-    assert found["gpus"] == []
+    smi_facts, error = smi.read(text)
+    assert smi_facts["gpus"] == []
     assert text.decode() in error
 
 
 def test_warnings_around_the_document_do_not_spoil_it() -> None:
     """nvidia-smi prints its infoROM warning after the XML: the document is read and the warning kept."""
     warning = b"WARNING: infoROM is corrupted at gpu 0000:3B:00.0"
-    found, error = smi.read(b"\xef\xbb\xbf" + H200 + warning + b"\n")
-    assert len(found["gpus"]) == 1
+    smi_facts, error = smi.read(b"\xef\xbb\xbf" + H200 + warning + b"\n")
+    assert len(smi_facts["gpus"]) == 1
     assert warning.decode() in error
 
 
@@ -137,23 +137,23 @@ def test_a_cut_document_keeps_its_whole_gpus() -> None:
     """When nvidia-smi dies in the middle, the GPUs that were complete are told, and the error too."""
     second = H200[H200.index(b"<gpu ") : H200.rindex(b"</nvidia_smi_log>")]
     both = H200.replace(b"</nvidia_smi_log>", second)
-    found, error = smi.read(both[: len(both) - 400])
-    assert len(found["gpus"]) == 1
+    smi_facts, error = smi.read(both[: len(both) - 400])
+    assert len(smi_facts["gpus"]) == 1
     assert "XML" in error
 
 
 @pytest.mark.parametrize("cut", range(0, len(H200), 487))
 def test_no_cut_is_a_crash(cut: int) -> None:
     """A document cut anywhere gives an answer."""
-    found, _ = smi.read(H200[:cut])
-    assert len(found["gpus"]) in (0, 1)
+    smi_facts, _ = smi.read(H200[:cut])
+    assert len(smi_facts["gpus"]) in (0, 1)
 
 
 def test_entities_are_refused() -> None:
     """A document that defines entities is not parsed at all."""
     bomb = b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><nvidia_smi_log>&b;</nvidia_smi_log>'
-    found, error = smi.read(bomb)
-    assert found["gpus"] == []
+    smi_facts, error = smi.read(bomb)
+    assert smi_facts["gpus"] == []
     assert "refused" in error
 
 

@@ -45,7 +45,7 @@ def test_files_and_credentials_are_looked_for_and_not_read(pods, tmp_path: Path)
 
 
 def left(path: Path) -> list[str]:
-    return [str(found) for found in path.rglob("*") if found.name.startswith(".seatrial-")]
+    return [str(entry) for entry in path.rglob("*") if entry.name.startswith(".seatrial-")]
 
 
 def test_two_ranks_write_read_and_see_each_other(pods, tmp_path: Path) -> None:
@@ -53,14 +53,14 @@ def test_two_ranks_write_read_and_see_each_other(pods, tmp_path: Path) -> None:
     place = tmp_path / "shared"
     place.mkdir()
     pods.trial.update(storage=section(wants(place), burst=1 << 20), collectives=[])
-    for found in (stages["storage"] for stages in pods.run().values()):
-        (path,) = found["paths"]
+    for stage in (stages["storage"] for stages in pods.run().values()):
+        (path,) = stage["paths"]
         assert (path["exists"], path["writable"], path["rename_ok"], path["read_back_ok"]) == (True, True, True, True)
         assert (path["peer_file_ok"], path["peer_rename_ok"], path["error"]) == (True, True, None)
         assert path["write_mb_s"] > 0
         assert path["fsync_s"] >= 0
-        assert (found["burst"]["bytes"], found["burst"]["writers"]) == (2 << 20, 2)
-        assert found["burst"]["error"] is None
+        assert (stage["burst"]["bytes"], stage["burst"]["writers"]) == (2 << 20, 2)
+        assert stage["burst"]["error"] is None
     assert left(place) == []
 
 
@@ -81,8 +81,8 @@ def test_a_folder_of_each_node_is_not_shared(pods, tmp_path: Path) -> None:
         )
     )
     pods.trial.update(storage=section(wants(link)), collectives=[])
-    for found in (stages["storage"]["paths"][0] for stages in pods.run().values()):
-        assert (found["read_back_ok"], found["peer_file_ok"], found["peer_rename_ok"]) == (True, False, None)
+    for path in (stages["storage"]["paths"][0] for stages in pods.run().values()):
+        assert (path["read_back_ok"], path["peer_file_ok"], path["peer_rename_ok"]) == (True, False, None)
     assert left(tmp_path) == []
 
 
@@ -97,9 +97,9 @@ def test_a_file_that_the_other_node_sees_cut_is_not_shared(pods, tmp_path: Path)
         )
     )
     pods.trial.update(storage=section(wants(tmp_path)), collectives=[])
-    seen = {rank: stages["storage"]["paths"][0] for rank, stages in pods.run().items()}
-    assert (seen[1]["peer_file_ok"], seen[0]["peer_file_ok"]) == (False, True)
-    assert seen[1]["peer_seconds"] is not None
+    path_of = {rank: stages["storage"]["paths"][0] for rank, stages in pods.run().items()}
+    assert (path_of[1]["peer_file_ok"], path_of[0]["peer_file_ok"]) == (False, True)
+    assert path_of[1]["peer_seconds"] is not None
 
 
 def test_what_is_missing_or_refuses_is_said_and_the_rest_goes_on(pods, tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_what_is_missing_or_refuses_is_said_and_the_rest_goes_on(pods, tmp_path:
             wants(tmp_path / "nowhere", name="results"), wants(data, name="data", write=False, shared=False)
         )
     )
-    found = pods.run()
-    results, dataset = found[0]["storage"]["paths"]
+    stages_of = pods.run()
+    results, dataset = stages_of[0]["storage"]["paths"]
     assert (results["exists"], results["errno"], results["peer_file_ok"]) == (False, "ENOENT", None)
     assert (dataset["exists"], dataset["entries"], dataset["writable"]) == (True, 1, None)
     assert dataset["read_mb_s"] > 0
-    assert found[0]["collective.ring"]["exit"] == 0
+    assert stages_of[0]["collective.ring"]["exit"] == 0
 
 
 def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, tmp_path: Path) -> None:
@@ -192,19 +192,24 @@ def endpoint():
 def test_a_bucket_is_reached_without_credentials(endpoint: str, bucket: str, status: int, monkeypatch) -> None:
     """Any answer below 500 means reached; which one is told; credentials are judged by presence only."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    wanted = {"uri": f"s3://{bucket}/prefix", "endpoint": endpoint, "env": ["A", "B"]}
-    found = objects.reach(wanted, {"A": "very-secret"}, Watch(60, 1))
-    assert (found["reachable"], found["status"], found["region"], found["error"]) == (True, status, "eu-1", None)
-    assert (found["can_sign"], found["missing"]) == (False, ["B"])
-    assert "very-secret" not in str(found)
+    bucket_asked = {"uri": f"s3://{bucket}/prefix", "endpoint": endpoint, "env": ["A", "B"]}
+    bucket_facts = objects.reach(bucket_asked, {"A": "very-secret"}, Watch(60, 1))
+    assert (bucket_facts["reachable"], bucket_facts["status"], bucket_facts["region"], bucket_facts["error"]) == (
+        True,
+        status,
+        "eu-1",
+        None,
+    )
+    assert (bucket_facts["can_sign"], bucket_facts["missing"]) == (False, ["B"])
+    assert "very-secret" not in str(bucket_facts)
 
 
 def test_an_endpoint_that_is_not_there_is_said(monkeypatch) -> None:
     """Refused or not resolved: the reason, and no credentials in it."""
     monkeypatch.setattr(objects, "PATIENCE_S", 0.0)
-    found = objects.reach({"uri": "s3://b", "endpoint": "http://127.0.0.1:9", "env": []}, {}, Watch(60, 1))
-    assert (found["reachable"], found["status"]) == (False, None)
-    assert found["error"]
+    bucket_facts = objects.reach({"uri": "s3://b", "endpoint": "http://127.0.0.1:9", "env": []}, {}, Watch(60, 1))
+    assert (bucket_facts["reachable"], bucket_facts["status"]) == (False, None)
+    assert bucket_facts["error"]
 
 
 def test_what_stands_for_keys_counts(tmp_path: Path) -> None:

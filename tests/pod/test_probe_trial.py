@@ -23,9 +23,9 @@ RECORDED = Path(__file__).parents[1] / "nccl" / "data" / "torchrun"
 
 def test_a_healthy_trial_tells_every_stage(pods) -> None:
     """All stages of the seam arrive in order on both ranks, and the termination message sums them up."""
-    found = pods.run()
+    stages_of = pods.run()
     for rank in (0, 1):
-        stages = found[rank]
+        stages = stages_of[rank]
         assert list(stages) == [
             "start",
             "runtime",
@@ -54,7 +54,7 @@ def test_a_healthy_trial_tells_every_stage(pods) -> None:
         message = json.loads((pods.scratch / f"message{rank}").read_text())
         assert message["stages"]["port"] == "ok"
         assert message["lines"] >= 8
-    assert "algorithm Ring" in found[0]["collective.ring"]["output_tail"]
+    assert "algorithm Ring" in stages_of[0]["collective.ring"]["output_tail"]
     assert [path.name for path in pods.scratch.iterdir() if path.is_dir()] == [], (
         "nothing is left in the scratch folder"
     )
@@ -63,9 +63,9 @@ def test_a_healthy_trial_tells_every_stage(pods) -> None:
 def test_the_analyzer_travels_with_the_probe(pods) -> None:
     """Each collective carries the shipped analyzer's partial verdict, from which the suite can conclude."""
     pods.trial.update(gpus_per_node=1)
-    found = pods.run(FAKE_LOGS=str(DATA), FAKE_TABLE=str(DATA / "bench-table.txt"))
-    assert [found[rank]["collective.ring"]["error"] for rank in (0, 1)] == [None, None]
-    partials = [nccl.Partial.from_dict(found[rank]["collective.ring"]["nccl"]) for rank in (0, 1)]
+    stages_of = pods.run(FAKE_LOGS=str(DATA), FAKE_TABLE=str(DATA / "bench-table.txt"))
+    assert [stages_of[rank]["collective.ring"]["error"] for rank in (0, 1)] == [None, None]
+    partials = [nccl.Partial.from_dict(stages_of[rank]["collective.ring"]["nccl"]) for rank in (0, 1)]
     (job,) = nccl.conclude(nccl.merge(partials))
     assert (job["nccl_version"], job["ranks"], job["nodes"]) == ("2.28.9+cuda13.0", 2, 2)
     assert (job["inter_node_transport"], job["socket_fallback"]) == ("socket", True)
@@ -79,34 +79,34 @@ def test_the_analyzer_travels_with_the_probe(pods) -> None:
 def test_a_hanging_collective_ends_in_time_with_its_evidence(pods) -> None:
     """A hang costs the collective's time-out once: the next collective is skipped, and nothing keeps running."""
     pods.trial.update(collective_timeout_s=2)
-    found = pods.run(FAKE_MODE="hang")
+    stages_of = pods.run(FAKE_MODE="hang")
     for rank in (0, 1):
-        ring = found[rank]["collective.ring"]
+        ring = stages_of[rank]["collective.ring"]
         assert ring["timed_out"] is True
         assert ring["exit"] is None
         assert len(ring["logs"]) == 2
         assert "asked to end" not in ring["output_tail"]
         assert nccl.conclude(nccl.Partial.from_dict(ring["nccl"]))[0]["hang"] is True
-        assert "did not end" in found[rank]["collective.default"]["skipped"]
+        assert "did not end" in stages_of[rank]["collective.default"]["skipped"]
 
 
 def test_a_failed_rank_ends_the_collective_of_all(pods) -> None:
     """When one rank's command fails the others are stopped soon, not at their deadline; secrets in its output are hidden."""
     run = pods.here / "stages" / "collective.py"
     run.write_text(run.read_text().replace("PEER_GRACE_S = 15.0", "PEER_GRACE_S = 0.5"))
-    found = pods.run(FAKE_MODE="crash")
-    assert found[1]["collective.ring"]["exit"] == 1
-    assert "illegal memory access" in found[1]["collective.ring"]["output_tail"]
-    assert "abcdef123456" not in found[1]["collective.ring"]["output_tail"]
-    assert found[0]["collective.ring"]["stopped"] == "rank 1: its command ended with exit code 1"
-    assert found[0]["collective.ring"]["timed_out"] is False
+    stages_of = pods.run(FAKE_MODE="crash")
+    assert stages_of[1]["collective.ring"]["exit"] == 1
+    assert "illegal memory access" in stages_of[1]["collective.ring"]["output_tail"]
+    assert "abcdef123456" not in stages_of[1]["collective.ring"]["output_tail"]
+    assert stages_of[0]["collective.ring"]["stopped"] == "rank 1: its command ended with exit code 1"
+    assert stages_of[0]["collective.ring"]["timed_out"] is False
 
 
 def test_the_cause_is_kept_where_torchruns_own_words_fill_the_end(pods) -> None:
     """Its table of exit codes is longer than what is kept of the end; what follows must fail alike and is not run."""
-    found = pods.run(FAKE_MODE="recorded", FAKE_SAYS=str(RECORDED / "no-gpu.log"))
+    stages_of = pods.run(FAKE_MODE="recorded", FAKE_SAYS=str(RECORDED / "no-gpu.log"))
     for rank in (0, 1):
-        ring, default = found[rank]["collective.ring"], found[rank]["collective.default"]
+        ring, default = stages_of[rank]["collective.ring"], stages_of[rank]["collective.default"]
         assert ring["exit"] == 1 or ring["stopped"]
         assert "rank 1 failed: RuntimeError: torch 2.13.0+cpu finds no usable GPU" in ring["output_tail"]
         assert "Root Cause (first observed failure)" in ring["output_tail"]
@@ -117,11 +117,11 @@ def test_the_cause_is_kept_where_torchruns_own_words_fill_the_end(pods) -> None:
 def test_two_collectives_that_fail_alike_are_enough(pods) -> None:
     """Within NCCL the first failure may be the algorithm's; two of them with the same words are not."""
     pods.trial["collectives"] = [dict(pods.trial["collectives"][0], name=name) for name in ("ring", "default", "third")]
-    found = pods.run(FAKE_MODE="late")
-    assert found[0]["collective.default"]["exit"] == 1
+    stages_of = pods.run(FAKE_MODE="late")
+    assert stages_of[0]["collective.default"]["exit"] == 1
     assert (
         "blocked by collective.ring and collective.default, which failed alike: RuntimeError: CUDA error"
-        in found[0]["collective.third"]["skipped"]
+        in stages_of[0]["collective.third"]["skipped"]
     )
 
 
@@ -140,8 +140,8 @@ def test_the_lines_that_say_why_are_found(name: str, first: str) -> None:
 def test_workers_in_sessions_of_their_own_do_not_survive(pods) -> None:
     """torchrun's workers have their own sessions and may ignore SIGTERM: they are ended all the same."""
     pids = pods.scratch / "pids"
-    found = pods.run(FAKE_MODE="orphans", FAKE_PIDS=str(pids))
-    assert found[0]["collective.ring"]["exit"] == 0
+    stages_of = pods.run(FAKE_MODE="orphans", FAKE_PIDS=str(pids))
+    assert stages_of[0]["collective.ring"]["exit"] == 0
     started = [int(line) for line in pids.read_text().split()]
     assert len(started) == 4
     assert not [pid for pid in started if pods.alive(pid)]
@@ -149,8 +149,8 @@ def test_workers_in_sessions_of_their_own_do_not_survive(pods) -> None:
 
 def test_endless_output_fills_nothing(pods) -> None:
     """Output is drained and bounded; its size is told and its end is shown."""
-    found = pods.run(FAKE_MODE="spam")
-    ring = found[0]["collective.ring"]
+    stages_of = pods.run(FAKE_MODE="spam")
+    ring = stages_of[0]["collective.ring"]
     assert ring["exit"] == 0
     assert ring["output_bytes"] > 64 * 65536 - 1
     assert ring["output_tail"].rstrip().endswith("algorithm Ring")
@@ -159,8 +159,8 @@ def test_endless_output_fills_nothing(pods) -> None:
 
 def test_a_torchrun_before_2_1_gets_underscores(pods) -> None:
     """Old torch knows --nproc_per_node only: the probe notices the usage error and asks again."""
-    found = pods.run(FAKE_MODE="old")
-    ring = found[1]["collective.ring"]
+    stages_of = pods.run(FAKE_MODE="old")
+    ring = stages_of[1]["collective.ring"]
     assert ring["exit"] == 0
     assert "--nproc_per_node=2" in ring["command"]
 
@@ -172,9 +172,9 @@ def test_without_torchrun_the_collective_is_skipped_on_all_ranks(pods) -> None:
         pods.tool(name, "import sys; sys.exit(1)")
     run = pods.here / "stages" / "collective.py"
     run.write_text(run.read_text().replace('sys.executable, "/opt/conda/bin/python3"', '""'))
-    found = pods.run()
+    stages_of = pods.run()
     for rank in (0, 1):
-        assert "torchrun" in found[rank]["collective.ring"]["skipped"]
+        assert "torchrun" in stages_of[rank]["collective.ring"]["skipped"]
 
 
 def test_sigterm_prints_what_there_is(pods) -> None:
@@ -251,10 +251,10 @@ def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None
 def test_the_probe_keeps_its_own_deadline(pods) -> None:
     """Before its deadline the probe has printed everything and left, even if a collective would take longer."""
     pods.trial.update(deadline_s=5, collective_timeout_s=30, peer_wait_s=3)
-    found = pods.run(FAKE_MODE="hang")
-    assert found[0]["end"]["seconds"] < 8.5  # five seconds from when the ranks met, for which they may take three
-    assert found[0]["end"]["stopped"] == "the probe's own deadline"
-    assert found[0]["collective.ring"]["timed_out"] is True
+    stages_of = pods.run(FAKE_MODE="hang")
+    assert stages_of[0]["end"]["seconds"] < 8.5  # five seconds from when the ranks met, for which they may take three
+    assert stages_of[0]["end"]["stopped"] == "the probe's own deadline"
+    assert stages_of[0]["collective.ring"]["timed_out"] is True
 
 
 def test_a_hung_nvidia_smi_is_left_behind(pods) -> None:
@@ -263,12 +263,12 @@ def test_a_hung_nvidia_smi_is_left_behind(pods) -> None:
     gpus = pods.here / "stages" / "gpus.py"
     gpus.write_text(gpus.read_text().replace("QUERY_TIMEOUT_S = 60", "QUERY_TIMEOUT_S = 1"))
     pods.trial["collectives"] = []
-    found = pods.run()
-    smi = found[0]["runtime"]["nvidia_smi"]
+    stages_of = pods.run()
+    smi = stages_of[0]["runtime"]["nvidia_smi"]
     assert smi["found"] is True
     assert smi["exit"] is None
     assert "did not end within 1 s" in smi["error"]
-    assert found[0]["port"]["peers"][0]["outbound"] is True
+    assert stages_of[0]["port"]["peers"][0]["outbound"] is True
 
 
 @pytest.mark.parametrize(
@@ -316,14 +316,14 @@ def test_an_old_python_is_named(pods) -> None:
 def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
     """A launcher of another architecture, or one that this user may not run: its own reason, not a missing file."""
     pods.tool("torchrun", "").write_bytes(b"\x7fELF no program")
-    found = pods.run()
+    stages_of = pods.run()
     for rank in (0, 1):
-        assert found[rank]["collective.ring"]["error"].startswith("cannot start ")
-        assert "Exec format error" in found[rank]["collective.ring"]["error"]
+        assert stages_of[rank]["collective.ring"]["error"].startswith("cannot start ")
+        assert "Exec format error" in stages_of[rank]["collective.ring"]["error"]
 
 
 @pytest.mark.parametrize(
-    ("told", "level", "subsystems"),
+    ("env", "level", "subsystems"),
     [
         ({}, "INFO", {"INIT", "NET", "ENV"}),
         ({"NCCL_DEBUG": "warn"}, "INFO", {"INIT", "NET"}),
@@ -334,8 +334,8 @@ def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
         ({"NCCL_DEBUG_SUBSYS": "^ALL"}, "INFO", {"ALL"}),
     ],
 )
-def test_a_quiet_log_is_raised_for_the_collectives(told: dict, level: str, subsystems: set) -> None:
+def test_a_quiet_log_is_raised_for_the_collectives(env: dict, level: str, subsystems: set) -> None:
     """Whatever profile, image or webhook say, NCCL says what it uses; more than that is kept."""
-    found = _log_settings(told)
-    assert found["NCCL_DEBUG"] == level
-    assert subsystems <= set(found["NCCL_DEBUG_SUBSYS"].split(","))
+    settings = _log_settings(env)
+    assert settings["NCCL_DEBUG"] == level
+    assert subsystems <= set(settings["NCCL_DEBUG_SUBSYS"].split(","))

@@ -40,12 +40,12 @@ def test_groups_that_no_label_names_are_told_and_nobody_is_blamed(size, kind, ev
         made, _ = model.broken(kind, size, random.Random(f"{size}{kind}{seed}"))
         blame = model.sweep(made)
         assert (blame.verdict, blame.findings) == ("inconclusive", ()), (seed, blame.reasons)
-        told = [name for each in blame.apart for name in each.names]
+        named = [name for each in blame.apart for name in each.names]
         if kind == "hidden-uplink":
-            assert len(set(told) & set(made.hidden)) >= 0.9 * len(made.hidden), (seed, blame.reasons)
-            assert set(told) <= set(made.hidden)
+            assert len(set(named) & set(made.hidden)) >= 0.9 * len(made.hidden), (seed, blame.reasons)
+            assert set(named) <= set(made.hidden)
         else:
-            assert told or any("different speed" in reason for reason in blame.reasons), (seed, blame.reasons)
+            assert named or any("different speed" in reason for reason in blame.reasons), (seed, blame.reasons)
 
 
 def test_bad_nodes_are_named_beside_a_group_that_no_label_names():
@@ -83,8 +83,8 @@ def test_a_node_that_met_nobody_of_its_leaf_is_told_with_the_uplink(leaf, silent
         return 50.0 if len(test) > 1 and "n000" in test else 100.0
 
     blame = play(fleet, RULES, answer)[0]
-    (found,) = [f for f in blame.findings if f.names == ("n000",)]
-    assert ("or the uplink of l0" in found.why) == (leaf == 1 or silent)
+    (finding,) = [f for f in blame.findings if f.names == ("n000",)]
+    assert ("or the uplink of l0" in finding.why) == (leaf == 1 or silent)
 
 
 def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named():
@@ -96,10 +96,10 @@ def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named()
         slow = {(a, b) for a in sorted(bad) for b in fleet_of(17).nodes if b not in bad and rng.random() < 0.75}
         answer = partial(lambda slow, t, _: 60.0 if {t, t[::-1]} & slow else 100.0, slow)
         blame, _ = play(fleet_of(17), replace(RULES, seed=seed), answer)
-        found = {f.names[0] for f in blame.findings if f.kind == "node"}
-        assert found <= bad, blame.reasons
+        accused = {f.names[0] for f in blame.findings if f.kind == "node"}
+        assert accused <= bad, blame.reasons
         assert blame.verdict != "go"
-        named += len(found)
+        named += len(accused)
     assert named >= 32, named
 
 
@@ -370,8 +370,8 @@ def test_a_leaf_inside_which_all_is_slow_is_told_and_none_of_its_nodes_or_pairs_
     for slow in ({"l1"}, {fleet.leaf(node) for node in fleet.nodes[size // 2 :]}):
 
         def speed(test, _, slow=slow):
-            inside = not fleet.crosses(test) and fleet.leaf(test[0]) in slow
-            return 100.0 * rng.gauss(1, 0.02) * (share if inside and len(test) > 1 else 1.0)
+            within_slow_leaf = not fleet.crosses(test) and fleet.leaf(test[0]) in slow
+            return 100.0 * rng.gauss(1, 0.02) * (share if within_slow_leaf and len(test) > 1 else 1.0)
 
         blame, history = play(fleet, RULES, speed)
         assert (blame.verdict, blame.findings, blame.suspects) == ("inconclusive", (), {}), blame.reasons
@@ -392,8 +392,8 @@ def test_a_leaf_inside_which_all_is_wrong_is_no_go(result, said):
     fleet = fleet_of(16, 4)
 
     def answer(test, _):
-        inside = len(test) > 1 and not fleet.crosses(test) and fleet.leaf(test[0]) == "l1"
-        return (Result(result, reported=test) if isinstance(result, str) else result) if inside else 100.0
+        within_leaf = len(test) > 1 and not fleet.crosses(test) and fleet.leaf(test[0]) == "l1"
+        return (Result(result, reported=test) if isinstance(result, str) else result) if within_leaf else 100.0
 
     blame, _ = play(fleet, RULES, answer)
     assert blame.verdict == "no-go"
@@ -406,7 +406,7 @@ def test_one_bad_node_of_a_leaf_is_named_though_it_fails_inside_only():
     blame, _ = play(fleet, RULES, lambda t, _: 60.0 if "n005" in t and len(t) > 1 and not fleet.crosses(t) else 100.0)
     assert not blame.apart
     assert blame.verdict != "go"
-    assert all("n005" in found.names for found in blame.findings), blame.findings
+    assert all("n005" in finding.names for finding in blame.findings), blame.findings
 
 
 def test_rails_of_which_no_pair_tells_are_told_as_not_tested():
@@ -446,5 +446,5 @@ def test_a_node_whose_clock_is_slow_accuses_nobody(size, times):
     while (each := next_round(fleet, rules, history)) is not None:
         speeds = {test: (370.0 * (times if "n0" in test else 1)) if len(test) > 1 else 480.0 for test in each.tests}
         history.append(Done(each, {test: Result("measured", speed, (), test) for test, speed in speeds.items()}))
-    found = decode(fleet, rules, history)
-    assert (found.verdict, found.findings) == ("inconclusive", ())
+    blame = decode(fleet, rules, history)
+    assert (blame.verdict, blame.findings) == ("inconclusive", ())

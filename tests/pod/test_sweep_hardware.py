@@ -81,15 +81,15 @@ def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
     """What slowed a GPU for a moment is told though it is over at the end."""
     for name, mhz, slow in (("1", 345, "Not Active"), ("2", 1185, "Active"), ("3", 1980, "Not Active")):
         (tmp_path / name).write_text(XML.format(mhz=mhz, slow=slow))
-    seen = clocks("n=$(wc -l < asked); [ $n -gt 3 ] && n=3; cat $n\n")
-    seen.start()
+    watch = clocks("n=$(wc -l < asked); [ $n -gt 3 ] && n=3; cat $n\n")
+    watch.start()
     asked = tmp_path / "asked"
     wait = threading.Event()
     for _ in range(400):
         if asked.exists() and len(asked.read_text().split()) >= 3:
             break
         wait.wait(0.05)
-    (gpu,) = seen.end()
+    (gpu,) = watch.end()
     assert gpu == {
         "uuid": "GPU-aa",
         "serial": "165000",
@@ -102,16 +102,16 @@ def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
 @pytest.mark.parametrize("script", ["sleep 60\n", "exit 9\n", "echo garbage\n"])
 def test_a_tool_that_hangs_or_says_nothing_costs_a_moment(clocks, script):
     """Less is known, and the test goes on."""
-    seen = clocks(script)
-    seen.start()
-    assert seen.end() == []
+    watch = clocks(script)
+    watch.start()
+    assert watch.end() == []
 
 
 def test_without_the_tool_nothing_is_asked(tmp_path):
-    seen = hardware.Clocks({"PATH": str(tmp_path)}, SimpleNamespace(stopped=lambda: False))
-    seen._tool = None
-    seen.start()
-    assert seen.end() == []
+    watch = hardware.Clocks({"PATH": str(tmp_path)}, SimpleNamespace(stopped=lambda: False))
+    watch._tool = None
+    watch.start()
+    assert watch.end() == []
 
 
 def test_all_that_can_be_said_of_a_nodes_hardware_fits_into_a_message():

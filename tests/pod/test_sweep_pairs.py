@@ -29,12 +29,12 @@ def nodes_of(text):
 def layouts(name):
     if not PAIRS.is_dir():
         pytest.skip("the shared recordings of pairs are not there")
-    found = defaultdict(dict)
+    rates = defaultdict(dict)
     with (PAIRS / name).open() as lines:
         for row in csv.DictReader(lines):
             value = row["peak_busbw_GBs"]
-            found[row["test"], row["G"]][nodes_of(row["nodes"])] = float(value) if value else 0.0
-    return found
+            rates[row["test"], row["G"]][nodes_of(row["nodes"])] = float(value) if value else 0.0
+    return rates
 
 
 def replay(values, seed):
@@ -52,9 +52,9 @@ def replay(values, seed):
 
 @rest_is_slow(every=4)
 def test_a_real_healthy_cluster_is_quiet_in_all_eight_layouts(every):
-    found = layouts("cluster01.csv")
-    assert len(found) == 8
-    for values in found.values():
+    rates = layouts("cluster01.csv")
+    assert len(rates) == 8
+    for values in rates.values():
         for seed in range(0, 12, every):
             blame = replay(values, seed)
             assert (blame.verdict, blame.findings, blame.suspects, blame.flaky) == ("go", (), {}, ()), blame.reasons
@@ -101,26 +101,26 @@ def test_parts_of_the_healthy_cluster_are_go_and_of_the_other_no_node_is_named()
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_fault_that_is_put_in_is_found_and_who_only_met_it_is_not_named(share, count, every):
     """A node that is slow or dead with all partners is named; with most of them it is, or is told of in doubt."""
-    named_of, wanted = 0, 0
+    named_of, expected = 0, 0
     for seed, values in draws(["cluster01.csv", "cluster00-one-gpu.csv"], every):
         rng = random.Random(f"{seed} {share} {count}")
-        found = some_of(values, rng)
-        bad = set(rng.sample(sorted({node for pair in found for node in pair}), count))
+        rates = some_of(values, rng)
+        bad = set(rng.sample(sorted({node for pair in rates for node in pair}), count))
         depth = 0.0 if rng.random() < 0.3 else rng.uniform(0.4, 0.8)
-        middle = statistics.median(found.values())
-        for pair in found:
+        middle = statistics.median(rates.values())
+        for pair in rates:
             if bad & {*pair} and rng.random() < share:
-                found[pair] = min(found[pair], middle * depth * rng.gauss(1, 0.01))
-        blame = replay(found, 1)
+                rates[pair] = min(rates[pair], middle * depth * rng.gauss(1, 0.01))
+        blame = replay(rates, 1)
         named = {f.names[0] for f in blame.findings if f.kind in ("node", "rail")}
-        told = " ".join((*blame.reasons, *(name for each in blame.apart for name in each.names)))
+        printed = " ".join((*blame.reasons, *(name for each in blame.apart for name in each.names)))
         assert named <= bad, (seed, bad, blame.reasons)
-        assert all(re.search(rf"\b{node}\b", told) for node in bad), (seed, bad, blame.reasons)
+        assert all(re.search(rf"\b{node}\b", printed) for node in bad), (seed, bad, blame.reasons)
         assert blame.verdict != "go"
-        most = {node for node in bad if fails_with_most(found, node, middle)}
-        named_of, wanted = named_of + len(named & most), wanted + len(most)
+        most = {node for node in bad if fails_with_most(rates, node, middle)}
+        named_of, expected = named_of + len(named & most), expected + len(most)
     least = {1.0: 0.95, 0.8: 0.9 if count == 1 else 0.75, 0.6: 0.85 if count == 1 else 0.7}[share]
-    assert named_of >= least * wanted, (named_of, wanted)
+    assert named_of >= least * expected, (named_of, expected)
 
 
 def fails_with_most(values, node, middle):
@@ -132,38 +132,38 @@ def fails_with_most(values, node, middle):
 @pytest.mark.parametrize("count", [1, 2])
 def test_nodes_that_fail_with_most_partners_are_named_beside_bad_paths(count, every):
     """Bad pairs of others make no group of them and of the node, whose failures are of one speed and theirs are not."""
-    named_of, wanted = 0, 0
+    named_of, expected = 0, 0
     for key, values in layouts("cluster00-one-gpu.csv").items():
         for seed in range(0, 8, every):
-            rng, found, middle = random.Random(f"{key} {seed}"), dict(values), statistics.median(values.values())
-            bad = set(rng.sample(sorted({node for pair in found for node in pair}), count))
+            rng, rates, middle = random.Random(f"{key} {seed}"), dict(values), statistics.median(values.values())
+            bad = set(rng.sample(sorted({node for pair in rates for node in pair}), count))
             depth = rng.uniform(0.4, 0.8)
-            for pair in sorted(found):
+            for pair in sorted(rates):
                 if bad & {*pair} and rng.random() < 0.8:
-                    found[pair] = min(found[pair], middle * depth * rng.gauss(1, 0.01))
-            named = {f.names[0] for f in replay(found, seed).findings if f.kind in ("node", "rail")}
+                    rates[pair] = min(rates[pair], middle * depth * rng.gauss(1, 0.01))
+            named = {f.names[0] for f in replay(rates, seed).findings if f.kind in ("node", "rail")}
             assert named <= bad, (key, seed)
-            most = {node for node in bad if fails_with_most(found, node, middle)}
-            named_of, wanted = named_of + len(named & most), wanted + len(most)
-    assert named_of >= 0.75 * wanted, (named_of, wanted)
+            most = {node for node in bad if fails_with_most(rates, node, middle)}
+            named_of, expected = named_of + len(named & most), expected + len(most)
+    assert named_of >= 0.75 * expected, (named_of, expected)
 
 
 def test_every_pair_of_a_small_fleet_is_tested():
     """A node that fails with one or two of its nine partners is not missed."""
     for key, values in layouts("cluster01.csv").items():
-        found, middle = dict(values), statistics.median(values.values())
-        bad = random.Random(str(key)).choice(sorted(found))
-        found[bad] = 0.5 * middle
-        blame = replay(found, 1)
+        rates, middle = dict(values), statistics.median(values.values())
+        bad = random.Random(str(key)).choice(sorted(rates))
+        rates[bad] = 0.5 * middle
+        blame = replay(rates, 1)
         assert [(f.kind, f.names) for f in blame.findings] == [("pair", bad)], blame.reasons
 
 
 def test_a_pair_whose_result_is_always_lost_is_no_go_and_nobody_is_named():
     for seed, values in draws(["cluster01.csv"]):
         rng = random.Random(seed)
-        found = {pair: value for pair, value in some_of(values, rng).items() if rng.random() < 0.8}
-        if len({node for pair in found for node in pair}) < 8:
+        rates = {pair: value for pair, value in some_of(values, rng).items() if rng.random() < 0.8}
+        if len({node for pair in rates for node in pair}) < 8:
             continue
-        blame = replay(found, 1)
+        blame = replay(rates, 1)
         assert blame.findings == ()
         assert blame.verdict == "inconclusive" or not [r for r in blame.reasons if "nothing was measured" in r]

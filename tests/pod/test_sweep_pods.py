@@ -89,17 +89,17 @@ def rounds(stages):
 
 def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
     """Every pair of the plan is measured, one job over all follows, and all pods end with 0 by themselves."""
-    found = fleet.run()
-    told = found[0]
-    assert [test["outcome"] for test in rounds(told)] == ["measured"] * 4
-    assert {test["busbw"] for test in rounds(told)} == {100.0}
-    assert all(test["rails"] == [50.0] for test in rounds(told))
-    assert told["sweep.fleet.1"]["gone"] == {}
-    assert told["sweep.job"]["outcome"] == "measured"
-    assert len(told["sweep.job"]["nodes"]) == 4
-    assert told["sweep.end"] == {"why": ""}
-    assert all(found[rank]["end"]["stopped"] is None for rank in range(4))
-    assert set(found[1]) == {"start", "end"}  # whoever only runs tests has nothing to say
+    of_ranks = fleet.run()
+    leader = of_ranks[0]
+    assert [test["outcome"] for test in rounds(leader)] == ["measured"] * 4
+    assert {test["busbw"] for test in rounds(leader)} == {100.0}
+    assert all(test["rails"] == [50.0] for test in rounds(leader))
+    assert leader["sweep.fleet.1"]["gone"] == {}
+    assert leader["sweep.job"]["outcome"] == "measured"
+    assert len(leader["sweep.job"]["nodes"]) == 4
+    assert leader["sweep.end"] == {"why": ""}
+    assert all(of_ranks[rank]["end"]["stopped"] is None for rank in range(4))
+    assert set(of_ranks[1]) == {"start", "end"}  # whoever only runs tests has nothing to say
 
 
 @pytest.mark.slow
@@ -114,8 +114,8 @@ def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
 )
 def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
     """With the words of its own log; and who cannot be judged is no failure of a partner."""
-    told = fleet.run(FAKE_MODE=mode)[0]
-    tests = rounds(told)
+    stages = fleet.run(FAKE_MODE=mode)[0]
+    tests = rounds(stages)
     hit = [test for test in tests if "gpu-node-2" in test["nodes"]] if "gpu" in mode else tests
     assert hit
     assert {test["outcome"] for test in hit} == {outcome}
@@ -140,8 +140,8 @@ def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
 def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, outcome, why):
     """There is no bus whose speed could be judged; a product that differs, or that nobody made, is no pass."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
-    told = fleet.run(FAKE_MODE=f"{mode} gpu-node-2")[0]
-    alone = {test["nodes"][0]: test for test in told["sweep.round.1"]["tests"]}
+    stages = fleet.run(FAKE_MODE=f"{mode} gpu-node-2")[0]
+    alone = {test["nodes"][0]: test for test in stages["sweep.round.1"]["tests"]}
     assert all("busbw" not in test for test in alone.values())
     assert {node: test["outcome"] for node, test in alone.items()} == {
         **dict.fromkeys(trial["sweep"]["nodes"], "measured"),
@@ -156,8 +156,8 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
     """On a line of its own for each node; a node that failed before does not, and one whose steps fail is told."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
-    told = fleet.run(FAKE_MODE=mode)[0]
-    lines = [data for name, data in told.items() if name.startswith("sweep.training.")]
+    stages = fleet.run(FAKE_MODE=mode)[0]
+    lines = [data for name, data in stages.items() if name.startswith("sweep.training.")]
     trained = {data["node"]: data for data in lines}
     assert set(trained) == set(trial["sweep"]["nodes"])
     assert [misfit("sweep.training.1", data) for data in lines] == [""] * len(lines)
@@ -168,7 +168,7 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
     other = trained["gpu-node-2"]
     if "crash" in mode:
         assert other["exit"] == 1 and "illegal memory access" in other["output_tail"]
-        assert {test["outcome"] for test in rounds(told)} == {"measured"}, "its other tests passed"
+        assert {test["outcome"] for test in rounds(stages)} == {"measured"}, "its other tests passed"
     if "differs" in mode:
         assert other["exit"] == 0, "it is accused by its products; its steps say what else is wrong"
 
@@ -177,8 +177,8 @@ def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet,
     """It is tested alone once more, and its steps with it: what it is told of last counts."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
-    told = fleet.run(FAKE_MODE=f"once gpu-node-2 {tmp_path / 'ran'}")[0]
-    lines = [data for name, data in told.items() if name.startswith("sweep.training.")]
+    stages = fleet.run(FAKE_MODE=f"once gpu-node-2 {tmp_path / 'ran'}")[0]
+    lines = [data for name, data in stages.items() if name.startswith("sweep.training.")]
     assert [data["skipped"] for data in lines if data["node"] == "gpu-node-2"] == [
         "its other tests alone: nothing",
         None,
@@ -198,16 +198,16 @@ def test_a_node_that_is_stopped_while_it_trains_has_no_whole_test_alone(monkeypa
     trial = SimpleNamespace(sweep={}, training={"steps": 40}, gpus_per_node=8)
     me = SimpleNamespace(pod_ip="127.0.0.1", node="a", pod="p")
     order = {"address": "127.0.0.1", "count": 1, "port": 1, "limit_s": 1, "what": "alone", "train": True}
-    found = fleettest.run(trial, me, None, "", "", order, fleettest.Link())
-    assert found["state"] == state
-    assert (Planner().result(("a",), {"a": {**found, "busbw": 480.0}}).outcome == "measured") == (not stopped)
+    report = fleettest.run(trial, me, None, "", "", order, fleettest.Link())
+    assert report["state"] == state
+    assert (Planner().result(("a",), {"a": {**report, "busbw": 480.0}}).outcome == "measured") == (not stopped)
 
 
 def test_nodes_do_not_train_where_nobody_asks(fleet, trial):
     """A sweep without --training takes no longer than before."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
-    told = fleet.run()[0]
-    assert not [name for name in told if name.startswith("sweep.training.")]
+    stages = fleet.run()[0]
+    assert not [name for name in stages if name.startswith("sweep.training.")]
 
 
 @pytest.mark.slow
@@ -222,11 +222,11 @@ def test_sums_that_nobody_counted_are_no_measurement(fleet):
 def test_a_test_that_hangs_is_killed_and_reported(fleet, trial):
     """Within its time limit; its processes are gone, and the sweep goes on."""
     trial["sweep"]["test_s"] = 2
-    told = fleet.run(FAKE_MODE="hang gpu-node-1")[0]
-    tests = rounds(told)
+    stages = fleet.run(FAKE_MODE="hang gpu-node-1")[0]
+    tests = rounds(stages)
     assert {test["outcome"] for test in tests if "gpu-node-1" in test["nodes"]} == {"nothing"}
     assert "it had not reached NCCL" in next(test for test in tests if "why" in test)["why"]["gpu-node-1"]
-    assert told["sweep.end"] == {"why": ""}
+    assert stages["sweep.end"] == {"why": ""}
 
 
 @pytest.mark.slow
@@ -235,10 +235,10 @@ def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
     trial["sweep"]["settle_s"] = 5
     for rank in range(3):
         fleet.start(rank)
-    told = fleet.stages(0)
-    assert told["sweep.fleet.1"]["gone"] == {"gpu-node-3": "its agent did not come"}
-    assert all("gpu-node-3" not in test["nodes"] for test in rounds(told))
-    assert told["sweep.end"] == {"why": ""}
+    stages = fleet.stages(0)
+    assert stages["sweep.fleet.1"]["gone"] == {"gpu-node-3": "its agent did not come"}
+    assert all("gpu-node-3" not in test["nodes"] for test in rounds(stages))
+    assert stages["sweep.end"] == {"why": ""}
 
 
 @pytest.mark.slow
@@ -250,18 +250,18 @@ def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial)
     lines = heard(fleet, 0, "3 of 3 nodes are here")
     fleet.start(3)
     rest, _ = fleet.processes[0].communicate(timeout=60)
-    told = fleet.evidence(b"".join(lines) + rest, 0)
-    assert any("gpu-node-3" in test["nodes"] for test in rounds(told))
-    assert {test["outcome"] for test in rounds(told)} == {"measured"}
-    assert told["sweep.end"] == {"why": ""}
+    stages = fleet.evidence(b"".join(lines) + rest, 0)
+    assert any("gpu-node-3" in test["nodes"] for test in rounds(stages))
+    assert {test["outcome"] for test in rounds(stages)} == {"measured"}
+    assert stages["sweep.end"] == {"why": ""}
 
 
-def heard(fleet, rank, words):
+def heard(fleet, rank, phrase):
     """Read a pod's output until a line holds these words."""
     lines = []
     for line in fleet.processes[rank].stdout:
         lines.append(line)
-        if words.encode() in line:
+        if phrase.encode() in line:
             return lines
     raise AssertionError(b"".join(lines)[-2000:])
 
@@ -273,12 +273,12 @@ def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
     lines = heard(fleet, 0, "nodes are here")
     fleet.processes[3].send_signal(signal.SIGKILL)
     rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
-    told = fleet.evidence(b"".join(lines) + rest, 0)
-    last = told[max((name for name in told if name.startswith("sweep.fleet.")), key=lambda name: int(name[12:]))]
+    stages = fleet.evidence(b"".join(lines) + rest, 0)
+    last = stages[max((name for name in stages if name.startswith("sweep.fleet.")), key=lambda name: int(name[12:]))]
     assert last["gone"] == {"gpu-node-3": "its pod is gone"}
-    assert {test["outcome"] for test in rounds(told) if "gpu-node-3" not in test["nodes"]} == {"measured"}
-    assert {test["outcome"] for test in rounds(told)} <= {"measured", "nothing"}
-    assert told["sweep.end"] == {"why": ""}
+    assert {test["outcome"] for test in rounds(stages) if "gpu-node-3" not in test["nodes"]} == {"measured"}
+    assert {test["outcome"] for test in rounds(stages)} <= {"measured", "nothing"}
+    assert stages["sweep.end"] == {"why": ""}
 
 
 @pytest.mark.slow
@@ -304,9 +304,9 @@ def test_agents_end_when_the_coordinator_is_told_to(fleet):
     fleet.processes[0].send_signal(signal.SIGTERM)
     rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
     assert fleet.processes[0].returncode == 143
-    told = fleet.evidence(b"".join(lines) + rest, 0)
-    assert told["end"]["stopped"] == "SIGTERM"
-    assert "SIGTERM" in told["sweep.end"]["why"]
+    stages = fleet.evidence(b"".join(lines) + rest, 0)
+    assert stages["end"]["stopped"] == "SIGTERM"
+    assert "SIGTERM" in stages["sweep.end"]["why"]
     for rank in range(1, 4):
         fleet.processes[rank].communicate(timeout=HANG_S)
         assert fleet.processes[rank].returncode == 0
@@ -339,17 +339,17 @@ def test_a_stranger_is_not_let_in(fleet, trial):
         fleet.start(rank)
     rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
     other.close()
-    told = fleet.evidence(rest, 0)
-    assert told["sweep.fleet.1"]["gone"] == {}
-    assert {test["outcome"] for test in rounds(told)} == {"measured"}
+    stages = fleet.evidence(rest, 0)
+    assert stages["sweep.fleet.1"]["gone"] == {}
+    assert {test["outcome"] for test in rounds(stages)} == {"measured"}
 
 
 def test_a_budget_that_is_over_ends_the_rounds(fleet, trial):
     """What was not run is not told as run, and the reason is given."""
     trial["sweep"]["budget_s"] = 0.01
-    told = fleet.run()[0]
-    assert rounds(told) == []
-    assert "budget" in told["sweep.end"]["why"]
+    stages = fleet.run()[0]
+    assert rounds(stages) == []
+    assert "budget" in stages["sweep.end"]["why"]
 
 
 @pytest.mark.parametrize(
@@ -370,8 +370,8 @@ def test_own_nics_are_left_out_only_where_most_nodes_cannot_reach_them(reached, 
     lead = object.__new__(Coordinator)
     lead._reached_nics, lead.members = {}, {f"n{n}": None for n in range(sum(map(len, reached)))}
     names, answers = iter(lead.members), []
-    for found in reached:
-        played = {(name,): {name: _alone(good)} for good, name in zip(found, names, strict=False)}
+    for reached_now in reached:
+        played = {(name,): {name: _alone(good)} for good, name in zip(reached_now, names, strict=False)}
         answers += [answer for each in played.values() for answer in each.values()]
         lead._without_nics(played)
     assert [n for n, answer in enumerate(answers) if answer["cards"] == "nothing"] == left_out
@@ -420,7 +420,7 @@ def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(le
     lead, blame = played(nodes, known, end=False)
     held, usual = played(nodes, known, end=True)
     assert not held._released
-    assert [found.kind for found in blame.findings] == ["pair"] and blame.findings == usual.findings
+    assert [finding.kind for finding in blame.findings] == ["pair"] and blame.findings == usual.findings
     assert (blame.proven, blame.suspects, blame.not_tested) == (usual.proven, {}, {})
     assert len(lead._released) >= 30
     assert {nodes[0], "gpu-node-5"}.isdisjoint(lead._released)
@@ -439,7 +439,7 @@ def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(monkeypatch,
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
     planner, whole = Planner(), {"state": "measured", "busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
     assert planner.result(("a", "b"), {"a": whole, "b": whole}).outcome == "measured"
-    found = planner.result(("a", "b"), {"a": {**whole, key: value}, "b": whole})
-    assert (found.outcome, found.reported) == ("nothing", ("b",))
-    missing = {name: told for name, told in whole.items() if name != key}
+    result = planner.result(("a", "b"), {"a": {**whole, key: value}, "b": whole})
+    assert (result.outcome, result.reported) == ("nothing", ("b",))
+    missing = {name: item for name, item in whole.items() if name != key}
     assert planner.result(("a", "b"), {"a": missing, "b": whole}).outcome == "nothing"

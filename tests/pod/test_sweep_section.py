@@ -36,31 +36,31 @@ def swept(kind, size, seed=1):
 def test_the_section_is_what_the_schema_says_and_is_read_back(kind, size):
     fleet, rules, history = swept(kind, size)
     for some in (history, history[:1], []):
-        found = json.loads(json.dumps(section(fleet, rules, some), allow_nan=False))
-        jsonschema.validate(found, SCHEMA)
+        document = json.loads(json.dumps(section(fleet, rules, some), allow_nan=False))
+        jsonschema.validate(document, SCHEMA)
         blame = decode(fleet, rules, some)
-        assert (found["verdict"], len(found["findings"])) == (blame.verdict, len(blame.findings))
-        assert [row["name"] for row in found["elements"]["nodes"]] == list(fleet.nodes)
-        again = saved(found)
+        assert (document["verdict"], len(document["findings"])) == (blame.verdict, len(blame.findings))
+        assert [row["name"] for row in document["elements"]["nodes"]] == list(fleet.nodes)
+        again = saved(document)
         assert again[:2] == (fleet, rules)
         assert decode(*again) == blame
         assert next_round(*again) == next_round(fleet, rules, some)
-        assert section(*again) == found
+        assert section(*again) == document
 
 
 def test_an_element_shows_its_own_share_and_not_that_of_its_partners():
     fleet, rules, history = swept("rail", 16)
-    found = section(fleet, rules, history)
-    (bad,) = found["findings"]
-    for row in found["elements"]["nodes"]:
+    document = section(fleet, rules, history)
+    (bad,) = document["findings"]
+    for row in document["elements"]["nodes"]:
         slow = [rail for rail, share in enumerate(row["rails"]) if share < 0.9]
         assert slow == (bad["rails"] if row["name"] in bad["names"] else []), row
         assert row["state"] == ("at fault" if row["name"] in bad["names"] else row["state"])
     fleet, rules, history = swept("uplink", 64)
-    found = section(fleet, rules, history)
-    states = {row["leaf"]: row["state"] for row in found["elements"]["uplinks"]}
-    assert [leaf for leaf, state in states.items() if state == "at fault"] == found["findings"][0]["names"]
-    assert all(row["share"] > 0.9 for row in found["elements"]["nodes"])
+    document = section(fleet, rules, history)
+    states = {row["leaf"]: row["state"] for row in document["elements"]["uplinks"]}
+    assert [leaf for leaf, state in states.items() if state == "at fault"] == document["findings"][0]["names"]
+    assert all(row["share"] > 0.9 for row in document["elements"]["nodes"])
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), -3600.0])
@@ -73,11 +73,11 @@ def test_odd_numbers_words_and_lengths_do_not_reach_the_record(seconds):
         Result("failed", 1e308, (), ()),
     ]
     history = [Done(each, dict(zip(each.tests, odd, strict=False)), seconds)]
-    found = section(fleet, Rules(), history)
-    jsonschema.validate(json.loads(json.dumps(found, allow_nan=False)), SCHEMA)
-    assert "\x1b" not in json.dumps(found, ensure_ascii=False)
-    assert found["verdict"] != "go"
-    assert decode(*saved(found)).verdict != "go"
+    document = section(fleet, Rules(), history)
+    jsonschema.validate(json.loads(json.dumps(document, allow_nan=False)), SCHEMA)
+    assert "\x1b" not in json.dumps(document, ensure_ascii=False)
+    assert document["verdict"] != "go"
+    assert decode(*saved(document)).verdict != "go"
 
 
 def test_what_no_sweep_wrote_is_refused_in_one_line():

@@ -51,14 +51,14 @@ def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: flo
     one = object.__new__(training.Training)
     one.facts = {"compute_ms": [], "window": [0.0, 0.0], "losses": [], "bad_step": None}
 
-    def others(own: list[float]) -> dict[int, list[float]]:
+    def all_ranks(own: list[float]) -> dict[int, list[float]]:
         return {rank: [50 * math.exp(drawn.gauss(0, noise)) for _ in own] for rank in range(3)} | {3: own}
 
     def several(count: int) -> tuple[list[float], list[float]]:
         return [50 * slower * math.exp(drawn.gauss(0, noise)) for _ in range(count)], []
 
     one.facts["compute_ms"] = several(40)[0]
-    agreed = {"everyones": others, "least": int, "align": lambda: None, "tell": lambda _: None}
+    agreed = {"everyones": all_ranks, "least": int, "align": lambda: None, "tell": lambda _: None}
     for name, said in agreed.items():
         setattr(one, name, said)
     one.settle(SimpleNamespace(several=several, made=0))  # type: ignore[arg-type]
@@ -94,13 +94,13 @@ def test_gpus_are_watched_while_the_steps_run(tmp_path: Path) -> None:
 case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 640.5, 61, [N/A]";; esac
 """)
     tool.chmod(0o755)
-    seen = Meanwhile("nvidia", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    seen._look()
-    seen._whole()
+    watch = Meanwhile("nvidia", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    watch._look()
+    watch._whole()
     tool.write_text(tool.read_text().replace("Active", "Not Active"))
-    seen._look()
-    seen._whole()
-    (sample,) = seen.medians(None)
+    watch._look()
+    watch._whole()
+    (sample,) = watch.medians(None)
     assert (sample["sm_mhz"], sample["power_w"], sample["temperature_c"], sample["utilisation"]) == (
         1755,
         640.5,
@@ -108,8 +108,8 @@ case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 6
         None,
     )
     assert sample["samples"] == 2
-    assert seen.medians((0.0, 1.0)) == []
-    assert seen.last[0]["throttle"] == ["hw_slowdown"]
+    assert watch.medians((0.0, 1.0)) == []
+    assert watch.last[0]["throttle"] == ["hw_slowdown"]
     assert Meanwhile("none", {}).tool is None
 
 
@@ -124,33 +124,33 @@ def test_a_clock_that_is_set_back_changes_no_time_and_loses_no_sample(monkeypatc
         1,
         False,
     )
-    rounds = {"align": lambda: None, "tell": lambda _: None, "goes_on": lambda told, *_: told["steps"] < 20}
+    rounds = {"align": lambda: None, "tell": lambda _: None, "goes_on": lambda mode, *_: mode["steps"] < 20}
     for name, said in rounds.items():
         setattr(one, name, said)
     steps = SimpleNamespace(several=lambda count: ([50.0] * count, [1.0] * count), made=0, batch=None)
     monkeypatch.setattr(training, "Steps", lambda *_: steps)
     one.mode("ddp", None, steps, 0.0)  # type: ignore[arg-type]
-    (told,) = one.facts["modes"]
-    assert (told["step_ms"], one.facts["compute_ms"]) == ([50.0] * 20, [50.0] * 20)
-    assert 0 <= told["seconds"] < 3600
+    (mode,) = one.facts["modes"]
+    assert (mode["step_ms"], one.facts["compute_ms"]) == ([50.0] * 20, [50.0] * 20)
+    assert 0 <= mode["seconds"] < 3600
     assert one.facts["window"] == [10_000.0, 6_400.0]
-    seen = Meanwhile("none", {})
-    seen._samples = [(at, {"0 GPU-a": [1755.0, 640.0, 61.0, 99.0]}) for at in (10_000.0, 6_400.0)]
-    (sample,) = seen.medians(_window([one.facts]))
+    watch = Meanwhile("none", {})
+    watch._samples = [(at, {"0 GPU-a": [1755.0, 640.0, 61.0, 99.0]}) for at in (10_000.0, 6_400.0)]
+    (sample,) = watch.medians(_window([one.facts]))
     assert (sample["samples"], sample["sm_mhz"]) == (2, 1755.0)
-    assert seen.medians((6_000.0, 6_500.0))[0]["samples"] == 1
+    assert watch.medians((6_000.0, 6_500.0))[0]["samples"] == 1
 
 
 def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_path: Path) -> None:
     """What an earlier look found wrong stands; what it found well says nothing of the end."""
-    seen = Meanwhile("nvidia", {"PATH": str(tmp_path)})
-    seen.last = [
+    watch = Meanwhile("nvidia", {"PATH": str(tmp_path)})
+    watch.last = [
         {"index": 0, "throttle": [], "ecc_uncorrected_volatile": 0, "remap_failure": False, "recovery_action": "None"},
         {"index": 1, "throttle": ["hw_slowdown"], "ecc_uncorrected_volatile": 2, "recovery_action": "Reset"},
     ]
-    sick = dict(seen.last[1])
-    seen.stop(0)
-    assert seen.last == [{**dict.fromkeys(seen.last[0]), "index": 0}, sick]
+    sick = dict(watch.last[1])
+    watch.stop(0)
+    assert watch.last == [{**dict.fromkeys(watch.last[0]), "index": 0}, sick]
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
             assert mode["steps"] >= 5
             assert mode["bad_step"] is None
             assert mode["losses"][-1] < mode["losses"][0] < 6
-    first, *others = ranks[0]["modes"]
+    first, *rest = ranks[0]["modes"]
     assert first["mode"] == "ddp"
-    assert all(mode["losses"][:5] == pytest.approx(first["losses"][:5], rel=1e-3) for mode in others)
+    assert all(mode["losses"][:5] == pytest.approx(first["losses"][:5], rel=1e-3) for mode in rest)
     assert ranks[0]["products"][0]["digest"] == ranks[1]["products"][0]["digest"]
