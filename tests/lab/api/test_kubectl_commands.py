@@ -25,8 +25,8 @@ def kubectl(cluster, kubeconfig, space, tmp_path):
     if program is None:
         pytest.skip("kubectl is not installed here")
 
-    def run(*words: str, code: int = 0, text: str | None = None) -> str:
-        command = [program, "--kubeconfig", kubeconfig, "--cache-dir", str(tmp_path / "cache"), "-n", space, *words]
+    def run(*arguments: str, code: int = 0, text: str | None = None) -> str:
+        command = [program, "--kubeconfig", kubeconfig, "--cache-dir", str(tmp_path / "cache"), "-n", space, *arguments]
         done = subprocess.run(
             command,
             input=text,

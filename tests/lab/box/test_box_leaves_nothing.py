@@ -92,10 +92,10 @@ class Box:
         assert self.ask("POST", "/api/v1/namespaces/default/pods", pod)[0] == 201
         end = time.monotonic() + within_s
         while True:
-            found = self.ask("GET", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")[1]
-            if found["status"]["phase"] == until or time.monotonic() > end:
-                assert found["status"]["phase"] == until, found["status"]
-                return found
+            live = self.ask("GET", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")[1]
+            if live["status"]["phase"] == until or time.monotonic() > end:
+                assert live["status"]["phase"] == until, live["status"]
+                return live
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -108,9 +108,9 @@ class Box:
 
 @pytest.fixture
 def box(root, tmp_path):
-    found = Box(root, tmp_path / "box")
-    yield found
-    found.stop()
+    started = Box(root, tmp_path / "box")
+    yield started
+    started.stop()
 
 
 def family(pid: int) -> set[int]:
@@ -121,10 +121,10 @@ def family(pid: int) -> set[int]:
             parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError):
             continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    pids = {pid}
+    while more := {child for child, parent in parents.items() if parent in pids} - pids:
+        pids |= more
+    return pids
 
 
 def listening(pids: set[int]) -> set[str]:
@@ -137,27 +137,27 @@ def listening(pids: set[int]) -> set[str]:
                 sockets |= {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
         except OSError:
             continue
-    found = set()
+    addresses = set()
     for name in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] in ("0A", "07") and f"socket:[{fields[9]}]" in sockets:
-                found.add(f"{name} {fields[1]}")
-    return found
+                addresses.add(f"{name} {fields[1]}")
+    return addresses
 
 
 def sleepers() -> list[int]:
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (
                 str(MARK).encode() in (folder / "cmdline").read_bytes()
                 and (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
             ):
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def wait_until_gone(within_s: float = 10) -> None:
@@ -170,9 +170,9 @@ def wait_until_gone(within_s: float = 10) -> None:
 def test_nothing_listens_beyond_loopback(box):
     """Every listening socket of the cluster and its pods is on 127.0.0.0/8."""
     box.run_pod(BUSY, "Running")
-    found = listening(family(box.process.pid))
-    assert found, "the API server listens somewhere"
-    for place in found:
+    addresses = listening(family(box.process.pid))
+    assert addresses, "the API server listens somewhere"
+    for place in addresses:
         protocol, _, address = place.partition(" ")
         assert protocol in ("tcp", "udp"), place
         assert address.partition(":")[0].endswith("7F"), place  # little endian: the last byte is the first of 127.x.y.z
@@ -241,7 +241,7 @@ def test_anonymous_may_what_strangers_may_on_a_real_cluster(box):
     assert box.ask("GET", "/healthz", token="wrong")[0] == 401
 
 
-INSIDE = """
+POD_SCRIPT = """
 import json, ssl, urllib.request, urllib.error, os
 folder = "/var/run/secrets/kubernetes.io/serviceaccount"
 token = open(folder + "/token").read()
@@ -268,7 +268,7 @@ def test_a_pod_reaches_the_api_server_with_its_token(box):
         "metadata": {"name": "inside"},
         "spec": {
             "restartPolicy": "Never",
-            "containers": [{"name": "c", "image": "a", "command": [sys.executable, "-c", INSIDE]}],
+            "containers": [{"name": "c", "image": "a", "command": [sys.executable, "-c", POD_SCRIPT]}],
         },
     }
     box.run_pod(pod, "Succeeded")

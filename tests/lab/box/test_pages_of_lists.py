@@ -53,19 +53,19 @@ def test_pages_follow_the_keys_of_etcd(ask):
             store.load("configmaps", {"metadata": {"name": name}}, namespace)
 
     async def talk(get):
-        found, token = [], ""
+        names, token = [], ""
         while True:
             page = await get(f"/api/v1/configmaps?limit=1&continue={quote(token)}")
-            found += [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in page["items"]]
-            if len(found) == 3:  # the pages stay at the revision of the first
+            names += [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in page["items"]]
+            if len(names) == 3:  # the pages stay at the revision of the first
                 store.delete("configmaps", "b", "y")
                 store.load("configmaps", {"metadata": {"name": "new"}}, "b")
             token = page["metadata"].get("continue", "")
             if not token:
-                return found
+                return names
 
-    found = run(talk)
-    assert found == ["a-b/x", "a-b/y", "a.b/x", "a.b/y", "a/x", "a/y", "b/x", "b/y"]
+    names = run(talk)
+    assert names == ["a-b/x", "a-b/y", "a.b/x", "a.b/y", "a/x", "a/y", "b/x", "b/y"]
 
 
 def test_a_list_of_many_megabytes_arrives_whole(ask):

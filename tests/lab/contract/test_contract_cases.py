@@ -111,18 +111,18 @@ class Conversation:
         return problems
 
     def compare(self, step: dict, code: int, answer, warnings: list[str]) -> list[str]:
-        found = []
+        problems = []
         if code != step.get("code", 200):
-            found.append(f"code {code}, not {step.get('code', 200)}: {str(answer.get('message', ''))[:400]}")
-        for path, wanted in self.fill(step.get("expect", {})).items():
-            if pick(answer, path) != wanted:
-                found.append(f"{path} is {pick(answer, path)!r}, not {wanted!r}")
+            problems.append(f"code {code}, not {step.get('code', 200)}: {str(answer.get('message', ''))[:400]}")
+        for path, expected in self.fill(step.get("expect", {})).items():
+            if pick(answer, path) != expected:
+                problems.append(f"{path} is {pick(answer, path)!r}, not {expected!r}")
         for path, pattern in self.fill(step.get("matches", {})).items():
             if not re.fullmatch(pattern, str(pick(answer, path)), re.DOTALL):
-                found.append(f"{path} is {pick(answer, path)!r}, not like {pattern!r}")
+                problems.append(f"{path} is {pick(answer, path)!r}, not like {pattern!r}")
         if "warnings" in step and (texts := [text[7:-1].replace('\\"', '"') for text in warnings]) != step["warnings"]:
-            found.append(f"warnings are {texts}")
-        return found
+            problems.append(f"warnings are {texts}")
+        return problems
 
 
 def pick(value, path: str):
@@ -137,9 +137,9 @@ def pick(value, path: str):
         elif bracket == "*":
             value = [Many(item) for item in value] if isinstance(value, list) else ABSENT
         elif bracket and "=" in bracket:
-            key, _, wanted = bracket.partition("=")
+            key, _, expected = bracket.partition("=")
             value = (
-                next((item for item in value if str(item.get(key)) == wanted), ABSENT)
+                next((item for item in value if str(item.get(key)) == expected), ABSENT)
                 if isinstance(value, list)
                 else ABSENT
             )

@@ -46,7 +46,7 @@ class Kubectl:
             namespace,
         )
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         return [
             self.program,
             "--kubeconfig",
@@ -55,35 +55,41 @@ class Kubectl:
             str(self.folder / "cache"),
             "-n",
             self.namespace,
-            *words,
+            *arguments,
         ]
 
     @property
     def env(self) -> dict[str, str]:
         return {**os.environ, "HOME": str(self.folder), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true"}
 
-    def run(self, *words: str, text: str | None = None, timeout: float = 180) -> Result:
+    def run(self, *arguments: str, text: str | None = None, timeout: float = 180) -> Result:
         stdin = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
         done = subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=timeout, check=False, env=self.env, **stdin
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=self.env,
+            **stdin,
         )
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def __call__(self, *words: str, text: str | None = None) -> str:
+    def __call__(self, *arguments: str, text: str | None = None) -> str:
         """Standard output of a command that must succeed."""
-        done = self.run(*words, text=text)
-        assert done.code == 0, f"kubectl {' '.join(words)}: {done.err}{done.out}"
+        done = self.run(*arguments, text=text)
+        assert done.code == 0, f"kubectl {' '.join(arguments)}: {done.err}{done.out}"
         return done.out
 
-    def refused(self, *words: str, text: str | None = None) -> str:
+    def refused(self, *arguments: str, text: str | None = None) -> str:
         """Standard error of a command that must fail."""
-        done = self.run(*words, text=text)
+        done = self.run(*arguments, text=text)
         assert done.code != 0, done.out
         return done.err
 
-    def background(self, *words: str) -> subprocess.Popen:
+    def background(self, *arguments: str) -> subprocess.Popen:
         return subprocess.Popen(
-            self.command(*words),
+            self.command(*arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -91,10 +97,10 @@ class Kubectl:
             stdin=subprocess.DEVNULL,
         )
 
-    def eventually(self, expected: str, *words: str, within_s: float = 60) -> str:
+    def eventually(self, expected: str, *arguments: str, within_s: float = 60) -> str:
         end = time.monotonic() + within_s
         while True:
-            shown = self.run(*words).out
+            shown = self.run(*arguments).out
             if re.search(expected, shown) or time.monotonic() > end:
                 assert re.search(expected, shown), f"{expected!r} never showed up in: {shown}"
                 return shown
@@ -103,17 +109,17 @@ class Kubectl:
 
 @pytest.fixture(scope="session")
 def program() -> tuple[str, tuple[int, int]]:
-    found = shutil.which("kubectl")
-    if found is None:
+    path = shutil.which("kubectl")
+    if path is None:
         pytest.skip("kubectl is not installed here")
     shown = subprocess.run(
-        [found, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=30, check=False
+        [path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=30, check=False
     )
     version = json.loads(shown.stdout)["clientVersion"]
     numbers = int(version["major"]), int(re.findall(r"\d+", version["minor"])[0])
     if numbers < OLDEST:
         pytest.skip(f"kubectl {version['gitVersion']} is older than {OLDEST[0]}.{OLDEST[1]}")
-    return found, numbers
+    return path, numbers
 
 
 @pytest.fixture(scope="session")
@@ -128,10 +134,10 @@ def kubectl(served, program, tmp_path_factory, request):
     """kubectl in a namespace of the module's own."""
     name = request.module.__name__.rpartition("test_")[2].replace("_", "-")
     path, version = program
-    found = Kubectl(path, version, served / "admin", tmp_path_factory.mktemp("home"))
-    found("create", "namespace", name)
-    found.namespace = name
-    found.eventually("default", "get", "serviceaccounts", "-o", "name")
-    yield found
-    found.namespace = "default"
-    found("delete", "namespace", name, "--wait=false")
+    client = Kubectl(path, version, served / "admin", tmp_path_factory.mktemp("home"))
+    client("create", "namespace", name)
+    client.namespace = name
+    client.eventually("default", "get", "serviceaccounts", "-o", "name")
+    yield client
+    client.namespace = "default"
+    client("delete", "namespace", name, "--wait=false")

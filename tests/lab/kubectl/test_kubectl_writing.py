@@ -80,16 +80,16 @@ def test_create_speaks_protobuf_for_whole_pod_templates(kubectl):
     )
     kubectl("apply", "-f", "-", text=CRON)
     kubectl("create", "job", "once", "--from=cronjob/nightly")
-    wanted = kubectl.run("get", "cronjob", "nightly", "-o", "json").json["spec"]["jobTemplate"]["spec"]
-    found = kubectl.run("get", "job", "once", "-o", "json").json["spec"]
-    assert found["template"]["spec"] == wanted["template"]["spec"]
-    assert found["podFailurePolicy"] == wanted["podFailurePolicy"]
+    expected = kubectl.run("get", "cronjob", "nightly", "-o", "json").json["spec"]["jobTemplate"]["spec"]
+    created = kubectl.run("get", "job", "once", "-o", "json").json["spec"]
+    assert created["template"]["spec"] == expected["template"]["spec"]
+    assert created["podFailurePolicy"] == expected["podFailurePolicy"]
     kubectl("delete", "cronjob/nightly", "job/typed", "--wait=false")
 
 
 def test_other_creates(kubectl):
     """The kinds of which kubectl has a sub-command of its own."""
-    for words in (
+    for arguments in (
         "configmap c --from-literal=a=b",
         "secret generic s --from-literal=a=b",
         "serviceaccount sa",
@@ -101,7 +101,7 @@ def test_other_creates(kubectl):
         "ingress i --rule=a.b/c*=svc:80",
         "deployment empty --image=a --replicas=0",
     ):
-        assert "created" in kubectl("create", *words.split())
+        assert "created" in kubectl("create", *arguments.split())
     assert "exposed" in kubectl("expose", "deployment", "empty", "--port=80")
     assert "autoscaled" in kubectl("autoscale", "deployment", "empty", "--min=1", "--max=3")
     assert kubectl("create", "token", "sa").count(".") == 2

@@ -85,8 +85,8 @@ def test_a_scenario_can_break_all_names_of_the_cluster(mode, expected):
     """SERVFAIL, NXDOMAIN or silence."""
     store, _, resolver = cluster(mode=mode)
     publish(store)
-    found = ask(resolver)
-    assert (found and found[0]) == expected
+    addresses = ask(resolver)
+    assert (addresses and addresses[0]) == expected
 
 
 def test_names_can_appear_late():

@@ -127,9 +127,9 @@ def test_services_with_an_address_become_variables():
 
 def volumes(tmp_path, *specs, mounts=()):
     pod = {**POD, "spec": {**POD["spec"], "volumes": list(specs)}}
-    found = Volumes(pod, tmp_path / "pod", lookup, {"memory": "1Ti"}, tmp_path / "claims", lambda *_: "token")
-    found.set_up()
-    return found, found.mounts({"volumeMounts": list(mounts)}, {})
+    mounted = Volumes(pod, tmp_path / "pod", lookup, {"memory": "1Ti"}, tmp_path / "claims", lambda *_: "token")
+    mounted.set_up()
+    return mounted, mounted.mounts({"volumeMounts": list(mounts)}, {})
 
 
 def test_a_config_map_is_mounted_by_items_with_modes_and_read_only(tmp_path):
@@ -153,10 +153,10 @@ def test_a_volume_never_leaves_its_folder(tmp_path):
 def test_memory_volumes_say_their_size(tmp_path):
     """emptyDir with medium Memory mounted at /dev/shm replaces the 64 MiB that a pod has."""
     spec = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
-    found, mounts = volumes(tmp_path, spec, mounts=[{"name": "shm", "mountPath": "/dev/shm"}])
+    pod_volumes, mounts = volumes(tmp_path, spec, mounts=[{"name": "shm", "mountPath": "/dev/shm"}])
     assert [m["target"] for m in mounts] == ["/dev/shm"]
-    assert found.tmpfs[mounts[0]["source"]] == 1 << 30
-    assert sorted(found.tmpfs.values()) == [64 << 20, 1 << 30]
+    assert pod_volumes.tmpfs[mounts[0]["source"]] == 1 << 30
+    assert sorted(pod_volumes.tmpfs.values()) == [64 << 20, 1 << 30]
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ def collect(log, **options):
 
 @pytest.fixture
 def log(tmp_path):
-    found = Log(str(tmp_path / "0.log"))
-    found.write("stdout", [b"line 1", b"line 2", b"late"])
-    found.write("stderr", [b"end"], partial=True)
-    found.end()
-    return found
+    log_file = Log(str(tmp_path / "0.log"))
+    log_file.write("stdout", [b"line 1", b"line 2", b"late"])
+    log_file.write("stderr", [b"end"], partial=True)
+    log_file.end()
+    return log_file
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def test_a_forked_program_is_as_a_started_one(end, tmp_path, python):
     got, said, complained = forked(argv, env, tmp_path)
     assert got == started.returncode == code
     assert complained == started.stderr
-    (told, *rest), (expected, *rest_expected) = said.splitlines() or [""], started.stdout.splitlines() or [""]
-    assert json.loads(told or "{}") == json.loads(expected or "{}")
+    (first_line, *rest), (expected, *rest_expected) = said.splitlines() or [""], started.stdout.splitlines() or [""]
+    assert json.loads(first_line or "{}") == json.loads(expected or "{}")
     assert rest == rest_expected
 
 
@@ -160,9 +160,9 @@ def both(text, tmp_path, python):
     """Exit code and output of a program that starts a stand-in, where both are forked, and where both are started."""
     script, env = tmp_path / "script.py", {"PATH": str(python.parent), "A": "1", "LC_ALL": "C.UTF-8"}
     made = stand_in(tmp_path / "stand-in", text)
-    words = {"STAND_IN": str(made), "CWD": str(python.parent), "ENV": repr(env | {"TMPDIR": str(tmp_path)})}
+    replacements = {"STAND_IN": str(made), "CWD": str(python.parent), "ENV": repr(env | {"TMPDIR": str(tmp_path)})}
     starts = STARTS
-    for word, value in words.items():
+    for word, value in replacements.items():
         starts = starts.replace(word, value)
     script.write_text(starts)
     argv, streams = ["python3", str(script)], {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
@@ -198,8 +198,8 @@ def test_a_program_is_customized_as_a_started_one_and_its_stand_ins_are_not(tmp_
         tmp_path / "stand-in", "import os\nprint(os.getpgid(0) == os.getpgrp(), 'fakes.ssh' in sys.modules)"
     )
     script = tmp_path / "script.py"
-    words = "print(other.place, os.getpgid(0), sys.path[:2], len(sys.path), sorted(os.environ), flush=True)"
-    script.write_text(f"import os, other, subprocess, sys\n{words}\nsubprocess.run([{str(made)!r}])")
+    source = "print(other.place, os.getpgid(0), sys.path[:2], len(sys.path), sorted(os.environ), flush=True)"
+    script.write_text(f"import os, other, subprocess, sys\n{source}\nsubprocess.run([{str(made)!r}])")
     env = {"PATH": str(python.parent), "LC_ALL": "C.UTF-8", "PYTHONPATH": str(folder)}
     argv = ["python3", str(script)]
     done = subprocess.run(argv, env=env, cwd=tmp_path, executable=python, capture_output=True, text=True, check=False)

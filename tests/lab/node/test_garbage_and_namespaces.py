@@ -92,8 +92,8 @@ def test_a_namespace_is_furnished_and_emptied():
     def release(store):
         namespace = store.get("namespaces", None, "team")
         assert namespace["status"]["phase"] == "Terminating"
-        found = {c["type"]: c["message"] for c in namespace["status"]["conditions"]}
-        assert found["NamespaceFinalizersRemaining"].endswith("example.com/hold in 1 resource instances")
+        message_of = {c["type"]: c["message"] for c in namespace["status"]["conditions"]}
+        assert message_of["NamespaceFinalizersRemaining"].endswith("example.com/hold in 1 resource instances")
         store.mutate("configmaps", "team", "held", lambda o: o["metadata"].pop("finalizers"))
 
     store = run(
@@ -134,13 +134,13 @@ def test_a_headless_service_lists_hostnames_and_readiness():
         lambda s: s.load("pods", pod("a", "10.244.0.2", hostname="a", subdomain="peers")),
         lambda s: s.load("pods", pod("b", "10.244.0.3", ready=False, hostname="b", subdomain="other")),
     )
-    (found,) = slices(store)
-    assert {e["addresses"][0]: (e.get("hostname"), e["conditions"]["ready"]) for e in found["endpoints"]} == {
+    (endpoint_slice,) = slices(store)
+    assert {e["addresses"][0]: (e.get("hostname"), e["conditions"]["ready"]) for e in endpoint_slice["endpoints"]} == {
         "10.244.0.2": ("a", True),
         "10.244.0.3": (None, False),
     }
-    assert found["ports"] is None
-    assert found["metadata"]["labels"]["service.kubernetes.io/headless"] == ""
+    assert endpoint_slice["ports"] is None
+    assert endpoint_slice["metadata"]["labels"]["service.kubernetes.io/headless"] == ""
     subset = store.get("endpoints", "default", "peers")["subsets"][0]
     assert [a["ip"] for a in subset["notReadyAddresses"]] == ["10.244.0.3"]
 
@@ -188,11 +188,11 @@ def test_no_execute_evicts_who_does_not_tolerate_it():
     def taint(store):
         store.mutate("nodes", None, "n", lambda n: n["spec"].update(taints=[{"key": "x", "effect": "NoExecute"}]))
 
-    patient = [{"key": "x", "operator": "Exists", "tolerationSeconds": 300}]
+    tolerations = [{"key": "x", "operator": "Exists", "tolerationSeconds": 300}]
     store = run(
         load_node,
         lambda s: s.load("pods", pod("a", "10.244.0.2")),
-        lambda s: s.load("pods", pod("b", "10.244.0.3", tolerations=patient)),
+        lambda s: s.load("pods", pod("b", "10.244.0.3", tolerations=tolerations)),
         taint,
     )
     evicted = store.get("pods", "default", "a")
@@ -238,6 +238,6 @@ def test_a_quotas_status_follows_what_exists():
         lambda s: s.create("resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}}, "default"),
         lambda s: s.load("pods", pod("a", "10.244.0.2", containers=[{"name": "c", "image": "a", "resources": gpus}])),
     )
-    found = store.get("resourcequotas", "default", "q")["status"]
-    assert found["hard"] == hard
-    assert found["used"] == {"pods": "1", "requests.nvidia.com/gpu": "8", "configmaps": "1"}
+    quota_status = store.get("resourcequotas", "default", "q")["status"]
+    assert quota_status["hard"] == hard
+    assert quota_status["used"] == {"pods": "1", "requests.nvidia.com/gpu": "8", "configmaps": "1"}

@@ -129,11 +129,16 @@ def test_a_job_completes_with_both_conditions_and_without_finalizers_on_its_pods
         ("SuccessCriteriaMet", "True", "CompletionsReached", message),
         ("Complete", "True", "CompletionsReached", message),
     ]
-    found = status(store)
-    assert (found["succeeded"], found["completedIndexes"], found["ready"], found["terminating"]) == (2, "0,1", 0, 0)
-    assert "active" not in found
-    assert "failed" not in found
-    assert found["completionTime"]
+    job_status = status(store)
+    assert (
+        job_status["succeeded"],
+        job_status["completedIndexes"],
+        job_status["ready"],
+        job_status["terminating"],
+    ) == (2, "0,1", 0, 0)
+    assert "active" not in job_status
+    assert "failed" not in job_status
+    assert job_status["completionTime"]
     assert all("finalizers" not in p["metadata"] for p in store.list("pods", "default"))
     assert reasons(store) == ["Completed", "SuccessfulCreate", "SuccessfulCreate"]
 

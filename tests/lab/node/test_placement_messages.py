@@ -159,6 +159,6 @@ def test_a_higher_priority_preempts_and_the_victim_is_marked():
 def test_a_bound_pod_carries_the_zone_of_its_node():
     """PodTopologyLabels: zone and region are copied to the pod when it is bound (recordings/happy-two-nodes)."""
     store = schedule([node("a", labels={"topology.kubernetes.io/zone": "z1"})], [pod("p")])
-    found = store.get("pods", "default", "p")
-    assert found["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z1"}
-    assert [(c["type"], c["status"]) for c in found["status"]["conditions"]] == [("PodScheduled", "True")]
+    stored = store.get("pods", "default", "p")
+    assert stored["metadata"]["labels"] == {"topology.kubernetes.io/zone": "z1"}
+    assert [(c["type"], c["status"]) for c in stored["status"]["conditions"]] == [("PodScheduled", "True")]

@@ -274,11 +274,11 @@ VICTIM = """
 
 
 def having(mark):
-    found = []
+    entries = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            found += [entry] if mark.encode() in entry.read_bytes() else []
-    return found
+            entries += [entry] if mark.encode() in entry.read_bytes() else []
+    return entries
 
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])

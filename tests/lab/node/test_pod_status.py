@@ -78,16 +78,20 @@ def test_the_phase_follows_from_containers_and_restart_policy(spec, states, expe
 
 
 def conditions(spec, states, **more):
-    found = pod_status(spec, {s.name: s for s in states}, NOW, sandbox=True, host_ip="10.0.0.1", **more)
-    return {c["type"]: (c["status"], c.get("reason"), c.get("message")) for c in found["conditions"]}
+    status = pod_status(spec, {s.name: s for s in states}, NOW, sandbox=True, host_ip="10.0.0.1", **more)
+    return {c["type"]: (c["status"], c.get("reason"), c.get("message")) for c in status["conditions"]}
 
 
 def test_conditions_name_the_containers_that_are_not_ready():
     """ContainersNotReady with the list; Initialized names the init containers that are not through."""
-    found = conditions(pod(inits=("wait",)), [running("wait"), waiting()])
-    assert found["Ready"] == ("False", "ContainersNotReady", "containers with unready status: [c]")
-    assert found["Initialized"] == ("False", "ContainersNotInitialized", "containers with incomplete status: [wait]")
-    assert found["PodScheduled"][0] == "True"
+    condition_of = conditions(pod(inits=("wait",)), [running("wait"), waiting()])
+    assert condition_of["Ready"] == ("False", "ContainersNotReady", "containers with unready status: [c]")
+    assert condition_of["Initialized"] == (
+        "False",
+        "ContainersNotInitialized",
+        "containers with incomplete status: [wait]",
+    )
+    assert condition_of["PodScheduled"][0] == "True"
 
 
 def test_an_ended_pod_is_completed_or_failed():
@@ -99,8 +103,8 @@ def test_an_ended_pod_is_completed_or_failed():
 def test_a_transition_time_stays_while_the_status_does():
     """lastTransitionTime is that of the change, not of the report."""
     old = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}
-    found = pod_status(pod(**old), {"c": running()}, NOW, sandbox=True, host_ip="")
-    times = {c["type"]: c["lastTransitionTime"] for c in found["conditions"]}
+    status = pod_status(pod(**old), {"c": running()}, NOW, sandbox=True, host_ip="")
+    times = {c["type"]: c["lastTransitionTime"] for c in status["conditions"]}
     assert times["Ready"] == "2020-01-01T00:00:00Z"
     assert times["Initialized"] == NOW
 

@@ -26,8 +26,8 @@ async def cluster(tmp_path, *operators, **world):
             }
         )
     )
-    async with await Cluster.start(load(str(path))) as found:
-        yield found
+    async with await Cluster.start(load(str(path))) as started:
+        yield started
 
 
 async def until(condition, what):
@@ -35,7 +35,7 @@ async def until(condition, what):
     deadline = time.monotonic() + HANG_S
     while True:
         with contextlib.suppress(KeyError, TypeError, IndexError, StopIteration, AttributeError):
-            if found := condition():
-                return found
+            if value := condition():
+                return value
         assert time.monotonic() < deadline, f"{what} did not come true"
         await asyncio.sleep(0.02)

@@ -75,9 +75,9 @@ class Bench:
         deadline = time.monotonic() + HANG_S
         while True:
             with contextlib.suppress(KeyError, TypeError, IndexError, AttributeError, StopIteration):
-                found = condition()
-                if found:
-                    return found
+                value = condition()
+                if value:
+                    return value
             assert time.monotonic() < deadline, f"{what} did not come true within {HANG_S} s"
             await asyncio.sleep(0.005)
 

@@ -172,9 +172,9 @@ def test_kubectl_reads_slices_and_claims(tmp_path):
             config = tmp_path / "kubeconfig"
             config.write_text(box.kubeconfig)
 
-            def kubectl(*words):
+            def kubectl(*arguments):
                 return subprocess.run(
-                    ["/usr/bin/kubectl", "--kubeconfig", str(config), *words],
+                    ["/usr/bin/kubectl", "--kubeconfig", str(config), *arguments],
                     capture_output=True,
                     text=True,
                     timeout=30,

@@ -182,8 +182,8 @@ def test_a_queue_that_is_shut_says_so_on_the_workload(bench, change, message):
             lab.apply(queues())
             change(lab)
             lab.apply(job("train"))
-            found = await lab.until(lambda: said(lab, "train")["QuotaReserved"])
-            assert found == ("False", "Inadmissible", message)
+            condition = await lab.until(lambda: said(lab, "train")["QuotaReserved"])
+            assert condition == ("False", "Inadmissible", message)
             assert not pods(lab, "train")
 
     asyncio.run(run())
@@ -272,8 +272,8 @@ def test_pods_that_do_not_start_in_time_give_their_quota_back(bench):
         async with bench({"kueue": {"wait_for_pods_ready_s": 0.2}}, gpus=1) as lab:
             lab.apply(queues())
             lab.apply(job("train"))
-            found = await lab.until(lambda: said(lab, "train")["Evicted"])
-            assert found[:2] == ("True", "PodsReadyTimeout")
+            condition = await lab.until(lambda: said(lab, "train")["Evicted"])
+            assert condition[:2] == ("True", "PodsReadyTimeout")
             assert said(lab, "train")["PodsReady"][:2] == ("False", "WaitForStart")
             await lab.until(lambda: said(lab, "train")["QuotaReserved"][0] == "False")
             assert workload(lab, "train")["status"]["requeueState"]["count"] == 1

@@ -69,8 +69,8 @@ class Lab:
         deadline = time.monotonic() + HANG_S
         while True:
             with contextlib.suppress(KeyError, TypeError, IndexError, StopIteration, AttributeError):
-                if found := condition():
-                    return found
+                if value := condition():
+                    return value
             assert time.monotonic() < deadline, (
                 f"{what} did not come true; pods: {[(p['metadata']['name'], p['status'].get('phase'), p['status'].get('containerStatuses')) for p in self.store.list('pods', 'default')]}"
             )

@@ -121,12 +121,12 @@ def test_a_volume_of_one_node_is_not_attached_to_a_second(tmp_path):
                     await until(
                         lambda: store.get("pods", "default", "a")["status"]["phase"] == "Running", "the first runs"
                     )
-            found = await until(
+            event = await until(
                 lambda: next(e for e in store.list("events", "default") if e["reason"] == "FailedAttachVolume"),
                 "the event",
             )
-            assert found["message"].startswith('Multi-Attach error for volume "pvc-')
-            assert found["message"].endswith("Volume is already used by pod(s) a")
+            assert event["message"].startswith('Multi-Attach error for volume "pvc-')
+            assert event["message"].endswith("Volume is already used by pod(s) a")
             store.delete("pods", "default", "a")
             await until(lambda: store.get("pods", "default", "b")["status"]["phase"] == "Running", "the second runs")
 
@@ -139,10 +139,10 @@ def kubectl(tmp_path, box):
     config = tmp_path / "kubeconfig"
     config.write_text(box.kubeconfig)
 
-    async def call(*words):
+    async def call(*arguments):
         done = await asyncio.to_thread(
             subprocess.run,
-            ["/usr/bin/kubectl", "--kubeconfig", str(config), *words],
+            ["/usr/bin/kubectl", "--kubeconfig", str(config), *arguments],
             capture_output=True,
             text=True,
             timeout=60,
@@ -159,7 +159,7 @@ def test_drain_says_that_it_was_an_eviction(tmp_path):
 
     async def run():
         async with cluster(tmp_path, platform="kind-cpu") as box:
-            store, call, seen = box.store, kubectl(tmp_path, box), []
+            store, call, reasons = box.store, kubectl(tmp_path, box), []
             store.create(
                 "pods",
                 {
@@ -174,7 +174,7 @@ def test_drain_says_that_it_was_an_eviction(tmp_path):
             await until(lambda: store.get("pods", "default", "a")["status"]["phase"] == "Running", "the pod runs")
             store.subscribe(
                 "pods",
-                lambda _, p, __: seen.extend(
+                lambda _, p, __: reasons.extend(
                     c["reason"] for c in p["status"].get("conditions") or [] if c["type"] == "DisruptionTarget"
                 ),
             )
@@ -185,7 +185,7 @@ def test_drain_says_that_it_was_an_eviction(tmp_path):
                 "--ignore-daemonsets",
                 "--delete-emptydir-data",
             )
-            assert "EvictionByEvictionAPI" in seen
+            assert "EvictionByEvictionAPI" in reasons
 
     asyncio.run(run())
 

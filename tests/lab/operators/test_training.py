@@ -63,7 +63,7 @@ def env(pod, container=0):
 
 
 def said(lab, key=KEY, name="train"):
-    return {kind: found[:2] for kind, found in lab.conditions(key, name).items()}
+    return {kind: condition[:2] for kind, condition in lab.conditions(key, name).items()}
 
 
 def test_master_and_workers_know_each_other(bench):

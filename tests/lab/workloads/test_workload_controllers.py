@@ -115,9 +115,9 @@ def test_a_rollout_never_falls_below_what_must_be_available():
     async def test(world):
         world.store.create("deployments.apps", workload(replicas=4), "default")
         await world.until(lambda: world.status("deployments.apps", "w").get("availableReplicas") == 4)
-        seen = []
+        running = []
         world.store.subscribe(
-            "pods", lambda *_: seen.append(sum(p["status"].get("phase") == "Running" for p in world.pods()))
+            "pods", lambda *_: running.append(sum(p["status"].get("phase") == "Running" for p in world.pods()))
         )
         set_image(world, "deployments.apps", "two")
         await world.until(
@@ -127,8 +127,8 @@ def test_a_rollout_never_falls_below_what_must_be_available():
                 == ("True", "NewReplicaSetAvailable")
             )
         )
-        assert min(seen) >= 3
-        assert max(seen) <= 5
+        assert min(running) >= 3
+        assert max(running) <= 5
         assert (
             world.store.get("deployments.apps", "default", "w")["metadata"]["annotations"][
                 "deployment.kubernetes.io/revision"

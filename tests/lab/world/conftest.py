@@ -25,7 +25,7 @@ class Pair:
         self.gpus = 8
 
     def state(self, node: int) -> Path:
-        cards = [
+        nics = [
             {
                 "name": f"mlx5_{rail}",
                 "port": 1,
@@ -46,7 +46,7 @@ class Pair:
             for index in range(self.gpus)
         ]
         path = self.folder / f"node{node}.json"
-        rdma = {"devices": cards} if self.rdma[node] else None
+        rdma = {"devices": nics} if self.rdma[node] else None
         path.write_text(
             json.dumps({"hostname": f"job-{node}", "gpus": gpus, "rdma": rdma, "collective": self.collective})
         )

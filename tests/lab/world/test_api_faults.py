@@ -46,9 +46,9 @@ def meet(ref, judge):
         async with await Cluster.start(load(ref)) as cluster:
             client = Client(cluster)
             async with client.session:
-                found = await judge(cluster, client)
+                outcome = await judge(cluster, client)
             await asyncio.sleep(0.1)  # aiohttp closes TLS connections a little after their session
-            return found
+            return outcome
 
     return asyncio.run(within())
 
@@ -83,7 +83,7 @@ def _fields(api_faults):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("strom", "did you mean 'storm'"),
         ("storm:x", "seed must be a whole number"),
@@ -93,10 +93,10 @@ def _fields(api_faults):
         ("[storm]", "api_faults must be text or a map"),
     ],
 )
-def test_wrong_api_faults_are_refused_in_one_line(tmp_path, text, words):
+def test_wrong_api_faults_are_refused_in_one_line(tmp_path, text, message):
     """With the nearest right word, as everything in a scenario."""
     (tmp_path / "mine.yaml").write_text(GOOD + f"api_faults: {text}\n")
-    with pytest.raises(ScenarioError, match=words) as caught:
+    with pytest.raises(ScenarioError, match=message) as caught:
         load(str(tmp_path / "mine.yaml"))
     assert "\n" not in str(caught.value)
 
@@ -110,12 +110,12 @@ def test_a_wrong_question_is_refused(query):
 
 async def _forecast(_, client, times=60):
     """What the n-th request of a kind meets; two kinds, asked for alternately."""
-    seen = []
+    answers = []
     for _ in range(times):
         for path in (PODS, "/api/v1/nodes"):
             status, headers, body = await client.ask(path)
-            seen.append((status, headers.get("Retry-After"), len(body)))
-    return seen
+            answers.append((status, headers.get("Retry-After"), len(body)))
+    return answers
 
 
 def test_the_same_seed_brings_the_same_faults():
@@ -130,18 +130,18 @@ def test_refusals_are_those_of_an_api_server():
     """429 says when to come back, in the header and in the Status; 500 and 503 are Status objects; none comes thrice in a row."""
 
     async def judge(_, client):
-        seen, row = [], 0
+        statuses, row = [], 0
         for _ in range(150):
             status, headers, body = await client.ask("/api/v1/nodes")
             row = 0 if status == 200 else row + 1
             assert row <= 2
             if status != 200:
-                told = json.loads(body)
-                assert (told["kind"], told["code"]) == ("Status", status)
-                seen.append(status)
+                status_object = json.loads(body)
+                assert (status_object["kind"], status_object["code"]) == ("Status", status)
+                statuses.append(status)
                 if status == 429:
-                    assert headers["Retry-After"] == "1" and told["details"]["retryAfterSeconds"] == 1
-        return set(seen)
+                    assert headers["Retry-After"] == "1" and status_object["details"]["retryAfterSeconds"] == 1
+        return set(statuses)
 
     assert meet("healthy?api-faults=throttled&seed=1", judge) == {429}
     assert meet("healthy?api-faults=errors&seed=1", judge) == {500, 503}
@@ -172,9 +172,9 @@ def test_stale_lists_show_a_state_that_was():
         for number in range(40):
             cluster.store.create("configmaps", {"metadata": {"name": f"c{number}"}}, "default")
             _, _, body = await client.ask("/api/v1/namespaces/default/configmaps")
-            found = json.loads(body)
-            versions.append(cluster.store.revision - int(found["metadata"]["resourceVersion"]))
-            names.append(number - sum(item["metadata"]["name"].startswith("c") for item in found["items"]) + 1)
+            listed = json.loads(body)
+            versions.append(cluster.store.revision - int(listed["metadata"]["resourceVersion"]))
+            names.append(number - sum(item["metadata"]["name"].startswith("c") for item in listed["items"]) + 1)
             _, _, body = await client.ask("/api/v1/nodes")
             assert len(json.loads(body)["items"]) == 2
         return versions, names
@@ -197,43 +197,43 @@ def test_watches_end_early_or_are_too_old():
 
         return await asyncio.gather(*(watch() for _ in range(12)))
 
-    seen = meet("healthy?api-faults=short-watches&seed=1", judge)
-    gone = [json.loads(body) for _, body in seen if body]
+    watches = meet("healthy?api-faults=short-watches&seed=1", judge)
+    gone = [json.loads(body) for _, body in watches if body]
     assert gone and all(
         (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
         for event in gone
     )
-    assert any(0 < seconds < 11 for seconds, body in seen if not body)
+    assert any(0 < seconds < 11 for seconds, body in watches if not body)
 
 
 def test_bodies_end_in_the_middle():
     """Some break, some look whole and are no JSON; a client that asks again gets all of it."""
 
     async def judge(_, client):
-        seen = collections.Counter()
+        counts = collections.Counter()
         for _ in range(80):
             status, _, body = await client.ask("/api/v1/nodes")
             try:
-                seen[len(json.loads(body)["items"]) if status == 200 else status] += 1
+                counts[len(json.loads(body)["items"]) if status == 200 else status] += 1
             except ValueError:
-                seen["torn"] += 1
-        return seen
+                counts["torn"] += 1
+        return counts
 
-    seen = meet("healthy?api-faults=cut-bodies&seed=1", judge)
-    assert seen[2] > 50 and seen["torn"] > 0 and seen["broken"] > 0
+    counts = meet("healthy?api-faults=cut-bodies&seed=1", judge)
+    assert counts[2] > 50 and counts["torn"] > 0 and counts["broken"] > 0
 
 
-async def _told(cluster, client):
+async def _watch_arrivals(cluster, client):
     """What watches of ten ConfigMaps tell while they are made, in order of arrival, and when each came."""
     path = f"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=300&resourceVersion={cluster.store.revision}"
     loop = asyncio.get_running_loop()
-    found, made, opened = [], {}, asyncio.Event()
+    arrivals, made, opened = [], {}, asyncio.Event()
 
     async def listen():
         async with client.session.get(client.server + path) as answer:
             opened.set()
             async for line in answer.content:
-                found.append((json.loads(line)["object"]["metadata"]["name"], loop.time()))
+                arrivals.append((json.loads(line)["object"]["metadata"]["name"], loop.time()))
 
     listener = asyncio.create_task(listen())
     await opened.wait()
@@ -242,11 +242,11 @@ async def _told(cluster, client):
         made[f"c{number}"] = loop.time()
         await asyncio.sleep(0.05)
     async with asyncio.timeout(HANG_S):
-        while {name for name, _ in found} != set(made):  # noqa: ASYNC110 - what arrives tells nobody
+        while {name for name, _ in arrivals} != set(made):  # noqa: ASYNC110 - what arrives tells nobody
             await asyncio.sleep(0.02)
     await asyncio.sleep(0.5)  # for what comes a second time
     listener.cancel()
-    return [name for name, _ in found], {name: came - made[name] for name, came in found}
+    return [name for name, _ in arrivals], {name: came - made[name] for name, came in arrivals}
 
 
 @pytest.mark.parametrize(
@@ -260,15 +260,15 @@ async def _told(cluster, client):
 )
 def test_events_come_twice_late_or_after_others_but_they_come(api_faults, twice, disordered):
     """Nothing is lost: every event reaches the watch before it ends."""
-    told, _ = meet(f"healthy?api-faults={api_faults}&seed=3", _told)
-    assert set(told) == {f"c{number}" for number in range(10)}
-    assert (len(told) > 10) == twice
-    assert disordered is None or (told != sorted(told)) == disordered
+    names, _ = meet(f"healthy?api-faults={api_faults}&seed=3", _watch_arrivals)
+    assert set(names) == {f"c{number}" for number in range(10)}
+    assert (len(names) > 10) == twice
+    assert disordered is None or (names != sorted(names)) == disordered
 
 
 def test_a_watch_that_lags_keeps_its_order():
     """It is behind by a part of its `late_s`, again and again."""
-    _, late = meet("healthy?api-faults=lagging-watches&seed=2", _told)
+    _, late = meet("healthy?api-faults=lagging-watches&seed=2", _watch_arrivals)
     assert max(late.values()) > 0.1
 
 

@@ -48,14 +48,14 @@ def meet(name, judge):
                 cluster.store.create("pods", given, "default")
                 end = time.monotonic() + HANG_S
                 while time.monotonic() < end:
-                    found = cluster.store.get("pods", "default", given["metadata"]["name"])
-                    if found["status"].get("phase") in until:
+                    stored = cluster.store.get("pods", "default", given["metadata"]["name"])
+                    if stored["status"].get("phase") in until:
                         parts = [
                             part async for part in cluster.kubelet.logs("default", given["metadata"]["name"], "main")
                         ]
-                        return found, b"".join(parts).decode()
+                        return stored, b"".join(parts).decode()
                     await asyncio.sleep(0.05)
-                pytest.fail(f"the pod is still {found['status']}")
+                pytest.fail(f"the pod is still {stored['status']}")
 
             await judge(cluster, run)
 
@@ -110,13 +110,17 @@ def test_a_platform_is_a_file_that_extends_another(tmp_path):
         "name: ours\nextends: h100-ib\ngpu: {count: 4}\nworkloads: {kube-proxy: null}\n"
     )
     (tmp_path / "mine.yaml").write_text(GOOD + "world: {platform: ours.yaml}\n")
-    found = load(str(tmp_path / "mine.yaml"))
-    assert (found.platform, found.world["gpu"]["count"], found.world["gpu"]["driver"]) == ("ours", 4, "580.95.05")
-    assert "kube-proxy" not in found.world["workloads"] and "coredns" in found.world["workloads"]
+    platform = load(str(tmp_path / "mine.yaml"))
+    assert (platform.platform, platform.world["gpu"]["count"], platform.world["gpu"]["driver"]) == (
+        "ours",
+        4,
+        "580.95.05",
+    )
+    assert "kube-proxy" not in platform.world["workloads"] and "coredns" in platform.world["workloads"]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("name: a\nextends: b.yaml\n", "extend each other"),
         ("name: a\nextends: h100-xx\n", "did you mean 'h100-ib'"),
@@ -127,12 +131,12 @@ def test_a_platform_is_a_file_that_extends_another(tmp_path):
         ("title: a\nextends: h100-ib\n", "'name' is missing"),
     ],
 )
-def test_a_wrong_platform_says_what_is_wrong(tmp_path, text, words):
+def test_a_wrong_platform_says_what_is_wrong(tmp_path, text, message):
     """As strict as scenarios."""
     (tmp_path / "b.yaml").write_text("name: b\nextends: b.yaml\n" if "b.yaml" in text else "name: b\n")
     (tmp_path / "a.yaml").write_text(text)
     (tmp_path / "mine.yaml").write_text(GOOD + "world: {platform: a.yaml}\n")
-    with pytest.raises(ScenarioError, match=words):
+    with pytest.raises(ScenarioError, match=message):
         load(str(tmp_path / "mine.yaml"))
 
 
@@ -140,14 +144,14 @@ def test_a_pod_on_roce_gets_its_functions_its_networks_and_nothing_of_its_neighb
     """Two networks asked for: two functions in sysfs, and the annotation that Multus writes, with MTU and device."""
 
     async def judge(cluster, run):
-        found, log = await run(pod("one", {attachments.ASKED: ASK}, **{"nvidia.com__sriov-rdma-vf": "2"}))
-        noted = json.loads(found["metadata"]["annotations"][attachments.STATUS])
+        ended, log = await run(pod("one", {attachments.ASKED: ASK}, **{"nvidia.com__sriov-rdma-vf": "2"}))
+        noted = json.loads(ended["metadata"]["annotations"][attachments.STATUS])
         assert [(each["interface"], each["name"]) for each in noted] == [
             ("eth0", "cbr0"),
             ("net1", "default/rdma-0"),
             ("net2", "default/rdma-1"),
         ]
-        assert noted[0]["default"] is True and noted[0]["ips"] == [found["status"]["podIP"]]
+        assert noted[0]["default"] is True and noted[0]["ips"] == [ended["status"]["podIP"]]
         assert {each["mtu"] for each in noted[1:]} == {9000}
         devices = [each["device-info"]["pci"]["rdma-device"] for each in noted[1:]]
         assert devices == ["mlx5_8", "mlx5_9"]
@@ -162,8 +166,8 @@ def test_a_pod_that_asks_for_no_network_is_told_nothing_of_devices():
     """Without the annotation: eth0 alone, no RDMA device, although the function was allotted."""
 
     async def judge(_, run):
-        found, log = await run(pod("plain", None, **{"nvidia.com__sriov-rdma-vf": "1"}))
-        assert [each["interface"] for each in json.loads(found["metadata"]["annotations"][attachments.STATUS])] == [
+        ended, log = await run(pod("plain", None, **{"nvidia.com__sriov-rdma-vf": "1"}))
+        assert [each["interface"] for each in json.loads(ended["metadata"]["annotations"][attachments.STATUS])] == [
             "eth0"
         ]
         assert "mlx5" not in log
@@ -180,8 +184,8 @@ def test_a_network_that_does_not_exist_keeps_the_pod_from_starting():
         events = []
         async with asyncio.timeout(HANG_S):
             while not events:
-                told = cluster.store.list("events", "default")
-                events = [e["message"] for e in told if e["reason"] == "FailedCreatePodSandBox"]
+                all_events = cluster.store.list("events", "default")
+                events = [e["message"] for e in all_events if e["reason"] == "FailedCreatePodSandBox"]
                 await asyncio.sleep(0.05)
         assert "cannot find a network-attachment-definition (rdma-9) in namespace (default)" in events[0]
         assert cluster.store.get("pods", "default", "one")["status"]["phase"] == "Pending"
@@ -207,8 +211,8 @@ def test_a_pod_on_efa_gets_its_cards_and_no_infiniband_tools():
     """As many cards as it asks for; a link layer without a word in sysfs; ib tools are not in that image."""
 
     async def judge(_, run):
-        found, log = await run(pod("one", None, **{"vpc.amazonaws.com__efa": "2"}))
-        assert found["status"]["phase"] == "Succeeded"
+        ended, log = await run(pod("one", None, **{"vpc.amazonaws.com__efa": "2"}))
+        assert ended["status"]["phase"] == "Succeeded"
         assert log.count("rdmap") == 32  # sysfs shows all of the node
         assert "uverbs0" in log and "no tools" in log
 
@@ -219,11 +223,11 @@ def plugged(pair, **changes):
     """The state of a pod on EFA, for the stand-ins."""
     world = load("healthy-efa").world
     fabric = world["fabric"]
-    cards = [
+    nics = [
         {"name": name, "port": 1, "state": "ACTIVE", "rate_gbps": 100, "link_layer": "Unknown", "rail": rail}
         for rail, name in enumerate(fabric["devices"])
     ]
-    whole = {"rdma": {"devices": cards}, "plugin": fabric["plugin"], **changes}
+    whole = {"rdma": {"devices": nics}, "plugin": fabric["plugin"], **changes}
     original = pair.state
 
     def state(node):
@@ -272,7 +276,7 @@ def test_kind_has_no_accelerator():
         assert not any(
             "nvidia" in key for node in nodes for key in (*node["metadata"]["labels"], *node["status"]["capacity"])
         )
-        found, _ = await run(pod())
-        assert found["status"]["phase"] in ("Succeeded", "Failed")
+        ended, _ = await run(pod())
+        assert ended["status"]["phase"] in ("Succeeded", "Failed")
 
     meet("cpu-only", judge)

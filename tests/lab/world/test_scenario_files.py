@@ -65,7 +65,7 @@ def test_a_scenario_changes_one_part_of_the_world(name):
 
 
 @pytest.mark.parametrize(
-    ("ref", "words"),
+    ("ref", "message"),
     [
         ("heathy", "did you mean 'healthy'"),
         ("gpu-mising", "did you mean 'gpu-missing'"),
@@ -74,9 +74,9 @@ def test_a_scenario_changes_one_part_of_the_world(name):
         ("/no/such/file.yaml", "no scenario file"),
     ],
 )
-def test_a_scenario_that_does_not_exist_is_refused_in_one_line(ref, words):
+def test_a_scenario_that_does_not_exist_is_refused_in_one_line(ref, message):
     """An unknown scenario gets one line with the nearest right word."""
-    with pytest.raises(ScenarioError, match=words) as caught:
+    with pytest.raises(ScenarioError, match=message) as caught:
         scenario.load(ref)
     assert "\n" not in str(caught.value)
 
@@ -90,14 +90,14 @@ def test_an_empty_log_is_no_recording(tmp_path):
 
 def test_a_path_works_as_a_scenario(tmp_path):
     """Users write their own scenarios and start them by path."""
-    found = scenario.load(written(tmp_path, GOOD + "world:\n  collective: {wrong: 3}\n"))
-    assert found.world["collective"] == {"wrong": 3}
-    assert found.world["gpu"]["count"] == 8  # the rest of the world is the platform's
-    assert found.platform == "h100-ib"
+    loaded = scenario.load(written(tmp_path, GOOD + "world:\n  collective: {wrong: 3}\n"))
+    assert loaded.world["collective"] == {"wrong": 3}
+    assert loaded.world["gpu"]["count"] == 8  # the rest of the world is the platform's
+    assert loaded.platform == "h100-ib"
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (GOOD + "wrld: {}\n", "unknown key 'wrld' .did you mean 'world'"),
         (GOOD + "world: {colective: {}}\n", "did you mean 'collective'"),
@@ -125,9 +125,9 @@ def test_a_path_works_as_a_scenario(tmp_path):
         ("", "a map is needed"),
     ],
 )
-def test_a_wrong_file_says_what_is_wrong(tmp_path, text, words):
+def test_a_wrong_file_says_what_is_wrong(tmp_path, text, message):
     """The format is strict: the message names file, key, and the nearest right word."""
-    with pytest.raises(ScenarioError, match=words) as caught:
+    with pytest.raises(ScenarioError, match=message) as caught:
         scenario.load(written(tmp_path, text))
     assert "\n" not in str(caught.value)
 
@@ -169,23 +169,23 @@ world:
     - {apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: default}, data: {a: null, c: "3"}}
     - {apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: default}, absent: true}
 """
-    found = scenario.load(written(tmp_path, GOOD + changes))
-    assert (found.name, found.title, str(found.api_faults)) == ("mine", "Mine", "storm:7")
-    assert found.run == {"profile": {"extends": "h100-ib", "pod": None}}
-    assert found.world["nodes"] == 3
-    assert found.world["dns"] == {}
-    assert found.world["node_changes"] == {"gpu-node-0": {"labels": {"a": None}}}
-    maps = [each for each in found.world["objects"] if each["kind"] == "ConfigMap"]
+    changed = scenario.load(written(tmp_path, GOOD + changes))
+    assert (changed.name, changed.title, str(changed.api_faults)) == ("mine", "Mine", "storm:7")
+    assert changed.run == {"profile": {"extends": "h100-ib", "pod": None}}
+    assert changed.world["nodes"] == 3
+    assert changed.world["dns"] == {}
+    assert changed.world["node_changes"] == {"gpu-node-0": {"labels": {"a": None}}}
+    maps = [each for each in changed.world["objects"] if each["kind"] == "ConfigMap"]
     assert [(each["metadata"]["name"], each["data"]) for each in maps] == [("one", {"b": "2", "c": "3"})]
     assert scenario.load(written(tmp_path, GOOD + "extends: base.yaml\napi_faults: storm:8\n")).api_faults.seed == 8
 
 
 def test_what_a_scenario_extends_must_be_there_and_end(tmp_path):
     """One line each: a name that is none, a file that is none, and a circle."""
-    for text, words in (
+    for text, message in (
         ("healthy-storag", "did you mean 'healthy-storage'"),
         ("no.yaml", "unknown scenario 'no.yaml'"),
         ("mine.yaml", "scenarios extend each other"),
     ):
-        with pytest.raises(ScenarioError, match=words):
+        with pytest.raises(ScenarioError, match=message):
             scenario.load(written(tmp_path, GOOD + f"extends: {text}\n"))

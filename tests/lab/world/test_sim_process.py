@@ -92,14 +92,14 @@ def sim(root, tmp_path):
 
 
 def processes_with(text: str) -> list[str]:
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if text.encode() in entry.read_bytes():
-                found.append(entry.parent.name)
+                pids.append(entry.parent.name)
         except OSError:
             continue
-    return found
+    return pids
 
 
 def test_it_says_when_it_is_ready_and_serves(sim):
@@ -167,7 +167,7 @@ def run(root, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["heathy", "--write-kubeconfig", "x"], "did you mean 'healthy'"),
         (["replay=/no/such", "--write-kubeconfig", "x"], "no such file"),
@@ -176,11 +176,11 @@ def run(root, *arguments):
         (["healthy", "--write-kubeconfig"], "expected one argument"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_4(root, arguments, words):
+def test_wrong_usage_is_one_line_and_exit_code_4(root, arguments, message):
     """An unknown scenario, a missing option: one line on standard error, exit code 4, nothing written."""
     answer = run(root, *arguments)
     assert answer.returncode == 4
-    assert words in answer.stderr
+    assert message in answer.stderr
     assert answer.stderr.count("\n") == 1
     assert not (root / "x").exists()
 
@@ -188,9 +188,9 @@ def test_wrong_usage_is_one_line_and_exit_code_4(root, arguments, words):
 def test_the_list_is_for_people_and_for_programs(root):
     """--list shows name and title; with --json also what is broken and what must be found."""
     assert "dns-slow" in run(root, "--list").stdout
-    found = {each["name"]: each for each in json.loads(run(root, "--list", "--json").stdout)}
-    assert found["gpu-missing"]["faults"] == ["gpu.missing"]
-    assert found["healthy"]["outcomes"] == ["go"]
+    listed = {each["name"]: each for each in json.loads(run(root, "--list", "--json").stdout)}
+    assert listed["gpu-missing"]["faults"] == ["gpu.missing"]
+    assert listed["healthy"]["outcomes"] == ["go"]
 
 
 def test_a_cluster_is_served_under_api_faults(root, tmp_path):

@@ -81,15 +81,15 @@ class Run:
         self.cluster, self.store = cluster, cluster.store
 
     def pods(self) -> list[dict]:
-        found = self.store.list("pods", "default")
-        return sorted(found, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
+        listed = self.store.list("pods", "default")
+        return sorted(listed, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
 
-    async def until(self, seen):
+    async def until(self, condition):
         end = time.monotonic() + HANG_S
         while time.monotonic() < end:
             with contextlib.suppress(KeyError, IndexError, StopIteration):
-                if found := seen():
-                    return found
+                if value := condition():
+                    return value
             await asyncio.sleep(0.05)
         states = [pod["status"]["phase"] for pod in self.pods()]
         raise AssertionError(f"not seen in {HANG_S:.0f} s: {states} {[await self.log(pod) for pod in self.pods()]}")
@@ -192,8 +192,8 @@ def test_collectives_break_as_the_scenario_says(scenario, checks):
 
     async def judge(run):
         text = "".join(await run.ended())
-        for words, times in checks:
-            assert text.count(words) == times, words
+        for phrase, times in checks:
+            assert text.count(phrase) == times, phrase
 
     play(scenario, WAIT % 60 + RUN, judge)
 
@@ -202,11 +202,11 @@ def test_image_missing_waits_for_the_image():
     """image-missing: ErrImagePull and ImagePullBackOff with containerd's text."""
 
     async def judge(run):
-        def seen():
+        def image_refused():
             waiting = [pod["status"]["containerStatuses"][0]["state"]["waiting"] for pod in run.pods()]
             return waiting if all(each["reason"] == "ImagePullBackOff" for each in waiting) else None
 
-        waiting = await run.until(seen)
+        waiting = await run.until(image_refused)
         assert f"docker.io/{IMAGE}: not found" in waiting[0]["message"]
 
     play("image-missing", "", judge)
@@ -216,13 +216,13 @@ def test_a_missing_resource_is_named():
     """rdma-resource-missing: one pod runs, the other does not fit for want of the RDMA resource."""
 
     async def judge(run):
-        def seen():
+        def refusal():
             conditions = [
                 c for pod in run.pods() for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled"
             ]
             return next(c["message"] for c in conditions if c["status"] == "False")
 
-        message = await run.until(seen)
+        message = await run.until(refusal)
         assert message.startswith("0/2 nodes are available: ")
         assert "1 Insufficient rdma/hca_shared_devices_a" in message
 
@@ -233,12 +233,12 @@ def test_gpus_taken_leaves_no_gpu():
     """gpus-taken: both pods wait, and the holders belong to somebody else."""
 
     async def judge(run):
-        def seen():
+        def refusals():
             pods = run.store.list("pods", "default")
             messages = [c["message"] for p in pods for c in p["status"].get("conditions", []) if c["status"] == "False"]
             return messages if len(messages) == 2 else None
 
-        assert all("2 Insufficient nvidia.com/gpu" in message for message in await run.until(seen))
+        assert all("2 Insufficient nvidia.com/gpu" in message for message in await run.until(refusals))
         owners = {pod["metadata"]["ownerReferences"][0]["kind"] for pod in run.store.list("pods", "team-b")}
         assert owners == {"ReplicaSet"}
         await asyncio.sleep(0.3)  # nothing is to happen
@@ -265,14 +265,14 @@ def test_a_pod_sees_only_the_devices_that_it_asked_for():
             },
         }
         run.store.create("pods", pod, "default")
-        found = await run.until(
+        finished = await run.until(
             lambda: next(
                 p
                 for p in run.store.list("pods", "default")
                 if p["metadata"]["name"] == "plain" and p["status"]["phase"] in ("Failed", "Succeeded")
             )
         )
-        text = await run.log(found)
+        text = await run.log(finished)
         assert "nvidia-smi" not in text
         assert "No IB devices found" in text
         assert "cannot access" in text or "No such file" in text
@@ -295,10 +295,10 @@ def test_nodes_offer_what_the_scenario_says(scenario, nodes, gpus):
 
     async def within():
         async with await Cluster.start(load(scenario)) as cluster:
-            found = cluster.store.list("nodes")
-            assert len(found) == nodes
-            assert [node["status"]["allocatable"].get("nvidia.com/gpu") for node in found] == gpus
-            for node in found:
+            listed = cluster.store.list("nodes")
+            assert len(listed) == nodes
+            assert [node["status"]["allocatable"].get("nvidia.com/gpu") for node in listed] == gpus
+            for node in listed:
                 assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
                 has_gpu = "nvidia.com/gpu" in node["status"]["capacity"]
                 assert has_gpu == (node["metadata"]["labels"].get("nvidia.com/gpu.present") == "true")
