@@ -48,18 +48,18 @@ def with_more(*more):
     return change
 
 
-def without(wanted):
-    """What `wanted(change)` names is never heard."""
-    return lambda play: replace(play, changes=tuple(c for c in play.changes if c.at <= play.start or not wanted(c)))
+def without(selected):
+    """What `selected(change)` names is never heard."""
+    return lambda play: replace(play, changes=tuple(c for c in play.changes if c.at <= play.start or not selected(c)))
 
 
-def rewritten(wanted, edit):
-    """`edit(object)` changes in place what `wanted(change)` names."""
+def rewritten(selected, edit):
+    """`edit(object)` changes in place what `selected(change)` names."""
 
     def change(play):
         changes = []
         for c in play.changes:
-            if wanted(c):
+            if selected(c):
                 item = copy.deepcopy(c.object)
                 edit(item)
                 c = replace(c, object=item)  # noqa: PLW2901
@@ -76,9 +76,9 @@ def later_from(since, seconds):
     )
 
 
-def first(case, wanted):
-    """The first change that `wanted` names."""
-    return next(c for c in case.play.changes if wanted(c))
+def first(case, selected):
+    """The first change that `selected` names."""
+    return next(c for c in case.play.changes if selected(c))
 
 
 def is_pod(rank, case):
@@ -89,8 +89,8 @@ def is_pod(rank, case):
 def node_says(case, node, *moments):
     """The node's Ready condition takes these values, given as (moment, status)."""
     for moment, status in moments:
-        seen = [c for c in case.play.changes if c.kind == "Node" and c.name == node and c.at <= moment][-1]
-        item = copy.deepcopy(seen.object)
+        latest = [c for c in case.play.changes if c.kind == "Node" and c.name == node and c.at <= moment][-1]
+        item = copy.deepcopy(latest.object)
         for condition in item["status"]["conditions"]:
             if condition["type"] == "Ready":
                 condition |= {"status": status, "lastTransitionTime": stamp(case, moment)}

@@ -49,7 +49,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Told:
+class Outcome:
     """What the product said: the outcome, and how many Jobs it made for that."""
 
     ends: str
@@ -100,7 +100,7 @@ def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead
             result = Launcher(kube, progress).run(_spec(case, first.object), {"probe.py": ""})
         finally:
             world.close()
-    return _told(result, server)
+    return _outcome(result, server)
 
 
 class _Client:
@@ -135,7 +135,7 @@ def _spec(case, job):
     )
 
 
-def _told(result, server):
+def _outcome(result, server):
     analysis = result.analysis
     taken = analysis is not None and (analysis.disrupted or result.state is JobState.COMPLETE)
     if taken and result.state is not JobState.CANCELED:
@@ -149,7 +149,7 @@ def _told(result, server):
     else:
         ends = "given-up"
     lingering = "" if analysis or ends != "given-up" else f"job/{result.job}"
-    return Told(
+    return Outcome(
         ends=ends,
         fault=analysis.fault if analysis else None,
         subject=analysis.subject if analysis else lingering,
@@ -159,29 +159,29 @@ def _told(result, server):
     )
 
 
-def wrong(case, told):
+def wrong(case, outcome):
     """Say what of it is wrong; empty where all is as the recording expects."""
     right = case.expected
-    if told.fault not in right.faults:
-        return f"fault {told.fault}, expected {' or '.join(str(f) for f in sorted(right.faults, key=str))}: {told.observed}"
-    if told.fault != right.cause:
+    if outcome.fault not in right.faults:
+        return f"fault {outcome.fault}, expected {' or '.join(str(f) for f in sorted(right.faults, key=str))}: {outcome.observed}"
+    if outcome.fault != right.cause:
         return ""  # as right, whatever becomes of it then
-    if right.ends != told.ends:
-        return f"{told.ends}, expected {right.ends}: {told.observed}"
-    if told.attempts > 1 and right.ends != "interrupted":
-        return f"tried {told.attempts} times, expected once"
-    if right.subject and not _is_about(told, right.subject):
-        return f"subject {told.subject}, expected {right.subject}: {told.observed}"
+    if right.ends != outcome.ends:
+        return f"{outcome.ends}, expected {right.ends}: {outcome.observed}"
+    if outcome.attempts > 1 and right.ends != "interrupted":
+        return f"tried {outcome.attempts} times, expected once"
+    if right.subject and not _is_about(outcome, right.subject):
+        return f"subject {outcome.subject}, expected {right.subject}: {outcome.observed}"
     return ""
 
 
-def _is_about(told, subject):
+def _is_about(outcome, subject):
     """Whether it names the pod, node or Job: as the subject, or where the subject is what refused, as whose trouble it is."""
     kind, _, name = subject.rpartition("/")
-    own = told.subject in {subject, name} or told.subject.removeprefix("node/") == name
+    own = outcome.subject in {subject, name} or outcome.subject.removeprefix("node/") == name
     # Told of several pods at once: which of them was first is chance where all are heard together.
-    several = kind == "" and bool(re.match(r"pod \S+( on \S+)? \(and \d+ more\)", told.observed))
-    return own or several or bool(re.match(rf"{kind or 'pod'} {re.escape(name)}\b", told.observed))
+    several = kind == "" and bool(re.match(r"pod \S+( on \S+)? \(and \d+ more\)", outcome.observed))
+    return own or several or bool(re.match(rf"{kind or 'pod'} {re.escape(name)}\b", outcome.observed))
 
 
 def main(folders):
@@ -218,14 +218,14 @@ def _paths(place):
 def _problems(case):
     from tests.real.variants import VARIANTS
 
-    found: dict[Any, Any] = {}
+    by_problem: dict[Any, Any] = {}
     for name, change in VARIANTS.items():
-        told = play(case, change)
-        if problem := wrong(case, told):
-            found.setdefault(problem.split(":")[0], []).append((name, f"{told}; {problem}"))
+        outcome = play(case, change)
+        if problem := wrong(case, outcome):
+            by_problem.setdefault(problem.split(":")[0], []).append((name, f"{outcome}; {problem}"))
     return [
         f"{', '.join(name for name, _ in same[:6])}{f' and {len(same) - 6} more' if len(same) > 6 else ''}: {same[0][1]}"
-        for same in found.values()
+        for same in by_problem.values()
     ]
 
 

@@ -51,7 +51,7 @@ class Change:
         return int(self.object["metadata"].get("resourceVersion") or 0)
 
 
-class Told(NamedTuple):
+class Shown(NamedTuple):
     """An object as the client gets it, and its JSON: it is asked for again and again."""
 
     object: dict
@@ -161,7 +161,7 @@ class Server:
 
     # -- objects --------------------------------------------------------------------------------------------------
 
-    def _told(self, change):
+    def _shown(self, change):
         key = id(change), len(self.created)
         if key not in self._texts:
             text = change.text
@@ -174,7 +174,7 @@ class Server:
             )
             if delta:
                 text = _STAMP.sub(lambda m: (datetime.datetime.fromisoformat(m[1]) + delta).isoformat() + m[2], text)
-            self._texts[key] = Told(json.loads(text), text)
+            self._texts[key] = Shown(json.loads(text), text)
         return self._texts[key]
 
     def _state(self, kind):
@@ -187,7 +187,7 @@ class Server:
                 here.pop(change.name, None)
                 if change.type != "DELETED":
                     here[change.name] = change
-            self._states[kind] = heard, len(self.created), [self._told(change) for change in here.values()]
+            self._states[kind] = heard, len(self.created), [self._shown(change) for change in here.values()]
         return self._states[kind][2]
 
     def _version(self, kind):
@@ -204,8 +204,8 @@ class Server:
         parts = urlsplit(url)
         if any(c.at + c.away_s <= self.now() < c.at + c.away_s + c.roles_s for c in self._play.cuts):
             what = parts.path.partition("/namespaces/")[2].split("/")[1:2] or ["nodes"]
-            told = f'cannot {verb.lower()} resource "{what[0]}" in API group "" in the namespace "{self._recording.namespace}"'
-            return _status(403, "Forbidden", f'{what[0]} is forbidden: User "u" {told}')
+            reason = f'cannot {verb.lower()} resource "{what[0]}" in API group "" in the namespace "{self._recording.namespace}"'
+            return _status(403, "Forbidden", f'{what[0]} is forbidden: User "u" {reason}')
         query = dict(parse_qsl(parts.query))
         sent = json.loads(body) if body else {}
         if parts.path == "/version":
@@ -228,17 +228,17 @@ class Server:
     def _get(self, kind, name, query, sent):
         """Answer with one object (what was sent as a patch, where the recording does not have it), a list or a watch."""
         if name:
-            there = self._named(kind, name) or (Told(sent, json.dumps(sent)) if sent else None)
+            there = self._named(kind, name) or (Shown(sent, json.dumps(sent)) if sent else None)
             return Answer(200, there.text) if there else _status(404, "NotFound", f'"{name}" not found')
         if query.get("watch") == "true":
             return self._watch(kind, query)
-        wanted = _selector(query)
-        items = ", ".join(told.text for told in self._state(kind) if wanted(told.object))
+        selects = _selector(query)
+        items = ", ".join(item.text for item in self._state(kind) if selects(item.object))
         meta = json.dumps({"resourceVersion": str(self._version(kind))})
         return Answer(200, f'{{"kind": "{kind}List", "metadata": {meta}, "items": [{items}]}}')
 
     def _named(self, kind, name):
-        return next((told for told in self._state(kind) if told.object["metadata"]["name"] == name), None)
+        return next((item for item in self._state(kind) if item.object["metadata"]["name"] == name), None)
 
     def _delete(self, kind):
         if kind == "Job":
@@ -259,7 +259,7 @@ class Server:
         self.created.append(meta["name"])
         self._names = [(self._job, meta["name"]), (self._recording.namespace, space)]
         made = next(c for c in self._by_kind["Job"] if c.name == self._job)
-        return Answer(201, self._told(made).text)
+        return Answer(201, self._shown(made).text)
 
     def _watch(self, kind, query):
         since = int(query.get("resourceVersion") or 0)
@@ -285,7 +285,7 @@ class Server:
 
     def _events(self, kind, since, query):
         """Yield (moment, bytes) of what is heard; a cut raises, another Job or its deletion ends the watch."""
-        run, opened, wanted = len(self.created), self.now(), _selector(query)
+        run, opened, selects = len(self.created), self.now(), _selector(query)
         cut = min((c.at for c in self._play.cuts if c.kind in ("", kind) and c.at > opened), default=math.inf)
         for change in [*(c for c in self._by_kind[kind] if c.version > since), None]:
             due = min(cut, math.inf if change is None else change.at)
@@ -295,16 +295,16 @@ class Server:
                     return
             if due == cut:
                 raise urllib3.exceptions.ProtocolError("Connection broken: IncompleteRead")
-            told = self._told(change)
-            if wanted(told.object):
-                yield self._world.now, f'{{"type": "{change.type}", "object": {told.text}}}\n'.encode()
+            item = self._shown(change)
+            if selects(item.object):
+                yield self._world.now, f'{{"type": "{change.type}", "object": {item.text}}}\n'.encode()
 
     def _log(self, name, query):
         """Answer with what the pod says, which ends when its container has."""
-        told = self._named("Pod", name)
-        if told is None:
+        item = self._named("Pod", name)
+        if item is None:
             return _status(404, "NotFound", f'pods "{name}" not found')
-        pod = told.object
+        pod = item.object
         states = [s for s in pod["status"].get("containerStatuses") or [] if s["name"] == query.get("container")]
         if not any("running" in s["state"] or "terminated" in s["state"] or s.get("lastState") for s in states):
             return _status(400, "BadRequest", f'container in pod "{name}" is waiting to start')
@@ -315,8 +315,8 @@ class Server:
         if said:
             yield self._world.now, said
         while query.get("follow") == "true":
-            told = self._named("Pod", name)
-            states = (told.object if told else {}).get("status", {}).get("containerStatuses") or []
+            item = self._named("Pod", name)
+            states = (item.object if item else {}).get("status", {}).get("containerStatuses") or []
             if not any(s["name"] == query.get("container") and "running" in s["state"] for s in states):
                 return
             yield self._world.now + 0.25, b""
@@ -374,7 +374,7 @@ def _answer(status, body):
 
 
 def _status(code, reason, message):
-    told = {
+    status = {
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Success" if code < 300 else "Failure",
@@ -382,7 +382,7 @@ def _status(code, reason, message):
         "reason": reason,
         "message": message,
     }
-    return _answer(code, told)
+    return _answer(code, status)
 
 
 def _selector(query):
@@ -393,10 +393,10 @@ def _selector(query):
         for key, _, value in (pair.replace("==", "=").partition("=") for pair in query.get(by, "").split(",") if pair)
     ]
 
-    def wanted(thing):
-        return all(reduce(lambda found, part: (found or {}).get(part), path, thing) == value for path, value in pairs)
+    def matches(thing):
+        return all(reduce(lambda place, part: (place or {}).get(part), path, thing) == value for path, value in pairs)
 
-    return wanted
+    return matches
 
 
 def at(change, moment):

@@ -42,10 +42,10 @@ def expecting(case, ends, cause, subject=""):
 
 def right_at_prefixes(case, change, every, ways=HEARD):
     """Assert it of the composed timeline as heard in some ways, and held for a while after each of so many events."""
-    told = {name: play(case, then(change, VARIANTS[name])) for name in ways}
+    outcomes = {name: play(case, then(change, VARIANTS[name])) for name in ways}
     held = prefixes(change(case.play), HELD_S)
-    told |= {name: play(case, then(change, hold)) for name, hold in list(held.items())[::every]}
-    assert {name: problem for name, each in told.items() if (problem := wrong(case, each))} == {}
+    outcomes |= {name: play(case, then(change, hold)) for name, hold in list(held.items())[::every]}
+    assert {name: problem for name, each in outcomes.items() if (problem := wrong(case, each))} == {}
 
 
 def container(item):
@@ -58,14 +58,14 @@ def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
     A kubelet that terminates a pod calls a container it never made ended with 137, ContainerStatusUnknown, without a
     time, and the pod Failed (pkg/kubelet/status/status_manager.go, TerminatePod).
     """
-    wanted = is_pod(rank, case)
+    selected = is_pod(rank, case)
 
     def edit(item):
         status = item.get("status", {})
         for one in status.get("containerStatuses") or []:
             if "terminated" in one["state"]:
-                words = "The container could not be located when the pod was terminated"
-                gone = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": words}
+                message = "The container could not be located when the pod was terminated"
+                gone = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": message}
                 one["state"] = {"terminated": gone | {"startedAt": None, "finishedAt": None}}
             else:
                 one["state"] = dict(CREATING)
@@ -79,10 +79,10 @@ def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
         if not condition:
             status["conditions"] = [c for c in status.get("conditions") or [] if c["type"] != "DisruptionTarget"]
 
-    pod = first(case, wanted)
+    pod = first(case, selected)
     spoken = ("Pulled", "Created", "Started", "Preempted", "Killing")
     return then(
-        rewritten(wanted, edit),
+        rewritten(selected, edit),
         without(
             lambda c: (
                 c.kind == "Event" and c.object["reason"] in spoken and c.object["involvedObject"]["name"] == pod.name
@@ -114,16 +114,16 @@ def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
 def test_what_the_second_attempt_meets_is_told(second, ends, cause, heard):
     """An interruption is nobody's fault, and what the next attempt finds is not of it: a quota takes no pods away."""
     case = expecting(case_of("25b-preempted"), ends, cause)
-    told = play(case, VARIANTS[heard], then=case_of(second))
-    assert (told.ends, told.fault, told.attempts) == (ends, cause, 2), told
+    outcome = play(case, VARIANTS[heard], then=case_of(second))
+    assert (outcome.ends, outcome.fault, outcome.attempts) == (ends, cause, 2), outcome
 
 
 def test_no_room_after_an_interruption_is_of_the_interruption():
     """Every rank had found a node before: what has no room now met what the preemption left."""
     case = case_of("25b-preempted")
-    told = play(case, then=case_of("08-selector"))
-    assert not wrong(case, told), told
-    assert "tried again" in told.observed
+    outcome = play(case, then=case_of("08-selector"))
+    assert not wrong(case, outcome), outcome
+    assert "tried again" in outcome.observed
 
 
 # -- drains and evictions -------------------------------------------------------------------------------------------
@@ -162,24 +162,24 @@ def test_what_a_broken_watch_swallows_is_seen_by_the_new_list(name, away_s):
     """The watch ends in 410 at each change of the Job or a pod: the list shows only what became of it."""
     case = case_of(name)
     moments = {c.at - case.play.start - 0.0005 for c in case.play.changes if c.kind in ("Job", "Pod")}
-    told = {m: play(case, cut(m, away_s, too_old=True)) for m in sorted(moments) if m > 0.05}
-    assert {m: problem for m, each in told.items() if (problem := wrong(case, each))} == {}
+    outcomes = {m: play(case, cut(m, away_s, too_old=True)) for m in sorted(moments) if m > 0.05}
+    assert {m: problem for m, each in outcomes.items() if (problem := wrong(case, each))} == {}
 
 
 @pytest.mark.parametrize("away_s", [0.6, 5.0])
 def test_an_eviction_that_nobody_saw_is_told_by_the_job(away_s):
     """The pods are gone when the list is made again: the Job's condition names the pod."""
     case = case_of("25b-preempted")
-    told = play(case, cut(4.04, away_s, too_old=True))
-    assert not wrong(case, told), told
+    outcome = play(case, cut(4.04, away_s, too_old=True))
+    assert not wrong(case, outcome), outcome
 
 
 def test_what_cannot_be_tried_again_is_told_as_the_interruption():
     """The API server goes away as the second attempt is to begin."""
     case = case_of("25b-preempted")
-    told = play(case, cut(4.045, 30.0, too_old=True))
-    assert not wrong(case, told), told
-    assert "could not be tried again" in told.observed
+    outcome = play(case, cut(4.045, 30.0, too_old=True))
+    assert not wrong(case, outcome), outcome
+    assert "could not be tried again" in outcome.observed
 
 
 # -- nodes ----------------------------------------------------------------------------------------------------------
@@ -232,16 +232,16 @@ def test_a_node_that_rebooted_under_a_rank_is_what_ended_it(code, heard):
         ),
         with_more(*node_says(case, "gpu-node-2", (down, "False"), (up, "True"))),
     )
-    told = play(case, then(change, VARIANTS[heard]))
-    assert not wrong(case, told), told
+    outcome = play(case, then(change, VARIANTS[heard]))
+    assert not wrong(case, outcome), outcome
 
 
 def test_a_node_that_goes_away_while_it_pulls_is_lost():
     """Its pod is evicted when its toleration has run out, and stays, since nobody is there to end it."""
     case = case_of("26-kubelet")
     change = then(in_pull(case, 1, condition="DeletionByTaintManager"), without(lambda c: c.at > case.play.start + 150))
-    told = play(case, change)
-    assert not wrong(case, told), told
+    outcome = play(case, change)
+    assert not wrong(case, outcome), outcome
 
 
 # -- admission ------------------------------------------------------------------------------------------------------
@@ -256,9 +256,9 @@ def test_a_webhook_that_changes_what_pods_ask_for_is_believed(heard):
         item["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "200m"}
 
     change = rewritten(lambda c: c.kind == "Job" and c.name == case.expected.job, modest)
-    told = play(case, then(change, VARIANTS[heard]))
-    assert not wrong(case, told), told
-    assert "cpu" in told.observed
+    outcome = play(case, then(change, VARIANTS[heard]))
+    assert not wrong(case, outcome), outcome
+    assert "cpu" in outcome.observed
 
 
 @EVERY
@@ -290,8 +290,8 @@ def test_an_api_server_that_restarts_between_creation_and_resume_is_waited_for(a
     def restart(heard):
         return replace(heard, cuts=(*heard.cuts, Cut(heard.start + 0.0015, away_s, too_old=True, roles_s=roles_s)))
 
-    told = play(case, then(later_from(resumed, away_s + roles_s + 2.0), delayed("Job", stale_s), restart))
-    assert not wrong(case, told), told
+    outcome = play(case, then(later_from(resumed, away_s + roles_s + 2.0), delayed("Job", stale_s), restart))
+    assert not wrong(case, outcome), outcome
 
 
 # -- clocks ---------------------------------------------------------------------------------------------------------
@@ -303,8 +303,8 @@ def test_an_api_server_that_restarts_between_creation_and_resume_is_waited_for(a
 )
 def test_a_clock_that_differs_from_the_api_servers_changes_nothing(name, ahead_s):
     case = case_of(name)
-    told = {heard: wrong(case, play(case, VARIANTS[heard], ahead_s=ahead_s)) for heard in HEARD}
-    assert told == dict.fromkeys(HEARD, "")
+    outcomes = {heard: wrong(case, play(case, VARIANTS[heard], ahead_s=ahead_s)) for heard in HEARD}
+    assert outcomes == dict.fromkeys(HEARD, "")
 
 
 # -- Events ---------------------------------------------------------------------------------------------------------
@@ -316,8 +316,8 @@ def test_a_clock_that_differs_from_the_api_servers_changes_nothing(name, ahead_s
 )
 def test_events_may_come_before_what_they_are_about(name, late):
     case = case_of(name)
-    told = {s: wrong(case, play(case, delayed(late, s))) for s in (2.0, 4.0)}
-    assert told == {2.0: "", 4.0: ""}
+    outcomes = {s: wrong(case, play(case, delayed(late, s))) for s in (2.0, 4.0)}
+    assert outcomes == {2.0: "", 4.0: ""}
 
 
 # What nothing but an event tells: the Job and its pods wait without a word.
@@ -344,5 +344,5 @@ def test_events_may_never_come(name):
     case = case_of(name)
     if name in SILENT:
         case = expecting(case, "given-up", "job.start-timeout")
-    told = play(case, without(lambda c: c.kind == "Event"))
-    assert not wrong(case, told), told
+    outcome = play(case, without(lambda c: c.kind == "Event"))
+    assert not wrong(case, outcome), outcome

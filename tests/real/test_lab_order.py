@@ -38,14 +38,14 @@ class Write:
 def real(name):
     """The writes of a recording, by resourceVersion: they come from one etcd, so that this is their order, whatever came first."""
     lines = recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines
-    told = [
+    writes = [
         Write(int(line.object["metadata"]["resourceVersion"]), line.kind, line.type, line.object)
         for line in lines
         if recordings.is_change(line)
     ]
-    job = next(w.name for w in told if w.kind == "Job")
+    job = next(w.name for w in writes if w.kind == "Job")
     return sorted(
-        (w for w in told if w.kind in KEYS.values() and job in (w.name, _owner(w.object))), key=lambda w: w.version
+        (w for w in writes if w.kind in KEYS.values() and job in (w.name, _owner(w.object))), key=lambda w: w.version
     )
 
 
@@ -108,16 +108,16 @@ def lab(program, *acts):
                     assert time.monotonic() < end, (reached.__name__, _job(store))
                     await asyncio.sleep(LOOK_S)
                 act(store)
-            found = [
+            writes = [
                 Write(change.revision, kind, change.type, json.loads(change.new.raw))
                 for key, kind in KEYS.items()
                 for change in store.history(key).since(began)
             ]
-            job = next(w.object["metadata"]["uid"] for w in found if w.kind == "Job")
-            own = {w.object["metadata"]["uid"] for w in found if _controller(w.object) == job} | {job}
+            job = next(w.object["metadata"]["uid"] for w in writes if w.kind == "Job")
+            own = {w.object["metadata"]["uid"] for w in writes if _controller(w.object) == job} | {job}
             about = [
                 w
-                for w in found
+                for w in writes
                 if {w.object["metadata"]["uid"], (w.object.get("involvedObject") or {}).get("uid")} & own
             ]
             return sorted(about, key=lambda w: w.version)
@@ -281,32 +281,32 @@ def by_pod(writes):
 
 def milestones(own):
     """When (at which version) a pod first was so."""
-    found = {}
+    first_version = {}
     for write in own:
-        told = pod_step(write)
+        step = pod_step(write)
         for name, holds in (
             ("created", True),
-            ("running", told["phase"] == "Running"),
-            ("terminated", any(s == "terminated" for s, _ in told["states"])),
-            ("over", told["phase"] in ("Succeeded", "Failed")),
-            ("deleted", told["deleted"] is not None),
-            ("untracked", not told["tracked"]),
-            ("gone", told["type"]),
-            ("disrupted", ("DisruptionTarget", "True") in told["conditions"]),
+            ("running", step["phase"] == "Running"),
+            ("terminated", any(s == "terminated" for s, _ in step["states"])),
+            ("over", step["phase"] in ("Succeeded", "Failed")),
+            ("deleted", step["deleted"] is not None),
+            ("untracked", not step["tracked"]),
+            ("gone", step["type"]),
+            ("disrupted", ("DisruptionTarget", "True") in step["conditions"]),
         ):
             if holds:
-                found.setdefault(name, write.version)
-    return found
+                first_version.setdefault(name, write.version)
+    return first_version
 
 
 def precedences(writes):
     """For each step of the Job: which milestones all or none of its pods had reached. What only some had is chance."""
     pods = [milestones(own) for own in by_pod(writes)]
-    table, seen = [], None
+    table, previous = [], None
     for write in (w for w in writes if w.kind == "Job"):
-        if (told := job_step(write)) == seen:
+        if (step := job_step(write)) == previous:
             continue
-        seen = told
+        previous = step
         reached = {}
         for name in ("created", "running", "terminated", "over", "deleted", "untracked", "gone", "disrupted"):
             so = [own.get(name, write.version + 1) <= write.version for own in pods]

@@ -25,8 +25,8 @@ def test_a_node_that_flaps_while_ranks_end_is_not_what_ended_them(name, heard):
     case = case_of(name)
     since = ended(case) - 0.5
     flaps = node_says(case, "gpu-node-2", (since, "Unknown"), (since + 20, "True"))
-    told = play(case, then(with_more(*flaps), VARIANTS[heard]))
-    assert not wrong(case, told), told
+    outcome = play(case, then(with_more(*flaps), VARIANTS[heard]))
+    assert not wrong(case, outcome), outcome
 
 
 @pytest.mark.parametrize("heard", HEARD)
@@ -38,8 +38,8 @@ def test_a_job_of_the_same_name_is_not_ours(name, heard):
     item = copy.deepcopy(ours[0].object)
     item["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
     gone = next(c.at for c in ours if c.type == "DELETED")
-    told = play(case, then(with_more(Change(gone + 0.3, "Job", "ADDED", item)), VARIANTS[heard]))
-    assert not wrong(case, told), told
+    outcome = play(case, then(with_more(Change(gone + 0.3, "Job", "ADDED", item)), VARIANTS[heard]))
+    assert not wrong(case, outcome), outcome
 
 
 def test_pods_of_a_namesake_are_not_ours():
@@ -52,5 +52,5 @@ def test_pods_of_a_namesake_are_not_ours():
     item["metadata"] |= {"name": f"{case.expected.job}-0-zzzzz", "uid": "6"}
     item["metadata"]["ownerReferences"] = [{"kind": "Job", "name": case.expected.job, "uid": "5", "controller": True}]
     item["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
-    told = play(case, with_more(Change(running.at + 0.1, "Pod", "ADDED", item)))
-    assert not wrong(case, told), told
+    outcome = play(case, with_more(Change(running.at + 0.1, "Pod", "ADDED", item)))
+    assert not wrong(case, outcome), outcome

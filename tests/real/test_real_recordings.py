@@ -51,30 +51,30 @@ def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other()
     case = load(next(path for path in RECORDINGS if path.name.startswith("31-")))
     peers = [{"index": 0, "addresses": ["10.0.0.1"]}, {"index": 1, "addresses": [], "error": "NXDOMAIN"}]
     logs = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers}, "end": {}}) for rank in (0, 1)}
-    told = play(case, logs=logs)
-    assert (told.ends, told.fault, told.subject, told.attempts) == (
+    outcome = play(case, logs=logs)
+    assert (outcome.ends, outcome.fault, outcome.subject, outcome.attempts) == (
         "interrupted",
         "job.disrupted",
         f"service/{case.expected.job}",
         2,
     )
-    assert "was deleted by others" in told.observed and "CoreDNS" not in told.observed
+    assert "was deleted by others" in outcome.observed and "CoreDNS" not in outcome.observed
     well = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers[:1]}, "end": {}}) for rank in (0, 1)}
     assert not wrong(case, play(case, logs=well))
 
 
 def _said(case, rank, stages):
     run = case.expected.job.removeprefix("seatrial-")
-    told = [
+    messages = [
         {"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}
         for n, (stage, data) in enumerate(stages.items(), 1)
     ]
-    return b"".join(b"2026-01-01T00:00:0%dZ %s\n" % (n, json.dumps(line).encode()) for n, line in enumerate(told))
+    return b"".join(b"2026-01-01T00:00:0%dZ %s\n" % (n, json.dumps(line).encode()) for n, line in enumerate(messages))
 
 
 def test_pods_that_told_all_before_they_went_are_no_interruption():
     """A preemption after the last line of the evidence took nothing away."""
     case = load(next(path for path in RECORDINGS if path.name.startswith("35-")))
     logs = {str(rank): _said(case, rank, {"start": {}, "end": {}}) for rank in (0, 1)}
-    told = play(case, logs=logs)
-    assert (told.ends, told.fault) == ("completed", None)
+    outcome = play(case, logs=logs)
+    assert (outcome.ends, outcome.fault) == ("completed", None)

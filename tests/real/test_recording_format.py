@@ -22,14 +22,14 @@ def test_what_is_written_is_read_again(tmp_path):
     ) as out:
         for line in lines:
             out.write(line)
-    found = recordings.read(tmp_path / "x.jsonl.gz")
-    assert (found.server, found.namespace, found.wall, found.lines) == (
+    read_back = recordings.read(tmp_path / "x.jsonl.gz")
+    assert (read_back.server, read_back.namespace, read_back.wall, read_back.lines) == (
         "v1.36.2",
         "team-a",
         "2026-01-01T00:00:00Z",
         lines,
     )
-    assert [recordings.is_change(line) for line in found.lines] == [True, False, False]
+    assert [recordings.is_change(line) for line in read_back.lines] == [True, False, False]
 
 
 def test_a_recording_holds_no_data_of_configmaps_and_of_nodes_only_what_decides():

@@ -57,12 +57,12 @@ def cut(after_s, away_s=0.0, *, kind="", too_old=False):
 def _timed(play, when):
     """Give every event of the trial a new moment; the Job's creation stays, and the order within each kind."""
     latest: dict[Any, Any] = {}
-    found = []
+    changes = []
     for c in play.changes:
         moment = c.at if c.at <= play.start else max(when(c), latest.get(c.kind, 0.0))
         latest[c.kind] = moment
-        found.append(at(c, moment))
-    return replace(play, changes=tuple(sorted(found, key=lambda c: c.at)))
+        changes.append(at(c, moment))
+    return replace(play, changes=tuple(sorted(changes, key=lambda c: c.at)))
 
 
 def _events(play):
