@@ -22,7 +22,7 @@ NODES = ("gpu-node-0", "gpu-node-1")
 RATES = {"ring": (366.0, 375.0, 383.0, 386.0), "default": (445.0, 456.0, 462.0, 467.0)}
 
 
-INSIDE = (452.0, 468.0, 475.0, 479.0)
+NODE_RATES = (452.0, 468.0, 475.0, 479.0)
 
 
 HEALTHY = ("rights.run", "nccl.completed", "nccl.transport", "nccl.gdr", "nccl.rails", "nccl.bandwidth-ring")
@@ -75,7 +75,7 @@ def record(
         "interrupted": "",
         "checks": [{"id": name, "outcome": "passed", "findings": []} for name in HEALTHY],
         "collectives": {name: job(rates, 0, 1) for name, rates in RATES.items()},
-        "inside": {node: job(INSIDE, n) for n, node in enumerate(NODES)},
+        "inside": {node: job(NODE_RATES, n) for n, node in enumerate(NODES)},
         "trial": {"hosts": {f"run{seed}-{n}": NODES[n] for n in range(2)}},
         "bom": {"nodes": {"driver": ["580.95.05"]}},
         **changes,
@@ -87,9 +87,9 @@ def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Compar
     return comparison.compare([completed(each) for each in before], [completed(each) for each in after])
 
 
-def changes(found: Comparison, kind: str = "worse") -> set[tuple[str, str]]:
+def changes(compared: Comparison, kind: str = "worse") -> set[tuple[str, str]]:
     """What changed, as (area, subject)."""
-    return {(c.area, c.subject) for c in found.changes if c.kind == kind}
+    return {(c.area, c.subject) for c in compared.changes if c.kind == kind}
 
 
 PAIR = "gpu-node-0 - gpu-node-1"

@@ -36,9 +36,9 @@ def test_rails_are_held_against_the_same_collective() -> None:
     """A rail that only the ring lost is not made up for by the default algorithm, which still uses it."""
     after = record(2)
     del after["collectives"]["ring"]["hosts"][1]["rails"]["11"]
-    found = compare([record(1)], [after])
-    assert changes(found) == {("rails", "gpu-node-1")}
-    assert [c.note for c in found.changes] == ["ring: no longer used: mlx5_3:1"]
+    comparison = compare([record(1)], [after])
+    assert changes(comparison) == {("rails", "gpu-node-1")}
+    assert [c.note for c in comparison.changes] == ["ring: no longer used: mlx5_3:1"]
 
 
 def test_a_bad_moment_before_does_not_excuse_what_came_to_stay() -> None:
@@ -64,9 +64,9 @@ def test_what_is_shown_no_longer_is_unclear() -> None:
         job["pairs"] = []
         for host in job["hosts"]:
             host |= {"gdr": None, "rails": {}}
-    found = compare([record(1)], [after])
-    assert found.exit_code == 10
-    assert changes(found, "unclear") == {(area, node) for area in ("gdr", "rails", "transport") for node in NODES}
+    comparison = compare([record(1)], [after])
+    assert comparison.exit_code == 10
+    assert changes(comparison, "unclear") == {(area, node) for area in ("gdr", "rails", "transport") for node in NODES}
 
 
 def test_a_fault_on_a_pod_is_the_same_fault_in_the_next_run() -> None:
@@ -86,8 +86,8 @@ def test_a_fault_on_a_pod_is_the_same_fault_in_the_next_run() -> None:
 def test_an_image_that_moved_under_its_tag_is_a_cause() -> None:
     """The digest stands beside the name in the bill of materials."""
     before, after = (record(n, bom={"images": {"r/pytorch:25.08": f"sha256:{n}{n}"}}) for n in (1, 2))
-    told = [(c.before, c.after) for c in compare([before], [after]).versions]
-    assert told == [("r/pytorch:25.08 (sha256:11)", "r/pytorch:25.08 (sha256:22)")]
+    versions = [(c.before, c.after) for c in compare([before], [after]).versions]
+    assert versions == [("r/pytorch:25.08 (sha256:11)", "r/pytorch:25.08 (sha256:22)")]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_what_an_upgrade_broke_is_called_on_the_right_subject(
     for seed in range(300):
         after = record(seed + 5000, scale=scale)
         breaks(after)
-        found = compare([record(seed)], [after])
-        called += subject in changes(found) and found.exit_code == 1
-        assert [c.subject for c in found.versions] == ([version] if version else [])
+        comparison = compare([record(seed)], [after])
+        called += subject in changes(comparison) and comparison.exit_code == 1
+        assert [c.subject for c in comparison.versions] == ([version] if version else [])
     assert called >= 297
 
 
@@ -162,8 +162,8 @@ LOST = {"subject": "gpu-node-1", "ok": False, "observed": "7 rails", "fault": "n
 )
 def test_the_verdict_and_its_exit_code(before: dict[str, Any], after: dict[str, Any], verdict: str, code: int) -> None:
     """Worse only where something that was seen well is seen broken; what nobody looked at is unclear, never fine."""
-    found = compare([before], [after])
-    assert (found.verdict, found.exit_code) == (verdict, code)
+    comparison = compare([before], [after])
+    assert (comparison.verdict, comparison.exit_code) == (verdict, code)
 
 
 def test_versions_that_are_counted_are_told_as_versions() -> None:
@@ -174,8 +174,8 @@ def test_versions_that_are_counted_are_told_as_versions() -> None:
         "nodes": {"kernel": {"6.8.0-85": 1, "6.8.0-90": 1}},
         "software": {"driver": {"nvcr.io/driver:590": "590"}},
     }
-    told = {c.subject: (c.before, c.after) for c in compare([before], [after]).versions}
-    assert told == {
+    versions = {c.subject: (c.before, c.after) for c in compare([before], [after]).versions}
+    assert versions == {
         "nodes.kernel": ("6.8.0-85", "6.8.0-85, 6.8.0-90"),
         "software.driver": ("nvcr.io/driver:580", "nvcr.io/driver:590"),
     }
@@ -221,10 +221,10 @@ def proofs(ends: dict[str, str] | None = None, subjects: int = 2, **changes: Any
 def test_what_is_proven_no_longer_is_never_the_same(ends: dict[str, str]) -> None:
     """Checks that passed and are skipped or gone are named, and nobody can tell; the other way round is fine."""
     before = proofs()
-    found = compare([before], [proofs(ends)])
-    assert found.exit_code == 10
-    assert set(found.no_longer_proven) == set(ends)
-    assert {c.subject for c in found.changes if c.kind == "unclear"} == set(ends)
+    comparison = compare([before], [proofs(ends)])
+    assert comparison.exit_code == 10
+    assert set(comparison.no_longer_proven) == set(ends)
+    assert {c.subject for c in comparison.changes if c.kind == "unclear"} == set(ends)
     passed = any(end == "passed" for end in {**dict.fromkeys(PROVEN, "passed"), **ends}.values())
     assert compare([proofs(ends)], [before]).exit_code == (0 if passed else 10)
 
@@ -242,28 +242,28 @@ def test_a_check_that_failed_and_is_gone_is_not_mended() -> None:
     skipped = outcome("nccl.rails", "skipped")
     gone = record(noise=0.0, checks=[c for c in record()["checks"] if c["id"] != "nccl.rails"])
     for after in (skipped, gone):
-        found = compare([before], [after])
-        assert found.exit_code == 10
-        assert {c.kind for c in found.changes if c.area in ("fault", "check")} == {"unclear"}
+        comparison = compare([before], [after])
+        assert comparison.exit_code == 10
+        assert {c.kind for c in comparison.changes if c.area in ("fault", "check")} == {"unclear"}
 
 
 def test_a_renamed_check_is_no_proof_of_the_old_one() -> None:
     """A version that calls it otherwise is told as that: one appeared, one is gone."""
     after = proofs(seatrial="0.2.0")
     after["checks"][-1]["id"] = "nodes.gpus"
-    found = compare([proofs(seatrial="0.1.0")], [after])
-    assert (found.exit_code, found.no_longer_proven) == (10, ["nodes.gpu"])
-    assert any("different versions of seatrial: 0.1.0 before, 0.2.0 after" in note for note in found.notes)
+    comparison = compare([proofs(seatrial="0.1.0")], [after])
+    assert (comparison.exit_code, comparison.no_longer_proven) == (10, ["nodes.gpu"])
+    assert any("different versions of seatrial: 0.1.0 before, 0.2.0 after" in note for note in comparison.notes)
 
 
 def test_fewer_subjects_of_a_check_are_unclear() -> None:
     """It passed on 16 nodes and then on 15; names that change in every run (pods) are no loss."""
-    found = compare([proofs(subjects=16)], [proofs(subjects=15)])
-    assert found.exit_code == 10
-    assert {(c.subject, c.before, c.after) for c in found.changes} == {
+    comparison = compare([proofs(subjects=16)], [proofs(subjects=15)])
+    assert comparison.exit_code == 10
+    assert {(c.subject, c.before, c.after) for c in comparison.changes} == {
         (n, "16 subjects", "15 subjects") for n in PROVEN
     }
-    assert "gpu-node-15" in found.changes[0].note
+    assert "gpu-node-15" in comparison.changes[0].note
     before, after = proofs(), proofs()
     for side, name in ((before, "plugin-x7f2k"), (after, "plugin-9qzzt")):
         side["checks"][-1]["findings"].append({"subject": name, "ok": True, "observed": "ready"})
@@ -274,8 +274,8 @@ def test_fewer_nodes_and_fewer_gpus_are_unclear() -> None:
     """One of two nodes was not tried again; half of the ranks took part."""
     after = record(noise=0.0)
     after["trial"]["hosts"] = {"run0-0": "gpu-node-0", "run0-1": "gpu-node-0"}
-    found = compare([record(noise=0.0)], [after])
-    assert ("nodes", "gpu-node-1") in changes(found, "unclear")
+    comparison = compare([record(noise=0.0)], [after])
+    assert ("nodes", "gpu-node-1") in changes(comparison, "unclear")
     after = record(noise=0.0)
     for job in after["collectives"].values():
         job["ranks"] = 8
@@ -320,9 +320,9 @@ def test_another_cluster_or_another_profile_of_that_name_cannot_be_compared(
     before: dict[str, Any], after: dict[str, Any], code: int
 ) -> None:
     """The authority behind a server tells clusters apart; the digest tells profiles apart. Old records say neither."""
-    found = compare([record(noise=0.0, **before)], [record(noise=0.0, **after)])
-    assert found.exit_code == code
-    assert bool(found.unclear) == bool(code)
+    comparison = compare([record(noise=0.0, **before)], [record(noise=0.0, **after)])
+    assert comparison.exit_code == code
+    assert bool(comparison.unclear) == bool(code)
 
 
 def test_several_clusters_on_one_side_are_told() -> None:
@@ -336,6 +336,6 @@ def test_several_clusters_on_one_side_are_told() -> None:
 )
 def test_a_record_whose_verdict_is_not_its_checks_is_told(edit: dict[str, Any]) -> None:
     """A verdict that was edited, or checks that were taken away."""
-    found = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
-    assert any("it was edited or damaged" in text for text in found.unclear)
-    assert found.exit_code in (1, 10)
+    comparison = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
+    assert any("it was edited or damaged" in text for text in comparison.unclear)
+    assert comparison.exit_code in (1, 10)

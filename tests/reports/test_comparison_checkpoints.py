@@ -26,9 +26,9 @@ def saved(seed: int, mb_s: float, nodes: tuple[str, ...] = NODES, size: int = 16
 )
 def test_checkpoints_are_held_against_those_of_before(before: list[float], after: list[float], verdict: str) -> None:
     sides = [[saved(place, rate) for place, rate in enumerate(side, 10 * n)] for n, side in enumerate((before, after))]
-    found = compare(*sides)
-    assert found.verdict == verdict
-    assert [c.kind for c in found.changes if c.area == "checkpoint"] == ([] if verdict == "same" else [verdict])
+    comparison = compare(*sides)
+    assert comparison.verdict == verdict
+    assert [c.kind for c in comparison.changes if c.area == "checkpoint"] == ([] if verdict == "same" else [verdict])
 
 
 def test_other_nodes_other_sizes_and_runs_without_checkpoint_are_not_compared() -> None:

@@ -81,8 +81,8 @@ def heavy_tails(chance: random.Random) -> float:
 def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], level: str, every: int) -> None:
     """Noise of each sample, of each row of a run, of whole runs; bell-shaped or with heavy tails: quiet in 300 of 300."""
     seeds = range(0, 300, every)
-    found = [compare([shaped(seed, draw, level)], [shaped(seed + 5000, draw, level)]).verdict for seed in seeds]
-    assert set(found) == {"same"}
+    verdicts = [compare([shaped(seed, draw, level)], [shaped(seed + 5000, draw, level)]).verdict for seed in seeds]
+    assert set(verdicts) == {"same"}
 
 
 @rest_is_slow(every=5)
@@ -92,8 +92,10 @@ def test_ten_percent_is_called_under_each_shape_of_noise(
 ) -> None:
     """Both collectives are named in at least 99 of 100 trials."""
     seeds = range(0, 300, every)
-    wanted = {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
-    called = [wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in seeds]
+    expected = {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
+    called = [
+        expected <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in seeds
+    ]
     assert sum(called) >= 0.99 * len(seeds)
 
 
@@ -159,9 +161,9 @@ def change_rows(made: dict[str, Any], factor: dict[int, float]) -> dict[str, Any
 )
 def test_one_slow_size_does_not_hide_in_the_mean(factor: dict[int, float], verdict: str, said: str) -> None:
     """Each row is judged alone, too; one that is measured no longer is unclear."""
-    found = compare([shaped(1, bell, "sample")], [change_rows(shaped(2, bell, "sample"), factor)])
-    assert found.verdict == verdict
-    assert all(said in c.note for c in found.changes)
+    comparison = compare([shaped(1, bell, "sample")], [change_rows(shaped(2, bell, "sample"), factor)])
+    assert comparison.verdict == verdict
+    assert all(said in c.note for c in comparison.changes)
 
 
 def test_medium_sizes_and_short_sweeps_are_judged() -> None:
@@ -176,15 +178,15 @@ def test_medium_sizes_and_short_sweeps_are_judged() -> None:
         return made
 
     whole = {64: 100.0, 128: 150.0, 256: 200.0, 512: 250.0, 1024: 300.0, 2048: 350.0}
-    found = compare([sweep(whole)], [sweep(whole | {128: 75.0})])
-    assert changes(found) == {("bandwidth", f"{PAIR}: all_reduce {run}, 64M to 256M") for run in RATES}
+    comparison = compare([sweep(whole)], [sweep(whole | {128: 75.0})])
+    assert changes(comparison) == {("bandwidth", f"{PAIR}: all_reduce {run}, 64M to 256M") for run in RATES}
     assert compare([sweep(whole)], [sweep(whole | {128: 140.0})]).verdict == "same"
     short = {128: 150.0, 256: 200.0, 512: 250.0}
-    found = compare([sweep(short)], [sweep({mib: 0.9 * rate for mib, rate in short.items()})])
-    assert changes(found) == {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
+    comparison = compare([sweep(short)], [sweep({mib: 0.9 * rate for mib, rate in short.items()})])
+    assert changes(comparison) == {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
 
 
-def halve_inside(after: dict[str, Any], node: str) -> None:
+def halve_in_nodes(after: dict[str, Any], node: str) -> None:
     """An NVSwitch of this node has trained its links down: half the rate at every size, and nothing between the nodes."""
     for row in after["inside"][node]["tables"][0]["rows"]:
         for side in filter(None, (row["in_place"], row["out_of_place"])):
@@ -203,7 +205,7 @@ def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats
     called, seeds = 0, range(0, 300, every)
     for seed in seeds:
         after = run(seed + 5000)
-        halve_inside(after, node)
+        halve_in_nodes(after, node)
         called += changes(compare([run(seed)], [after])) == {("bandwidth", f"{node}: all_reduce node")}
     assert called >= 0.99 * len(seeds)
 
@@ -212,8 +214,8 @@ def test_records_of_before_know_nothing_inside_nodes() -> None:
     """A record of an earlier version lacks the rows inside nodes: they appear; that they went away again is unclear."""
     old = record(1)
     del old["inside"]
-    found = compare([old], [record(2)])
-    assert (found.verdict, {row.kind for row in found.rows if row.group.alone}) == ("same", {"appeared"})
+    comparison = compare([old], [record(2)])
+    assert (comparison.verdict, {row.kind for row in comparison.rows if row.group.alone}) == ("same", {"appeared"})
     assert changes(compare([record(2)], [old]), "unclear") == {
         ("bandwidth", f"{node}: all_reduce node") for node in NODES
     }
@@ -222,9 +224,9 @@ def test_records_of_before_know_nothing_inside_nodes() -> None:
 def test_nodes_alone_are_no_network() -> None:
     """Two runs that never came to a collective over all nodes are not the same, though each node was measured."""
     runs = [record(n, collectives={}) for n in range(2)]
-    found = compare(runs[:1], runs[1:])
-    assert found.exit_code == 10
-    assert {row.kind for row in found.rows} == {"same"}
+    comparison = compare(runs[:1], runs[1:])
+    assert comparison.exit_code == 10
+    assert {row.kind for row in comparison.rows} == {"same"}
 
 
 def test_a_single_noisy_sample_decides_nothing() -> None:
@@ -236,9 +238,9 @@ def test_a_single_noisy_sample_decides_nothing() -> None:
             del job["tables"][0]["rows"][:3]
         return made
 
-    found = compare([one(1.0)], [one(0.8)])
-    assert found.verdict == "unclear"
-    assert all("samples on one side" in c.note for c in found.changes)
+    comparison = compare([one(1.0)], [one(0.8)])
+    assert comparison.verdict == "unclear"
+    assert all("samples on one side" in c.note for c in comparison.changes)
     before, after = ([one(rate) | {"run_id": str(n)} for n in range(3)] for rate in (1.0, 0.8))
     assert compare(before, after).verdict == "worse"
     copies = compare([one(1.0)] * 3, [one(0.8)] * 3)
@@ -263,7 +265,7 @@ def test_medium_sizes_that_are_measured_no_longer_are_unclear() -> None:
         return made
 
     whole = (64, 128, 256, 512, 1024, 2048, 4096)
-    found = compare([sweep(*whole)], [sweep(*whole[2:])])
-    assert found.exit_code == 10
-    assert changes(found, "unclear") == {("bandwidth", f"{PAIR}: all_reduce {run}, 64M to 128M") for run in RATES}
+    comparison = compare([sweep(*whole)], [sweep(*whole[2:])])
+    assert comparison.exit_code == 10
+    assert changes(comparison, "unclear") == {("bandwidth", f"{PAIR}: all_reduce {run}, 64M to 128M") for run in RATES}
     assert compare([sweep(*whole[2:])], [sweep(*whole)]).verdict == "same"

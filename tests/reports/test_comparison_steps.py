@@ -29,9 +29,9 @@ def test_steps_are_held_against_those_of_before(before: list[float], after: list
     sides = [
         [trained(place, rate) for place, rate in enumerate(side, 10 * n)] for n, side in enumerate((before, after))
     ]
-    found = compare(*sides)
-    assert found.verdict == verdict
-    kinds = [change.kind for change in found.changes if change.area == "training"]
+    comparison = compare(*sides)
+    assert comparison.verdict == verdict
+    kinds = [change.kind for change in comparison.changes if change.area == "training"]
     assert kinds == ([] if verdict == "same" else [verdict])
 
 

@@ -53,42 +53,42 @@ def test_two_healthy_sweeps_are_the_same() -> None:
     """With noise of 2 % on every test, in a hundred draws."""
     before = sweep_record("a", fast)
     for seed in range(1, 101):
-        found = compare([before], [sweep_record("b", fast, seed=seed)])
-        assert (found.verdict, found.changes) == ("same", []), seed
+        comparison = compare([before], [sweep_record("b", fast, seed=seed)])
+        assert (comparison.verdict, comparison.changes) == ("same", []), seed
 
 
 def test_a_node_that_became_slow_is_named_and_its_partners_are_not() -> None:
     """By the sweep, and by its own bandwidth: its partners' pairs with it are its own."""
-    found = compare([sweep_record("a", fast)], [sweep_record("b", slow_of("n2"), seed=7, n2="at fault")])
-    assert found.verdict == "worse"
-    told = {(change.area, change.subject) for change in found.changes if change.kind == "worse"}
-    assert ("sweep", "n2") in told
-    assert ("bandwidth", "n2: all_reduce pairs of this node") in told
-    assert not [subject for _, subject in told if subject.startswith(("n0:", "n1:", "n3:", "n4:", "n5:"))]
+    comparison = compare([sweep_record("a", fast)], [sweep_record("b", slow_of("n2"), seed=7, n2="at fault")])
+    assert comparison.verdict == "worse"
+    worse = {(change.area, change.subject) for change in comparison.changes if change.kind == "worse"}
+    assert ("sweep", "n2") in worse
+    assert ("bandwidth", "n2: all_reduce pairs of this node") in worse
+    assert not [subject for _, subject in worse if subject.startswith(("n0:", "n1:", "n3:", "n4:", "n5:"))]
 
 
 def test_a_node_that_was_mended_is_better() -> None:
     """It was at fault, and is proven."""
-    found = compare([sweep_record("a", slow_of("n2"), n2="at fault")], [sweep_record("b", fast, seed=7)])
+    comparison = compare([sweep_record("a", slow_of("n2"), n2="at fault")], [sweep_record("b", fast, seed=7)])
     assert ("better", "sweep", "n2", "at fault", "proven") in {
-        (c.kind, c.area, c.subject, c.before, c.after) for c in found.changes
+        (c.kind, c.area, c.subject, c.before, c.after) for c in comparison.changes
     }
-    assert "worse" not in {change.kind for change in found.changes}
+    assert "worse" not in {change.kind for change in comparison.changes}
 
 
 @pytest.mark.parametrize("state", ["not tested", "suspect"])
 def test_a_node_that_was_at_fault_and_is_not_proven_is_not_mended(state: str) -> None:
     """Cordoned, or in doubt: the check of the others passes, and says nothing of it."""
     before = sweep_record("a", slow_of("n2"), n2="at fault")
-    found = compare([before], [sweep_record("b", fast, seed=7, n2=state)])
-    assert found.verdict == "unclear"
-    assert not [c for c in found.changes if (c.kind, c.area, c.subject) == ("better", "sweep", "n2")]
-    assert ("unclear", "at fault", state) in {(c.kind, c.before, c.after) for c in found.changes}
+    comparison = compare([before], [sweep_record("b", fast, seed=7, n2=state)])
+    assert comparison.verdict == "unclear"
+    assert not [c for c in comparison.changes if (c.kind, c.area, c.subject) == ("better", "sweep", "n2")]
+    assert ("unclear", "at fault", state) in {(c.kind, c.before, c.after) for c in comparison.changes}
 
 
 def test_a_slower_node_that_still_passes_is_called_by_its_bandwidth() -> None:
     """Twelve percent less with all of its partners, above the floor: the sweep passes, the comparison does not."""
     after = sweep_record("b", lambda a, b: 334.0 if "n2" in (a, b) else 380.0, seed=7)
-    found = compare([sweep_record("a", fast)], [after])
-    assert found.verdict == "worse"
-    assert "n2: all_reduce pairs of this node" in {c.subject for c in found.changes if c.kind == "worse"}
+    comparison = compare([sweep_record("a", fast)], [after])
+    assert comparison.verdict == "worse"
+    assert "n2: all_reduce pairs of this node" in {c.subject for c in comparison.changes if c.kind == "worse"}

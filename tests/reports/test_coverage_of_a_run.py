@@ -46,8 +46,8 @@ def test_coverage_is_said_in_words(
     pool: tuple[str, ...] | None, tried: tuple[str, ...], said: str, whole: bool, left: int
 ) -> None:
     """A pool that is not seen, or is empty, is never whole."""
-    found = Coverage(tried=tried, pool=pool)
-    assert (str(found), found.whole, len(found.untried)) == (said, whole, left)
+    coverage = Coverage(tried=tried, pool=pool)
+    assert (str(coverage), coverage.whole, len(coverage.untried)) == (said, whole, left)
     assert run(pool, tried).coverage == coverage_of(json.loads(json.dumps(run(pool, tried).to_dict())))
 
 
@@ -92,7 +92,7 @@ def side(pool: tuple[str, ...] | None, *tried: tuple[str, ...]) -> list[dict[str
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "fleet", "told"),
+    ("before", "after", "fleet", "refusals"),
     [
         (side(POOL, POOL), side(POOL, POOL), True, 0),
         (side(POOL, POOL[:2]), side(POOL, POOL[:2]), True, 2),
@@ -103,19 +103,19 @@ def side(pool: tuple[str, ...] | None, *tried: tuple[str, ...]) -> list[dict[str
     ],
 )
 def test_a_gate_that_speaks_for_the_fleet_refuses_a_part(
-    before: list[dict[str, Any]], after: list[dict[str, Any]], fleet: bool, told: int
+    before: list[dict[str, Any]], after: list[dict[str, Any]], fleet: bool, refusals: int
 ) -> None:
     """The runs of a side count together; else it is a note. A side that tries fewer nodes than before is unclear."""
-    found = compare(before, after, all_nodes=fleet)
-    assert sum("nothing is said of the others" in text for text in found.unclear) == told
-    assert fleet or any("2 of 16 nodes tried (not n" in note for note in found.notes)
-    assert [c.kind for c in found.changes if c.area == "nodes"] == (["unclear"] if told == 1 else [])
+    comparison = compare(before, after, all_nodes=fleet)
+    assert sum("nothing is said of the others" in text for text in comparison.unclear) == refusals
+    assert fleet or any("2 of 16 nodes tried (not n" in note for note in comparison.notes)
+    assert [c.kind for c in comparison.changes if c.area == "nodes"] == (["unclear"] if refusals == 1 else [])
 
 
 def test_a_smaller_pool_is_unclear() -> None:
     """Nodes that left the pool, or a selector that leaves them out."""
-    found = compare(side(POOL, POOL[:2]), side(POOL[:15], POOL[:2]))
-    assert [(c.kind, c.subject) for c in found.changes if c.area == "nodes"] == [("unclear", "n15")]
+    comparison = compare(side(POOL, POOL[:2]), side(POOL[:15], POOL[:2]))
+    assert [(c.kind, c.subject) for c in comparison.changes if c.area == "nodes"] == [("unclear", "n15")]
 
 
 def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> None:
@@ -133,11 +133,11 @@ def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> N
 
 
 @pytest.mark.parametrize(
-    "words", [["cron", "--profile", "h100-ib", "--nodes", "all"], ["accept", "--partner", "a=b", "--nodes", "all"]]
+    "arguments", [["cron", "--profile", "h100-ib", "--nodes", "all"], ["accept", "--partner", "a=b", "--nodes", "all"]]
 )
-def test_what_cannot_try_all_refuses_to_be_asked(words: list[str], tmp_path: Path) -> None:
+def test_what_cannot_try_all_refuses_to_be_asked(arguments: list[str], tmp_path: Path) -> None:
     """A scheduled run tries a few at a time, a canary one: one line, exit code 4."""
-    done = seatrial(*words, "--out", str(tmp_path))
+    done = seatrial(*arguments, "--out", str(tmp_path))
     assert (done.returncode, len(done.stderr.splitlines())) == (4, 1)
     assert "--nodes all" in done.stderr
 

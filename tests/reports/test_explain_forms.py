@@ -23,30 +23,30 @@ LOG = Path(__file__).resolve().parents[1] / "nccl" / "data" / "recorded" / "ib-d
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
-def schema_of(hint, found):  # noqa: PLR0911 -- one return per form
+def schema_of(hint, definitions):  # noqa: PLR0911 -- one return per form
     """Return the JSON Schema of a type of jobs/nccl/job_document.py."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint is typing.Any:
         return {}
     if origin in (typing.NotRequired, typing.Annotated):
-        return schema_of(inner[0], found)
+        return schema_of(inner[0], definitions)
     if origin is typing.Literal:
         return {"enum": list(inner)}
     if origin in (types.UnionType, typing.Union):
-        return {"anyOf": [schema_of(part, found) for part in inner]}
+        return {"anyOf": [schema_of(part, definitions) for part in inner]}
     if origin is list:
-        return {"type": "array", "items": schema_of(inner[0], found)}
+        return {"type": "array", "items": schema_of(inner[0], definitions)}
     if origin is dict:
-        return {"type": "object", "additionalProperties": schema_of(inner[1], found)}
+        return {"type": "object", "additionalProperties": schema_of(inner[1], definitions)}
     if typing.is_typeddict(hint):
-        if hint.__name__ not in found:
-            found[hint.__name__] = {}
+        if hint.__name__ not in definitions:
+            definitions[hint.__name__] = {}
             hints = typing.get_type_hints(hint, vars(job_document), include_extras=True)
             optional = {name for name, part in hints.items() if typing.get_origin(part) is typing.NotRequired}
-            found[hint.__name__] |= {
+            definitions[hint.__name__] |= {
                 "description": hint.__doc__.splitlines()[0],
                 "type": "object",
-                "properties": {name: schema_of(part, found) for name, part in hints.items()},
+                "properties": {name: schema_of(part, definitions) for name, part in hints.items()},
                 "required": sorted(set(hints) - optional),
             }
         return {"$ref": f"#/$defs/{hint.__name__}"}
@@ -54,15 +54,15 @@ def schema_of(hint, found):  # noqa: PLR0911 -- one return per form
 
 
 def made():
-    found = {}
-    job = schema_of(job_document.JobDocument, found)
+    definitions = {}
+    job = schema_of(job_document.JobDocument, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "seatrial explain --format json",
         "type": "object",
         "properties": {"schema": {"const": 1}, "jobs": {"type": "array", "items": job}},
         "required": ["schema", "jobs"],
-        "$defs": dict(sorted(found.items())),
+        "$defs": dict(sorted(definitions.items())),
     }
 
 

@@ -51,40 +51,40 @@ def read(text: str) -> dict[tuple[str, ...], float]:
 
 def test_units_are_base_units_and_names_are_stable() -> None:
     """Bytes, seconds, labels by node and row; alerts and dashboards are built on exactly these."""
-    found = read(exposition(record()))
-    assert found["seatrial_run_verdict", "go"] == 1
-    assert found["seatrial_run_verdict", "no-go"] == 0
-    assert found["seatrial_check_outcome", "nccl.gdr", "passed"] == 1
+    samples = read(exposition(record()))
+    assert samples["seatrial_run_verdict", "go"] == 1
+    assert samples["seatrial_run_verdict", "no-go"] == 0
+    assert samples["seatrial_check_outcome", "nccl.gdr", "passed"] == 1
     row = ("seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-0 - node-1", "ring", str(8 << 30))
-    assert found[row] == 380e9
-    assert found["seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-1", "node", str(8 << 30)] == 380e9
-    assert found["seatrial_rails_used", "node-0"] == 2
-    assert ("seatrial_rails_used", "node-1") not in found  # nothing observed is not zero
-    assert found["seatrial_dns_first_answer_seconds", "node-0"] == 0.2
-    assert found["seatrial_last_success_timestamp_seconds",] == 1767312010.0
+    assert samples[row] == 380e9
+    assert samples["seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-1", "node", str(8 << 30)] == 380e9
+    assert samples["seatrial_rails_used", "node-0"] == 2
+    assert ("seatrial_rails_used", "node-1") not in samples  # nothing observed is not zero
+    assert samples["seatrial_dns_first_answer_seconds", "node-0"] == 0.2
+    assert samples["seatrial_last_success_timestamp_seconds",] == 1767312010.0
 
 
 def test_only_a_full_accepted_run_is_a_success() -> None:
     """A partial or failed run keeps the time of the last success, where one is known, and invents none."""
     for changes in ({"verdict": "no-go"}, {"scope": "partial"}):
         assert ("seatrial_last_success_timestamp_seconds",) not in read(exposition(record(**changes)))
-        kept = read(exposition(record(**changes), last_success=5.0))
-        assert kept["seatrial_last_success_timestamp_seconds",] == 5.0
+        samples = read(exposition(record(**changes), last_success=5.0))
+        assert samples["seatrial_last_success_timestamp_seconds",] == 5.0
 
 
 def test_the_number_of_series_is_bounded() -> None:
     """Thousands of nodes do not flood monitoring, and what is left out is counted."""
-    found = read(exposition(record(trial={"dns_seconds": {f"n{i}": 1.0 for i in range(5 * MOST_SERIES)}})))
-    assert sum(name == "seatrial_dns_first_answer_seconds" for name, *_ in found) == MOST_SERIES
-    assert found["seatrial_series_left_out",] == 4 * MOST_SERIES
+    samples = read(exposition(record(trial={"dns_seconds": {f"n{i}": 1.0 for i in range(5 * MOST_SERIES)}})))
+    assert sum(name == "seatrial_dns_first_answer_seconds" for name, *_ in samples) == MOST_SERIES
+    assert samples["seatrial_series_left_out",] == 4 * MOST_SERIES
 
 
 def test_the_network_is_kept_before_what_is_inside_the_nodes() -> None:
     """Of a run over thousands of nodes the bound leaves out rows inside nodes, and never those over the network."""
     job = record()["collectives"]["ring"]
-    inside = {f"n{i}": {**job, "hosts": [{"name": f"n{i}"}]} for i in range(2 * MOST_SERIES)}
-    found = read(exposition(record(inside=inside)))
-    rows = [labels for labels in found if labels[0] == "seatrial_bus_bandwidth_bytes_per_second"]
+    node_jobs = {f"n{i}": {**job, "hosts": [{"name": f"n{i}"}]} for i in range(2 * MOST_SERIES)}
+    samples = read(exposition(record(inside=node_jobs)))
+    rows = [labels for labels in samples if labels[0] == "seatrial_bus_bandwidth_bytes_per_second"]
     assert len(rows) == MOST_SERIES
     assert ("seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-0 - node-1", "ring", str(8 << 30)) in rows
 

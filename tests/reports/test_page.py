@@ -71,8 +71,8 @@ def page_of(tmp_path_factory):
         (folder / "conftest.py").write_text(CONFTEST)
         (folder / "test_sample.py").write_text(CHECKS)
         env = os.environ | {"NODES": str(nodes)}
-        words = ["-p", "no:cacheprovider", "--cluster", "sim:x", "--out", "out"]
-        done = seatrial(*words, env=env, cwd=folder, main=own_pytest)
+        arguments = ["-p", "no:cacheprovider", "--cluster", "sim:x", "--out", "out"]
+        done = seatrial(*arguments, env=env, cwd=folder, main=own_pytest)
         assert done.returncode == 1, done.stdout + done.stderr
         return folder / "out" / "report.html"
 
@@ -133,8 +133,10 @@ def test_everybody_can_read_it(look, scheme, width):
     """axe-core finds nothing serious: contrast (WCAG AA), labels, language, what the keyboard reaches."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = look(2, width, scheme)
-    found = axe.Axe().run(page).response["violations"]
-    said = [(each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")]
+    violations = axe.Axe().run(page).response["violations"]
+    said = [
+        (each["id"], each["nodes"][0]["html"][:200]) for each in violations if each["impact"] in ("serious", "critical")
+    ]
     assert said == []
 
 

@@ -27,7 +27,7 @@ class Gateway(HTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.seen: list[tuple[str, str, str]] = []
+        self.pushed: list[tuple[str, str, str]] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _take(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.server.seen.append((self.command, self.path, body))
+        self.server.pushed.append((self.command, self.path, body))
         self.send_response(self.server.answer)
         self.end_headers()
 
@@ -64,7 +64,7 @@ def test_a_scheduled_run_replaces_its_group_and_a_run_by_hand_adds_to_it(gateway
     """What only scheduled runs remember is kept by a run by hand, and its faults of the run before are not."""
     push(gateway.url, RECORD, last_success=5.0, bad={"n": True})
     push(gateway.url, RECORD | {"verdict": "no-go"})
-    (method, place, whole), (added, again, body) = gateway.seen
+    (method, place, whole), (added, again, body) = gateway.pushed
     assert (method, added) == ("PUT", "POST")
     assert place == again == "/metrics/job/seatrial/namespace/gpu"
     assert "seatrial_last_success_timestamp_seconds 5.0" in whole
@@ -87,9 +87,9 @@ def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
         "swordfish",
         "",
     ):
-        with pytest.raises(PushError) as told:
+        with pytest.raises(PushError) as error:
             push(url, RECORD)
-        assert "u:swordfish" not in str(told.value)
+        assert "u:swordfish" not in str(error.value)
 
 
 @pytest.mark.parametrize("up", [True, False])
@@ -100,5 +100,5 @@ def test_a_run_pushes_and_its_verdict_stands_whatever_comes_of_it(up: bool, gate
     assert done.returncode == 0, done.stdout
     assert ("could not be pushed" in done.stdout) == (not up)
     if up:
-        ((method, _, body),) = gateway.seen
+        ((method, _, body),) = gateway.pushed
         assert (method, body) == ("POST", (tmp_path / "metrics.prom").read_text())

@@ -32,11 +32,11 @@ def test_the_types_have_the_keys_of_the_schema() -> None:
 
 def test_what_an_old_record_does_not_say_is_empty_and_what_a_new_one_adds_is_kept() -> None:
     """Readers find every key; a sweep and what is of the cluster stay as they were written."""
-    found = completed({"verdict": "go", "scope": "full", "checks": [{"id": "a.b", "outcome": "passed"}], "later": 1})
-    assert found["checks"][0]["findings"] == found["required"] == []
-    assert (found["profile"], found["sweep"], found["seconds"], found["cluster"]) == (None, None, 0.0, {})
-    assert found["coverage"]["pool"] is None
-    assert dict(found)["later"] == 1
+    record = completed({"verdict": "go", "scope": "full", "checks": [{"id": "a.b", "outcome": "passed"}], "later": 1})
+    assert record["checks"][0]["findings"] == record["required"] == []
+    assert (record["profile"], record["sweep"], record["seconds"], record["cluster"]) == (None, None, 0.0, {})
+    assert record["coverage"]["pool"] is None
+    assert dict(record)["later"] == 1
 
 
 @pytest.mark.parametrize(

@@ -38,28 +38,28 @@ HEALTHY = Run(
 
 def test_a_go_names_nodes_and_numbers():
     """Each number is the finding of a check that passed."""
-    told = summarize(HEALTHY.to_dict())
-    proven = dict(told.proven)
-    assert told.culprit == ""
-    assert told.headline == "go · 2 of 3 nodes tried · exit code 0"
+    summary = summarize(HEALTHY.to_dict())
+    proven = dict(summary.proven)
+    assert summary.culprit == ""
+    assert summary.headline == "go · 2 of 3 nodes tried · exit code 0"
     assert proven["nodes"] == "2 of 3 nodes tried: gpu-a, gpu-b"
     assert proven["fabric"] == "InfiniBand, 8 rails used per node, GPUDirect RDMA on every channel"
     assert proven["Ring"] == "384.6 GB/s (all_reduce 8G in place), floor 350: published: 386 GB/s"
-    assert told.not_judged == {"skipped": {"storage": 1}}
+    assert summary.not_judged == {"skipped": {"storage": 1}}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED, Outcome.ERROR, Outcome.FAILED])
 def test_what_did_not_pass_is_not_proven(outcome):
     """A bandwidth below its floor, or one that was not judged, is no proof of bandwidth."""
-    told = summarize(Run(results=[check("nccl.bandwidth-ring", outcome, RING)]).to_dict())
-    assert told.proven == []
+    summary = summarize(Run(results=[check("nccl.bandwidth-ring", outcome, RING)]).to_dict())
+    assert summary.proven == []
 
 
 def test_of_several_nodes_the_slowest_is_told():
     """The best of a thousand nodes says nothing of the others."""
     rows = [ok(f"gpu-{n} all_reduce", f"{480 - n % 2 * 20}.0", "at least 430", "GB/s") for n in range(4)]
-    told = summarize(Run(results=[check("nccl.bandwidth-node", Outcome.PASSED, *rows)]).to_dict())
-    assert dict(told.proven)["inside a node"].startswith("460.0 GB/s (gpu-1 ")
+    summary = summarize(Run(results=[check("nccl.bandwidth-node", Outcome.PASSED, *rows)]).to_dict())
+    assert dict(summary.proven)["inside a node"].startswith("460.0 GB/s (gpu-1 ")
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_of_several_nodes_the_slowest_is_told():
 )
 def test_the_culprit_is_what_decided(run, culprit):
     """Whatever keeps a run from go is named in its first line."""
-    told = summarize(run.to_dict())
-    assert told.verdict != "go"
-    assert told.culprit == culprit
-    assert culprit in told.headline
+    summary = summarize(run.to_dict())
+    assert summary.verdict != "go"
+    assert summary.culprit == culprit
+    assert culprit in summary.headline
 
 
 HOSTILE = "x|y `z` <script> [a](http://evil) @team \x1b]0;\n## go"
@@ -170,8 +170,8 @@ def test_nodes_are_proven_by_the_check_that_saw_them():
 def test_what_was_not_seen_is_not_counted_with_the_culprit():
     """One node is NotReady; of 63 nothing was observed."""
     rows = [bad("gpu-0", "NotReady", ""), *(bad(f"gpu-{n}", "nothing was observed", "", None) for n in range(1, 64))]
-    told = summarize(Run(results=[check("a.b", Outcome.FAILED, *rows)]).to_dict())
-    assert told.culprit == "gpu-0: NotReady, expected 8"
+    summary = summarize(Run(results=[check("a.b", Outcome.FAILED, *rows)]).to_dict())
+    assert summary.culprit == "gpu-0: NotReady, expected 8"
 
 
 def test_a_culprit_that_names_no_node_says_which_were_tried():
@@ -185,8 +185,8 @@ def test_a_culprit_that_names_no_node_says_which_were_tried():
 
 def test_a_check_that_blocks_itself_says_why():
     """Nothing else did: its own words are all that explains it."""
-    told = summarize(Run(results=[check("sweep.ran", Outcome.BLOCKED, reason="no node is free")]).to_dict())
-    assert told.not_judged == {"no node is free": {"sweep": 1}}
+    summary = summarize(Run(results=[check("sweep.ran", Outcome.BLOCKED, reason="no node is free")]).to_dict())
+    assert summary.not_judged == {"no node is free": {"sweep": 1}}
 
 
 @pytest.mark.parametrize("resumed", [Outcome.PASSED, Outcome.ERROR])

@@ -101,12 +101,12 @@ def test_lines_say_who_where_and_what_to_do():
 def test_a_repeated_failure_that_passed_is_flaky_and_a_wrong_sum_is_not():
     fleet = Fleet(("a", "b", "c", "d"))
     rules = replace(model.RULES, alone=False)
-    history, seen = [], set()
+    history, failed_once = [], set()
     while (each := next_round(fleet, rules, history)) is not None:
         results = {}
         for test in each.tests:
-            slow = test == ("a", "b") and test not in seen
-            seen.add(test)
+            slow = test == ("a", "b") and test not in failed_once
+            failed_once.add(test)
             results[test] = Result(
                 "wrong sums" if test == ("c", "d") else "measured", 50.0 if slow else 100.0, (), test
             )

@@ -21,9 +21,9 @@ def ranks(count=2, **more):
 
 
 def steps(**more):
-    told = {"tflops": 400.0, "step_ms": 60.0, "compute_ms": 51.0, "exposed_share": 0.15, "comm_ms": 4.0, "steps": 40}
-    told |= {"spread": 0.012, "series_ms": [60.0, 61.0, 59.0], "floor_tflops": 475.0, "floor_source": "somebody's"}
-    return told | {"ranks": ranks()} | more
+    facts = {"tflops": 400.0, "step_ms": 60.0, "compute_ms": 51.0, "exposed_share": 0.15, "comm_ms": 4.0, "steps": 40}
+    facts |= {"spread": 0.012, "series_ms": [60.0, 61.0, 59.0], "floor_tflops": 475.0, "floor_source": "somebody's"}
+    return facts | {"ranks": ranks()} | more
 
 
 SAVED = {
@@ -64,8 +64,8 @@ def test_without_a_floor_nothing_is_below_it():
 
 def test_what_told_nothing_is_shown_first_and_nothing_is_divided_by_zero():
     """A GPU without a time, steps without a pace, records of earlier versions."""
-    told = slowest_first(steps(ranks=[*ranks(), {"node": "n", "gpu": 7, "compute_ms": None}, {"compute_ms": 0.0}]))
-    assert [value for _, value in told][:2] == [None, None]
+    ranked = slowest_first(steps(ranks=[*ranks(), {"node": "n", "gpu": 7, "compute_ms": None}, {"compute_ms": 0.0}]))
+    assert [value for _, value in ranked][:2] == [None, None]
     assert "not told" in "".join(training(steps(ranks=[*ranks(), {"node": "n", "gpu": 7, "compute_ms": None}])))
     assert "".join(training({"ranks": ranks()})).count("<li") == 0
     assert list(training(None)) == list(training({"ranks": []})) == list(checkpoint(None)) == []
@@ -80,8 +80,8 @@ def test_the_states_of_a_checkpoint_stand_in_order_and_a_torn_step_shows():
     assert rows(SAVED) == [(EVIL, "2", "0.00", "", "", "1.50", "2.25"), (EVIL, "3", "0.00", "", "", "", "")]
     page = "".join(checkpoint(SAVED))
     assert page.count("<td>-</td>") == 6 and "nothing to flush" in page and "3.00 GiB" in page
-    told = {"nodes": SAVED["nodes"]}  # not every rank saved: nothing is said of all together
-    assert "MB/s" not in "".join(checkpoint(told))
+    saved = {"nodes": SAVED["nodes"]}  # not every rank saved: nothing is said of all together
+    assert "MB/s" not in "".join(checkpoint(saved))
 
 
 def test_thousands_of_gpus_are_bounded():
