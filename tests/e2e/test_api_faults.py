@@ -28,7 +28,7 @@ def accept(scenario, api_faults, seed, out):
     return json.loads((out / "report.json").read_text())
 
 
-def found(record):
+def faults_of(record):
     return {
         fault
         for check in record["checks"]
@@ -61,4 +61,4 @@ def test_a_healthy_cluster_is_not_accused_of_api_faults(api_faults, tmp_path):
 def test_a_fault_is_recognised_under_any_api_faults(api_faults, tmp_path):
     """Sockets are sockets, whatever the API server does meanwhile; and they are the only fault."""
     record = accept("socket-fallback", api_faults, 1, tmp_path / "out")
-    assert (record["verdict"], found(record)) == ("no-go", {"nccl.socket-fallback"}), said(record)
+    assert (record["verdict"], faults_of(record)) == ("no-go", {"nccl.socket-fallback"}), said(record)

@@ -33,8 +33,8 @@ def seatrial(tmp_path):
     """Runs a command of ours; returns its exit code and all that it said."""
     (tmp_path / "mine.yaml").write_text(json.dumps(PROFILE))
 
-    def run(*words, kubeconfig):
-        done = program.seatrial(*words, cwd=tmp_path, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
+    def run(*arguments, kubeconfig):
+        done = program.seatrial(*arguments, cwd=tmp_path, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
         return done.returncode, done.stdout + done.stderr
 
     return run
@@ -44,10 +44,10 @@ def record(folder):
     return json.loads((folder / "report.json").read_text())
 
 
-def without_times(told):
+def without_times(accepted):
     """The record as text: no run's id, no number, no choice among equal nodes; an image is pulled once only."""
-    told["trial"].pop("timeline", None)
-    text = json.dumps(told, indent=1, sort_keys=True).replace(told["run_id"], "RUN")
+    accepted["trial"].pop("timeline", None)
+    text = json.dumps(accepted, indent=1, sort_keys=True).replace(accepted["run_id"], "RUN")
     text = re.sub(r"(RUN-\d)-\w{5}\b", r"\1-xxxxx", re.sub(r"gpu-node-\d", "NODE", text))
     text = re.sub(r"was pulled in [\d.]+ s", "was there already", text)
     return re.sub(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", "#", text).splitlines()
@@ -82,7 +82,7 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("options", "reason"),
     [
         (("--cluster", "sim:healthy"), "the embedded cluster ends with this command"),
         (("--record", "--out", "x"), "--detach does not go with --record"),
@@ -90,33 +90,33 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
         (("--partner", "a=b", "--nodes", "c=d"), "leave --detach out"),
     ],
 )
-def test_what_cannot_be_left_alone_is_refused_at_once(seatrial, healthy, words, reason):
+def test_what_cannot_be_left_alone_is_refused_at_once(seatrial, healthy, options, reason):
     """One line, before anything is created."""
-    code, said = seatrial("accept", "--profile", "h100-ib", "--detach", *words, kubeconfig=healthy)
+    code, said = seatrial("accept", "--profile", "h100-ib", "--detach", *options, kubeconfig=healthy)
     assert code == 4 and reason in said and "Traceback" not in said
 
 
 def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
     """Another namespace, another profile, no rights, what is no trial of ours; and the trial waits all the while."""
     job = detached(seatrial, healthy, tmp_path / "begun")
-    for words, expected, reason in (
+    for arguments, expected, reason in (
         (("-n", "kube-system", job), 4, "in namespace kube-system, and no event of one"),
         (("--profile", "mine.yaml", job), 4, "they do not ask the same"),
         (("training",), 4, "there is no job training"),
     ):
-        code, said = seatrial("job", "attach", *words, kubeconfig=healthy)
-        assert code == expected and reason in said, (words, said)
+        code, said = seatrial("job", "attach", *arguments, kubeconfig=healthy)
+        assert code == expected and reason in said, (arguments, said)
         assert "Traceback" not in said
     kube = Kube.connect(kubeconfig=str(healthy))
     place = path("configmaps", job, namespace="default")
-    kept = kube.get(place)
+    stored = kube.get(place)
     kube.delete(place)
     for damage in ("bm90IHpsaWI=", ""):
         kube.create(
             path("configmaps", namespace="default"),
             {
-                "metadata": {"name": job, "labels": kept["metadata"]["labels"]},
-                "data": {"trial.json": kept["data"]["trial.json"]},
+                "metadata": {"name": job, "labels": stored["metadata"]["labels"]},
+                "data": {"trial.json": stored["data"]["trial.json"]},
                 "binaryData": {"begun": damage},
             },
         )
@@ -171,10 +171,10 @@ def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_pat
         job = jobs[0]["metadata"]["name"]
         runner.send_signal(signal.SIGSTOP)  # it neither renews nor deletes
         runner.kill()
-    words = ("job", "attach", job, "--profile", "mine.yaml")
-    code, said = seatrial(*words[:3], kubeconfig=healthy)
+    arguments = ("job", "attach", job, "--profile", "mine.yaml")
+    code, said = seatrial(*arguments[:3], kubeconfig=healthy)
     assert code == 4 and "begun with a profile of its own" in said
-    code, said = seatrial(*words, "--out", "attached", kubeconfig=healthy)
+    code, said = seatrial(*arguments, "--out", "attached", kubeconfig=healthy)
     assert code == 0 and "watching for 3 s whether its runner is alive" in said, said
     assert record(tmp_path / "attached")["verdict"] == "go" and left_over(kube) == []
 

@@ -25,9 +25,9 @@ from cli.canary import pair
 )
 def test_who_is_paired(new: list[str], good: list[str], control: tuple[str, ...], trial: tuple[str, ...]) -> None:
     """Good with good first, then the new one with a good one; whatever cannot be done is said."""
-    found = pair(new, good, 2)
-    assert (found.control, found.trial) == (control, trial)
-    assert bool(found.why) == (not control)
+    pairing = pair(new, good, 2)
+    assert (pairing.control, pairing.trial) == (control, trial)
+    assert bool(pairing.why) == (not control)
 
 
 def scenario(folder: Path, broken: str) -> str:
@@ -85,12 +85,12 @@ def test_an_upgraded_node_that_lost_a_gpu_is_worse_and_not_busy(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "words", [["--partner", "a=b"], ["--partner=a=b", "--nodes", "c=d", "--cluster", "sim:nobody"]]
+    "message", [["--partner", "a=b"], ["--partner=a=b", "--nodes", "c=d", "--cluster", "sim:nobody"]]
 )
-def test_a_partner_without_a_node_under_test_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partner_without_a_node_under_test_is_refused(message: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One line, exit code 4."""
     try:
-        code = main(["accept", *words])
+        code = main(["accept", *message])
     except SystemExit as error:
         code = int(error.code or 0)
     assert code == 4

@@ -100,7 +100,13 @@ def entries():
 @pytest.fixture(scope="module")
 def shown(entries):
     faults = {fault for entry in entries for fault in entry["faults"]}
-    return faults | {word for entry in entries for words in entry["words"].values() for word in words if word in FAULTS}
+    return faults | {
+        word
+        for entry in entries
+        for subject_words in entry["words"].values()
+        for word in subject_words
+        if word in FAULTS
+    }
 
 
 def test_every_fault_of_the_catalogue_is_shown(shown):
@@ -115,9 +121,9 @@ def test_every_fault_of_the_catalogue_is_shown(shown):
 
 def test_no_check_is_beyond_failing(shown):
     """For every check there is a scenario that makes one of its faults appear."""
-    found = all_checks()
-    assert {name for name, each in found.items() if not each.faults} == RECORDS
-    assert [name for name, each in found.items() if each.faults and not set(each.faults) & shown] == []
+    checks = all_checks()
+    assert {name for name, each in checks.items() if not each.faults} == RECORDS
+    assert [name for name, each in checks.items() if each.faults and not set(each.faults) & shown] == []
 
 
 def test_the_lab_is_as_large_as_it_claims_to_be(entries):

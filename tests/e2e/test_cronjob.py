@@ -47,8 +47,8 @@ class Lab:
         self.namespace = namespace
         objects = render(overlay, namespace)
         self.kubeconfig = folder / "kubeconfig"
-        words = [scenario, "--write-kubeconfig", str(self.kubeconfig), "--json", "--until-stdin-closes"]
-        self.process = program.Lab([sys.executable, "-m", "lab", *words])
+        arguments = [scenario, "--write-kubeconfig", str(self.kubeconfig), "--json", "--until-stdin-closes"]
+        self.process = program.Lab([sys.executable, "-m", "lab", *arguments])
         facts = json.loads(self.process.stdout.readline())
         if facts["network"] == "plain":
             pytest.skip("this machine grants no namespaces: pods do not reach the API server at its own address")
@@ -106,9 +106,9 @@ class Lab:
         end = time.monotonic() + 180
         while time.monotonic() < end:
             status = self.kube.get(f"{self.path('Job')}/{name}").get("status") or {}
-            found = {c["type"] for c in status.get("conditions") or [] if c["status"] == "True"}
-            if found & {"Complete", "Failed"}:
-                return "Complete" if "Complete" in found else "Failed"
+            conditions = {c["type"] for c in status.get("conditions") or [] if c["status"] == "True"}
+            if conditions & {"Complete", "Failed"}:
+                return "Complete" if "Complete" in conditions else "Failed"
             time.sleep(0.3)
         raise AssertionError(f"{name} did not end: {self.log(name)}")
 
@@ -117,8 +117,8 @@ class Lab:
         items, _ = self.kube.list(
             f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=f"batch.kubernetes.io/job-name={name}"
         )
-        found: dict[str, Any] = items[0]
-        return found
+        first: dict[str, Any] = items[0]
+        return first
 
     def exit_code(self, name: str) -> int:
         """With which exit code the runner ended."""
@@ -141,8 +141,8 @@ class Lab:
     def results(self) -> dict[str, Any]:
         """What the run left for others to see."""
         data = self.kube.get(f"/api/v1/namespaces/{self.namespace}/configmaps/seatrial-results")["data"]
-        found: dict[str, Any] = json.loads(data["latest.json"])
-        return found | {"metrics": data["metrics.prom"]}
+        latest: dict[str, Any] = json.loads(data["latest.json"])
+        return latest | {"metrics": data["metrics.prom"]}
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Our Events on a Job."""
@@ -173,17 +173,17 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, rendered: Render) -> Ite
 def test_a_healthy_cluster_is_go_and_is_left_alone_for_a_week(lab: Lab) -> None:
     """Verdict, Event, results and metrics; the next run finds nothing due and only looks at the API."""
     assert lab.run("one") == "Complete", lab.log("one")
-    found = lab.results()
-    assert (found["verdict"], found["scope"]) == ("go", "full")
-    assert 'seatrial_run_verdict{verdict="go"} 1.0' in found["metrics"]
-    assert "seatrial_last_success_timestamp_seconds" in found["metrics"]
+    latest = lab.results()
+    assert (latest["verdict"], latest["scope"]) == ("go", "full")
+    assert 'seatrial_run_verdict{verdict="go"} 1.0' in latest["metrics"]
+    assert "seatrial_last_success_timestamp_seconds" in latest["metrics"]
     (event,) = lab.events("one")
     assert (event["type"], event["reason"]) == ("Normal", "TrialGo")
     assert lab.run("two") == "Complete", lab.log("two")
     again = lab.results()
     assert again["scope"] == "partial"
     assert "no trial" in again["said"][0]
-    success = next(line for line in found["metrics"].splitlines() if line.startswith("seatrial_last_success"))
+    success = next(line for line in latest["metrics"].splitlines() if line.startswith("seatrial_last_success"))
     assert success in again["metrics"]  # preflight alone is no new success, and does not forget the last one
 
 
@@ -237,9 +237,9 @@ def test_prometheus_scrapes_what_the_last_run_left(lab: Lab, rendered: Render) -
     lab.program(made["Deployment"]["spec"]["template"]["spec"]["containers"][0])
     lab.kube.create(f"/apis/apps/v1/namespaces/{lab.namespace}/deployments", made["Deployment"])
     lab.kube.create(f"/api/v1/namespaces/{lab.namespace}/services", made["Service"])
-    found = lab.scrape("seatrial-serve")
-    assert "seatrial_record_readable 1.0" in found
-    assert 'seatrial_run_verdict{verdict="go"} 1.0' in found
+    scraped = lab.scrape("seatrial-serve")
+    assert "seatrial_record_readable 1.0" in scraped
+    assert 'seatrial_run_verdict{verdict="go"} 1.0' in scraped
 
 
 @pytest.mark.parametrize("lab", [("low-bandwidth", "cluster")], indirect=True, ids=["slow"])
@@ -250,9 +250,9 @@ def test_what_fails_once_is_tried_again_before_it_counts(lab: Lab) -> None:
     assert lab.results()["run_verdict"] == "no-go"
     assert lab.run("two") == "Failed"
     assert lab.exit_code("two") == 1, lab.log("two")
-    found = lab.results()
-    assert found["verdict"] == "no-go"
-    assert "nccl.low-bandwidth" in found["faults"]
+    latest = lab.results()
+    assert latest["verdict"] == "no-go"
+    assert "nccl.low-bandwidth" in latest["faults"]
     (event,) = lab.events("two")
     assert (event["type"], event["reason"]) == ("Warning", "TrialNoGo")
     assert "found: nccl.low-bandwidth (" in event["message"]
@@ -290,9 +290,9 @@ def ours(lab: Lab) -> list[str]:
 
 def kill_runner(lab: Lab) -> None:
     """Kill -9 the runner's process and its child, as the OOM killer would the whole pod."""
-    found = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and is_runner(p, lab.process.pid)]
-    assert found
-    for pid in found:
+    pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and is_runner(p, lab.process.pid)]
+    assert pids
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # the child ends with its parent
             os.kill(pid, signal.SIGKILL)
 
@@ -300,8 +300,8 @@ def kill_runner(lab: Lab) -> None:
 def is_runner(process: Path, sim: int) -> bool:
     """Whether it is a runner of this cluster: a descendant of its process whose program is this suite's."""
     try:
-        words = (process / "cmdline").read_bytes().split(b"\0")
-        if b"checks" not in words or not {b"cron", b"accept"} & set(words):
+        argv = (process / "cmdline").read_bytes().split(b"\0")
+        if b"checks" not in argv or not {b"cron", b"accept"} & set(argv):
             return False
         return sim in ancestors(process)
     except OSError:
@@ -310,8 +310,8 @@ def is_runner(process: Path, sim: int) -> bool:
 
 def ancestors(process: Path) -> set[int]:
     """The ids of all parents."""
-    found: set[int] = set()
+    pids: set[int] = set()
     while (parent := int((process / "stat").read_text().rpartition(")")[2].split()[1])) > 1:
-        found.add(parent)
+        pids.add(parent)
         process = Path("/proc") / str(parent)
-    return found
+    return pids

@@ -30,16 +30,16 @@ def fleet(tmp_path, capsys):
         code = main([command, "--cluster", f"sim:{tmp_path}/fleet.yaml", "--out", str(tmp_path / "out")])
         capsys.readouterr()
         record = json.loads((tmp_path / "out" / "report.json").read_text())
-        found = {(f["subject"], f["fault"]) for c in record["checks"] for f in c["findings"] if f["fault"]}
-        return code, record, found
+        named = {(f["subject"], f["fault"]) for c in record["checks"] for f in c["findings"] if f["fault"]}
+        return code, record, named
 
     return run
 
 
 def test_every_broken_node_is_told_in_one_run(fleet):
     """Five nodes of eight, each with another fault; before, the first of them hid the rest."""
-    code, record, found = fleet("preflight", 8, BROKEN)
-    assert found == {(f"gpu-node-{number}", fault) for number, (fault, _) in enumerate(BROKEN)}
+    code, record, named = fleet("preflight", 8, BROKEN)
+    assert named == {(f"gpu-node-{number}", fault) for number, (fault, _) in enumerate(BROKEN)}
     assert (code, record["verdict"]) == (1, "no-go")
     passed = [
         f
@@ -65,7 +65,7 @@ def test_the_trial_runs_on_the_nodes_that_are_fit(fleet):
 
 def test_too_few_fit_nodes_start_no_trial(fleet):
     """One of two is left: nothing is created, and nobody is accused of the job that could not start."""
-    code, record, found = fleet("accept", 2, BROKEN[1:2])
+    code, record, named = fleet("accept", 2, BROKEN[1:2])
     outcomes = {c["id"]: c["outcome"] for c in record["checks"]}
-    assert (code, record["verdict"], found) == (1, "no-go", {("gpu-node-0", "gpu.missing")})
+    assert (code, record["verdict"], named) == (1, "no-go", {("gpu-node-0", "gpu.missing")})
     assert (outcomes["job.started"], outcomes["gpu.free"], record["trial"]) == ("blocked", "blocked", {})

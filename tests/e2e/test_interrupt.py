@@ -37,7 +37,7 @@ def kube(served):
 
 def labelled(kube):
     """Everything of ours in the namespace, by kind and name."""
-    found = []
+    names = []
     for path in (
         "/apis/batch/v1/namespaces/default/jobs",
         "/api/v1/namespaces/default/pods",
@@ -45,14 +45,14 @@ def labelled(kube):
         "/api/v1/namespaces/default/configmaps",
     ):
         items, _ = kube.list(path, labelSelector=OURS)
-        found += [f"{path.rsplit('/', 1)[1]}/{i['metadata']['name']}" for i in items]
-    return found
+        names += [f"{path.rsplit('/', 1)[1]}/{i['metadata']['name']}" for i in items]
+    return names
 
 
 def start(served, out, profile="h100-ib", starts=Program):
-    words = ["accept", "--kubeconfig", str(served), "--profile", str(profile), "--out", str(out)]
+    arguments = ["accept", "--kubeconfig", str(served), "--profile", str(profile), "--out", str(out)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return starts([sys.executable, "-m", "checks", *words], cwd=ROOT, env=ENV, **streams)
+    return starts([sys.executable, "-m", "checks", *arguments], cwd=ROOT, env=ENV, **streams)
 
 
 def gone(kube):

@@ -38,13 +38,13 @@ def spread(rules):
 @pytest.fixture
 def requests(monkeypatch):
     """Every request that reaches the lab's API server, as (user, method, path and query, attributes)."""
-    seen = []
+    requests_made = []
 
-    def listening(scenario, sky):
+    def listening(scenario, injection):
         def around(handler):
             async def answer(request):
                 asked = route(request.method, request.path, request.rel_url.query).attributes()
-                seen.append((request.headers.get("Authorization", ""), request.method, request.path_qs, asked))
+                requests_made.append((request.headers.get("Authorization", ""), request.method, request.path_qs, asked))
                 return await handler(request)
 
             return answer
@@ -52,7 +52,7 @@ def requests(monkeypatch):
         return around
 
     monkeypatch.setattr(lab.cluster, "_around", listening)
-    return seen
+    return requests_made
 
 
 def scenario(folder, rules, cluster_rules, **world):
@@ -164,12 +164,12 @@ def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
     for rules, outcome in ((cluster_role, "skipped"), (more, "passed")):
         with running(scenario(tmp_path, role, rules)) as cluster:
             config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-            words = ("--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"))
-            done = seatrial("preflight", "--training", "--check", "drains.safe", *words)
+            arguments = ("--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"))
+            done = seatrial("preflight", "--training", "--check", "drains.safe", *arguments)
         checks = json.loads((tmp_path / "out" / "report.json").read_text())["checks"]
-        (found,) = (check for check in checks if check["id"] == "drains.safe")
-        assert found["outcome"] == outcome, done.stdout
-        assert outcome == "passed" or "seatrial rbac --training" in found["reason"]
+        (drains_check,) = (check for check in checks if check["id"] == "drains.safe")
+        assert drains_check["outcome"] == outcome, done.stdout
+        assert outcome == "passed" or "seatrial rbac --training" in drains_check["reason"]
 
 
 def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_path):
@@ -177,8 +177,8 @@ def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_pat
     role, rules = granted("--label-nodes", "--node-condition")
     with running(scenario(tmp_path, role, rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-        words = ("--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"))
-        assert seatrial("accept", *words).returncode == 0
+        arguments = ("--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"))
+        assert seatrial("accept", *arguments).returncode == 0
         done = seatrial(
             *("mark", str(tmp_path / "out"), "--kubeconfig", config),
             *("--node-condition", "--label-nodes", "--untaint", "seatrial/canary"),
@@ -192,8 +192,8 @@ def test_a_trial_is_attached_to_with_the_rights_of_a_run(tmp_path):
     role, _ = granted("--tenant")
     with running(scenario(tmp_path, role, [])) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-        words = ("--kubeconfig", config, "--profile", "h100-ib", "--tenant", "--out", str(tmp_path / "begun"))
-        begun = seatrial("accept", "--detach", *words)
+        arguments = ("--kubeconfig", config, "--profile", "h100-ib", "--tenant", "--out", str(tmp_path / "begun"))
+        begun = seatrial("accept", "--detach", *arguments)
         assert begun.returncode == 10, begun.stdout
         job = json.loads((tmp_path / "begun" / "report.json").read_text())["trial"]["job"]
         done = seatrial("job", "attach", job, "--kubeconfig", config, "--out", str(tmp_path / "out"))

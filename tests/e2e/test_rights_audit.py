@@ -62,7 +62,7 @@ BY_THE_QUEUE = {("patch", "batch", "jobs")}
 Request = tuple[str, str, str, str, str]  # verb, group, resource[/subresource], namespace, name
 
 
-Seen = list[tuple[Request, str]]
+Requests = list[tuple[Request, str]]
 
 
 def listening(hear: Callable[[tuple[Request, str]], object]) -> Callable[[Any, Any], Callable[[Any], Any]]:
@@ -82,11 +82,11 @@ def listening(hear: Callable[[tuple[Request, str]], object]) -> Callable[[Any, A
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
     """Every request that reached the API server of a cluster in this process from outside."""
-    found: Seen = []
-    monkeypatch.setattr(lab.cluster, "_around", listening(found.append))
-    return found
+    requests: Requests = []
+    monkeypatch.setattr(lab.cluster, "_around", listening(requests.append))
+    return requests
 
 
 def noting(arguments: list[str]) -> int:
@@ -97,21 +97,21 @@ def noting(arguments: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def served(folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[str, Seen]]:
+def served(folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[str, Requests]]:
     """Serve a shipped scenario to a user with these rights; yield the kubeconfig, and what was seen once it is over."""
     user = {"name": "seatrial", "rules": rules.get("Role", []), "cluster_rules": rules.get("ClusterRole", [])}
     about = {"name": "audited", "title": "t", "breaks": "b", "faults": [], "outcome": "go"}
-    file, config, seen = folder / "audited.yaml", str(folder / "kubeconfig"), Seen()
+    file, config, requests = folder / "audited.yaml", str(folder / "kubeconfig"), Requests()
     file.write_text(yaml.safe_dump({**about, "extends": scenario, "world": {"user": user}}))
-    words = [str(folder), str(file), "--write-kubeconfig", config, "--json", "--until-stdin-closes"]
-    cluster = program.Lab(["python", "-m", "lab", *words], main=noting)
+    arguments = [str(folder), str(file), "--write-kubeconfig", config, "--json", "--until-stdin-closes"]
+    cluster = program.Lab(["python", "-m", "lab", *arguments], main=noting)
     with cluster.stdin, cluster.stdout, cluster.stderr:
         assert cluster.stdout.readline(), cluster.stderr.read()
-        yield config, seen
+        yield config, requests
     cluster.wait(120)
     for line in (folder / "requests").read_text(encoding="utf-8").splitlines():
         asked, target = json.loads(line)
-        seen.append((tuple(asked), target))
+        requests.append((tuple(asked), target))
 
 
 def printed(*options: str) -> dict[str, list[dict[str, Any]]]:
@@ -135,18 +135,18 @@ def granting(rules: Iterable[dict[str, Any]], asked: Request) -> set[tuple[str, 
 
 
 def audit(
-    seen: Seen, rules: dict[str, list[dict[str, Any]]], namespace: str = "default"
+    requests: Requests, rules: dict[str, list[dict[str, Any]]], namespace: str = "default"
 ) -> tuple[list[str], set[tuple[str, str, str]]]:
     """Return the requests that no printed rule grants, and what was printed and not used."""
     beyond: list[str] = []
     used: set[tuple[str, str, str]] = set()
-    for asked, target in seen:
+    for asked, target in requests:
         if asked[:3] in EVERYBODY:
             continue
-        found = granting(rules.get("ClusterRole", []), asked)
-        found |= granting(rules.get("Role", []), asked) if asked[3] == namespace else set()
-        used |= found
-        if not found:
+        grants = granting(rules.get("ClusterRole", []), asked)
+        grants |= granting(rules.get("Role", []), asked) if asked[3] == namespace else set()
+        used |= grants
+        if not grants:
             beyond.append(f"{asked[0]} {asked[2]}.{asked[1]} in {asked[3]!r}: {target}")
     given = {
         (v, g, r)
@@ -161,15 +161,15 @@ def audit(
 
 def world(scenario: str, rules: dict[str, list[dict[str, Any]]]) -> lab.scenario.Scenario:
     """A shipped scenario whose user has these rights and no others."""
-    found = load(scenario)
+    loaded = load(scenario)
     user = {"name": "seatrial", "rules": rules.get("Role", []), "cluster_rules": rules.get("ClusterRole", [])}
-    return replace(found, world={**found.world, "user": user})
+    return replace(loaded, world={**loaded.world, "user": user})
 
 
 def profile_of(scenario: str, folder: Path) -> str:
     """The profile with which a scenario is rehearsed, as a name or a file."""
-    found = load(scenario)
-    asked = found.run.get("profile", found.platform)
+    loaded = load(scenario)
+    asked = loaded.run.get("profile", loaded.platform)
     if isinstance(asked, str):
         return asked
     file = folder / "profile.yaml"
@@ -204,7 +204,7 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
     profile = profile_of(scenario, tmp_path)
     rules = printed(scope, "--profile", profile, *options)
     assert ("ClusterRole" in rules) == (scope == "--cluster")
-    with served(tmp_path, scenario, rules) as (config, seen):
+    with served(tmp_path, scenario, rules) as (config, requests):
         tenant = ["--tenant"] if scope == "--tenant" else []
         done = seatrial(
             "accept", "--kubeconfig", config, "--profile", profile, *tenant, *options, "--out", str(tmp_path / "out")
@@ -213,7 +213,7 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
         before = (tmp_path / "requests").stat().st_size
         assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
         assert (tmp_path / "requests").stat().st_size > before
-    beyond, idle = audit(seen, rules)
+    beyond, idle = audit(requests, rules)
     assert beyond == []
     # Whether a kind of the stack is served decides which of its objects are read; a run that is refused lists events.
     allowed = (
@@ -238,17 +238,17 @@ def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path
     deadlines = {"start_s": 10, "dns_s": 10, "port_s": 10, "probe_s": 20, "collective_s": 60, "job_s": 120}
     Path(profile).write_text(yaml.safe_dump({"extends": profile_of(scenario, tmp_path), "deadlines": deadlines}))
     rules = printed(scope, "--profile", profile)
-    with served(tmp_path, scenario, rules) as (config, seen):
+    with served(tmp_path, scenario, rules) as (config, requests):
         done = seatrial(
             "accept", "--kubeconfig", config, "--profile", profile, *(["--tenant"] if scope == "--tenant" else [])
         )
         assert done.returncode in (0, 1, 10), done.stdout + done.stderr
         assert (scenario, scope) != ("node-lost", "--cluster") or "node.lost" in done.stdout, done.stdout
         assert seatrial("cleanup", "--all", "--kubeconfig", config).returncode == 0
-    assert audit(seen, rules)[0] == []
+    assert audit(requests, rules)[0] == []
 
 
-def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: Seen) -> None:
+def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, requests: Requests) -> None:
     """What a killed run left goes by the same Role, and its deletion is seen."""
     rules = printed("--tenant", "--profile", "h100-ib")
     with running(world("healthy", rules)) as cluster:
@@ -270,12 +270,14 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: S
         done = seatrial("cleanup", "--all", "--kubeconfig", config)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("deleted ") >= len(objects), done.stdout
-    assert audit(seen, rules)[0] == []
-    assert {asked[2] for asked, _ in seen if asked[0] == "delete"} >= {"jobs", "services", "configmaps"}
+    assert audit(requests, rules)[0] == []
+    assert {asked[2] for asked, _ in requests if asked[0] == "delete"} >= {"jobs", "services", "configmaps"}
 
 
 @pytest.mark.parametrize("extra", [(), ("--label-nodes", "--node-condition")], ids=["plain", "marking"])
-def test_scheduled_runs_ask_for_what_is_printed_for_them(extra: tuple[str, ...], tmp_path: Path, seen: Seen) -> None:
+def test_scheduled_runs_ask_for_what_is_printed_for_them(
+    extra: tuple[str, ...], tmp_path: Path, requests: Requests
+) -> None:
     """`cron`: Lease, state, results, events and marks of nodes."""
     rules = printed("--cluster", "--cron", "--profile", "h100-ib", *extra)
     with running(world("healthy", rules)) as cluster:
@@ -286,7 +288,7 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(extra: tuple[str, ...],
             )
             assert done.returncode == 0, done.stdout + done.stderr
         assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
-    beyond, idle = audit(seen, rules)
+    beyond, idle = audit(requests, rules)
     assert beyond == []
     # An Event is written on the Job in which a scheduled run runs; started by hand there is none.
     assert idle - {("create", "", "events"), ("list", "", "events")} == set()
@@ -303,13 +305,13 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(extra: tuple[str, ...],
     ],
 )
 def test_what_only_prints_asks_nobody(
-    command: tuple[str, ...], tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], tmp_path: Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a kubeconfig at hand, too."""
     with running("healthy") as cluster:
         monkeypatch.setenv("KUBECONFIG", str(cluster.write_kubeconfig(tmp_path / "kubeconfig")))
         assert seatrial(*command).returncode == 0
-    assert seen == []
+    assert requests == []
 
 
 def test_the_audit_can_fail() -> None:

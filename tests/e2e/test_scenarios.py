@@ -100,20 +100,20 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
 
 def in_every_form(out, record):
     """Page, ticket, JUnit and metrics carry the record's verdict, culprit and counts."""
-    told = summarize(completed(record))
-    assert (told.culprit == "") == (told.verdict == "go")
-    assert html.escape(told.headline) in (out / "report.html").read_text()
-    assert html.escape(told.counted) in (out / "report.html").read_text()
+    summary = summarize(completed(record))
+    assert (summary.culprit == "") == (summary.verdict == "go")
+    assert html.escape(summary.headline) in (out / "report.html").read_text()
+    assert html.escape(summary.counted) in (out / "report.html").read_text()
     ticket = (out / "report.md").read_text()
-    assert told.counted in ticket
-    assert " ".join(told.headline.split()) in re.sub(r"\\(.)", r"\1", ticket).replace("\u200b", "")
+    assert summary.counted in ticket
+    assert " ".join(summary.headline.split()) in re.sub(r"\\(.)", r"\1", ticket).replace("\u200b", "")
     suite = ElementTree.parse(out / "junit.xml").getroot().find("testsuite")
     facts = {each.get("name"): each.get("value") for each in suite.find("properties")}
-    assert (facts["verdict"], facts["headline"]) == (told.verdict, told.headline)
-    assert int(suite.get("failures")) == told.counts.get("failed", 0)
+    assert (facts["verdict"], facts["headline"]) == (summary.verdict, summary.headline)
+    assert int(suite.get("failures")) == summary.counts.get("failed", 0)
     metrics = (out / "metrics.prom").read_text()
-    assert f'seatrial_run_verdict{{verdict="{told.verdict}"}} 1.0' in metrics
-    assert metrics.count('outcome="failed"} 1.0') == told.counts.get("failed", 0)
+    assert f'seatrial_run_verdict{{verdict="{summary.verdict}"}} 1.0' in metrics
+    assert metrics.count('outcome="failed"} 1.0') == summary.counts.get("failed", 0)
 
 
 def test_the_schema_refuses_a_damaged_record(rehearsed):

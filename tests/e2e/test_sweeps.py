@@ -72,8 +72,8 @@ def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
     world = tmp_path / "six.yaml"
     world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
     out = tmp_path / "out"
-    words = ["checks", "sweep", "--cluster", f"sim:{world}", "--out", str(out)]
-    running = Program(words, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    arguments = ["checks", "sweep", "--cluster", f"sim:{world}", "--out", str(out)]
+    running = Program(arguments, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     limit = time.monotonic() + 200
     while not any('"sweep.round.2"' in log.read_text() for log in out.glob("logs/*.log")):
         assert running.poll() is None and time.monotonic() < limit
@@ -81,9 +81,9 @@ def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
     running.terminate()
     said, _ = running.communicate(timeout=100)
     assert running.returncode == 2, said
-    told = json.loads((out / "report.json").read_text())["interrupted"]
+    interrupted = json.loads((out / "report.json").read_text())["interrupted"]
     assert re.fullmatch(
-        rf"received SIGTERM; \d rounds of it are kept: seatrial sweep --resume {out} goes on from there", told
+        rf"received SIGTERM; \d rounds of it are kept: seatrial sweep --resume {out} goes on from there", interrupted
     )
     assert "--resume" in said
 
@@ -160,8 +160,8 @@ def left(kube):
     """What a sweep leaves in its namespace: jobs, pods, Services and ConfigMaps of its label."""
     places = ("/apis/batch/v1/{}/jobs", "/api/v1/{}/pods", "/api/v1/{}/services", "/api/v1/{}/configmaps")
     label = "app.kubernetes.io/managed-by=seatrial"
-    found = [kube.list(place.format("namespaces/default"), labelSelector=label)[0] for place in places]
-    return [item["metadata"]["name"] for items in found for item in items]
+    listed = [kube.list(place.format("namespaces/default"), labelSelector=label)[0] for place in places]
+    return [item["metadata"]["name"] for items in listed for item in items]
 
 
 @pytest.mark.slow
@@ -174,9 +174,9 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         kube = Kube.connect(kubeconfig=str(served.config))
         where = ["--kubeconfig", str(served.config)]
         first, second = tmp_path / "first", tmp_path / "second"
-        words = ["sweep", *where, "--profile", "h100-ib", "--out"]
+        arguments = ["sweep", *where, "--profile", "h100-ib", "--out"]
         running = Program(
-            ["checks", *words, str(first)], env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ["checks", *arguments, str(first)], env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         limit = time.monotonic() + 200
         while not any('"sweep.round.2"' in log.read_text() for log in first.glob("logs/*.log")):
@@ -188,17 +188,17 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         assert left(kube)
         done = seatrial("cleanup", *where, "--all")
         assert left(kube) == [], done.stdout + done.stderr
-        done = seatrial(*words, str(second), "--resume", str(first))
+        done = seatrial(*arguments, str(second), "--resume", str(first))
         record = json.loads((second / "report.json").read_text())
         assert (done.returncode, record["verdict"]) == (0, "go"), done.stdout + done.stderr
-        kept = record["sweep"]["resumed"]["rounds"]
-        assert kept >= 2
+        rounds = record["sweep"]["resumed"]["rounds"]
+        assert rounds >= 2
         assert [each["number"] for each in record["sweep"]["rounds"]] == list(
             range(1, 1 + len(record["sweep"]["rounds"]))
         )
         assert left(kube) == []
         assert not (second / "sweep.json").exists()
-        assert seatrial(*words, str(second), "--resume", str(second)).returncode == 4
+        assert seatrial(*arguments, str(second), "--resume", str(second)).returncode == 4
         assert (second / "report.json").exists(), "what was to be resumed is not taken away"
     finally:
         served.close()
