@@ -85,14 +85,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = [item for item in items if item.get_closest_marker("slow")]
     places = {item: at for item in slow for at, name in enumerate(LONG) if item.nodeid.startswith(name)}
     long = sorted(places, key=places.__getitem__)
-    others = iter([item for item in items if item not in places])
+    rest = iter([item for item in items if item not in places])
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     dealt: list[pytest.Item] = []
     for number in range(workers):
         share = (len(items) - len(dealt)) // (workers - number)
         hand = long[number::workers]
-        dealt += [*hand, *islice(others, max(0, share - len(hand)))]
-    items[:] = [*dealt, *others]
+        dealt += [*hand, *islice(rest, max(0, share - len(hand)))]
+    items[:] = [*dealt, *rest]
 
 
 def pytest_collection_finish() -> None:

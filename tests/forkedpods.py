@@ -41,7 +41,7 @@ class _Launcher:
 
     def __init__(self) -> None:
         self._line, theirs = socket.socketpair()
-        self._told = False
+        self._launched = False
         self._pid = os.fork()
         if self._pid == 0:
             try:
@@ -53,9 +53,9 @@ class _Launcher:
 
     def launch(self, control: int, mode: str, keep: list[str]) -> Self | subprocess.Popen[bytes]:
         """Begin; a second network of this process has a launcher of the usual kind."""
-        if self._told:
+        if self._launched:
             return _launch(control, mode, keep)
-        self._told = True
+        self._launched = True
         socket.send_fds(self._line, [json.dumps([mode, keep]).encode()], [control])
         return self
 
@@ -101,8 +101,8 @@ def only_the_library() -> None:
 
 def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoReturn:
     """Go on as the command of a container, after `only_the_library`."""
-    found = shutil.which(argv[0], path=env.get("PATH"))
-    if not found or not _can_be_forked(found, argv, env):
+    path = shutil.which(argv[0], path=env.get("PATH"))
+    if not path or not _can_be_forked(path, argv, env):
         _execute(child, argv, env)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the status pipe among them: the container has started
     try:
@@ -110,18 +110,18 @@ def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoRetu
         Path("/proc/self/comm").write_text("python3")
         vars(subprocess)["_fork_exec"] = forkedscripts.start
         podmodules.take(argv[1])
-        interpreter.run(found, argv[1:], env)
+        interpreter.run(path, argv[1:], env)
     finally:
         os._exit(1)
 
 
-def _can_be_forked(found: str, argv: list[str], env: dict[str, str]) -> bool:
+def _can_be_forked(path: str, argv: list[str], env: dict[str, str]) -> bool:
     """Whether this is a file for this very interpreter, with nothing unknown in its environment that is meant for one.
 
     Where memory is limited, it is not.
     """
     return (
-        Path(found).resolve() == interpreter.INTERPRETER
+        Path(path).resolve() == interpreter.INTERPRETER
         and len(argv) > 1
         and Path(argv[1]).is_file()
         and not any(name.startswith("PYTHON") and name not in interpreter.KNOWN for name in env)
@@ -132,7 +132,7 @@ def _can_be_forked(found: str, argv: list[str], env: dict[str, str]) -> bool:
 def _keep_rights_of_an_exec() -> None:
     """Root keeps what its bounding set holds, any other user nothing (capabilities(7), capset(2))."""
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
-    kept = int(status["CapBnd"], 16) & int(status["CapPrm"], 16) if os.geteuid() == 0 else 0
-    low, high = kept & 0xFFFFFFFF, kept >> 32
+    capabilities = int(status["CapBnd"], 16) & int(status["CapPrm"], 16) if os.geteuid() == 0 else 0
+    low, high = capabilities & 0xFFFFFFFF, capabilities >> 32
     version = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
     syscalls.call("capset", struct.pack("Ii", version, 0), struct.pack("6I", low, low, 0, high, high, 0))

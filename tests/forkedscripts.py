@@ -48,7 +48,7 @@ def start(
     args: Sequence[str | bytes],
     candidates: Sequence[bytes],
     close_fds: bool,
-    kept: tuple[int, ...],
+    pass_fds: tuple[int, ...],
     cwd: str | None,
     env: Sequence[bytes] | None,
     *rest: int | None,
@@ -58,11 +58,16 @@ def start(
     `rest`: both ends of the pipes of the three streams and of the one that says when an exec has failed, whether
     signals are restored, whether it begins a session, then what is asked for by nobody here.
     """
-    session, others = rest[9], rest[10:16]  # of others: a process group, other users, a umask, a function
+    session, credentials = rest[9], rest[10:16]  # of others: a process group, other users, a umask, a function
     script = _script(candidates)
-    plain = close_fds and len(kept) == 1 and (cwd is None or Path(cwd).is_dir())
-    if script is None or not plain or others != (-1, None, None, None, -1, None) or interpreter.memory_is_limited():
-        return int(_start(args, candidates, close_fds, kept, cwd, env, *rest))
+    plain = close_fds and len(pass_fds) == 1 and (cwd is None or Path(cwd).is_dir())
+    if (
+        script is None
+        or not plain
+        or credentials != (-1, None, None, None, -1, None)
+        or interpreter.memory_is_limited()
+    ):
+        return int(_start(args, candidates, close_fds, pass_fds, cwd, env, *rest))
     given = dict(os.environ) if env is None else dict(os.fsdecode(each).split("=", 1) for each in env)
     pid = os.fork()
     if pid == 0:

@@ -62,8 +62,8 @@ def _run(line: socket.socket) -> None:
         (size,) = struct.unpack("I", line.recv(4, socket.MSG_WAITALL))
         asked = json.loads(line.recv(size, socket.MSG_WAITALL))
         stdin, stdout, stderr = streams
-        words, folder = ["checks", *asked["arguments"]], Path(asked["cwd"])
-        run = Program(words, env=asked["env"], cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr)
+        arguments, folder = ["checks", *asked["arguments"]], Path(asked["cwd"])
+        run = Program(arguments, env=asked["env"], cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr)
         for stream in streams:
             os.close(stream)
         with contextlib.suppress(OSError):  # whoever asked is gone

@@ -40,11 +40,11 @@ def keep(*things: object) -> None:
     _KEPT.extend(things)
 
 
-def run(found: str, argv: Sequence[str], env: Mapping[str, str], *, isolated: bool = False) -> NoReturn:
+def run(executable: str, argv: Sequence[str], env: Mapping[str, str], *, isolated: bool = False) -> NoReturn:
     """Run a file and end with its exit code; `isolated`: its folder is no place to import from (python -I)."""
     code = 1
     try:
-        _dress(found, argv, env)
+        _dress(executable, argv, env)
         if isolated:
             del sys.path[0]
         else:
@@ -68,7 +68,7 @@ def restore_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _dress(found: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
+def _dress(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Have what an interpreter has that was started so."""
     os.environ.clear()
     os.environ.update(env)
@@ -77,7 +77,7 @@ def _dress(found: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
     for number in signal.SIGPIPE, signal.SIGXFSZ:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.executable, sys.argv, sys.dont_write_bytecode = found, list(argv), False
+    sys.executable, sys.argv, sys.dont_write_bytecode = executable, list(argv), False
     sys.path[:] = [str(Path(argv[0]).resolve().parent), *LIBRARY]
     sys.path_importer_cache.clear()
     sys.stdin, sys.stdout = os.fdopen(0, errors=LENIENT), os.fdopen(1, "w", errors=LENIENT)

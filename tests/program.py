@@ -151,8 +151,8 @@ class Lab(Program):
         **_: Any,
     ) -> None:
         (heard, self_in), (out, said), (err, complained) = (os.pipe() for _ in range(3))
-        words = ["checks", *command[3:]]  # behind python -m lab
-        super().__init__(words, main=main, env=env, cwd=cwd, stdin=heard, stdout=said, stderr=complained)
+        arguments = ["checks", *command[3:]]  # behind python -m lab
+        super().__init__(arguments, main=main, env=env, cwd=cwd, stdin=heard, stdout=said, stderr=complained)
         for end in (heard, said, complained):
             os.close(end)
         self.stdin, self.stdout, self.stderr = os.fdopen(self_in, "w"), os.fdopen(out), os.fdopen(err)

@@ -9,7 +9,7 @@ HANG_S = 120.0
 def until(condition, what="the condition", *, look_s=0.02):
     """Return what the condition answers once it is true; fail where it stays false."""
     end = time.monotonic() + HANG_S
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, f"{what} did not come true within {HANG_S:.0f} s"
         time.sleep(look_s)
-    return found
+    return value

@@ -49,9 +49,9 @@ def test_a_pass_is_of_every_node_that_was_tried() -> None:
 
 
 def test_a_node_that_is_blamed_failed_and_its_partner_is_not_known() -> None:
-    told = record("no-go", "b mlx5_0", "b mlx5_1", "storageclass/x")
-    assert judged(told) == {"a": None, "b": True}
-    assert faults_of(told, "b") == ("rdma.port-down",)
+    report = record("no-go", "b mlx5_0", "b mlx5_1", "storageclass/x")
+    assert judged(report) == {"a": None, "b": True}
+    assert faults_of(report, "b") == ("rdma.port-down",)
 
 
 def test_a_fault_of_no_node_opens_none() -> None:
@@ -73,13 +73,13 @@ def test_what_is_wrong_with_no_single_node_opens_none_that_a_sweep_has_proven() 
 
 
 def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
-    told = record("no-go", "a - b", "a -> b")
-    assert judged(told) == {"a": None, "b": None}
-    assert faults_of(told, "a") == ()
+    report = record("no-go", "a - b", "a -> b")
+    assert judged(report) == {"a": None, "b": None}
+    assert faults_of(report, "a") == ()
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "phrase"),
     [
         ({}, ""),
         ({"scope": "partial"}, "partial"),
@@ -94,10 +94,10 @@ def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
         ({"required": ["gpu.free"]}, "its checks are not"),
     ],
 )
-def test_only_a_whole_recent_record_of_this_cluster_marks(changes: dict[str, Any], words: str) -> None:
+def test_only_a_whole_recent_record_of_this_cluster_marks(changes: dict[str, Any], phrase: str) -> None:
     why = refused(record(**changes), KUBE)
-    assert words in why
-    assert bool(words) == bool(why)
+    assert phrase in why
+    assert bool(phrase) == bool(why)
 
 
 class Taints:
@@ -141,13 +141,13 @@ def test_a_machine_that_came_after_the_run_is_not_the_one_that_was_tried(
     joined: dict[str, int] | None, turned: dict[str, int] | None, is_it: bool
 ) -> None:
     """It has the name of the other one, and neither its GPUs nor its driver; or it is the same one after a boot."""
-    told: Any = record(started=ago(minutes=30), seconds=600.0)
+    report: Any = record(started=ago(minutes=30), seconds=600.0)
     node: dict[str, Any] = {"status": {"conditions": [{"type": "MemoryPressure", "lastTransitionTime": ago()}]}}
     if joined:
         node["metadata"] = {"name": "a", "creationTimestamp": ago(**joined).replace("+00:00", "Z")}
     if turned:
         node["status"]["conditions"].append({"type": "Ready", "lastTransitionTime": ago(**turned)})
-    assert was_tried(node, told) is is_it
+    assert was_tried(node, report) is is_it
 
 
 @pytest.mark.parametrize(("seconds", "marks"), [(25 * 3600.0, True), (60.0, False)])
@@ -171,20 +171,20 @@ def test_a_pass_hands_the_node_over_and_a_failure_does_not(
     node, taints = "gpu-node-0", [{"key": "seatrial/canary", "value": "true", "effect": "NoSchedule"}]
     kube.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
     here = {"cluster": {"server": kube.server, "ca": kube.authority}, "trial": {"hosts": {"p": node}}}
-    words = [str(tmp_path / "report.json"), "--node-condition", "--label-nodes", "--untaint", "seatrial/canary"]
-    for told, code, status, label in (
+    arguments = [str(tmp_path / "report.json"), "--node-condition", "--label-nodes", "--untaint", "seatrial/canary"]
+    for report, code, status, label in (
         (record("no-go", node, **here), 1, "True", "failed"),
         (record("inconclusive", **here), 10, "Unknown", None),
         (record("go", **here), 0, "False", "passed"),
     ):
-        (tmp_path / "report.json").write_text(json.dumps(told))
-        assert main([*words, "--kubeconfig", str(sim.config)]) == code
-        found = kube.get(f"/api/v1/nodes/{node}")
-        conditions = {each["type"]: each for each in found["status"]["conditions"]}
+        (tmp_path / "report.json").write_text(json.dumps(report))
+        assert main([*arguments, "--kubeconfig", str(sim.config)]) == code
+        stored = kube.get(f"/api/v1/nodes/{node}")
+        conditions = {each["type"]: each for each in stored["status"]["conditions"]}
         assert conditions["SeatrialFailed"]["status"] == status
         assert conditions["Ready"]["status"] == "True"
-        assert found["metadata"]["labels"].get("seatrial/trial") == label
-        assert bool(found["spec"].get("taints")) == (status != "False")
+        assert stored["metadata"]["labels"].get("seatrial/trial") == label
+        assert bool(stored["spec"].get("taints")) == (status != "False")
     assert f"{node}: passed" in capsys.readouterr().out
 
 
@@ -206,14 +206,14 @@ def test_before_a_change_every_pass_is_forgotten(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("cli.mark.connect", lambda _: kube)
     old = record("go", started="2026-01-01T00:00:00+00:00", scope="partial")
     (tmp_path / "report.json").write_text(json.dumps(old))
-    words = [str(tmp_path), "--node-condition", "--label-nodes"]
-    assert main([*words, "--forget"]) == 0
+    arguments = [str(tmp_path), "--node-condition", "--label-nodes"]
+    assert main([*arguments, "--forget"]) == 0
     statuses = [b["status"]["conditions"][0]["status"] for _, b in kube.written if "status" in b]
     assert statuses == ["Unknown"] * 2
     assert [b["metadata"]["labels"] for _, b in kube.written if "metadata" in b] == [{node_labels.LABEL: None}] * 2
     kube.written.clear()
-    assert main(words) == 10
-    assert main([*words, "--forget", "--untaint", "seatrial/canary"]) == 4
+    assert main(arguments) == 10
+    assert main([*arguments, "--forget", "--untaint", "seatrial/canary"]) == 4
     assert kube.written == []
 
 

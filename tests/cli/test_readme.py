@@ -26,12 +26,12 @@ def commands(page):
     return [line for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def words(command):
+def split(command):
     return shlex.split(command, comments=True)
 
 
 def is_run(command):
-    first = words(command)
+    first = split(command)
     return first[0] in ("seatrial", "pytest", *SHELL) and not (tuple(first[:2]) == SERVES and "--list" not in first)
 
 
@@ -39,7 +39,7 @@ def is_run(command):
 def test_every_command_is_either_run_or_left_for_a_stated_reason(page):
     """A page that shows a command nobody runs goes stale."""
     for command in commands(page):
-        assert is_run(command) or words(command)[0] in NOT_RUN or tuple(words(command)[:2]) == SERVES, command
+        assert is_run(command) or split(command)[0] in NOT_RUN or tuple(split(command)[:2]) == SERVES, command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -91,7 +91,7 @@ def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
             (tmp_path / name[1]).write_text(text)
     env = {**os.environ, "KUBECONFIG": str(served)}
     for command in filter(is_run, commands(page)):
-        name, *arguments = words(command)
+        name, *arguments = split(command)
         expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
         if name in SHELL or "|" in arguments:
             if line := in_a_shell(command, tmp_path, env, program):
@@ -125,8 +125,8 @@ def test_the_excerpt_is_what_the_program_prints(tmp_path):
     done = seatrial("accept", "--cluster", "sim:socket-fallback", "--out", "report", env=env, cwd=tmp_path)
     rest = untimed(done.stdout)
     for part in untimed(excerpt).split("…\n"):
-        _, found, rest = rest.partition(part)
-        assert found, f"no longer printed:\n{part}\nprinted:\n{done.stdout}"
+        _, matched, rest = rest.partition(part)
+        assert matched, f"no longer printed:\n{part}\nprinted:\n{done.stdout}"
     assert len(excerpt.splitlines()) <= 25
 
 

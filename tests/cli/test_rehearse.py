@@ -31,7 +31,7 @@ def rehearse(*arguments, cwd=ROOT, **env):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["heathy"], "did you mean 'healthy'"),
         (["healthy", "no-such-thing-at-all"], "unknown scenario"),
@@ -41,13 +41,13 @@ def rehearse(*arguments, cwd=ROOT, **env):
         (["./no-file.yaml"], "no scenario file"),
     ],
 )
-def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, words):
+def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, message):
     """One line with the nearest right word, exit code 4."""
     done = seatrial("rehearse", *arguments)
     assert done.returncode == 4
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
-    assert words in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_recognised_means_exactly_the_stated_faults_and_verdict(faults, verdict,
 
 
 @pytest.mark.parametrize(
-    ("subjects", "words", "accused", "mistaken"),
+    ("subjects", "phrases", "accused", "mistaken"),
     [
         (["node-1"], [], ["node-1"], ""),
         (["node-1*"], [], ["node-1 mlx5_3"], ""),
@@ -80,7 +80,7 @@ def test_recognised_means_exactly_the_stated_faults_and_verdict(faults, verdict,
         ([], ["is DOWN"], ["node-1"], ""),
     ],
 )
-def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects, words, accused, mistaken):
+def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects, phrases, accused, mistaken):
     """A right fault on a wrong node is a wrong accusation; one that spares a broken node is half blind."""
     each = Rehearsal(
         "n",
@@ -88,7 +88,7 @@ def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects,
         ["a"],
         {"a": subjects} if subjects else {},
         ["no-go"],
-        {"a": words},
+        {"a": phrases},
         faults=["a"],
         verdict="no-go",
         accused={"a": accused},
@@ -119,16 +119,16 @@ def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path, capsys):
     assert rows[2][:4] + rows[2][5:] == ["liar", "gpu.missing", "-", "go", "NO"]
     assert "1 of 2 recognised; not: liar" in said
     assert code == 1
-    kept = json.loads((tmp_path / "kept" / "rehearsal.json").read_text())
-    assert [(each["name"], each["recognised"]) for each in kept] == [("gpu-missing", True), ("liar", False)]
+    matrix = json.loads((tmp_path / "kept" / "rehearsal.json").read_text())
+    assert [(each["name"], each["recognised"]) for each in matrix] == [("gpu-missing", True), ("liar", False)]
     assert {path.parent.name for path in (tmp_path / "kept").glob("*/report.json")} == {"gpu-missing", "liar"}
 
 
 @pytest.mark.slow
 def test_two_at_once_under_api_faults(tmp_path, capsys):
     """--jobs and --api-faults; exit code 0 when all were recognised, and the user's folder stays as it was."""
-    words = ["allocatable-zero", "gpu-missing", "--jobs", "2", "--api-faults", "slow:3"]
-    code, said = rehearse_here(words, cwd=tmp_path, env=os.environ), capsys.readouterr().out
+    arguments = ["allocatable-zero", "gpu-missing", "--jobs", "2", "--api-faults", "slow:3"]
+    code, said = rehearse_here(arguments, cwd=tmp_path, env=os.environ), capsys.readouterr().out
     assert code == 0, said
     assert "2 of 2 recognised" in said
     assert list(tmp_path.iterdir()) == []

@@ -80,13 +80,13 @@ def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Pat
     from reports.schema import completed
 
     strike = record("no-go", "2026-01-02T00:00:00+00:00")
-    told = exposition(completed({**strike, "verdict": "inconclusive"}), last_success=5.0, bad={"gpu-node-1": True})
-    (tmp_path / "metrics.prom").write_text(told)
+    exposed = exposition(completed({**strike, "verdict": "inconclusive"}), last_success=5.0, bad={"gpu-node-1": True})
+    (tmp_path / "metrics.prom").write_text(exposed)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "report.json").write_text(json.dumps(strike))
-    found = scrape()
-    assert set(told.splitlines()) <= set(found.splitlines())
-    assert "seatrial_record_readable 1.0" in found
+    scraped = scrape()
+    assert set(exposed.splitlines()) <= set(scraped.splitlines())
+    assert "seatrial_record_readable 1.0" in scraped
     (tmp_path / "run" / "report.json").write_text(json.dumps(record("go", "2026-01-03T00:00:00+00:00")))
     assert 'seatrial_run_verdict{verdict="go"} 1.0' in scrape()
     for damaged in ("", "{", "seatrial_run_verdict 1"):

@@ -64,7 +64,7 @@ LOST = {"full stdout": 3, "closed pipe": 141}
 """What 0 becomes where the output was lost."""
 
 
-def start(words: list[str], how: str) -> subprocess.Popen[str]:
+def start(arguments: list[str], how: str) -> subprocess.Popen[str]:
     """Start a command with its streams as REDIRECTED says."""
     redirected, environment = REDIRECTED[how]
     output: Any = subprocess.PIPE
@@ -72,7 +72,7 @@ def start(words: list[str], how: str) -> subprocess.Popen[str]:
         reader, output = os.pipe()
         os.close(reader)
     started = subprocess.Popen(
-        ["sh", "-c", f'exec "$@" {redirected}', "sh", *PROGRAM, *words],
+        ["sh", "-c", f'exec "$@" {redirected}', "sh", *PROGRAM, *arguments],
         cwd=ROOT,
         text=True,
         env=os.environ | environment,
@@ -106,7 +106,7 @@ SLOW = {name: tuple(REDIRECTED) if name in ("explain", "faults") else BY_COMMAND
 )
 def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], tmp_path: Path) -> None:
     """Whatever becomes of the output; where it was lost, 0 is not given."""
-    words, expected = CALLS[command]
+    arguments, expected = CALLS[command]
     record = tmp_path / "report.json"
     record.write_text(
         json.dumps(
@@ -120,10 +120,10 @@ def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], 
             }
         )
     )
-    words = [word.replace("{record}", str(record)) for word in words]
+    arguments = [word.replace("{record}", str(record)) for word in arguments]
     ended = {}
     for batch in (ways[:6], ways[6:]):
-        running = {how: start([command, *words], how) for how in batch}
+        running = {how: start([command, *arguments], how) for how in batch}
         for how, process in running.items():
             out, err = process.communicate(timeout=120)
             ended[how] = process.returncode

@@ -55,11 +55,11 @@ CASES = {
     ),
     "a sweep with a gang": (["sweep", "--cluster", "sim:healthy", "--gang"], "an option of seatrial accept"),
     **{
-        f"preflight with {words[0]}": (
-            ["preflight", "--cluster", "sim:healthy", "--training", *words],
+        f"preflight with {options[0]}": (
+            ["preflight", "--cluster", "sim:healthy", "--training", *options],
             "starts no trial",
         )
-        for words in (["--checkpoint"], ["--gang"], ["--soak", "20m"], ["--detach"])
+        for options in (["--checkpoint"], ["--gang"], ["--soak", "20m"], ["--detach"])
     },
     "a model of no size": (["accept", "--cluster", "sim:healthy", "--checkpoint", "--model-size", ""], "such as 70B"),
     "a job by no name": (["job", "status", "../../x", "--kubeconfig", "no-such-file"], "no name of a job"),
@@ -197,7 +197,7 @@ def test_the_printed_manifests_are_yaml_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("files", "expected"),
     [
         ((), ["seatrial accept --cluster sim:healthy --out report", "seatrial explain LOG", "seatrial help"]),
         (("kubeconfig",), ["seatrial preflight", "seatrial profile detect > my.yaml"]),
@@ -205,17 +205,17 @@ def test_the_printed_manifests_are_yaml_and_nothing_else():
         (("kubeconfig", "demo"), ["seatrial preflight"]),
     ],
 )
-def test_without_a_command_it_says_what_comes_next(found, expected, tmp_path, monkeypatch, capsys):
+def test_without_a_command_it_says_what_comes_next(files, expected, tmp_path, monkeypatch, capsys):
     """Three commands, by what there is: a kubeconfig, a report, or nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    if "kubeconfig" in found:
+    if "kubeconfig" in files:
         (tmp_path / ".kube").mkdir()
         (tmp_path / ".kube" / "config").touch()
-    if {"report", "demo"} & set(found):
+    if {"report", "demo"} & set(files):
         (tmp_path / "report").mkdir()
-        (tmp_path / "report" / "report.json").write_text(json.dumps({"simulated": "demo" in found}))
+        (tmp_path / "report" / "report.json").write_text(json.dumps({"simulated": "demo" in files}))
     assert start.main() == 0
     said = capsys.readouterr().out
     assert len([line for line in said.splitlines() if line.startswith("  seatrial ")]) == 3
@@ -272,7 +272,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.parametrize(
-    ("words", "completed"),
+    ("arguments", "completed"),
     [
         (["ex"], {"explain"}),
         (["accept", "--profile", "h200"], {"h200-ib", "h200-roce"}),
@@ -281,12 +281,16 @@ printf '%s\\n' "${COMPREPLY[@]}"
         (["job", "st"], {"status"}),
     ],
 )
-def test_bash_completes_commands_options_and_values(words, completed):
+def test_bash_completes_commands_options_and_values(arguments, completed):
     """The script that `seatrial completion bash` prints, in a real bash."""
     pytest.importorskip("shtab")
     script = _completion()
     done = subprocess.run(
-        ["bash", "-c", BASH, "bash", script, "seatrial", *words], capture_output=True, text=True, check=True, timeout=60
+        ["bash", "-c", BASH, "bash", script, "seatrial", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert set(done.stdout.split()) == completed
 
@@ -380,7 +384,7 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "rest", "verbosity"),
+    ("arguments", "rest", "verbosity"),
     [
         ([], [], -1),
         (["-v"], [], 0),
@@ -392,9 +396,9 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
         (["-vs", "v"], ["-vs", "v"], -1),
     ],
 )
-def test_how_much_is_told_is_taken_from_the_words(words, rest, verbosity):
+def test_how_much_is_told_is_taken_from_the_words(arguments, rest, verbosity):
     """A value of an option is none of them."""
-    assert _verbosity(words) == (rest, verbosity)
+    assert _verbosity(arguments) == (rest, verbosity)
 
 
 def test_each_check_has_a_line_and_no_file():

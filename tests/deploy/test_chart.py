@@ -39,9 +39,9 @@ def helm(*settings: str, namespace: str = "default", code: int = 0) -> str:
     program = shutil.which("helm")
     if program is None:
         pytest.skip("needs helm, to render the chart")
-    words = [word for setting in settings for word in ("--set", setting)]
+    options = [word for setting in settings for word in ("--set", setting)]
     done = subprocess.run(
-        [program, "template", "seatrial", str(CHART), "--namespace", namespace, *words],
+        [program, "template", "seatrial", str(CHART), "--namespace", namespace, *options],
         capture_output=True,
         text=True,
         check=False,
@@ -52,14 +52,14 @@ def helm(*settings: str, namespace: str = "default", code: int = 0) -> str:
 
 def by_name(objects: Iterable[dict[str, Any] | None]) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Objects by kind, namespace and name; a profile by what it says, not by its spelling."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    by_key: dict[tuple[str, str, str], dict[str, Any]] = {}
     for thing in filter(None, objects):
         key = (thing["kind"], thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
-        assert key not in found
+        assert key not in by_key
         if "profile.yaml" in thing.get("data", {}):
             thing["data"]["profile.yaml"] = yaml.safe_load(thing["data"]["profile.yaml"])
-        found[key] = thing
-    return found
+        by_key[key] = thing
+    return by_key
 
 
 @pytest.mark.parametrize("namespace", ["default", "gpu-acceptance"])

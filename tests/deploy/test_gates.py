@@ -142,9 +142,9 @@ class Lab:
             command, cwd=self.folder, env=env, text=True, capture_output=True, timeout=400, check=False
         )
 
-    def kubectl(self, *words: str) -> str:
+    def kubectl(self, *arguments: str) -> str:
         """Run kubectl, which must succeed."""
-        done = self.run("kubectl", *words)
+        done = self.run("kubectl", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -155,19 +155,19 @@ class Lab:
 
     def node(self, name: str) -> dict[str, Any]:
         """A node: its labels, taints, and whether it is cordoned."""
-        found = json.loads(self.kubectl("get", "node", name, "-o", "json"))
+        live = json.loads(self.kubectl("get", "node", name, "-o", "json"))
         return {
-            "labels": found["metadata"]["labels"],
-            "cordoned": found["spec"].get("unschedulable", False),
-            "taints": [t["key"] for t in found["spec"].get("taints", [])],
+            "labels": live["metadata"]["labels"],
+            "cordoned": live["spec"].get("unschedulable", False),
+            "taints": [t["key"] for t in live["spec"].get("taints", [])],
         }
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     """Three nodes; two are known to be good."""
-    with installed() as words:
-        made = Lab(tmp_path, shlex.join(words))
+    with installed() as command:
+        made = Lab(tmp_path, shlex.join(command))
         made.kubectl("label", "node", "gpu-node-0", "gpu-node-1", "seatrial/known-good=true")
         yield made
         made.sim.close()
@@ -389,8 +389,8 @@ def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
 
     A trial that passed and is worse than the one before opens no node: the change is taken back under it.
     """
-    found = play(tmp_path, accept, compared)
-    assert found == (code, "compared before after\n", helm)
+    outcome = play(tmp_path, accept, compared)
+    assert outcome == (code, "compared before after\n", helm)
     asked = (tmp_path / "asked").read_text().splitlines()
     assert ("mark after" in asked) is (accept != 0 or compared == 0)
 

@@ -49,8 +49,8 @@ def rules(objects: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
 
 def runner(objects: list[dict[str, Any]]) -> dict[str, Any]:
     """The pod spec of the CronJob."""
-    (found,) = (o for o in objects if o["kind"] == "CronJob")
-    spec: dict[str, Any] = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (cronjob,) = (o for o in objects if o["kind"] == "CronJob")
+    spec: dict[str, Any] = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     return spec
 
 
@@ -72,10 +72,10 @@ def test_every_overlay_is_whole(overlay: str, rendered: Render) -> None:
     assert job["ttlSecondsAfterFinished"] > 0
     maps = {o["metadata"]["name"]: o["data"] for o in objects if o["kind"] == "ConfigMap"}
     mounted = next(v["configMap"]["name"] for v in runner(objects)["volumes"] if "configMap" in v)
-    words = maps[mounted]["arguments"].split()
-    assert "--profile=/etc/seatrial/profile.yaml" in words
+    arguments = maps[mounted]["arguments"].split()
+    assert "--profile=/etc/seatrial/profile.yaml" in arguments
     assert yaml.safe_load(maps[mounted]["profile.yaml"])["extends"]
-    assert ("--tenant" in words) == (overlay == "tenant")
+    assert ("--tenant" in arguments) == (overlay == "tenant")
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -91,10 +91,10 @@ def test_the_arguments_are_options_that_exist(overlay: str, rendered: Render) ->
 
 def test_the_priority_never_preempts(rendered: Render) -> None:
     """The trial of a cluster at work pushes nothing aside."""
-    (found,) = (o for o in rendered("cluster") if o["kind"] == "PriorityClass")
-    assert found["preemptionPolicy"] == "Never"
-    assert found["value"] < 0
-    assert runner(rendered("cluster"))["priorityClassName"] == found["metadata"]["name"]
+    (priority,) = (o for o in rendered("cluster") if o["kind"] == "PriorityClass")
+    assert priority["preemptionPolicy"] == "Never"
+    assert priority["value"] < 0
+    assert runner(rendered("cluster"))["priorityClassName"] == priority["metadata"]["name"]
 
 
 def test_an_air_gapped_cluster_pulls_from_one_registry(rendered: Render) -> None:
@@ -140,13 +140,13 @@ def instructions() -> list[tuple[str, str]]:
 
 def test_the_image_is_as_small_and_as_fixed_as_it_can_be() -> None:
     """Two stages on a base that an argument pins, hashes for all that is installed, a user that is not root, no shell."""
-    found = instructions()
-    assert [rest for word, rest in found if word == "FROM"] == ["${BASE} AS build", "${BASE}"]
-    assert ("ARG", "BASE") in found  # no default: a tag that moves is not a base
-    assert not [rest for word, rest in found if word in ("ADD", "SHELL")]
-    assert all(rest.startswith("[") for word, rest in found if word in ("RUN", "ENTRYPOINT", "CMD"))
-    assert any("--require-hashes" in rest for word, rest in found if word == "RUN")
-    last = found[max(i for i, (word, _) in enumerate(found) if word == "FROM") :]
+    steps = instructions()
+    assert [rest for word, rest in steps if word == "FROM"] == ["${BASE} AS build", "${BASE}"]
+    assert ("ARG", "BASE") in steps  # no default: a tag that moves is not a base
+    assert not [rest for word, rest in steps if word in ("ADD", "SHELL")]
+    assert all(rest.startswith("[") for word, rest in steps if word in ("RUN", "ENTRYPOINT", "CMD"))
+    assert any("--require-hashes" in rest for word, rest in steps if word == "RUN")
+    last = steps[max(i for i, (word, _) in enumerate(steps) if word == "FROM") :]
     assert [rest for word, rest in last if word == "USER"] == ["65532:65532"]
     assert [rest for word, rest in last if word == "RUN"] == []
     assert [rest for word, rest in last if word == "COPY"] == ["--from=build /opt/seatrial /opt/seatrial"]

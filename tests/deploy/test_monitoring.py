@@ -39,15 +39,15 @@ RECORD = {
 
 def emitted() -> dict[str, set[str]]:
     """The names of all metrics with their labels, as a record with everything in it gives them."""
-    found = {
+    labels_of = {
         s.name: set(s.labels)
         for f in text_string_to_metric_families(
             exposition(completed(RECORD), bad={"n": True}, history={"n": (1.0, 2, 1)})
         )
         for s in f.samples
     }
-    found |= {"seatrial_record_readable": set()}  # from seatrial serve
-    return {name: labels | {"namespace"} for name, labels in found.items()}  # of the push or of the scrape
+    labels_of |= {"seatrial_record_readable": set()}  # from seatrial serve
+    return {name: labels | {"namespace"} for name, labels in labels_of.items()}  # of the push or of the scrape
 
 
 def expressions() -> Iterator[tuple[str, str]]:

@@ -39,16 +39,16 @@ def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
 
 def imported(path: Path) -> set[str]:
     """Absolute imports of our packages anywhere in the file, as dotted names."""
-    found = set()
+    names = set()
     for node in statements(path):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level > 0:
             above = path.relative_to(ROOT).parts[: -node.level]
             assert above, f"{path} reaches above its package"
-    return {name for name in found if name.split(".")[0] in OURS}
+    return {name for name in names if name.split(".")[0] in OURS}
 
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))
@@ -73,15 +73,15 @@ def modules() -> dict[str, Path]:
 def known(name: str, path: Path, all_modules: dict[str, Path]) -> set[str]:
     """The modules that a module imports, anywhere in the file and for types too."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    found = set()
+    names = set()
     for node in statements(path):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         else:
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
-            found |= {f"{source}.{a.name}" if f"{source}.{a.name}" in all_modules else source for a in node.names}
-    return found & all_modules.keys() - {name}
+            names |= {f"{source}.{a.name}" if f"{source}.{a.name}" in all_modules else source for a in node.names}
+    return names & all_modules.keys() - {name}
 
 
 @functools.cache
@@ -105,9 +105,9 @@ def test_a_room_knows_only_those_below(package):
     def place(name: str) -> int | None:
         return order.get(name.removeprefix(prefix).split(".")[0]) if name.startswith(prefix) else None
 
-    for name, found in imports().items():
+    for name, imports_of in imports().items():
         own = place(name)
-        above = {each for each in found if own is not None and (place(each) or 0) > own}
+        above = {each for each in imports_of if own is not None and (place(each) or 0) > own}
         assert not above, f"{name} imports {sorted(above)}"
 
 

@@ -74,7 +74,7 @@ def _rows(each):
     known = vars(sys.modules[each.__module__])
     if base and is_typeddict(known.get(base[1])):  # Python 3.11 does not keep it otherwise
         yield from _rows(known[base[1]])
-    yield from (found.groups() for line in lines if (found := FIELD.match(line)))
+    yield from (match.groups() for line in lines if (match := FIELD.match(line)))
 
 
 def _paragraph(each):
