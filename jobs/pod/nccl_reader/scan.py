@@ -10,7 +10,7 @@ import gc
 import re
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, MAX_LINE, Digest, Digester
 from .events.messages import Messages
@@ -102,7 +102,7 @@ class Reader:
         """Read a block of whole lines: it is applied with those before it, while nothing listens to single lines."""
         self.see(data)
         before = self.digester.lines
-        listens = not before and (self.others.listens() or self.line < self.others.TAGGED)
+        listens = not before and (self.line < self.others.TAGGED or self.others.listens())
         self._held += len(data)
         if self.digester.read(data) or listens or self._held >= HELD:
             self.take(self.digester.take(), data, before)
@@ -125,26 +125,21 @@ class Reader:
         """End the stream: settle what waits for more."""
         if self._held:
             self.settle()
-        known = {_named_like(host) for index, host, _ in self.partial.procs if index == self.index}
-        for cut in _CUT_HEAD.finditer(ESCAPES.sub(b"", self._last)) if known else ():
+        cuts = list(_CUT_HEAD.finditer(ESCAPES.sub(b"", self._last)))
+        known = {_named_like(host) for index, host, _ in self.partial.procs if cuts and index == self.index}
+        for cut in cuts:
             host = cut.group(1).decode("ascii")
             if _named_like(host) in known:  # a head and no more, near the end: that process exists
                 self.processes.find((host, int(cut.group(2)), ""))
         for what, number in self._most.items():
             if number >= 0:
                 self.source.note("%s %d" % (what, number), self.index, 1, b"")
-        self.processes.finish()
+        self.processes.let_go()
         self.partial.limited = self.partial.limited or self.partial.crowd.full
-        self.signals.finish()
         self.tables.finish()
         self.source.lines = self.line
 
     # -- blocks to state -----------------------------------------------------------------------------------------------
-    def apply(self, digest: Digest, data: bytes) -> None:
-        """Take what a block of whole lines says; ``data`` is that block."""
-        self.see(data)
-        self.take(digest, data)
-
     def settle(self) -> None:
         """Take what the blocks say that were digested."""
         if self._held:
@@ -171,7 +166,7 @@ class Reader:
         here, follow = processes.here, processes.follow
         lines: Optional[Iterator[Tuple[int, bytes]]] = None
         at = 0  # the line behind the last event
-        listens = others.listens() or start <= others.TAGGED
+        listens = start <= others.TAGGED or others.listens()
         for number, process, what, raw in digest.events:
             if listens and at < number:
                 lines = lines or _lines_of(data, before)
@@ -184,7 +179,7 @@ class Reader:
                     self.messages.line(raw, start + number)
                 else:
                     others.line(raw, start + number)
-                listens = others.listens() or start + number < others.TAGGED
+                listens = start + number < others.TAGGED or others.listens()
             elif type(what) is tuple:
                 (here[process] or follow(process)).apply(what, start + number, raw)
             else:
@@ -203,7 +198,7 @@ class Reader:
                 continue
             if MARK not in raw:
                 others.hear(raw[:-1], start + number)
-            if not (others.listens() or start + number < others.TAGGED):
+            if not (start + number < others.TAGGED or others.listens()):
                 return False
         return True
 
@@ -249,23 +244,20 @@ def uncollected() -> Iterator[None]:
 def read_one(reader: Reader, stream: object, limit: Optional[int] = None) -> None:
     """Read one stream."""
     taken = 0
-    feed: Optional[Callable[[bytes], None]] = None
-    close: Optional[Callable[[], None]] = None
+    taker: Any = None
     for whole in chunks(stream):
         chunk = whole
         if limit is not None and taken + len(chunk) > limit:
             chunk = chunk[: limit - taken]
             reader.partial.limited = True
         taken += len(chunk)
-        if feed is None:
-            feed, close = unwrapper(chunk, reader)
+        if taker is None:
+            taker = unwrapper(chunk, reader)
         if chunk:
-            feed(chunk)
+            taker.feed(chunk)
         if limit is not None and taken >= limit:
             break
-    if close is not None:
-        close()
-    reader.finish()
+    (taker or reader).finish()
 
 
 def chunks(stream: object) -> Iterator[bytes]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
 
-from .lines.pasted import restore
+from .lines.pasted import Pasted, found
 from .tables.testsjson import JsonReader
 
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
@@ -18,25 +18,21 @@ _KEYS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
 MAX_PART = 64 * 1024
 
 
-def unwrapper(first: bytes, reader: Any) -> Tuple[Callable[[bytes], None], Callable[[], None]]:
-    """Return what takes the stream's chunks, and what ends it."""
+def unwrapper(first: bytes, reader: Any) -> Any:
+    """Return what is fed the stream's chunks and finished at its end: the reader itself where nothing is wrapped."""
     head = first[:65536].lstrip(b"\xef\xbb\xbf \r\n\t")
     line = head.split(b"\n", 1)[0]
     if head[:1] in (b"{", b"["):
         if text_of(line) is not None:
-            return _Lines(reader, _JsonLines()).hooks()
+            return _Lines(reader, _JsonLines())
         if _DOCUMENT.match(head) and (
             b'"bus_bw"' in first or b'"nccl_version"' in first or b'"busBw"' in first or b'"minimum_bytes"' in first
         ):
-            document = JsonReader(reader.source, reader)
-            return document.feed, document.finish
+            return JsonReader(reader.source, reader)
     if _CRI.match(line):
-        return _Lines(reader, _CriLines()).hooks()
-    return restore(first, reader.feed, _nothing)
-
-
-def _nothing() -> None:
-    """End a stream that needs no ending."""
+        return _Lines(reader, _CriLines())
+    done = found(first)
+    return reader if done is None else Pasted(done, reader)
 
 
 def text_of(line: bytes) -> Optional[str]:
@@ -104,9 +100,6 @@ class _Lines:
         self._unwrap = unwrap
         self._tail = b""
 
-    def hooks(self) -> Tuple[Callable[[bytes], None], Callable[[], None]]:
-        return self.feed, self.finish
-
     def feed(self, chunk: bytes) -> None:
         lines = (self._tail + chunk).split(b"\n")
         self._tail = lines.pop()[: 1 << 20]
@@ -119,3 +112,4 @@ class _Lines:
         tail += self._unwrap.end()
         if tail:
             self._reader.feed(tail)
+        self._reader.finish()

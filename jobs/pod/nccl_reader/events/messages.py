@@ -80,7 +80,7 @@ class Messages:
             tracker.apply(ring_order(text), number, raw)
             return
         lane, channel, size = found
-        self.processes.channels(tracker, {lane: 1 << channel})
+        tracker.channels({lane: 1 << channel})
         if size:
             tracker.proc.add("nranks", size)
         sight = sight_of(lane[2])

@@ -9,11 +9,10 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..lines.prefix import Process, parse_head, process_of
-from ..state.seen import Crowd, Proc, shared
+from ..state.seen import Crowd, Proc, alone
 from .tracker import Tracker
 
 if TYPE_CHECKING:
-    from ..state.channels import Lane
     from ..state.partial import Partial
 
 MAX_ALONE = 2048  # processes of one stream that are told apart
@@ -39,20 +38,15 @@ class Processes:
         self.at = 0  # the line of that block that is read
         self.start = 1  # the number of its first line in the stream
         self._by_pid: Dict[int, List[str]] = {}
-        self._own = shared((index,))
+        self._own = alone(index)
         self._beyond = Proc(None, None)
         self._beyond.crowd = Crowd(edges=False)
-
-    def channels(self, tracker: Tracker, lanes: Dict[Lane, int]) -> None:
-        """Take channels of a process."""
-        if tracker.channels(lanes):
-            self._waiting.append(tracker)
 
     def take(self, tracker: Tracker, said: List[Tuple[int, Any]]) -> None:
         """Take what a process said: lines of communicators, channels, facts."""
         for number, what in said:
             if type(what) is dict:
-                self.channels(tracker, what)
+                tracker.channels(what)
             elif type(what) is list:
                 tracker.facts(what)
             else:
@@ -90,7 +84,7 @@ class Processes:
             for tracker in self._waiting:
                 if tracker.announced and tracker.pending:
                     tracker.settle()
-            self._waiting = [tracker for tracker in self._waiting if tracker.pending]
+            self._waiting[:] = [tracker for tracker in self._waiting if tracker.pending]
 
     def head(self, left: bytes) -> Tuple[Tracker, bytes]:
         """Return the process that a line's head names, and what stands in front of that head."""
@@ -115,11 +109,12 @@ class Processes:
         tracker = self.trackers.get(process)
         if tracker is None:
             if len(self.trackers) >= _FOLLOWED:
-                self._let_go()
+                self.let_go()
             host, pid, mark = process
             key = (self.index, "?" + mark, -1) if host is None or pid is None else (self.index, host, pid)
             proc = self.partial.procs.get(key) or self._glued(key) or self._new(key, host, pid)
-            tracker = self.trackers[process] = Tracker(proc, self.index, self.partial.sources[self.index])
+            stream = self.partial.sources[self.index]
+            tracker = self.trackers[process] = Tracker(proc, self.index, stream, self._waiting)
         return tracker
 
     def _new(self, key: Tuple[int, str, int], host: Optional[str], pid: Optional[int]) -> Proc:
@@ -145,18 +140,13 @@ class Processes:
             self._by_pid.setdefault(key[2], []).append(key[1])
         return proc
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Stop following all processes; who prints again goes on with the communicator it began last."""
         for tracker in self.trackers.values():
             tracker.settle()
-        self._waiting = []
+        self._waiting.clear()
         self.here[:] = [None] * len(self.here)
         self.trackers.clear()
-
-    def finish(self) -> None:
-        """Settle what waits for more, and let go of what only reading needs."""
-        self._let_go()
-        self._by_pid.clear()
 
     def _glued(self, key: Tuple[int, str, int]) -> Optional[Proc]:
         """Find the process whose host name a number was glued to: a torn table row ends in '-1' or '0.12'."""

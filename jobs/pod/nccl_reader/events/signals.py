@@ -371,10 +371,6 @@ class SignalReader:
             if tag:
                 self.source.tags.add(tag)
 
-    def finish(self) -> None:
-        """End the stream."""
-        self._last_error, self._summary = 0, False
-
 
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
 SOME_GROUP = "?"

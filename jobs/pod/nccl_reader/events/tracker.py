@@ -27,12 +27,24 @@ _NEVER = b"", ("", -1), None
 class Tracker:
     """Follows one process through one stream."""
 
-    __slots__ = ("_current", "_latest", "_ordinals", "_pointers", "announced", "pending", "proc", "source", "stream")
+    __slots__ = (
+        "_current",
+        "_latest",
+        "_ordinals",
+        "_pointers",
+        "_waiting",
+        "announced",
+        "pending",
+        "proc",
+        "source",
+        "stream",
+    )
 
-    def __init__(self, proc: Proc, source: int, stream: Source) -> None:
+    def __init__(self, proc: Proc, source: int, stream: Source, waiting: List[Tracker]) -> None:
         self.proc = proc
         self.source = source
         self.stream = stream
+        self._waiting = waiting  # all whose channels wait
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
@@ -41,11 +53,12 @@ class Tracker:
         self.pending: Dict[Lane, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
 
     # -- channels ------------------------------------------------------------------------------------------------------
-    def channels(self, lanes: Dict[Lane, int]) -> bool:
-        """Take channels, which wait until it is clear whose they are; say whether these are the first that wait."""
+    def channels(self, lanes: Dict[Lane, int]) -> None:
+        """Take channels, which wait until it is clear whose they are."""
         if not self.pending:
             self.pending = lanes
-            return True
+            self._waiting.append(self)
+            return
         pending = self.pending
         for lane, bits in lanes.items():
             if lane in pending:
@@ -54,7 +67,6 @@ class Tracker:
                 pending[lane] = bits
             elif self.proc.crowd is not None:
                 self.proc.crowd.full = True
-        return False
 
     def settle(self) -> None:
         """Add the channels that wait to the communicator they belong to."""

@@ -8,7 +8,7 @@ it; a log that nobody pasted is passed on untouched, so that this costs one look
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional
 
 LOOK = 1 << 16  # of the first block, this much is looked at
 _ENTITIES = ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&#91;", b"["), (b"&#93;", b"]"), (b"&quot;", b'"'), (b"&#39;", b"'"))
@@ -83,9 +83,9 @@ def cut_width(head: bytes) -> int:
 class Pasted:
     """Restores the lines of one stream."""
 
-    def __init__(self, done: Done, feed: Callable[[bytes], None]) -> None:
+    def __init__(self, done: Done, reader: Any) -> None:
         self._done = done
-        self._feed = feed
+        self._reader = reader
         self._tail = b""
         self._joined = b""
         self._missing = 0  # lines that were put into one with those before them
@@ -97,15 +97,15 @@ class Pasted:
         if len(self._tail) > 1 << 16:  # a line without an end is the reader's business
             whole, cut, self._tail = self._tail, b"", b""
         if whole or cut:
-            self._feed(self._restored(whole + cut))
+            self._reader.feed(self._restored(whole + cut))
 
-    def finish(self, end: Callable[[], None]) -> None:
+    def finish(self) -> None:
         """Restore what stands behind the last line end."""
         rest = self._joined + self._restored(self._tail) if self._tail else self._joined
         self._joined = b""
         if rest:
-            self._feed(rest)
-        end()
+            self._reader.feed(rest)
+        self._reader.finish()
 
     def _restored(self, data: bytes) -> bytes:
         if self._done.signs:
@@ -132,12 +132,3 @@ class Pasted:
                 out += [self._joined + text, *[b""] * self._missing]  # so that line numbers stay those of the file
                 self._joined, self._missing = b"", 0
         return b"".join(line + b"\n" for line in out)
-
-
-def restore(first: bytes, feed: Callable[[bytes], None], end: Callable[[], None]) -> Tuple[Any, Any]:
-    """Return what takes a stream's chunks and what ends it, with the restoring in between where it is needed."""
-    done = found(first)
-    if done is None:
-        return feed, end
-    pasted = Pasted(done, feed)
-    return pasted.feed, lambda: pasted.finish(end)

@@ -57,6 +57,7 @@ class JsonReader:
             self._rccl(document)
         elif isinstance(document, dict):
             self._nccl(document)
+        self._reader.finish()
 
     def _nccl(self, document: Dict[str, Any]) -> None:
         table = new_table(1)
