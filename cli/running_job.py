@@ -93,7 +93,8 @@ def _pods(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, more:
         mine = about(events, "Pod", name_of(pod), str(meta.get("uid") or ""))
         symptom = examine(pod, Surroundings(events=mine, node=state))
         said = f"{symptom.issue.reason}: {symptom.issue.message}".strip(": ") if symptom else _ended(status)
-        yield Pod(name_of(pod), node, tuple(_addresses(meta, spec, status)), safe(said, 200), _node_trouble(state))
+        addresses = tuple(_addresses(meta, spec, status))
+        yield Pod(name_of(pod), node, addresses, safe(said, 200), _node_trouble(state), kube.namespace)
 
 
 def _events(kube: Kube, evidence: Evidence) -> list[Event]:

@@ -94,6 +94,10 @@ def what_is_wrong(job: Job) -> Iterator[Part]:
         yield _fault(fault, told_above=fault is _main(job))
     for table in job["tables"]:
         yield _benchmark(table)
+    if not_judged := job.get("not_judged"):
+        yield Part(
+            title="Not judged against the profile", items=[Item(plain(text, 200)) for text in not_judged[:MAX_NOT_SEEN]]
+        )
     if job["advice"]:
         yield Part(title="Next time", said=f"{job['advice']}.")
     if not_seen := job.get("not_seen"):

@@ -26,20 +26,21 @@ _SHOWN = 4
 
 
 def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
-    """Make every go inconclusive that rests on what was not judged, and say in the first sentence what that is."""
+    """Make every go inconclusive that rests on what was not judged, and say in the first sentence what that is.
+
+    With a profile, ``not_judged`` of every job lists what of it was not applied, whatever the verdict.
+    """
     jobs = list(jobs)
     applied = {
         _key(table, job, row["size_bytes"]) for job in jobs for table in job["tables"] for row in table["reference"]
     }
     for job in jobs:
-        if job["verdict"] != "go":
-            continue
         if profile is not None:
-            missing = [*_floors(job, profile, applied), *_layout(job, profile), *_sums(job)]
+            missing = job["not_judged"] = [*_floors(job, profile, applied), *_layout(job, profile), *_sums(job)]
             text = "not judged against the profile: " + "; ".join(missing[:_SHOWN])
             text += f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         else:
-            missing = list(_far_below(job))
+            missing = list(_far_below(job)) if job["verdict"] == "go" else []
             text = "; ".join(missing[:_SHOWN])
         if missing:
             nccl.withhold(job, "far-below-published" if profile is None else "not-judged", text)

@@ -251,6 +251,7 @@ class Place(TypedDict):
     gpu: str | None
     pid: int | None
     pod: NotRequired[str]
+    namespace: NotRequired[str]
     node: NotRequired[str]
     pod_state: NotRequired[str]
     node_state: NotRequired[str]
@@ -319,6 +320,8 @@ class JobDocument(TypedDict):
     places: NotRequired[dict[str, Place]]
     unread: NotRequired[list[str]]
     not_seen: NotRequired[list[str]]
+    not_judged: NotRequired[list[str]]
+    """With a profile: which of its floors, rails, fabric and sums met nothing in the log."""
     around: NotRequired[list[Around]]
 
 

@@ -42,12 +42,14 @@ def found_fault(
 def failure_class_of(job: JobDocument) -> str | None:
     """Return whether a job's failure is the program's or the infrastructure's; None where there is none, or none tells.
 
-    Where another fault explains one, the explanation decides.
+    Where another fault explains one, the explanation decides. What ended the job comes before what only slowed it:
+    sockets are not why a rank sleeps.
     """
     if job["verdict"] == "go":
         return None
     known = fault_catalogue()
-    bad = [fault for fault in job["faults"] if fault["severity"] in ("fatal", "degraded")]
+    fatal = [fault for fault in job["faults"] if fault["severity"] == "fatal"]
+    bad = fatal or [fault for fault in job["faults"] if fault["severity"] == "degraded"]
     return failure_class(known[fault["why"] or fault["fault"]].failure for fault in bad)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .model import Decision
 
 Document = Any  # a job document and the keys of a hang
+_RECORDED = "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
 
 
 def conclude(
@@ -57,6 +58,8 @@ def _conclude(
     for job in jobs:
         if evidence.not_seen:
             job["not_seen"] = evidence.not_seen
+        if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
+            job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
     if not (structured(evidence) or evidence.lagging or unlike_calls(evidence) or tells(evidence)):
         return jobs
     files = {name for job in jobs for name in job["files"]}
@@ -136,7 +139,7 @@ def _empty() -> Document:
 def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
     said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
     other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
-    job["files"] = [*evidence.files, *job["files"]]
+    job["files"] = [*job["files"], *evidence.files]
     job["late_ranks"] = sorted(made.late)
     job["waiting_ranks"] = sorted(made.waiting)
     job["dead_ranks"] = sorted(made.dead)
@@ -193,14 +196,15 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]])
 
 
 def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
-    """Return the command with the first rank's own process and pod."""
+    """Return the command with the first rank's own process, pod and node."""
     place = next(iter(places.values()), {})
     if place.get("pid"):
         text = text.replace("--pid PID", f"--pid {place['pid']}")
+    if place.get("node"):
+        text = text.replace("node NODE", f"node {place['node']}")
     if place.get("pod"):
-        text = text.replace("py-spy dump", f"kubectl exec {place['pod']} -- py-spy dump").replace(
-            " POD ", f" {place['pod']} "
-        )
+        pod = f"-n {place['namespace']} {place['pod']}" if place.get("namespace") else place["pod"]
+        text = text.replace("py-spy dump", f"kubectl exec {pod} -- py-spy dump").replace(" POD ", f" {pod} ")
     return text
 
 
@@ -208,9 +212,7 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
     """Return what was not switched on, or not given, and would have said more of this hang."""
     advice = []
     if not evidence.ranks or made.unknown - made.suspects:
-        advice.append(
-            "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
-        )
+        advice.append(_RECORDED)
     queued = [operation for made_by in evidence.ranks.values() for operation in made_by.pending]
     if made.kind == "inside" and queued and not gloo(evidence.ranks.values()) and not any(o.started for o in queued):
         advice.append(

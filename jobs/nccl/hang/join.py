@@ -23,6 +23,8 @@ _WORDS = 300
 Tail = Callable[[str], Iterable[str]]
 """Returns the last lines of a log, by the name under which it was read."""
 _SAYS = re.compile(r"[A-Za-z]{2}")
+_ASIDE = re.compile(r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bdeprecated\b")
+"""What Python and libraries say aside (docs.python.org, warnings): true of every rank, and no word of what one does."""
 _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 
@@ -105,7 +107,7 @@ def join(
         }
         pod = _pod(evidence.pods, seen.host if seen else "", spoke)
         if pod is not None:
-            place |= {"pod": pod.name, "node": pod.node}
+            place |= {"pod": pod.name, "namespace": pod.namespace, "node": pod.node}
             place |= {"pod_state": pod.trouble} if pod.trouble else {}
             place |= {"node_state": pod.node_trouble} if pod.node_trouble else {}
         host = hosts.get(rank)
@@ -148,13 +150,19 @@ def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
 
 
 def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
-    """Return the last line of a log that a rank's process wrote, by its NCCL prefix or torch's; empty without one."""
+    """Return the last line of a log that a rank's process wrote, by its NCCL prefix or torch's; empty without one.
+
+    A library's warning of what is deprecated counts only where the process said nothing else.
+    """
     own = re.compile(rf"{re.escape(spoke.host)}:{spoke.pid}:|" + _RANKED.replace("{0}", str(rank)))
-    last = ""
+    last = aside = ""
     for line in lines:
         if _SAYS.search(line) and (spoke.alone or own.search(line[:400])):
-            last = line.strip()
-    return printable(last, _WORDS)
+            if _ASIDE.search(line):
+                aside = line.strip()
+            else:
+                last = line.strip()
+    return printable(last or aside, _WORDS)
 
 
 def told(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> list[str]:

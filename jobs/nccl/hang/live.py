@@ -26,7 +26,9 @@ def take_sample(evidence: Evidence, source: str, text: str) -> bool:
         else:
             raise ValueError("no answer of NCCL RAS")  # noqa: TRY301 -- one word for all of them
     except ValueError:
-        _note(evidence, f"{name}: cut, or nothing that NCCL RAS says: {printable(text.strip(), 80)!r}")
+        said = f"{source}: cut, or nothing that NCCL RAS says: "
+        if not any(note.startswith(said) for note in evidence.not_seen):  # three answers have three times of day
+            _note(evidence, f"{said}{printable(text.strip(), 80)!r}")
         return False
     evidence.files.append(name)
     return True

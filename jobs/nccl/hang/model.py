@@ -194,6 +194,7 @@ class Pod:
     addresses: tuple[str, ...] = ()
     trouble: str = ""
     node_trouble: str = ""
+    namespace: str = ""
 
 
 @dataclass(slots=True)
