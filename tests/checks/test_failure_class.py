@@ -1,6 +1,7 @@
 """Whose a failure is: of each fault, of the launcher's analysis, of a run, of an explained job."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -128,3 +129,14 @@ def test_what_happened_to_a_job_comes_before_what_its_log_says(tmp_path, capsys,
     main([str(log), "--format", "json"])
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert _failure_class(job | {"around": [{"kind": kind, "role": role}]}) == expected
+
+
+@pytest.mark.parametrize(("case", "expected"), [("sleep", None), ("branch", "program")])
+def test_sockets_are_not_why_a_rank_is_late(capsys, case, expected):
+    """Both jobs also fell back to sockets, which only slows."""
+    recorded = Path(__file__).parents[1] / "hang" / "data" / "nccl-2.28.9" / case
+    main([str(recorded), "--format", "json"])
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert "nccl.socket-fallback" in {fault["fault"] for fault in job["faults"]}
+    assert job["failure_class"] == expected
+    assert {cause["fault"] for cause in job["causes"]} == {f"nccl.{job['diagnosis']}"}

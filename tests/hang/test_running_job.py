@@ -16,6 +16,7 @@ from cli.explain import main
 from jobs.cluster.client.errors import ClusterError, Forbidden
 from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.client.pod_exec import Executed, execute
+from jobs.nccl.hang.join import Process, last_words
 from jobs.nccl.hang.model import Evidence
 
 HERE = Path(__file__).parent
@@ -98,6 +99,38 @@ def test_a_late_rank_is_named_with_its_pod_node_and_last_words(lab, explain):
     assert place["node"].startswith("gpu-node")
     assert place["gpu"] == "1"
     assert place["last_words"].endswith("the last words of rank 1")
+    commands = " ".join(cause["confirm"] for cause in job["causes"])
+    assert f"kubectl exec -n default {place['pod']} -- py-spy dump --pid {place['pid']}" in commands
+    assert f"kubectl describe node {place['node']}" in commands
+    assert job["files"][0].startswith("late-")  # the logs stand before what was asked
+
+
+def test_answers_that_are_cut_are_said_once_and_what_was_missing_is_advised(lab, explain):
+    """Three cut answers of two pods: one word for each pod, and what would have told more."""
+    kube, _ = lab
+    start(kube, "half", "half", port=28096)
+    code, job = explain("job/half")
+    assert (code, job["verdict"]) == (10, "inconclusive")
+    assert [note.partition(":")[0].rsplit("-", 1)[0] for note in job["not_seen"]] == [
+        "RAS in pod half-0",
+        "RAS in pod half-1",
+    ]
+    assert "TORCH_FR_BUFFER_SIZE" in job["advice"]
+
+
+def test_last_words_are_what_the_program_said():
+    """Not what torch says of its dump and its settings, unless there is nothing else."""
+    spoke = Process("rank1.log", "vm", 566, alone=True)
+    asides = [
+        "[rank1]:[E1122 ProcessGroupNCCL.cpp:1849] [PG ID 0 Rank 1] Observed flight recorder dump signal from another rank",
+        "[rank1]:[E1122 ProcessGroupNCCL.cpp:1628] ProcessGroupNCCL preparing to dump debug info. Include stack trace: 1",
+        "[rank1]:[W1122 Utils.hpp:112] Warning: Environment variable A is deprecated; use B instead",
+        "train.py:3: FutureWarning: torch.load with weights_only=False",
+    ]
+    assert last_words(["loading shard 7", *asides], spoke, 1) == "loading shard 7"
+    assert last_words(asides, spoke, 1) == asides[-1]
+    error = "[rank1]:[E1122 ProcessGroupNCCL.cpp:1895] watchdog thread terminated with exception: CUDA error"
+    assert last_words(["loading shard 7", error, *asides], spoke, 1) == error
 
 
 def test_a_job_that_goes_on_is_alive_and_dumps_are_found(lab, explain):

@@ -78,6 +78,17 @@ def test_what_met_no_row_or_layout_is_named_and_no_go(profile, named, tmp_path, 
     assert named in job["sentence"]
 
 
+def test_what_was_not_applied_is_listed_whatever_the_verdict(tmp_path, capsys):
+    """A log that is no go for another reason says so, too, in the document and in the text."""
+    text = "\n".join(line for line in logged().splitlines() if " via NET/" not in line) + "\n"
+    job = explained(capsys, tmp_path, text, profiled(size="8G"))
+    assert (job["verdict"], job["diagnosis"] == "not-judged") == ("inconclusive", False)
+    assert any("the floor of all_reduce (default) at 8G" in each for each in job["not_judged"])
+    explain.main([str(tmp_path / "job.log"), "--profile", str(tmp_path / "profile.yaml")])
+    assert "Not judged against the profile\n  the floor of all_reduce" in capsys.readouterr().out
+    assert explained(capsys, tmp_path, logged(), profiled())["not_judged"] == []
+
+
 def test_a_fabric_that_nothing_crossed_is_not_judged(tmp_path, capsys):
     job = explained(capsys, tmp_path, logged(maker=Maker(hosts=("one",), gpus=8)), profiled(nodes=1))
     assert (job["verdict"], "the fabric ib, since no data crosses hosts" in job["sentence"]) == ("inconclusive", True)

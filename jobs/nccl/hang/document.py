@@ -189,7 +189,9 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]])
     if made.nameless and not places:
         places = {"": {"pid": made.nameless[0].pid}}
     fault["confirm"] = _confirm(fault["confirm"], places)
-    rest = [cause for cause in job["causes"] if cause["fault"] not in ("nccl.hang", "nccl.no-evidence")]
+    told_as = [each for each in job["faults"] if each["severity"] == "fatal" or made.kind in ("inside", "stalled")]
+    others = {name for each in told_as for name in (each["fault"], each["why"])} - {"nccl.hang", "nccl.no-evidence"}
+    rest = [cause for cause in job["causes"] if cause["fault"] in others]  # a slow fabric makes no process late
     causes = [{**cause, "confirm": _confirm(cause["confirm"], places)} for cause in rank([fault], {})]
     job["causes"] = [*causes, *rest][:MOST_CAUSES]
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]

@@ -23,8 +23,10 @@ _WORDS = 300
 Tail = Callable[[str], Iterable[str]]
 """Returns the last lines of a log, by the name under which it was read."""
 _SAYS = re.compile(r"[A-Za-z]{2}")
-_ASIDE = re.compile(r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bdeprecated\b")
-"""What Python and libraries say aside (docs.python.org, warnings): true of every rank, and no word of what one does."""
+_ASIDE = re.compile(
+    r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal|to dump (?:the )?debug info"
+)
+"""What libraries say aside: what is deprecated, and that torch writes a dump because another rank asked for it."""
 _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 
@@ -152,7 +154,7 @@ def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
 def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
     """Return the last line of a log that a rank's process wrote, by its NCCL prefix or torch's; empty without one.
 
-    A library's warning of what is deprecated counts only where the process said nothing else.
+    What a library says aside counts only where the process said nothing else.
     """
     own = re.compile(rf"{re.escape(spoke.host)}:{spoke.pid}:|" + _RANKED.replace("{0}", str(rank)))
     last = aside = ""
