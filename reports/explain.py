@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jobs.nccl.job_document import JobDocument as Job
 
-from .explain_parts import Below, Part, names_of, parts, where
+from .explain_parts import Part, names_of, parts, where
 from .plain import plain
 from .schema import Verdict
 
@@ -74,7 +74,10 @@ def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
         if item.text:
             yield from _wrap(item.text, width, "    ", f"  {number} " if part.numbered else "  ")
         for below in item.below:
-            yield from _below(below, width, "    ")
+            if below.label == "confirm":
+                yield from _wrap(below.text, width, " " * 13, f"    {below.label:<9}")
+            else:
+                yield from _wrap(f"{below.label}: {below.text}" if below.label else below.text, width, " " * 6, " " * 4)
     for line in part.quoted:
         spot = where(line, plain(line["file"] or "", 200).rpartition("/")[2])
         yield from _wrap(f"{spot}  {line['text']}", width, "    ", "  | ")
@@ -83,10 +86,3 @@ def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
         yield from _wrap(note, width, "  ")
     for below in part.advice:
         yield from _wrap(below.text, width, " " * 11, f"  {below.label:<9}")
-
-
-def _below(below: Below, width: int, indent: str) -> list[str]:
-    if below.label == "confirm":
-        return _wrap(below.text, width, indent + " " * 9, f"{indent}{below.label:<9}")
-    label = f"{below.label}: " if below.label else ""
-    return _wrap(label + below.text, width, indent + "  ", indent)

@@ -33,7 +33,7 @@ def opened(chunks: Iterator[bytes]) -> Iterator[bytes]:
     first = next(chunks, b"")
     while _DOCUMENT.match(first) and len(first) < _ENOUGH and (more := next(chunks, b"")):
         first += more
-    if not _is_answer(first):
+    if not (_DOCUMENT.match(first) and _is_answer(first)):
         yield first
         yield from chunks
         return
@@ -51,9 +51,8 @@ def opened(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _is_answer(head: bytes) -> bool:
-    """Say whether a stream that begins like this may be a store's answer, and no JSON for each line."""
-    single = _DOCUMENT.match(head) is not None and text_of(head.lstrip().partition(b"\n")[0]) is None
-    return single and _BEGINNINGS.search(head) is not None
+    """Say whether a document that begins like this may be a store's answer, and no JSON for each line."""
+    return text_of(head.lstrip().partition(b"\n")[0]) is None and _BEGINNINGS.search(head) is not None
 
 
 def lines_of(document: bytes) -> bytes:

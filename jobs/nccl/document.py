@@ -25,24 +25,12 @@ from .job.device_order import compact_devices
 from .job.jobs import Job
 from .job.streams import group
 from .job.view import View
-from .job_document import (
-    MOST_CAUSES,
-    NOTHING,
-    Bootstrap,
-    Cause,
-    Expected,
-    Init,
-    IntraNode,
-    JobDocument,
-    Pair,
-    ReadTable,
-    Table,
-)
+from .job_document import MOST_CAUSES, NOTHING, Cause, Expected, Init, IntraNode, JobDocument, Pair, ReadTable, Table
 from .rows import sides
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
     ("trouble", judge_ending),
-    ("anything", judge_truncation),
+    ("what a cut ends", judge_truncation),
     ("versions", judge_versions),
     ("forms of a message", judge_forms),
     ("anything", judge_network),
@@ -67,7 +55,8 @@ def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False
     """
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job)]
-        tell_alone(documents)
+        if len(documents) > 1:
+            tell_alone(documents)
         return documents
 
 
@@ -103,7 +92,7 @@ def _document(judgement: Judgement) -> JobDocument:
     # One host is the whole job only where something tells its size.
     shown = bool(view.ways) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
-    averages = _averages(judgement.tables)
+    averages = _averages(judgement.tables) if judgement.tables else {}
     document: JobDocument = {
         "files": [source.name for source in job.sources.values()],
         "nccl_lines": sum(source.nccl_lines for source in job.sources.values()),
@@ -142,7 +131,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "intra_node": _intra_node(judgement),
         "sharp": True if view.switched or "collnet" in job.flags else None,
         "wires_gbps": _wires(judgement) if job.facts["wire"] else None,
-        "bootstrap": _bootstrap(judgement),
+        "bootstrap": {"interfaces": _addresses(job.facts["boot"]) if job.facts["boot"] else {}},
         "init": _init(judgement),
         "truncated": judgement.has("nccl.log-truncated"),
         "evidence_shown": shown,
@@ -319,11 +308,12 @@ def _wires(judgement: Judgement) -> float | None:
     return round(most, 3) if 0 < most < float("inf") else None
 
 
-def _bootstrap(judgement: Judgement) -> Bootstrap:
+def _addresses(printed: Iterable[str]) -> dict[str, list[str]]:
+    """Return the addresses by which processes meet, by their interface, of lines such as "eth0 10.0.0.1"."""
     interfaces: dict[str, list[str]] = {}
-    for text in judgement.job.facts["boot"]:
+    for text in printed:
         interface, _, address = text.partition(" ")
         known = interfaces.setdefault(interface, [])
         if address and address not in known and len(known) < 16:
             known.append(address)
-    return {"interfaces": {name: sorted(addresses) for name, addresses in sorted(interfaces.items())}}
+    return {name: sorted(addresses) for name, addresses in sorted(interfaces.items())}

@@ -8,6 +8,7 @@ Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, classify
@@ -42,9 +43,6 @@ class Judgement:
         self.faults: list[FoundFault] = []
         self.causes: list[tuple[str, Note]] = []  # that lines of any process speak of, the first one first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
-        # A benchmark or the job's own communicator ended as it should: peers that go away then are no trouble.
-        self.finished = self.job.destroyed(self.job.world) or any(table["complete"] for table in self.tables)
-        self.ended_well = self._ended_well()
         self.hang, self.crash = self._ending()
         speak = {proc.host for proc in self.job.procs if proc.edges}
         listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
@@ -52,6 +50,7 @@ class Judgement:
         self.not_shown = sorted(listed - speak)  # of two benchmarks in the log, hosts that show no channel
         self.ended_badly = False  # and a fault says how
         symptoms = any(name.startswith(("nccl.", "symptom ")) for name in (*self.job.noted, *self.job.events))
+        connections = "connected" in self.job.flags or self.job.facts["version"]
         self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
@@ -59,7 +58,8 @@ class Judgement:
             "versions": len(self.job.facts["version"]) > 1,
             "forms of a message": self.job.facts["plugin-form"],
             "communicators": self.job.comms,
-            "connections": "connected" in self.job.flags or self.job.facts["version"],
+            "connections": connections,
+            "what a cut ends": self.tables or self.job.comms or connections,
             "network inside a host": view.local_net,
             "shared memory": view.local["shm"],
             "NVLink fabric": "fabric" in self.job.flags,
@@ -76,9 +76,14 @@ class Judgement:
                 rule(self)
 
     # -- endings -------------------------------------------------------------------------------------------------------
+    @cached_property
+    def finished(self) -> bool:
+        """A benchmark or the job's own communicator ended as it should: peers that go away then are no trouble."""
+        return self.job.destroyed(self.job.world) or any(table["complete"] for table in self.tables)
 
-    def _ended_well(self) -> bool:
-        """Say whether all that began came to its end, and no line says that a process of the job died."""
+    @cached_property
+    def ended_well(self) -> bool:
+        """All that began came to its end, and no line says that a process of the job died."""
         if any(map(self.event, _DEATHS)) or any(proc.last_error for proc in self.job.procs):
             return False
         if self.tables:

@@ -27,7 +27,6 @@ class Devices:
         self._node_of = job.node_of
         self._on_node: dict[str, dict[int, str]] = {}
         self._all: dict[int, str] = {}
-        self._known: dict[tuple[object, ...], dict[str, Carrier]] = {}
         for proc in job.procs:
             if proc.hcas.keys() - self._all.keys():
                 self._all = {**proc.hcas, **self._all}
@@ -39,12 +38,11 @@ class Devices:
             self._links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._procs = job.procs
-
-    def known(self, proc: Proc) -> dict[str, Carrier]:
-        """Return what is known of the carriers of all processes that see their devices as this one does."""
-        # a list lives as long as its process, and most processes share one
-        listed: object = id(proc.hcas) if proc.hcas else self._node_of[proc] if self._all else None
-        return self._known.setdefault((listed, proc.facts.get("provider")), {})
+        self.known: dict[Proc, dict[str, Carrier]] = {}  # one dict for all processes that see their devices alike
+        alike: dict[tuple[object, ...], dict[str, Carrier]] = {}
+        for proc in job.procs:  # most share one list, which lives as long as they do
+            listed: object = id(proc.hcas) if proc.hcas else job.node_of[proc] if self._all else None
+            self.known[proc] = alike.setdefault((listed, proc.facts.get("provider")), {})
 
     def carrier(self, proc: Proc, text: str) -> Carrier:
         """Return what carries a way of a process; a device that no list names is called by its index."""
@@ -52,20 +50,22 @@ class Devices:
         if way.kind in ("net", "collnet"):
             net, dev = "IB" if way.kind == "collnet" else way.net, way.dev
             verbs = family(net) == "verbs"
-            listed = self._listed(proc, dev) if verbs else None
+            lists = (proc.hcas, self._on_node.get(self._node_of[proc], {}), self._all)
+            device = next((listed[dev] for listed in lists if dev in listed), "") if verbs and dev >= 0 else None
             index = "%s/%d" % (net, dev) if dev >= 0 else net
-            name = index if listed is None else sys.intern(listed.replace("/SHARP", "").rpartition("/")[0] or listed)
-            carrier = Carrier(way, self.transport(proc, net, dev), name)
+            name = sys.intern(device.replace("/SHARP", "").rpartition("/")[0] or device) if device else index
+            carrier = Carrier(way, self.transport(proc, net, device), name)
             if verbs and proc.hcas and dev not in proc.hcas:  # as its node, or any other, lists it
                 return carrier
         else:
             carrier = Carrier(way, way.kind, way.net)
-        self.known(proc)[text] = carrier
+        self.known[proc][text] = carrier
         return carrier
 
-    def transport(self, proc: Proc, net: str = "IB", dev: int = -1) -> str:
+    def transport(self, proc: Proc, net: str = "IB", device: str | None = None) -> str:
         """Return the transport behind a network's name, by the process's other lines.
 
+        ``device`` is the one that is meant, as it is listed, "" where no list names it; None: any of the network's.
         Of verbs ``ib`` or ``roce``, and ``ib`` where no line shows the link layer; of libfabric what its provider uses.
         """
         kind = family(net)
@@ -73,21 +73,12 @@ class Devices:
             return self.provider(proc)
         if kind != "verbs":
             return kind
-        if dev < 0:
-            devices = proc.hcas or self._on_node.get(self._node_of[proc]) or self._all
-            roce = sum("/roce" in device.lower() for device in devices.values())
-            if devices:
-                return "roce" if roce * 2 > len(devices) else "ib"
-        elif (device := self._listed(proc, dev)) is not None:
-            return "roce" if "/roce" in device.lower() else "ib"
+        listed = proc.hcas or self._on_node.get(self._node_of[proc]) or self._all
+        devices = [*listed.values()] if device is None else [device] if device else []
+        if devices:
+            roce = sum("/roce" in each.lower() for each in devices)
+            return "roce" if roce * 2 > len(devices) else "ib"
         return "roce" if self._links == {"RoCE"} else "ib"
-
-    def _listed(self, proc: Proc, dev: int) -> str | None:
-        """Return the device behind an index: as this process lists it, else as its node or another one does."""
-        for listed in (proc.hcas, self._on_node.get(self._node_of[proc], {}), self._all):
-            if dev in listed:
-                return listed[dev]
-        return None
 
     def provider(self, proc: Proc) -> str:
         """Return the fabric behind the libfabric plugin.

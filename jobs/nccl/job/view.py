@@ -85,7 +85,7 @@ class View:
         """Take the edges of a process in a communicator whose ranks are on these nodes."""
         here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
         listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
-        carriers, local, inner = self.devices.known(proc), self.local, self._inner
+        carriers, local, inner = self.devices.known[proc], self.local, self._inner
         inside, shown = self.inside.setdefault(here, set()), self.shown.setdefault(comm, set())
         ways: dict[str, Carrier] = {}
         for (src, dst, text), mask in lanes.items():

@@ -164,12 +164,11 @@ class Reader:
         processes, others = self.processes, self.others
         processes.begin(digest.processes, digest.said, start)
         here, follow = processes.here, processes.follow
-        lines: Optional[Iterator[Tuple[int, bytes]]] = None
+        lines = enumerate(BytesIO(data), before)
         at = 0  # the line behind the last event
         listens = start <= others.TAGGED or others.listens()
         for number, process, what, raw in digest.events:
             if listens and at < number:
-                lines = lines or _lines_of(data, before)
                 listens = self._hear(lines, at, number, start)
             at = number + 1
             if process < 0:
@@ -185,7 +184,7 @@ class Reader:
             else:
                 processes.take(follow(process), what)
         if listens and at < digest.lines:
-            self._hear(lines or _lines_of(data, before), at, digest.lines, start)
+            self._hear(lines, at, digest.lines, start)
         processes.end()
 
     def _hear(self, lines: Iterator[Tuple[int, bytes]], at: int, end: int, start: int) -> bool:
@@ -196,16 +195,12 @@ class Reader:
                 break
             if number < at:
                 continue
-            if MARK not in raw:
-                others.hear(raw[:-1], start + number)
+            plain = plain_lines(raw)
+            if MARK not in plain:
+                others.hear(plain[:-1], start + number)
             if not (start + number < others.TAGGED or others.listens()):
                 return False
         return True
-
-
-def _lines_of(data: bytes, first: int) -> Iterator[Tuple[int, bytes]]:
-    """Return the lines of a block, numbered from the first one on."""
-    return enumerate(BytesIO(plain_lines(data)), first)
 
 
 def read(
