@@ -1,9 +1,9 @@
 """Python programs of the tests' pods, forked from a process that has imported the standard library.
 
 The agent of an embedded cluster is a fork of the cluster's process here. What the agent forks for a container that runs
-`python3 FILE` starts no interpreter but goes on as one, with nothing but the standard library of what was imported
-before; any other command is executed as ever. That halves the time in which a pod's program starts, since the patterns
-that it compiles are kept, too (`re`).
+`python3 FILE` or a stand-in (tests/forkedscripts.py) starts no interpreter but goes on as one, with nothing but the
+standard library of what was imported before; any other command is executed as ever. That halves the time in which a
+pod's program starts, since the patterns that it compiles are kept, too (`re`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from lab.node.network import client, launcher, process, syscalls
-from tests import forkedscripts, interpreter, podmodules
+from tests import forkedscripts, interpreter
 
 STATEFUL = ("asyncio", "concurrent", "logging", "multiprocessing", "warnings", "__main__")
 _execute, _launch = process.Child.become, client.launch
@@ -102,31 +102,17 @@ def only_the_library() -> None:
 def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoReturn:
     """Go on as the command of a container, after `only_the_library`."""
     path = shutil.which(argv[0], path=env.get("PATH"))
-    if not path or not _can_be_forked(path, argv, env):
+    stand_in = bool(path) and forkedscripts.is_stand_in(Path(path or ""))
+    forkable = stand_in or interpreter.runs_file(path or "", argv, env)
+    if not path or not forkable or interpreter.memory_is_limited():
         _execute(child, argv, env)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the status pipe among them: the container has started
     try:
         _keep_rights_of_an_exec()
-        Path("/proc/self/comm").write_text("python3")
         vars(subprocess)["_fork_exec"] = forkedscripts.start
-        podmodules.take(argv[1])
-        interpreter.run(path, argv[1:], env)
+        forkedscripts.go_on(path, argv, env, stand_in=stand_in)
     finally:
         os._exit(1)
-
-
-def _can_be_forked(path: str, argv: list[str], env: dict[str, str]) -> bool:
-    """Whether this is a file for this very interpreter, with nothing unknown in its environment that is meant for one.
-
-    Where memory is limited, it is not.
-    """
-    return (
-        Path(path).resolve() == interpreter.INTERPRETER
-        and len(argv) > 1
-        and Path(argv[1]).is_file()
-        and not any(name.startswith("PYTHON") and name not in interpreter.KNOWN for name in env)
-        and not interpreter.memory_is_limited()
-    )
 
 
 def _keep_rights_of_an_exec() -> None:

@@ -1,4 +1,4 @@
-"""The stand-ins that a forked pod starts, of `torchrun`, `nvidia-smi` and the like, are forked, too.
+"""The stand-ins that a forked pod is or starts, of `torchrun`, `nvidia-smi` and the like, are forked, too.
 
 Each is a script of a few lines for the very interpreter that the pod is, and spends two thirds of its time on starting
 one and on its imports; a trial has dozens. `start` takes the place of what `subprocess.Popen` forks and executes with.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from lab import hardware
-from tests import interpreter
+from tests import interpreter, podmodules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,42 +58,60 @@ def start(
     `rest`: both ends of the pipes of the three streams and of the one that says when an exec has failed, whether
     signals are restored, whether it begins a session, then what is asked for by nobody here.
     """
-    session, credentials = rest[9], rest[10:16]  # of others: a process group, other users, a umask, a function
-    script = _script(candidates)
-    plain = close_fds and len(pass_fds) == 1 and (cwd is None or Path(cwd).is_dir())
-    if (
-        script is None
-        or not plain
-        or credentials != (-1, None, None, None, -1, None)
-        or interpreter.memory_is_limited()
-    ):
-        return int(_start(args, candidates, close_fds, pass_fds, cwd, env, *rest))
+    session, credentials = rest[9], rest[10:16]  # of the latter: a process group, other users, a umask, a function
     given = dict(os.environ) if env is None else dict(os.fsdecode(each).split("=", 1) for each in env)
+    path, words = _executed(candidates), [*map(os.fsdecode, args)]
+    stand_in = path is not None and is_stand_in(path)
+    plain = close_fds and len(pass_fds) == 1 and (cwd is None or Path(cwd).is_dir())
+    plain = plain and credentials == (-1, None, None, None, -1, None)
+    forkable = stand_in or (path is not None and _is_program(path, words, given))
+    if not plain or not forkable or interpreter.memory_is_limited():
+        return int(_start(args, candidates, close_fds, pass_fds, cwd, env, *rest))
     pid = os.fork()
     if pid == 0:
         try:
             gc.disable()  # what other threads of the parent had open would be closed, under numbers that are new here
-            _become([script, *map(os.fsdecode, args[1:])], given, cwd, bool(session), (rest[0], rest[3], rest[5]))
+            _leave(cwd, bool(session), (rest[0], rest[3], rest[5]))
+            go_on(str(path), words, given, stand_in=stand_in)
         finally:
             os._exit(1)
     return pid
 
 
-def _script(candidates: Sequence[bytes]) -> str | None:
-    """Return the first that can be executed, where it is the script of a stand-in that is imported here."""
+def is_stand_in(path: Path) -> bool:
+    """Whether this is the script of a stand-in that is imported here."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(1024).decode(errors="replace")
+    except OSError:
+        return False
+    return text.startswith(FIRST_LINE) and f"path.append({FOLDER!r})\n" in text
+
+
+def go_on(executable: str, argv: Sequence[str], env: dict[str, str], *, stand_in: bool) -> NoReturn:
+    """Go on as a stand-in, or as an interpreter with a file."""
+    Path("/proc/self/comm").write_text(Path(executable if stand_in else "python3").name[:15])
+    if stand_in:
+        sys.modules.update(STAND_INS)
+        interpreter.run(str(interpreter.INTERPRETER), [executable, *argv[1:]], env, isolated=True)
+    podmodules.take(argv[1])
+    interpreter.run(executable, argv[1:], env)
+
+
+def _executed(candidates: Sequence[bytes]) -> Path | None:
+    """Return the first that can be executed."""
     paths = [Path(os.fsdecode(each)) for each in candidates]
-    path = next((each for each in paths if each.is_file() and os.access(each, os.X_OK)), None)
-    if path is None:
-        return None
-    with path.open("rb") as file:
-        text = file.read(1024).decode(errors="replace")
-    return str(path) if text.startswith(FIRST_LINE) and f"path.append({FOLDER!r})\n" in text else None
+    return next((each for each in paths if each.is_file() and os.access(each, os.X_OK)), None)
 
 
-def _become(
-    argv: list[str], env: dict[str, str], cwd: str | None, session: bool, streams: tuple[int | None, ...]
-) -> NoReturn:
-    """Go on as the script, with these files as its standard streams where they are none of this process."""
+def _is_program(path: Path, argv: Sequence[str], env: dict[str, str]) -> bool:
+    """Whether it is a file for an interpreter that a stand-in starts: sshd and mpirun, which have used none of its modules."""
+    unused = not podmodules.MODULES.keys() & sys.modules.keys()
+    return "fakes" in sys.modules and unused and interpreter.runs_file(str(path), argv, env)
+
+
+def _leave(cwd: str | None, session: bool, streams: tuple[int | None, ...]) -> None:
+    """Be no part of the parent any more, with these files as standard streams where they are none of this process."""
     if session:
         os.setsid()
     for number, stream in enumerate(streams):
@@ -102,11 +120,12 @@ def _become(
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the one that says that an exec failed among them: the program runs
     if cwd is not None:
         os.chdir(cwd)
-    Path("/proc/self/comm").write_text(Path(argv[0]).name[:15])
     interpreter.restore_signals()
     interpreter.restore_system()
     interpreter.keep(sys.stdin, sys.stdout, sys.stderr, sys.modules["__main__"])
     atexit._clear()
     sys.excepthook = sys.__excepthook__
-    sys.modules.update(STAND_INS)
-    interpreter.run(str(interpreter.INTERPRETER), argv, env, isolated=True)
+    for name in STAND_INS.keys() & sys.modules.keys():
+        del sys.modules[name]
+    gc.freeze()
+    gc.enable()

@@ -35,6 +35,16 @@ def memory_is_limited() -> bool:
     return LIMIT.is_file() and LIMIT.read_text() != "max\n"
 
 
+def runs_file(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether this is a file for this very interpreter, with nothing unknown in its environment that is meant for one."""
+    return (
+        Path(executable).resolve() == INTERPRETER
+        and len(argv) > 1
+        and Path(argv[1]).is_file()
+        and not any(name.startswith("PYTHON") and name not in KNOWN for name in env)
+    )
+
+
 def keep(*things: object) -> None:
     """Keep what is of no use any more: streams would close what they stand for, taking modules apart takes long."""
     _KEPT.extend(things)

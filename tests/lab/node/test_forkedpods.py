@@ -178,6 +178,36 @@ def test_a_stand_in_is_as_a_started_one(end, tmp_path, python):
     assert got[0] == code & 0xFF
 
 
+@pytest.mark.parametrize("end", ["in order", "exception", "thread", "signal"])
+def test_a_container_of_a_stand_in_and_the_program_that_it_starts_are_as_started_ones(end, tmp_path, python):
+    """As of `sshd`, which starts the workers' programs, and that they are forked."""
+    more, code = ENDS[end]
+    script = tmp_path / "script.py"
+    script.write_text(TELLS + more + "\n")
+    env = {"PATH": str(python.parent), "A": "1", "LC_ALL": "C.UTF-8", "TMPDIR": str(tmp_path)}
+    words = {'"STAND_IN"': f'"python3", {str(script)!r}', "CWD": str(python.parent), "ENV": repr(env)}
+    starts = STARTS
+    for word, value in words.items():
+        starts = starts.replace(word, value)
+    for text in TELLS + more, starts:
+        argv = [str(stand_in(tmp_path / "stand-in", text)), "one", "two"]
+        streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run(argv, env=env, cwd=tmp_path, check=False, **streams)
+        got = forked(argv, env, tmp_path)
+        assert got == (done.returncode, done.stdout, done.stderr)
+        assert got[0] & 0xFF == code & 0xFF
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_program_that_a_stand_in_starts_is_forked_where_memory_is_not_limited(limited, tmp_path, python, limit):
+    limit.write_text("67108864\n" if limited else "max\n")
+    script = tmp_path / "script.py"
+    script.write_text("import json, sys\nprint('fakes' in sys.modules, 'fractions' in sys.modules)")
+    made = stand_in(tmp_path / "stand-in", f"import subprocess\nsubprocess.run(['python3', {str(script)!r}])")
+    got = forked([str(made)], {"PATH": str(python.parent)}, tmp_path)
+    assert got == (0, f"False {not limited}\n", "")
+
+
 @pytest.mark.parametrize("limited", [False, True])
 def test_a_stand_in_is_forked_where_memory_is_not_limited(limited, tmp_path, python, limit):
     limit.write_text("67108864\n" if limited else "max\n")
