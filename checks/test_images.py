@@ -77,14 +77,14 @@ def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidenc
     What ran is read from the pods themselves, with whatever was added to them. A slow pull on one node (a cold mirror,
     a slow disk) delays the whole job. Times are shown; they are judged where the profile states a limit.
     """
-    seen = list(pulls(trial))
+    image_pulls = list(pulls(trial))
     limits = profile.images
-    for node, image, seconds in seen:
+    for node, image, seconds in image_pulls:
         evidence.note(f"{node}: {image} {pulled(seconds)}")
     if limits.pull_max_s is None and not limits.registries and not limits.digest:
         evidence.skip("the profile states no limit for pulls and asks nothing of images")
     if limits.registries or limits.digest:
         evidence.put(image_findings(ran(trial), limits))
     if limits.pull_max_s is not None:
-        evidence.put(pull_findings(seen, limits.pull_max_s))
+        evidence.put(pull_findings(image_pulls, limits.pull_max_s))
     evidence.verdict()

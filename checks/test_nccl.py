@@ -11,7 +11,7 @@ from checks.profiles.loader import Profile
 from checks.rules import nics as cards
 from checks.rules import transport
 from checks.rules.bandwidth import correctness_findings
-from checks.rules.collectives import completed_findings, over_all_nodes, seen
+from checks.rules.collectives import analysed, completed_findings, over_all_nodes
 from checks.rules.recording import put_with_steps
 from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
@@ -169,5 +169,5 @@ def test_the_sums_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
 
     Wrong sums are silent data corruption: a GPU, a cable or a network card that changes bits. Nothing trains on that.
     """
-    put_with_steps(evidence, correctness_findings(seen(nccl_jobs)), nccl_jobs)
+    put_with_steps(evidence, correctness_findings(analysed(nccl_jobs)), nccl_jobs)
     evidence.verdict()

@@ -10,7 +10,7 @@ from checks.profiles.loader import Profile
 from checks.rules import sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
-from checks.rules.sweep_told import notes, seen_again
+from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import Swept
 from checks.rules.training import on_cpus
 from jobs.trial.spec import TrialSpec

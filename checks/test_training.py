@@ -108,15 +108,15 @@ def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profi
 
     Where all GPUs are slow alike (a power cap, an image without the right kernels) no comparison between them shows it.
     """
-    seen = paced(training_ranks, evidence)
+    pace = paced(training_ranks, evidence)
     if profile.training.tflops is None:
         evidence.skip(
-            f"profile {profile.name or '(none)'} has no floor (training.tflops): {seen.tflops:.1f} TFLOP/s a GPU are "
+            f"profile {profile.name or '(none)'} has no floor (training.tflops): {pace.tflops:.1f} TFLOP/s a GPU are "
             "shown, not judged"
         )
     other = of_other_kind({str(m.reported.get("name")) for m in training_ranks}, profile.gpu.product)
     evidence.judge(
-        [training_pace.rate(seen, profile.training, rules.JOB, other)],
+        [training_pace.rate(pace, profile.training, rules.JOB, other)],
         [f"the floor is that of profile {profile.name}: {profile.training.source}"],
     )
 
@@ -136,10 +136,10 @@ def test_communication_hides_behind_compute(training_ranks: list[Member], profil
     means that compute and communication hinder each other: too few CPUs for NCCL's threads, a card that shares the
     GPUs' PCIe lanes, waiting that no bandwidth test has.
     """
-    seen = paced(training_ranks, evidence)
+    pace = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks):
         evidence.skip(CPUS)
-    evidence.judge([training_pace.exposed(seen, profile.training, rules.JOB)])
+    evidence.judge([training_pace.exposed(pace, profile.training, rules.JOB)])
 
 
 @pytest.mark.acceptance
@@ -157,10 +157,10 @@ def test_steps_take_the_same_time(training_ranks: list[Member], evidence: Eviden
     Waves are what a clock that rises and falls, a neighbour on the host or a link that is trained again look like; the
     average hides them.
     """
-    seen = paced(training_ranks, evidence)
+    pace = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks):
         evidence.skip(CPUS)
-    evidence.judge([training_pace.waves(training_ranks, seen, rules.JOB)])
+    evidence.judge([training_pace.waves(training_ranks, pace, rules.JOB)])
 
 
 @pytest.mark.acceptance
@@ -201,7 +201,7 @@ def amd(ranks: list[Member]) -> bool:
 
 def paced(ranks: list[Member], evidence: Evidence) -> Pace:
     """Return the job's pace; ends the check as unknown where no rank told of any step."""
-    seen = training_pace.pace(ranks)
-    if seen is None:
+    pace = training_pace.pace(ranks)
+    if pace is None:
         evidence.unknown("no rank told of its steps")
-    return seen
+    return pace

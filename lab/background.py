@@ -100,13 +100,13 @@ def running(scenario: str | Scenario = "healthy", *, api_faults: str = "", netwo
         finally:
             wait(cluster.stop())
     finally:
-        wait(_last_words())
+        wait(_end_tasks())
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PATIENCE_S)
         loop.close()
 
 
-async def _last_words() -> None:
+async def _end_tasks() -> None:
     """End what still runs in the loop, as asyncio.run does."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:

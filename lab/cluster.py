@@ -93,7 +93,7 @@ class Cluster:
                 store,
                 kubelet=kubelet,
                 version=scenario.world["version"],
-                sockets=await _inside(pods),
+                sockets=await _api_sockets(pods),
                 around=_around(scenario, injected),
             )
             ends.push_async_callback(server.stop)
@@ -170,7 +170,7 @@ def _around(scenario: Scenario, injected: FaultInjection | None) -> Callable[[Ha
     return around
 
 
-async def _inside(pods: Network) -> list[socket.socket]:
+async def _api_sockets(pods: Network) -> list[socket.socket]:
     """The API server's address for pods."""
     return [] if pods.mode == "plain" else [await pods.socket("tcp", (SERVICE_ADDRESS, HTTPS))]
 

@@ -92,8 +92,8 @@ class Scenario:
 @functools.cache
 def names() -> tuple[str, ...]:
     """Return the shipped scenarios, the healthy one first."""
-    found = sorted(path.stem for path in SHIPPED.glob("*.yaml"))
-    return tuple(sorted(found, key=lambda name: name != "healthy"))
+    shipped = sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    return tuple(sorted(shipped, key=lambda name: name != "healthy"))
 
 
 def load(ref: str) -> Scenario:
@@ -102,11 +102,11 @@ def load(ref: str) -> Scenario:
     `?api-faults=NAME&seed=N` behind any of them lets the API server misbehave (see chaos/api_faults.py).
     Raises `ScenarioError` with one line that says what is wrong and where.
     """
-    found = re.fullmatch(r"(.*?)\?((?:api-faults|weather|seed)=.*)", ref)
-    if found:
-        asked = dict(parse_qsl(found[2].replace("weather=", "api-faults="), keep_blank_values=True))  # its former name
+    match = re.fullmatch(r"(.*?)\?((?:api-faults|weather|seed)=.*)", ref)
+    if match:
+        asked = dict(parse_qsl(match[2].replace("weather=", "api-faults="), keep_blank_values=True))  # its former name
         check(asked, {"api-faults": str, "seed": str}, ref)
-        base = load(found[1])
+        base = load(match[1])
         kind = asked.get("api-faults") or (base.api_faults.name if base.api_faults else "")
         return base.under(ApiFaults.parse(f"{kind}:{asked['seed']}" if "seed" in asked else kind))
     if ref.startswith("replay="):
@@ -227,13 +227,13 @@ def _over(objects: list[Any], changes: list[Any]) -> list[Any]:
 
 def _both(below: list[Any], above: list[Any]) -> list[Any]:
     """Return two lists of changes to a platform's objects as one."""
-    found = {_identity(each): each for each in below}
+    by_identity = {_identity(each): each for each in below}
     for number, each in enumerate(above):
         known = _identity(each)
         name = known if known[-1] else (*known, number)
         gone = isinstance(each, dict) and each.get("absent")
-        found[name] = each if gone or name not in found else compose(found[name], each)
-    return list(found.values())
+        by_identity[name] = each if gone or name not in by_identity else compose(by_identity[name], each)
+    return list(by_identity.values())
 
 
 def _identity(obj: Any) -> tuple[Any, ...]:

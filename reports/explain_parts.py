@@ -136,10 +136,10 @@ def _facts(job: Job) -> Iterator[str]:
     yield f"between hosts: {job['inter_node_transport']}"
     yield f"GPUDirect: {_GDR[job['gdr']]}"
     local = job["intra_node"]
-    inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local[name]]
-    inside += ["NVLS"] if local["nvls"] else []
-    if inside:
-        yield "inside: " + ", ".join(inside)
+    channels = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local[name]]
+    channels += ["NVLS"] if local["nvls"] else []
+    if channels:
+        yield "inside: " + ", ".join(channels)
     if job["sharp"]:
         yield "SHARP in use"
     if interfaces := job["bootstrap"]["interfaces"]:
@@ -176,8 +176,8 @@ def _places(job: Job) -> Iterator[Item]:
             f"pod state: {place['pod_state']}" if place.get("pod_state") else "",
             f"node state: {place['node_state']}" if place.get("node_state") else "",
         ]
-        words = place.get("last_words", "")
-        below = (Below("last words", words, code=True),) if words else ()
+        last_words = place.get("last_words", "")
+        below = (Below("last words", last_words, code=True),) if last_words else ()
         yield Item(f"rank {rank}: {', '.join(plain(part, 200) for part in spot if part)}", below)
 
 

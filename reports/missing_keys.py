@@ -69,8 +69,8 @@ def _mapping(fill: _Filler, value: Any) -> Any:
     return {key: fill(item) for key, item in (value or {}).items()}
 
 
-def _word(words: Mapping[str, str], value: Any) -> Any:
-    return words.get(value, value) if isinstance(value, str) else value
+def _word(word_of: Mapping[str, str], value: Any) -> Any:
+    return word_of.get(value, value) if isinstance(value, str) else value
 
 
 def _plain(empty: object, value: Any) -> Any:

@@ -165,8 +165,8 @@ def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> st
         ]
         return ", ".join([ranks[0]["observed"], *known])
     if offered := passed.get("gpu.allocatable"):
-        seen = Counter(f["observed"] for f in offered)
-        return ", ".join(f"{text} on each of {number} nodes" for text, number in seen.most_common(3))
+        offers = Counter(f["observed"] for f in offered)
+        return ", ".join(f"{text} on each of {number} nodes" for text, number in offers.most_common(3))
     return ""
 
 

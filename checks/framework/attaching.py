@@ -90,10 +90,10 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
 
     They are foreign: only those known here, each with its value in one word, none of which names a file.
     """
-    return list(_words(_document(begun).get("options", {}), profile))
+    return list(_arguments(_document(begun).get("options", {}), profile))
 
 
-def _words(options: GivenOptions, profile: str | None) -> Iterator[str]:
+def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
     known = options.get("profile")
     if profile is None and known is not None and known not in profile_names():
         raise JobError(f"it was begun with a profile of its own, {known[:100]}: name it, --profile FILE")

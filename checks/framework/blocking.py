@@ -49,16 +49,16 @@ class Blocks:
 
 def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
     """Return the nodes that a finding's subject names: 'gpu-node-1', 'gpu-node-1 GPU 3', 'gpu-node-1 - gpu-node-0'."""
-    return _words(subject) & frozenset(nodes)
+    return _parts(subject) & frozenset(nodes)
 
 
 def covered(subject: str, places: Iterable[str]) -> bool:
     """Tell whether a subject is about one of the places, each a node or a pair: it names all nodes of it."""
-    subject_words = _words(subject)
-    return any(_words(place) <= subject_words for place in places)
+    subject_words = _parts(subject)
+    return any(_parts(place) <= subject_words for place in places)
 
 
-def _words(subject: str) -> frozenset[str]:
+def _parts(subject: str) -> frozenset[str]:
     return frozenset(re.split(r"[\s,/]+", subject)) - {"", "-", "->"}
 
 

@@ -103,8 +103,8 @@ def how_on(folder: Path) -> str:
     if killed is None or not killed[1]:
         return ""
     count = len(killed[1])
-    kept = f"{count} round{' of it is' if count == 1 else 's of it are'} kept"
-    return f"; {kept}: seatrial sweep --resume {shlex.quote(str(folder))} goes on from there"
+    rounds_kept = f"{count} round{' of it is' if count == 1 else 's of it are'} kept"
+    return f"; {rounds_kept}: seatrial sweep --resume {shlex.quote(str(folder))} goes on from there"
 
 
 def _logged(folder: Path, run_id: str) -> list[Done]:

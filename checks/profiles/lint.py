@@ -188,9 +188,11 @@ def _limits(profile: Profile, floor: Floor, node: float, gpus: int) -> tuple[flo
 
 
 def _double(profile: Profile) -> Iterator[Objection]:
-    seen: dict[tuple[str, str, int, int], int] = {}
+    first_index: dict[tuple[str, str, int, int], int] = {}
     for index, floor in enumerate(profile.floors):
         key = (floor.collective, floor.algorithm, floor.nodes, floor.size)
-        if key in seen:
-            yield _error(f"floors[{index}]", f"names the same row as floors[{seen[key]}]: which of the two counts?")
-        seen.setdefault(key, index)
+        if key in first_index:
+            yield _error(
+                f"floors[{index}]", f"names the same row as floors[{first_index[key]}]: which of the two counts?"
+            )
+        first_index.setdefault(key, index)

@@ -51,12 +51,12 @@ class _Once(yaml.constructor.SafeConstructor):
     """Refuses a key that is written twice (YAML itself would keep the last one silently)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
-                seen.add(key.value)
+                keys.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 

@@ -300,14 +300,14 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
 
 def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Yield what nobody asked to be judged and everybody should know, once for all nodes."""
-    seen: set[str] = set()
+    texts: set[str] = set()
     for rank in range(spec.nodes):
         data = stage(trial, rank, "checkpoint") or {}
         for each in data.get("places") or []:
             if int(each.get("mode") or 0) & OTHERS and each.get("kind") != "scratch":
-                seen.add(f"WARNING: {each.get('path')} has {opened(each)}")
-        seen |= {f"removed what a killed run had left: {name}" for name in data.get("cleaned") or []}
+                texts.add(f"WARNING: {each.get('path')} has {opened(each)}")
+        texts |= {f"removed what a killed run had left: {name}" for name in data.get("cleaned") or []}
         for bucket in (stage(trial, rank, "storage") or {}).get("s3") or []:
             if bucket.get("status") == 200:  # an unsigned request: HeadBucket wants s3:ListBucket
-                seen.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")
-    yield from sorted(seen)
+                texts.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")
+    yield from sorted(texts)

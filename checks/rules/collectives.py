@@ -63,7 +63,7 @@ def expectation(profile: Profile) -> Expected:
     return Expected(fabric=fabric.kind, rails=fabric.rails, gdr=fabric.gdr, gpus_per_node=gpus)
 
 
-def seen(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:
+def analysed(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:
     """Return the collectives that left an analysis; what was not attempted is nccl.completed's business."""
     return {name: job for name, job in jobs.items() if job is not None}
 
@@ -192,7 +192,7 @@ def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) ->
     """
     asked = set(faults)
     said: dict[str, None] = {}
-    for job in seen(jobs).values():
+    for job in analysed(jobs).values():
         for entry in job["faults"]:
             if entry["fault"] in asked and entry["why"] not in (None, entry["fault"]):
                 said[f"{entry['why']}: to confirm: {entry['confirm']}; remedy: {entry['remedy']}"] = None

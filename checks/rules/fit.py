@@ -67,10 +67,10 @@ def misfit(pool: Pool, profile: Profile) -> str:
 
 def _instead(offers: Collection[Mapping[str, int]], asked: Collection[str]) -> str:
     """Name the cards that nodes offer, where every one offers some, and none offers one of these; '' else."""
-    cards = [{name for name, count in offer.items() if count > 0 and name.startswith(FABRIC)} for offer in offers]
-    if not asked or not cards or any(not each or each & {*asked} for each in cards):
+    nics = [{name for name, count in offer.items() if count > 0 and name.startswith(FABRIC)} for offer in offers]
+    if not asked or not nics or any(not each or each & {*asked} for each in nics):
         return ""
-    return ", ".join(sorted(set.union(*cards))[:4])
+    return ", ".join(sorted(set.union(*nics))[:4])
 
 
 def fits(evidence: Evidence, pool: Pool, profile: Profile) -> None:

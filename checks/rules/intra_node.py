@@ -53,8 +53,13 @@ def channels(job: JobDocument | None) -> dict[str, int]:
     """Return how many channels went which way inside the node; a path that was not used is left out."""
     if job is None:
         return {}
-    inside = job["intra_node"]
-    counts = {"p2p": inside["p2p"], "shm": inside["shm"], "mnnvl": inside["mnnvl"], "net": inside["net"]}
+    transports = job["intra_node"]
+    counts = {
+        "p2p": transports["p2p"],
+        "shm": transports["shm"],
+        "mnnvl": transports["mnnvl"],
+        "net": transports["net"],
+    }
     return {path: count for path, count in counts.items() if count > 0}
 
 

@@ -68,7 +68,7 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
     ``named``: the only nodes that the user wants judged; none: all.
     """
     selector = {**profile.pool, **profile.pod.node_selector}
-    inside: list[Node] = []
+    members: list[Node] = []
     outside: dict[str, str] = {}
     resource = resource_of(profile)
     for node in cluster.gpu_nodes(resource):
@@ -86,10 +86,10 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
         elif profile.gpu.product and not _is_of(node, profile.gpu.product):
             outside[node.name] = f"{OTHER} ({product(node)})"
         else:
-            inside.append(node)
-    parts = {node.name: why for node in inside if (why := parted(node, resource))}
-    instead = "" if inside or outside else _of_another_vendor(cluster, resource)
-    return Pool(tuple(inside), parts, outside, instead)
+            members.append(node)
+    parts = {node.name: why for node in members if (why := parted(node, resource))}
+    instead = "" if members or outside else _of_another_vendor(cluster, resource)
+    return Pool(tuple(members), parts, outside, instead)
 
 
 def _of_another_vendor(cluster: Inventory, resource: str) -> str:

@@ -87,7 +87,7 @@ def is_card(gpu: str) -> bool:
 def compare_published(job: JobDocument, table: Table, algorithm: str) -> PublishedRow | None:
     """Return the published row that fits a table, beside the table's own; None where none fits."""
     best: PublishedRow | None = None
-    for entry in _fitting(job, table, algorithm):
+    for entry in _matching(job, table, algorithm):
         if entry.fabric == TCP or entry.fabric != _fabric(job):
             continue
         row = _largest_shared(entry, table)
@@ -116,7 +116,7 @@ def looks_like_tcp(job: JobDocument, table: Table, algorithm: str) -> str | None
     if job["inter_node_transport"] != "unknown" or (job["nodes"] or 0) < 2:
         return None
     rows = [(size, value) for size, value in _rows(table) if size >= _LARGE]
-    fast = [entry for entry in _fitting(job, table, algorithm) if entry.fabric != TCP]
+    fast = [entry for entry in _matching(job, table, algorithm) if entry.fabric != TCP]
     slow = [e for e in published() if e.fabric == TCP and e.collective == table["collective"]]
     if not rows or not fast or not slow:
         return None
@@ -138,7 +138,7 @@ def _fabric(job: JobDocument) -> str:
     return TCP if carried in ("socket", "fastsocket") else carried
 
 
-def _fitting(job: JobDocument, table: Table, algorithm: str) -> Iterator[Published]:
+def _matching(job: JobDocument, table: Table, algorithm: str) -> Iterator[Published]:
     """Yield what was published for these GPUs, as many a host and as many hosts, and this collective."""
     nodes = job["nodes"]
     for entry in _of_gpus(job):

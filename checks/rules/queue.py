@@ -298,6 +298,6 @@ def gang_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             "gang.started",
         )
         return
-    kept = trial.analysis is not None and trial.analysis.fault in KEPT_OUT
+    kept_out = trial.analysis is not None and trial.analysis.fault in KEPT_OUT
     ended = trial.analysis.observed if trial.analysis else f"the job ended as {trial.state}"
-    yield proven(subject, kept, f"no pod was placed; {ended}", "no pod of a job that does not fit starts")
+    yield proven(subject, kept_out, f"no pod was placed; {ended}", "no pod of a job that does not fit starts")

@@ -55,9 +55,9 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if data is None:
             yield silent(trial, rank, "dns")
             continue
-        seen = {str(p.get("index")): p for p in data.get("peers") or []}
+        lookups = {str(p.get("index")): p for p in data.get("peers") or []}
         for peer in range(spec.nodes):
-            yield _lookup(arrow(trial, rank, peer), seen.get(str(peer)), _pod_ip(trial, peer), names[peer])
+            yield _lookup(arrow(trial, rank, peer), lookups.get(str(peer)), _pod_ip(trial, peer), names[peer])
 
 
 def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str) -> Finding:
@@ -144,5 +144,5 @@ def _peer(trial: TrialResult, rank: int, peer: int) -> PortPeer | None:
 
 def largest_skew_s(trial: TrialResult, spec: TrialSpec) -> float:
     """Return the largest clock difference that any rank saw to a peer, in seconds."""
-    seen = [_peer(trial, a, b) or {} for a in range(spec.nodes) for b in range(spec.nodes) if a != b]
-    return max((abs(p["clock_skew_s"]) for p in seen if p.get("clock_skew_s") is not None), default=0.0)
+    peers = [_peer(trial, a, b) or {} for a in range(spec.nodes) for b in range(spec.nodes) if a != b]
+    return max((abs(p["clock_skew_s"]) for p in peers if p.get("clock_skew_s") is not None), default=0.0)

@@ -139,9 +139,9 @@ def version_at_least(version: str, minimum: str) -> bool | None:
 def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimum: str) -> Iterator[Finding]:
     """Judge the container toolkit: what a pod sees of it, else what the operator installs; nothing is 'not seen'."""
     for rank in range(spec.nodes):
-        seen = str((stage(trial, rank, "runtime") or {}).get("toolkit") or "")
-        if seen or not installed:
-            yield _toolkit(place(trial, rank), seen, "in the pod", minimum)
+        toolkit = str((stage(trial, rank, "runtime") or {}).get("toolkit") or "")
+        if toolkit or not installed:
+            yield _toolkit(place(trial, rank), toolkit, "in the pod", minimum)
     if installed:
         yield _toolkit("the operator's container toolkit", installed, "ClusterPolicy or DaemonSet", minimum)
 

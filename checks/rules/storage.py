@@ -125,7 +125,7 @@ def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str
     write = asked_path.write
     expected = "there and writable" if write else "there and readable"
     error, code = str(seen_path.get("error") or ""), str(seen_path.get("errno") or "")
-    as_seen = _as_seen(seen_path)
+    as_seen = _observed(seen_path)
     fault, observed = "", as_seen
     ok: bool | None = True
     needed, free = _needed(asked_path), seen_path.get("free_bytes")
@@ -165,7 +165,7 @@ def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, 
     if empty := seen_path.get("files_empty"):
         shown = _some(seen_path.get("files_empty_named") or [], empty)
         return None, f"{empty} of {asked} files have nothing in them, so that nothing was read of them: {shown}"
-    return True, f"{_as_seen(seen_path)}, {tried} files can be read"
+    return True, f"{_observed(seen_path)}, {tried} files can be read"
 
 
 def _some(names: list[str], count: int) -> str:
@@ -177,7 +177,7 @@ def _needed(path: StoragePath) -> int:
     return int(path.free_min) if path.free_min is not None else int(path.bytes)
 
 
-def _as_seen(path: TriedPath) -> str:
+def _observed(path: TriedPath) -> str:
     parts = [str(path.get("fs") or "file system not told")]
     if (free := path.get("free_bytes")) is not None:
         parts.append(f"{format_gib(free)} free")
@@ -203,14 +203,14 @@ def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection
 
 def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
     expected = f"the files of {peer}, and its renames"
-    seen, renamed = path.get("peer_file_ok"), path.get("peer_rename_ok")
-    if seen is None:
+    visible, renamed = path.get("peer_file_ok"), path.get("peer_rename_ok")
+    if visible is None:
         return unknown(subject, "not tried: a node could not write", expected)
     rename = "and its rename" if renamed else "its rename was not tried"
     fault, observed = "", f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s, {rename}"
-    if not seen and path.get("peer_seconds") is not None:
+    if not visible and path.get("peer_seconds") is not None:
         fault, observed = "storage.corrupt", f"the files of {peer} are seen, with other or less content than it wrote"
-    elif not seen:
+    elif not visible:
         fault, observed = "storage.not-shared", f"nothing of what {peer} wrote under the same path"
     elif renamed is False:
         fault, observed = "storage.stale-rename", f"the old content of a file that {peer} replaced 10 s ago"

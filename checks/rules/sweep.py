@@ -15,7 +15,7 @@ from reports.record import Finding
 from ..profiles.loader import Profile
 from .findings import compared, failed, passed, proven, unknown
 from .sweep_reading import NEVER_CAME, number_of
-from .sweep_told import EXPECTED, SHOWN, accused, names_of
+from .sweep_texts import EXPECTED, SHOWN, accused, names_of
 from .swept import Swept
 
 MOST_TEXT = 600

@@ -19,7 +19,7 @@ from jobs.run.stages.sweep import SweepFleet, SweepRound, SweepTest, SweepTraini
 from jobs.trial.parts import Sweep
 
 from .sweep_placed import misplaced
-from .sweep_told import card_of, devices_of, rest_of
+from .sweep_texts import card_of, devices_of, rest_of
 from .swept import Earlier, Swept, without
 
 NEVER_CAME = "its pod did not start, or its agent did not come"

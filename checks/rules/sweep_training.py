@@ -116,7 +116,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
     What follows from a slow GPU (its node's steps, its node's rate) is not said besides.
     """
     all_members = members(swept)
-    paces = {node: seen for node in swept.tested if (seen := training_pace.pace(_of(all_members, node))) is not None}
+    paces = {node: pace for node in swept.tested if (pace := training_pace.pace(_of(all_members, node))) is not None}
     owners = {member.name: member.node for member in all_members}
     by_node: dict[str, list[Finding]] = {}
     for finding in training.slow_members(all_members):
@@ -124,12 +124,12 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
     steps = {finding.subject: finding for finding in _slow_steps(all_members, paces)}
     apart = {} if asked.tflops is not None else _behind_the_fastest(all_members, paces)
     for node in swept.tested:
-        seen = paces.get(node)
-        if seen is None:
+        pace = paces.get(node)
+        if pace is None:
             yield unknown(node, "no rank told of its steps", EXPECTED)
             continue
         slow = [finding for finding in by_node.get(node, ()) if finding.ok is False]
-        rate = training_pace.rate(seen, asked, node) if asked.tflops is not None else None
+        rate = training_pace.rate(pace, asked, node) if asked.tflops is not None else None
         if slow or node in steps:
             yield from slow or [steps[node]]
         elif rate is not None and not rate.ok:
@@ -139,7 +139,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
         elif node in apart:
             yield apart[node]
         else:
-            yield passed(node, _words(seen), EXPECTED)
+            yield passed(node, _pace_text(pace), EXPECTED)
 
 
 def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[list[str]]:
@@ -200,6 +200,6 @@ def _of(all_members: Sequence[Member], node: str) -> list[Member]:
     return [member for member in all_members if member.node == node]
 
 
-def _words(seen: Pace) -> str:
-    wavers = training_pace.spread(seen.series)
-    return f"{seen.tflops:.0f} TFLOP/s a GPU, {seen.step:.1f} ms a step, of which 80 % lie within {wavers:.1%}"
+def _pace_text(pace: Pace) -> str:
+    wavers = training_pace.spread(pace.series)
+    return f"{pace.tflops:.0f} TFLOP/s a GPU, {pace.step:.1f} ms a step, of which 80 % lie within {wavers:.1%}"

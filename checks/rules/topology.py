@@ -120,9 +120,11 @@ def smallest(offers: tuple[Mapping[str, int], ...], name: str, count: int) -> se
     """Return the smallest sets of zones that together have so many of a device."""
     zones = range(min(len(offers), MOST_ZONES))
     for size in range(1, len(zones) + 1):
-        fitting = {frozenset(c) for c in combinations(zones, size) if sum(offers[z].get(name, 0) for z in c) >= count}
-        if fitting:
-            return fitting
+        sufficient = {
+            frozenset(c) for c in combinations(zones, size) if sum(offers[z].get(name, 0) for z in c) >= count
+        }
+        if sufficient:
+            return sufficient
     return set()
 
 

@@ -209,12 +209,12 @@ def _alike(member: Member, product: Any) -> Alike:
 
 def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
     """Return how many GPUs of a kind computed what, those left out whose own products differ."""
-    seen: dict[Alike, Counter[str]] = {}
+    digests: dict[Alike, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
             if each.get("digest") and not each.get("differs") and member.reported.get("device") == "cuda":
-                seen.setdefault(_alike(member, each), Counter())[str(each["digest"])] += 1
-    return seen
+                digests.setdefault(_alike(member, each), Counter())[str(each["digest"])] += 1
+    return digests
 
 
 def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
@@ -272,16 +272,16 @@ def falls(losses: Sequence[float] | None) -> bool | None:
 def _falling(member: Member) -> Finding:
     """Judge the losses of one rank that are all finite."""
     ways = {"with all ranks": member.first.get("losses") or [], "alone": member.reported.get("losses") or []}
-    observed = "; ".join(f"{way} {_path(seen)}" for way, seen in ways.items())
-    each = [falls(seen) for seen in ways.values()]
+    observed = "; ".join(f"{way} {_path(losses_of_way)}" for way, losses_of_way in ways.items())
+    each = [falls(losses_of_way) for losses_of_way in ways.values()]
     ok = False if False in each else None if None in each else True
     return compared(member.name, ok, observed, FALLING, "training.loss-not-falling")
 
 
-def _path(seen: Sequence[float]) -> str:
-    if len(seen) < 2 * ENDS:
-        return f"{len(seen)} losses were told"
-    return f"from {statistics.fmean(seen[:ENDS]):.3f} to {statistics.fmean(seen[-ENDS:]):.3f}"
+def _path(losses_told: Sequence[float]) -> str:
+    if len(losses_told) < 2 * ENDS:
+        return f"{len(losses_told)} losses were told"
+    return f"from {statistics.fmean(losses_told[:ENDS]):.3f} to {statistics.fmean(losses_told[-ENDS:]):.3f}"
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:

@@ -78,45 +78,45 @@ def pace(members: Sequence[Member]) -> Pace | None:
     )
 
 
-def rate(seen: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()) -> Finding:
+def rate(pace: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()) -> Finding:
     """Judge TFLOP/s of each GPU against the profile's floor, which is there; ``other``: GPUs that it is not for."""
-    observed = f"{seen.tflops:.1f} TFLOP/s a GPU ({seen.step:.1f} ms a step)"
+    observed = f"{pace.tflops:.1f} TFLOP/s a GPU ({pace.step:.1f} ms a step)"
     expected = f"{asked.tflops:g} TFLOP/s or more"
     if other:
         observed += f"; the GPUs are {', '.join(other)}, the floor is for those of the profile (gpu.product)"
         return unknown(job, observed, expected)
-    if asked.batch and seen.batch != asked.batch:
-        observed += f"; with {seen.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
+    if asked.batch and pace.batch != asked.batch:
+        observed += f"; with {pace.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
         return unknown(job, observed, expected)
-    return compared(job, seen.tflops >= (asked.tflops or 0), observed, expected, "training.low-tflops")
+    return compared(job, pace.tflops >= (asked.tflops or 0), observed, expected, "training.low-tflops")
 
 
-def exposed(seen: Pace, asked: TrainingSection, job: str) -> Finding:
+def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
     """Judge what of a step is communication that compute does not hide."""
-    explained = max(HIDDEN * seen.bare, UNSEEN * seen.step)
-    expected = f"at most {explained:.1f} ms: the gradients alone take {seen.bare:.1f} ms"
+    explained = max(HIDDEN * pace.bare, UNSEEN * pace.step)
+    expected = f"at most {explained:.1f} ms: the gradients alone take {pace.bare:.1f} ms"
     limit = explained
-    if asked.exposed_max is not None and asked.exposed_max * seen.step < explained:
-        limit = asked.exposed_max * seen.step
+    if asked.exposed_max is not None and asked.exposed_max * pace.step < explained:
+        limit = asked.exposed_max * pace.step
         expected = f"at most {asked.exposed_max:.0%} of the step (training.exposed_max)"
     observed = (
-        f"{seen.exposed:.1f} ms of {seen.step:.1f} ms a step ({seen.share:.0%}); the slowest rank's own compute takes "
-        f"{seen.compute:.1f} ms"
+        f"{pace.exposed:.1f} ms of {pace.step:.1f} ms a step ({pace.share:.0%}); the slowest rank's own compute takes "
+        f"{pace.compute:.1f} ms"
     )
-    ok: bool | None = seen.exposed <= limit
-    if seen.bare <= 0 and limit == explained:  # what the gradients take alone is what there is to hide
+    ok: bool | None = pace.exposed <= limit
+    if pace.bare <= 0 and limit == explained:  # what the gradients take alone is what there is to hide
         ok, observed = None, f"{observed}; how long the gradients take alone is not told"
     return compared(job, ok, observed, expected, "training.exposed-communication")
 
 
-def waves(members: Sequence[Member], seen: Pace, job: str) -> Finding:
+def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
     """Judge whether steps come in waves, and say whose own compute does."""
-    slow, share = _slow_steps(seen.series)
+    slow, share = _slow_steps(pace.series)
     expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
     used = [m.sample["utilisation"] for m in members if m.sample and m.sample.get("utilisation") is not None]
     use = f"; GPUs {min(used):.0f} to {max(used):.0f} % used" if used else ""
     if len(slow) < WAVES[0] or share < WAVES[1]:
-        observed = f"{len(slow)} of {len(seen.series)} steps above {WAVE:g} x {seen.step:.1f} ms{use}"
+        observed = f"{len(slow)} of {len(pace.series)} steps above {WAVE:g} x {pace.step:.1f} ms{use}"
         return passed(job, observed, expected)
     gaps = [b - a for a, b in pairwise(slow)]
     often = f", about every {statistics.median(gaps):.0f} steps" if gaps else ""
@@ -126,9 +126,9 @@ def waves(members: Sequence[Member], seen: Pace, job: str) -> Finding:
     whose = (
         f"own compute of {', '.join(named[:8])} wavers" if named else "every rank's own compute is steady: the network"
     )
-    worst = max(seen.series)
+    worst = max(pace.series)
     observed = (
-        f"{len(slow)} of {len(seen.series)} steps{often}, up to {worst:.1f} ms of {seen.step:.1f} ms; {whose}{use}"
+        f"{len(slow)} of {len(pace.series)} steps{often}, up to {worst:.1f} ms of {pace.step:.1f} ms; {whose}{use}"
     )
     return failed(job, observed, expected, "training.step-waves")
 
@@ -141,15 +141,15 @@ def _slow_steps(times: Sequence[float]) -> tuple[list[int], float]:
     return slow, len(slow) / len(times)
 
 
-def notes(members: Sequence[Member], seen: Pace | None) -> Iterator[str]:
+def notes(members: Sequence[Member], pace: Pace | None) -> Iterator[str]:
     """Say what was run and what is shown without a judgement."""
     if not members:
         return
     first = members[0].reported
     shape = first.get("shape") or {}
-    if seen is not None and shape:
+    if pace is not None and shape:
         yield (
-            f"{shape.get('parameters', 0) / 1e6:.0f} M parameters, {seen.tokens} tokens a step and GPU, seed "
+            f"{shape.get('parameters', 0) / 1e6:.0f} M parameters, {pace.tokens} tokens a step and GPU, seed "
             f"{first.get('seed')}: 6 x {shape.get('multiplying', 0) / 1e6:.0f} M x tokens + attention = "
             f"{(first.get('flops') or 0) / 1e12:.2f} TFLOP a step and GPU (PaLM, appendix B, arXiv:2204.02311)"
         )
@@ -182,20 +182,20 @@ def heat(members: Sequence[Member]) -> Iterator[str]:
             yield f"{node}: {', '.join(spans)}"
 
 
-def section(members: Sequence[Member], seen: Pace | None, asked: TrainingSection) -> RecordedTraining:
+def section(members: Sequence[Member], pace: Pace | None, asked: TrainingSection) -> RecordedTraining:
     """Return what the record keeps: the job's pace beside its floor, its last steps, and each rank's medians."""
     ranks = [_rank(m) for m in members]
-    if seen is None:
+    if pace is None:
         return {"ranks": ranks}
     return {
-        "tflops": round(seen.tflops, 2),
-        "step_ms": round(seen.step, 3),
-        "compute_ms": round(seen.compute, 3),
-        "exposed_share": round(seen.share, 4),
-        "comm_ms": round(seen.bare, 3),
-        "steps": len(seen.series),
-        "spread": round(spread(seen.series), 4),
-        "series_ms": [round(value, 3) for value in seen.series[-MOST_STEPS:]],
+        "tflops": round(pace.tflops, 2),
+        "step_ms": round(pace.step, 3),
+        "compute_ms": round(pace.compute, 3),
+        "exposed_share": round(pace.share, 4),
+        "comm_ms": round(pace.bare, 3),
+        "steps": len(pace.series),
+        "spread": round(spread(pace.series), 4),
+        "series_ms": [round(value, 3) for value in pace.series[-MOST_STEPS:]],
         "floor_tflops": asked.tflops,
         "floor_source": asked.source if asked.tflops else "",
         "ranks": ranks,
@@ -203,16 +203,16 @@ def section(members: Sequence[Member], seen: Pace | None, asked: TrainingSection
 
 
 def _rank(member: Member) -> TrainedRank:
-    seen: TrainingSample = member.sample or {}
+    sample: TrainingSample = member.sample or {}
     return {
         "node": member.node,
         "gpu": member.gpu,
         "compute_ms": round(statistics.median(member.compute), 3) if member.compute else None,
         "memory_mib": member.reported.get("memory_mib"),
-        "sm_mhz": seen.get("sm_mhz"),
-        "power_w": seen.get("power_w"),
-        "temperature_c": seen.get("temperature_c"),
-        "utilisation": seen.get("utilisation"),
+        "sm_mhz": sample.get("sm_mhz"),
+        "power_w": sample.get("power_w"),
+        "temperature_c": sample.get("temperature_c"),
+        "utilisation": sample.get("utilisation"),
     }
 
 

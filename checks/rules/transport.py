@@ -16,7 +16,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
-from .collectives import by_node, logged, seen, subject_of
+from .collectives import analysed, by_node, logged, subject_of
 from .findings import compared, failed, passed, proven, unknown
 
 NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
@@ -42,7 +42,7 @@ JUDGED = frozenset(
 """Faults that a check of their own judges; whatever else the analyzer names is judged by nccl.other."""
 
 
-def _found(
+def _fault_findings(
     trial: TrialResult,
     jobs: Mapping[str, JobDocument | None],
     faults: Container[str],
@@ -54,7 +54,7 @@ def _found(
     ``finding`` returns what was observed and expected.
     """
     seen_faults: set[tuple[str, str]] = set()
-    for name, job in seen(jobs).items():
+    for name, job in analysed(jobs).items():
         bad = [f for f in job["faults"] if f["fault"] in faults]
         for entry in bad:
             if (entry["fault"], entry["subject"]) not in seen_faults:
@@ -72,7 +72,7 @@ def transport_findings(
 
     Without a profile the trial asked for no RDMA device: that all ranks then use sockets accuses nobody.
     """
-    for finding in _found(
+    for finding in _fault_findings(
         trial,
         jobs,
         TRANSPORT,
@@ -159,7 +159,7 @@ def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], 
         carried = job["inter_node_transport"]
         yield proven(subject_of(name), carried == kind, carried, expected)
 
-    return _found(trial, jobs, ("nccl.wrong-fabric",), lambda _, entry: (entry["cause"], expected), right)
+    return _fault_findings(trial, jobs, ("nccl.wrong-fabric",), lambda _, entry: (entry["cause"], expected), right)
 
 
 def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
@@ -179,14 +179,14 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> 
             fault="nccl.no-evidence",
         )
 
-    return _found(trial, jobs, GDR, bad, shown)
+    return _fault_findings(trial, jobs, GDR, bad, shown)
 
 
 def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], expected: int) -> Iterator[Finding]:
     """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
     hosts: dict[str, list[Host]] = {}
     filters: set[str] = set()
-    for job in seen(jobs).values():
+    for job in analysed(jobs).values():
         values = job["env"].get("NCCL_IB_HCA", [])
         filters.update([values] if isinstance(values, str) else values)
         for host in job["hosts"]:
@@ -210,7 +210,7 @@ def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], ex
 def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> Iterator[Finding]:
     """Compare NCCL's ranks and nodes with what the trial started."""
     ranks = spec.nodes * spec.gpus_per_node
-    for name, job in seen(jobs).items():
+    for name, job in analysed(jobs).items():
         size = (job["ranks"], job["nodes"])
         ok = None if None in size else size == (ranks, spec.nodes)
         yield compared(
@@ -224,9 +224,9 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
 
 def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
     """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
-    documents = seen(jobs).values()
+    documents = analysed(jobs).values()
     further = {f["fault"] for job in documents for f in job["faults"] if f["severity"] != "info"} - JUDGED
-    return _found(
+    return _fault_findings(
         trial,
         jobs,
         further,

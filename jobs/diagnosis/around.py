@@ -220,10 +220,10 @@ def _rank(moment: Moment, failure: Moment) -> tuple[bool, int, float]:
 
 def _bounded(moments: list[Moment]) -> list[Moment]:
     """At most MOST of them: those with a part in the failure first, in the order of time."""
-    kept = sorted(
+    most_likely = sorted(
         range(len(moments)), key=lambda n: ("likely", "failure", "possible", "nearby").index(moments[n].role)
     )[:MOST]
-    return [moments[n] for n in sorted(kept)]
+    return [moments[n] for n in sorted(most_likely)]
 
 
 def _place(pod: Unstructured) -> tuple[str, str]:

@@ -10,10 +10,10 @@ from ..cluster.unstructured import Unstructured, as_list, as_map, statuses_of
 _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 
-def was_taken(pod: Unstructured, seen: bool | None) -> bool:
+def was_taken(pod: Unstructured, noticed: bool | None) -> bool:
     """Tell whether the pod was asked to go before it had ended, and nothing in it failed but by that.
 
-    The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `seen` is
+    The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `noticed` is
     what earlier looks saw; without it the times decide (whole seconds, of the API server and of the node).
     """
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
@@ -30,8 +30,8 @@ def was_taken(pod: Unstructured, seen: bool | None) -> bool:
     failed = [end for end in ends if end and end.get("exitCode") != 0]
     if any(end.get("exitCode") not in _KILLED_BY_KUBELET or end.get("reason") == "OOMKilled" for end in failed):
         return False
-    if seen is not None:
-        return seen
+    if noticed is not None:
+        return noticed
     asked = asked_at(deletion, meta.get("deletionGracePeriodSeconds"))
     if failed:
         return all(str(end.get("finishedAt") or "9") >= asked for end in failed)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..pod.nccl_reader.errors import NcclLogError
     from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
+    from .diagnosis.conclusion import call_odd, call_slow, withhold
     from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
-    from .diagnosis.words import call_odd, call_slow, withhold
     from .document import conclude
     from .hang.collect import collect as collect_hang
     from .hang.collect import tail_of
@@ -50,8 +50,8 @@ _HOMES = {
     "NcclLogError": "..pod.nccl_reader.errors:NcclLogError",
     "POD_BUDGET": "..pod.nccl_reader.state.partial:POD_BUDGET",
     "Partial": "..pod.nccl_reader.state.partial:Partial",
-    "call_odd": ".diagnosis.words:call_odd",
-    "call_slow": ".diagnosis.words:call_slow",
+    "call_odd": ".diagnosis.conclusion:call_odd",
+    "call_slow": ".diagnosis.conclusion:call_slow",
     "collect_hang": ".hang.collect:collect",
     "conclude": ".document:conclude",
     "conclude_hang": ".hang.document:conclude",
@@ -62,7 +62,7 @@ _HOMES = {
     "read": ".parallel:read",
     "tail_of": ".hang.collect:tail_of",
     "watched": ".hang.watchdog:watched",
-    "withhold": ".diagnosis.words:withhold",
+    "withhold": ".diagnosis.conclusion:withhold",
 }
 
 

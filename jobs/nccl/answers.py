@@ -58,10 +58,10 @@ def _is_answer(head: bytes) -> bool:
 def lines_of(document: bytes) -> bytes:
     """Return the lines of a store's answer, the oldest first; none where it is no such answer."""
     try:
-        found = json.loads(document)
+        content = json.loads(document)
     except (ValueError, RecursionError):
         return b""
-    records = _in_order([record for record in _records(found) if record is not None])
+    records = _in_order([record for record in _records(content) if record is not None])
     return b"".join(text.rstrip("\n").encode("utf-8", "replace") + b"\n" for _, text in records)
 
 
@@ -84,8 +84,8 @@ def _records(document: Any) -> Iterator[Record | None]:
 
 
 def _list(holder: Any, key: str) -> list[Any]:
-    found = holder.get(key) if isinstance(holder, dict) else None
-    return found if isinstance(found, list) else []
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return value if isinstance(value, list) else []
 
 
 def _record(fields: Any) -> Record | None:

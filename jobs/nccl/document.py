@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
-from ..pod.nccl_reader.state.seen import channels_in
+from ..pod.nccl_reader.state.process import channels_in
 from .diagnosis.alone import tell_alone
+from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
@@ -19,7 +20,6 @@ from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.termination import judge_ending, judge_truncation
 from .diagnosis.usual import with_usual
-from .diagnosis.words import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices
 from .job.jobs import Job
@@ -84,8 +84,8 @@ def _document(judgement: Judgement) -> JobDocument:
     verdict = judgement.verdict()
     diagnosis = diagnosis_of(judgement, verdict)
     beside = judgement.passed_over() if verdict == "inconclusive" else None
-    told = judgement.has("nccl.unexplained", "nccl.restarted") or not (job.procs or judgement.tables)
-    if verdict == "inconclusive" and beside is None and not told:
+    explained = judgement.has("nccl.unexplained", "nccl.restarted") or not (job.procs or judgement.tables)
+    if verdict == "inconclusive" and beside is None and not explained:
         beside = judgement.unexplained()
     if beside is not None:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))

@@ -57,13 +57,13 @@ def read(sources: Iterable[tuple[str, Any]], limit: int | None = None) -> Partia
 class _Worker:
     """A process that digests blocks, one after the other. Blocks and digests are handed over in shared memory."""
 
-    def __init__(self, others: list[_Worker]) -> None:
+    def __init__(self, earlier: list[_Worker]) -> None:
         context = multiprocessing.get_context("fork")  # pipes alone: no semaphores, which need /dev/shm
         self.queued = 0
         self._next = 0
         self._memory = mmap(-1, _DEPTH * _ROOM)
         self.pipe, end = context.Pipe()
-        inherited = [self.pipe, *(other.pipe for other in others)]
+        inherited = [self.pipe, *(other.pipe for other in earlier)]
         self.process = context.Process(target=_digest_all, args=(end, self._memory, inherited), daemon=True)
         try:
             self.process.start()

@@ -87,7 +87,7 @@ class _Endless:
         self._tell = tell
         self._progress = progress
         self._taken = 0
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def read(self, size: int) -> bytes:
         """Return what is there, nothing at the end or after an interrupt."""
@@ -97,8 +97,8 @@ class _Endless:
             self._tell("%s: interrupted after %d bytes; what follows judges these" % (self._name, self._taken))
             return b""
         self._taken += len(chunk)
-        if self._progress and time.monotonic() - self._told > PATIENCE_S:
-            self._told = time.monotonic()
+        if self._progress and time.monotonic() - self._reported_at > PATIENCE_S:
+            self._reported_at = time.monotonic()
             self._tell("%s: %d MB so far; Ctrl-C judges what was read" % (self._name, self._taken // 1_000_000))
         return chunk
 

@@ -27,9 +27,9 @@ class NotRasError(Exception):
     """What answers there does not speak NCCL RAS."""
 
 
-def say(**words: str) -> None:
+def say(**message: str) -> None:
     """Print one object."""
-    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
@@ -185,12 +185,12 @@ def dumps(prefix: str, most: int) -> None:
     if not prefix:
         prefixes += ["/tmp/nccl_trace_rank_", cache + "/torch/comm_lib_trace_rank_"]  # noqa: S108 -- PyTorch's defaults
     begin, sent = started() - 5, 0
-    seen = set()
+    looked_at = set()
     for start in prefixes:
         for path in sorted(glob.glob(glob.escape(start) + "*") if start else [])[:4096]:
-            if path in seen or not re.match(r"\d{1,7}(\.json)?$", path[len(start) :]) or not os.path.isfile(path):
+            if path in looked_at or not re.match(r"\d{1,7}(\.json)?$", path[len(start) :]) or not os.path.isfile(path):
                 continue
-            seen.add(path)
+            looked_at.add(path)
             try:
                 if os.path.getmtime(path) < begin:
                     say(note="%s is older than this container: not read" % path)

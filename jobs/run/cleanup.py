@@ -172,12 +172,12 @@ def sweep(
     alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
     deleted: list[str] = []
     left: list[str] = []
-    kept: list[str] = []
+    left_alone: list[str] = []
     for (resource, group, version), item, run in leftovers:
         name, uid = str(item["metadata"]["name"]), str(item["metadata"].get("uid") or "")
         what = f"{resource.removesuffix('s')}/{name}"
         if run in alive:
-            kept += [f"{what}: {alive[run]}"] if resource in LAUNCHERS or run in unseen else []
+            left_alone += [f"{what}: {alive[run]}"] if resource in LAUNCHERS or run in unseen else []
             continue
         try:
             if not dry_run:
@@ -188,7 +188,7 @@ def sweep(
             deleted.append(what)
     # A kind that we may not even list may hold leftovers: that is no clean namespace.
     left += [f"unknown {error}" for error in denied.values() if "pods" not in str(error)]
-    return CleanedUp(tuple(deleted), tuple(left), tuple(kept))
+    return CleanedUp(tuple(deleted), tuple(left), tuple(left_alone))
 
 
 def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> CleanedUp:

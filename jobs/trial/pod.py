@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..cluster.unstructured import Unstructured
-from ..pod.stages.presence import OWN_NAME
+from ..pod.stages.job_inputs import OWN_NAME
 from .spec import TrialSpec
 
 CONTAINER = "trial"

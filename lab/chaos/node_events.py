@@ -121,8 +121,8 @@ class NodeEvents:
         """A pod of somebody else holds all of a node's devices."""
         offered = (self._store.get("nodes", None, node) or {"status": {"allocatable": {}}})["status"]["allocatable"]
         held = {name: amount for name, amount in offered.items() if "/" in name}
-        wanted = {"requests": held, "limits": held}
-        container = {"name": "main", "image": "registry.example/urgent/serve:1.0", "resources": wanted}
+        resources = {"requests": held, "limits": held}
+        container = {"name": "main", "image": "registry.example/urgent/serve:1.0", "resources": resources}
         spec = {"nodeName": node, "containers": [container], "priority": 1_000_000}
         meta = {"name": f"urgent-{node}", "labels": {"app": "urgent"}}
         self._store.load("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Running"}}, "default")

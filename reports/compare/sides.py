@@ -136,11 +136,11 @@ def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 def distinct(side: Sequence[Record]) -> list[Record]:
     """Each run once: a copy is no repeat, and makes no number surer."""
-    kept: list[Record] = []
+    unique: list[Record] = []
     for record in side:
-        if record not in kept:
-            kept.append(record)
-    return kept
+        if record not in unique:
+            unique.append(record)
+    return unique
 
 
 def verdicts(side: Sequence[Record]) -> str:

@@ -40,9 +40,9 @@ def finding_line(finding: RecordedAccusation) -> str:
     where = f" {'rail' if len(finding['rails']) == 1 else 'rails'} {rails}" if finding["rails"] else ""
     names = " - ".join(finding["names"])
     what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(finding["kind"], names)
-    cards = finding.get("cards") or []
-    cards = [card.removeprefix(f"{rails}: ") for card in cards]  # of one rail its name stands before it
-    details = f" ({'; '.join(cards)})" if cards else ""
+    nics = finding.get("cards") or []
+    nics = [card.removeprefix(f"{rails}: ") for card in nics]  # of one rail its name stands before it
+    details = f" ({'; '.join(nics)})" if nics else ""
     rest = f"; all others at {finding['rest']:.2f}" if finding.get("rest") else ""
     return f"{what}{where}{details}: {finding['why']}{rest}"
 

@@ -5,7 +5,7 @@ import pytest
 from checks.profiles.loader import Profile
 from checks.rules import transport
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, table_of
-from checks.rules.collectives import by_node, completed_findings, expectation, next_steps, seen
+from checks.rules.collectives import analysed, by_node, completed_findings, expectation, next_steps
 from jobs.nccl.job_document import Expected
 
 RING = "collective.ring"
@@ -41,7 +41,7 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
         transport.rail_findings(trial, jobs, 8),
         transport.rank_findings(jobs, spec),
         transport.other_findings(trial, jobs),
-        correctness_findings(seen(jobs)),
+        correctness_findings(analysed(jobs)),
         floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)),
         floor_findings(table_of(jobs["default"]), h100.floor("all_reduce", "default", 2)),
         impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec),

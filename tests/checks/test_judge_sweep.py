@@ -7,7 +7,7 @@ import pytest
 
 from checks.faults.catalogue import explain
 from checks.rules.sweep import node_findings, ran_findings, scale_findings
-from checks.rules.sweep_told import notes, seen_again
+from checks.rules.sweep_texts import notes, seen_again
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
 from jobs.pod.sweep.model import Finding as Accusation
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.rules.sweep import link_findings
-from checks.rules.sweep_told import rest_of
+from checks.rules.sweep_texts import rest_of
 from jobs.pod.sweep.judgement import FAIL, PASS, UNCLEAR
 from jobs.pod.sweep.model import Finding as Accusation
 from tests.checks.sweeps import printed, swept

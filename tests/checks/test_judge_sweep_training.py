@@ -4,7 +4,7 @@ import pytest
 
 from checks.framework.trial_spec import trained
 from checks.profiles.schema.training import TrainingSection
-from checks.rules import sweep_told
+from checks.rules import sweep_texts
 from checks.rules.sweep_training import notes, pace_findings, trained_findings, with_training
 from cli.schedule.node_history import learn
 from cli.schedule.remembered import NodeHistory
@@ -209,7 +209,7 @@ def test_a_node_that_training_accuses_is_proven_nowhere(change, fault):
     text = [*lines(sweep.section)]
     assert text[0].startswith("node-3: GPU ") and "kubectl cordon node-3" in text
     assert any(line.startswith("5 of 6 nodes proven") for line in text)
-    noted = [*sweep_told.notes(sweep)]
+    noted = [*sweep_texts.notes(sweep)]
     assert noted[0].startswith("proven: 5 nodes") and "kubectl cordon node-3" in noted[-1]
 
 

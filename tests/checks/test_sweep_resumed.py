@@ -14,7 +14,7 @@ from checks.framework.options import Options
 from checks.framework.sweep_run import fits, resumed, run_sweep
 from checks.rules.pool import Pool
 from checks.rules.sweep import ran_findings
-from checks.rules.sweep_told import notes
+from checks.rules.sweep_texts import notes
 from jobs.diagnosis.state import JobState
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult

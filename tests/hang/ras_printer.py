@@ -73,8 +73,8 @@ def _sides(job: Job, comm: Comm, values: dict[int, str], many: str, one: str) ->
 def _errors(job: Job, comm: Comm) -> str:
     states, away = {comm.states.get(r, "RUNNING") for r in comm.members}, job.silent | job.dead
     mismatch = len(states) > 1 or len({comm.counts.get(r, comm.launched) for r in comm.members if r not in away}) > 1
-    found = ["INCOMPLETE"] * bool(away & set(comm.members)) + ["ERROR"] * bool(comm.errors) + ["MISMATCH"] * mismatch
-    return ",".join(found) or "OK"
+    statuses = ["INCOMPLETE"] * bool(away & set(comm.members)) + ["ERROR"] * bool(comm.errors) + ["MISMATCH"] * mismatch
+    return ",".join(statuses) or "OK"
 
 
 def text(job: Job, version: str = "2.28.9", took: str = "0.002") -> str:
@@ -117,7 +117,7 @@ def text(job: Job, version: str = "2.28.9", took: str = "0.002") -> str:
     warnings: list[str] = []
     for number, group in enumerate(groups):
         for index, comm in enumerate(group):
-            name, found = f"#{number}-{index} ({comm.hash})", _errors(job, comm)
+            name, statuses = f"#{number}-{index} ({comm.hash})", _errors(job, comm)
             lost = [rank for rank in comm.members if rank in job.silent | job.dead]
             if lost:
                 lines += [
@@ -132,7 +132,7 @@ def text(job: Job, version: str = "2.28.9", took: str = "0.002") -> str:
                     *_sides(job, comm, comm.errors, "{count} ranks reported {value}", "Rank {place} reported {value}"),
                     "",
                 ]
-            if "MISMATCH" in found:
+            if "MISMATCH" in statuses:
                 warnings.append(f"{name} MISMATCH")
                 warnings += _mismatch(job, comm)
     return "\n".join([*lines, "Warnings", "========", "", *warnings]) + "\n"

@@ -65,18 +65,18 @@ def test_each_hang_names_its_rank(explain, case, diagnosis, ranks, where):
 
 
 @pytest.mark.parametrize(
-    ("kept", "code", "ranks"),
+    ("pattern", "code", "ranks"),
     [
         ("*", 1, {"dead": [5], "waiting": [0, 1, 2, 3, 4, 6, 7]}),
         ("rank_*", 10, {"waiting": [0, 1, 2, 6], "unknown": [5]}),
     ],
 )
-def test_what_broke_is_not_behind_a_rank(explain, tmp_path, kept, code, ranks):
+def test_what_broke_is_not_behind_a_rank(explain, tmp_path, pattern, code, ranks):
     """gloo calls retired what ended in an error, too: rank 1, who still waits there, holds up nobody."""
-    for path in (DATA / "killed_in_groups").glob(kept):
+    for path in (DATA / "killed_in_groups").glob(pattern):
         shutil.copy2(path, tmp_path)
-    found, job = explain(tmp_path)
-    assert (found, named(job)) == (code, ranks), job["sentence"]
+    exit_code, job = explain(tmp_path)
+    assert (exit_code, named(job)) == (code, ranks), job["sentence"]
 
 
 def test_a_process_that_ended_of_what_another_one_sent_it_is_dead_for_that(explain):
@@ -127,8 +127,8 @@ def test_dumps_of_a_job_that_runs_are_no_hang(explain, tmp_path, waited, code, l
             if entries:
                 last = entries[-1]["time_created_ns"] / 1e9 + waited
                 os.utime(path, (last, last))
-    found, job = explain(tmp_path / "sleep_first")
-    assert (found, "too early" in job["sentence"], job["late_ranks"]) == (code, code == 10, late)
+    exit_code, job = explain(tmp_path / "sleep_first")
+    assert (exit_code, "too early" in job["sentence"], job["late_ranks"]) == (code, code == 10, late)
     assert explain(tmp_path / "sizes")[0] == 1
 
 
@@ -155,8 +155,8 @@ def test_answers_of_ras_that_contradict_the_dumps_are_said(explain, tmp_path, ca
     shutil.copytree(DATA / case, tmp_path / case)
     for number, answer in enumerate(answers):
         (tmp_path / case / f"ras-{number}.json").write_text(answer)
-    found, job = explain(tmp_path / case)
-    assert (found, job["dead_ranks"]) == (code, dead)
+    exit_code, job = explain(tmp_path / case)
+    assert (exit_code, job["dead_ranks"]) == (code, dead)
     assert len(job["contradictions"]) >= bool(said)
     assert said in " ".join(job["contradictions"])
     assert said in job["sentence"]
@@ -187,10 +187,10 @@ def test_words_of_a_time_out_beside_dumps_are_no_jobs_of_their_own(explain):
     assert (code, named(job)) == (1, {"late": [0], "waiting": [1, 2, 3]})
 
 
-@pytest.mark.parametrize("kept", ["*", "*.txt"])
-def test_files_that_are_named_one_by_one_are_one_job_as_their_folder_is(explain, kept):
+@pytest.mark.parametrize("pattern", ["*", "*.txt"])
+def test_files_that_are_named_one_by_one_are_one_job_as_their_folder_is(explain, pattern):
     """What a shell makes of ``explain folder/*``: standard error of ranks beside their dumps is no job of its own."""
-    code, job = explain(*sorted((DATA / "monitored").glob(kept)))
+    code, job = explain(*sorted((DATA / "monitored").glob(pattern)))
     assert (code, job["diagnosis"], named(job)) == (1, "hang-late", {"late": [2], "waiting": [1, 3]})
 
 

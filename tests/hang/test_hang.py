@@ -33,8 +33,8 @@ given = pytest.mark.skipif(not SHARED.is_dir(), reason="the samples of others ar
 )
 def test_our_own_recordings(explain, case, code, diagnosis, late, waiting, unknown, group):
     """A rank that sleeps, one that holds up others through a nested group, one in another branch, one that is gone."""
-    found, job = explain(DATA / case)
-    assert (found, job["diagnosis"]) == (code, diagnosis)
+    exit_code, job = explain(DATA / case)
+    assert (exit_code, job["diagnosis"]) == (code, diagnosis)
     assert (job["late_ranks"], job["waiting_ranks"], job["unknown_ranks"]) == (late, waiting, unknown)
     assert job["stuck"]["group"] == group
 
@@ -65,7 +65,7 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
 
 
 @pytest.mark.parametrize(
-    ("case", "kept", "expected"),
+    ("case", "part", "expected"),
     [
         # everything that is there, then each part of it alone: what one part cannot tell must blame nobody
         ("groups-late", "rank", ("hang-late", [5], [], IN_GROUPS)),
@@ -111,16 +111,16 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("nested", ".txt", ("hang-late", [], [], [])),
     ],
 )
-def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expected):
-    """Groups within groups, pipelines, a GPU that is busy elsewhere, a process stopped in the middle; `kept`: in a file's name."""
+def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, part, expected):
+    """Groups within groups, pipelines, a GPU that is busy elsewhere, a process stopped in the middle; `part`: in a file's name."""
     whole = DATA / "nccl-2.28.9" / case
     for path in whole.iterdir():
-        if kept in path.name:
+        if part in path.name:
             shutil.copy(path, tmp_path)
     _, job = explain(tmp_path)
     ranks = tuple(job.get(key) for key in ("late_ranks", "dead_ranks", "waiting_ranks"))
     assert (job["diagnosis"], *ranks) == expected, job["sentence"]
-    assert ("sizes differ between ranks" in job["sentence"]) == (case == "splits" and kept == "ra")
+    assert ("sizes differ between ranks" in job["sentence"]) == (case == "splits" and part == "ra")
     assert ("TORCH_NCCL_ENABLE_TIMING=1" in (job["advice"] or "")) == (case == "untimed-stalled")
 
 
@@ -276,8 +276,8 @@ def test_a_missing_dump_neither_accuses_nor_clears(explain, tmp_path, gone, late
     shutil.copytree(SHARED / "flight-recorder" / "lock_gil_1st", tmp_path / "dumps")
     for rank in gone:
         (tmp_path / "dumps" / f"_dump_{rank}").unlink()
-    found, job = explain(tmp_path / "dumps")
-    assert (found, job["late_ranks"], job["unknown_ranks"]) == (code, late, gone)
+    exit_code, job = explain(tmp_path / "dumps")
+    assert (exit_code, job["late_ranks"], job["unknown_ranks"]) == (code, late, gone)
 
 
 GLUED = "[rank{0}]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=8000) ran for 8097 milliseconds before timing out."

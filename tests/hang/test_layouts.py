@@ -16,14 +16,14 @@ from jobs.pod.nccl_reader.errors import NcclLogError
 def groups_of(ranks, tensor, pipeline):
     """Return the groups by key: the world, neighbours that share a layer, replicas of one stage."""
     replicas = ranks // (tensor * pipeline)
-    found = {"0": ("default_pg", list(range(ranks)))}
+    groups = {"0": ("default_pg", list(range(ranks)))}
     for first in range(0, ranks, tensor):
-        found[str(len(found))] = ("TP", list(range(first, first + tensor)))
+        groups[str(len(groups))] = ("TP", list(range(first, first + tensor)))
     for stage in range(pipeline):
         for part in range(tensor):
             members = [stage * replicas * tensor + copy * tensor + part for copy in range(replicas)]
-            found[str(len(found))] = ("DP", members)
-    return found
+            groups[str(len(groups))] = ("DP", members)
+    return groups
 
 
 def play(groups, ranks, stops, steps=3):

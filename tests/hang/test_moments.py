@@ -39,8 +39,8 @@ def test_what_nccls_recorder_stamped_while_it_dumped_says_how_long_ranks_had_wai
         (tmp_path / path.name).write_bytes(pickle.dumps(content, protocol=2))
         if written:
             os.utime(tmp_path / path.name, (written, written))
-    found, job = explain(tmp_path)
-    assert (found, job["late_ranks"]) == (code, late), job["sentence"]
+    exit_code, job = explain(tmp_path)
+    assert (exit_code, job["late_ranks"]) == (code, late), job["sentence"]
 
 
 def test_a_copy_that_is_made_later_is_no_second_look(explain, tmp_path):

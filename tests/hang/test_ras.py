@@ -103,8 +103,8 @@ def ras(counts, stamp="1"):
 def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
     for number, counts in enumerate(samples):
         (tmp_path / f"sample-{number}.json").write_text(ras(counts, str(number)))
-    found, job = explain(tmp_path)
-    assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
+    exit_code, job = explain(tmp_path)
+    assert (exit_code, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
 
 
 @given
@@ -121,8 +121,8 @@ def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
     ],
 )
 def test_the_given_answers_of_ras(explain, name, code, diagnosis, late, dead):
-    found, job = explain(SHARED / "ras" / name)
-    assert (found, job["diagnosis"], job["late_ranks"], job["dead_ranks"]) == (code, diagnosis, late, dead)
+    exit_code, job = explain(SHARED / "ras" / name)
+    assert (exit_code, job["diagnosis"], job["late_ranks"], job["dead_ranks"]) == (code, diagnosis, late, dead)
     assert bool(job["contradictions"]) == name.startswith("05")
 
 

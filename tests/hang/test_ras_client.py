@@ -46,7 +46,7 @@ def ask(address, *, samples=3, prefix="", most=1 << 20, answer_s=None, **env):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def told(lines):
+def evidence_of(lines):
     evidence = Evidence()
     for line in lines:
         if "sample" in line:
@@ -59,7 +59,7 @@ def told(lines):
 def test_each_version_is_asked_in_its_own_words(served, version, manner):
     """SET FORMAT is said only to those that have it, and the handshake comes first on every connection."""
     server = served(version, manner)
-    evidence = told(ask(f"127.0.0.1:{server.port}"))
+    evidence = evidence_of(ask(f"127.0.0.1:{server.port}"))
     assert len(evidence.samples) == 3
     assert all(sample.counts for sample in evidence.samples)
     new = tuple(map(int, version.split("."))) >= (2, 28, 7)
@@ -71,14 +71,14 @@ def test_each_version_is_asked_in_its_own_words(served, version, manner):
 def test_garbage_is_named_and_nothing_more_is_sent(served):
     server = served("2.28.9", "garbage")
     lines = ask(f"127.0.0.1:{server.port}")
-    assert not told(lines).samples
+    assert not evidence_of(lines).samples
     assert any("not NCCL RAS" in line.get("note", "") for line in lines)
 
 
 @pytest.mark.parametrize("version", ["2.26.2", "2.28.9"])
 def test_half_an_answer_proves_nothing(served, version):
     server = served(version, "half")
-    evidence = told(ask(f"127.0.0.1:{server.port}"))
+    evidence = evidence_of(ask(f"127.0.0.1:{server.port}"))
     assert not evidence.samples
     assert any("cut" in note for note in evidence.not_seen)
 

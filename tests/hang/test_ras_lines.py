@@ -29,11 +29,11 @@ devices = pytest.mark.parametrize("one_device", [False, True], ids=["cuda-is-nvm
 def test_ranks_that_launched_less_or_nothing_at_all(explain, tmp_path, form, one_device, counts):
     """ "Rank 3 has not launched any operations", and a GPU that NVML counts differently, are lines of their own form."""
     job = Job(8, [Comm(WORLD, counts=counts)], one_device=one_device)
-    code, found = explain(looks(tmp_path, job, form))
+    code, document = explain(looks(tmp_path, job, form))
     least = {rank for rank, count in counts.items() if count == min(counts.values())}
-    assert (code, found["diagnosis"], set(found["late_ranks"])) == (1, "hang-late", least), found["sentence"]
-    assert set(found["waiting_ranks"]) == set(WORLD) - least
-    assert f"GPU {'0 (NVML 3)' if one_device and 3 in least else ''}" in found["sentence"]
+    assert (code, document["diagnosis"], set(document["late_ranks"])) == (1, "hang-late", least), document["sentence"]
+    assert set(document["waiting_ranks"]) == set(WORLD) - least
+    assert f"GPU {'0 (NVML 3)' if one_device and 3 in least else ''}" in document["sentence"]
 
 
 @both
@@ -47,31 +47,31 @@ def test_a_dead_process_is_its_world_rank_though_it_has_others_in_smaller_commun
     job = Job(8, [Comm(WORLD), *TP], one_device=one_device, own_pid=own_pid and one_device, **{how: {5}})
     if own_pid:
         job.place = lambda rank: (f"10.0.0.{rank + 1}", 7, 0, 0)
-    code, found = explain(looks(tmp_path, job, form, 1))
-    assert (code, found["diagnosis"], found["dead_ranks"]) == (1, "hang-dead", [5]), found["sentence"]
-    assert set(found["waiting_ranks"]) == set(WORLD) - {5}
-    assert "process" not in found["sentence"].split("is dead")[0]
+    code, document = explain(looks(tmp_path, job, form, 1))
+    assert (code, document["diagnosis"], document["dead_ranks"]) == (1, "hang-dead", [5]), document["sentence"]
+    assert set(document["waiting_ranks"]) == set(WORLD) - {5}
+    assert "process" not in document["sentence"].split("is dead")[0]
 
 
 @both
 def test_a_part_of_the_job_names_no_rank_of_the_world_by_its_own_numbers(explain, tmp_path, form):
     """Rank 1 of the second part did not come; in the whole job's communicator all launched alike."""
     late = [TP[0], Comm(TP[1].members, counts={5: 9}, hash=TP[1].hash)]
-    code, found = explain(looks(tmp_path, Job(8, [Comm(WORLD), *late]), form))
-    assert (code, found["diagnosis"]) == (1, "hang-late"), found["sentence"]
-    assert found["late_ranks"] == ([5] if form == "json" else []), found["sentence"]
-    assert ("Rank 5" if form == "json" else "Process 105 (GPU 5 of 10.0.0.1)") in found["sentence"]
+    code, document = explain(looks(tmp_path, Job(8, [Comm(WORLD), *late]), form))
+    assert (code, document["diagnosis"]) == (1, "hang-late"), document["sentence"]
+    assert document["late_ranks"] == ([5] if form == "json" else []), document["sentence"]
+    assert ("Rank 5" if form == "json" else "Process 105 (GPU 5 of 10.0.0.1)") in document["sentence"]
 
 
 @both
 def test_without_a_communicator_of_all_ranks_processes_are_named(explain, tmp_path, form):
     parts = [TP[0], Comm(TP[1].members, counts={5: 0}, hash=TP[1].hash)]
-    code, found = explain(looks(tmp_path, Job(8, parts), form))
-    assert (code, found["diagnosis"], found["late_ranks"], found["waiting_ranks"]) == (1, "hang-late", [], [])
-    assert found["sentence"].startswith("Process 105 (GPU 5 of 10.0.0.1) never entered AllReduce 1 of communicator")
-    assert found["faults"][0]["subject"] == "process 105 on 10.0.0.1"
-    assert "--pid 105 " in found["causes"][0]["confirm"]
-    assert found["nccl_version"] == ("2.28.9" if form == "text" else "2.29.1")
+    code, document = explain(looks(tmp_path, Job(8, parts), form))
+    assert (code, document["diagnosis"], document["late_ranks"], document["waiting_ranks"]) == (1, "hang-late", [], [])
+    assert document["sentence"].startswith("Process 105 (GPU 5 of 10.0.0.1) never entered AllReduce 1 of communicator")
+    assert document["faults"][0]["subject"] == "process 105 on 10.0.0.1"
+    assert "--pid 105 " in document["causes"][0]["confirm"]
+    assert document["nccl_version"] == ("2.28.9" if form == "text" else "2.29.1")
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_who_waits_in_a_part_and_is_late_to_all_for_that_is_not_named(explain, t
     behind = dict.fromkeys(TP[1].members, 9)
     parts = [Comm(TP[0].members, counts=first, hash=TP[0].hash), Comm(TP[1].members, counts={5: 9}, hash=TP[1].hash)]
     job = Job(16, [Comm(list(range(16)), counts=behind), *parts])
-    code, found = explain(looks(tmp_path, job))
-    assert (code, found["late_ranks"], found["unknown_ranks"]) == (1, late, unknown), found["sentence"]
-    assert late or "JSON" in found["sentence"]
+    code, document = explain(looks(tmp_path, job))
+    assert (code, document["late_ranks"], document["unknown_ranks"]) == (1, late, unknown), document["sentence"]
+    assert late or "JSON" in document["sentence"]
 
 
 @both
@@ -102,18 +102,18 @@ def test_who_waits_in_a_part_and_is_late_to_all_for_that_is_not_named(explain, t
 )
 def test_a_rank_that_left_the_communicator_is_late_and_not_dead(explain, tmp_path, form, states, looked, code, late):
     """It answers RAS: its process lives. Where most left, the one that remains may have called one more."""
-    found_code, found = explain(looks(tmp_path, Job(8, [Comm(WORLD, states=states)]), form, looked))
-    assert (found_code, found["late_ranks"], found["dead_ranks"]) == (code, late, []), found["sentence"]
-    assert not late or "Rank 3 (10.0.0.1 GPU 3) left " in found["sentence"]
+    exit_code, document = explain(looks(tmp_path, Job(8, [Comm(WORLD, states=states)]), form, looked))
+    assert (exit_code, document["late_ranks"], document["dead_ranks"]) == (code, late, []), document["sentence"]
+    assert not late or "Rank 3 (10.0.0.1 GPU 3) left " in document["sentence"]
 
 
 @both
 def test_errors_that_ranks_reported_are_said(explain, tmp_path, form):
     remote = dict.fromkeys([0, 1, 2, 4, 5, 6, 7], "Remote process error")
     job = Job(8, [Comm(WORLD, errors={**remote, 3: "Unhandled CUDA error"})])
-    code, found = explain(looks(tmp_path, job, form, 1))
+    code, document = explain(looks(tmp_path, job, form, 1))
     assert code == 10
-    assert "Rank 3 reported Unhandled CUDA error" in found["sentence"]
+    assert "Rank 3 reported Unhandled CUDA error" in document["sentence"]
 
 
 def test_a_table_of_processes_that_differ_tells_how_many_gpus_there_are(explain, tmp_path):
@@ -134,5 +134,5 @@ def test_a_table_of_processes_that_differ_tells_how_many_gpus_there_are(explain,
     for look in range(3):
         (tmp_path / f"ras-{look}.txt").write_text(whole[:begin] + table + whole[end:])
         os.utime(tmp_path / f"ras-{look}.txt", (1_700_000_000 + 5 * look,) * 2)
-    code, found = explain(tmp_path)
-    assert (code, found["late_ranks"]) == (1, [2])
+    code, document = explain(tmp_path)
+    assert (code, document["late_ranks"]) == (1, [2])

@@ -191,7 +191,7 @@ def test_a_right_that_is_missing_is_named_ready_for_kubectl_and_the_rest_goes_on
     monkeypatch.setattr(running_job, "execute", refuse)
     evidence = Evidence()
     running_job.look(NoExec(), [pod("a"), pod("b")], evidence, execs=True)
-    assert [found.name for found in evidence.pods] == ["a", "b"]
+    assert [each.name for each in evidence.pods] == ["a", "b"]
     events, nodes, execs = evidence.not_seen
     assert "list events" in events
     assert "get nodes" in nodes
@@ -253,13 +253,13 @@ def test_a_job_that_failed_is_tied_to_what_happened_around_it(lab, capsys):
         body | {"spec": {"backoffLimit": 0, "template": {"spec": pod}}},
     )
     end = time.monotonic() + 60
-    while not (found := kube.list(path("pods", namespace="default"), labelSelector="job-name=torn")[0]) or (
-        found[0]["status"].get("phase") != "Failed"
+    while not (pods := kube.list(path("pods", namespace="default"), labelSelector="job-name=torn")[0]) or (
+        pods[0]["status"].get("phase") != "Failed"
     ):
-        assert time.monotonic() < end, found
+        assert time.monotonic() < end, pods
         time.sleep(0.1)
-    node = found[0]["spec"]["nodeName"]
-    moment = found[0]["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
+    node = pods[0]["spec"]["nodeName"]
+    moment = pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
     event = {
         "metadata": {"name": "xid.1", "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": node, "apiVersion": "v1"},

@@ -26,7 +26,7 @@ def explain(capsys):
     return run
 
 
-def told(jobs):
+def conclusions(jobs):
     return [(job["diagnosis"], job["late_ranks"], job["dead_ranks"]) for job in jobs]
 
 
@@ -50,7 +50,7 @@ def write(folder, number, world=2, *, begun=START, pace=1.0, timeout_ms=600_000,
 def test_each_folder_is_a_job(explain):
     code, jobs = explain(REAL / "sleep", REAL / "nested", REAL / "exit")
     assert code == 1
-    assert told(jobs) == [("hang-late", [2], []), ("hang-late", [1], []), ("hang-dead", [], [2])]
+    assert conclusions(jobs) == [("hang-late", [2], []), ("hang-late", [1], []), ("hang-dead", [], [2])]
     assert [any("sleep" in name for name in job["files"]) for job in jobs] == [True, False, False]
     assert all(len({Path(name).parent for name in job["files"]}) == 1 for job in jobs)
     assert all(job["places"] for job in jobs)  # each has its own logs beside it
@@ -71,8 +71,8 @@ def test_ranks_in_folders_of_their_own_are_one_job(explain, tmp_path):
     for rank in range(4):
         (tmp_path / f"node{rank}").mkdir()
         shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path / f"node{rank}")
-    assert told(explain(tmp_path)[1]) == [("hang-late", [2], [])]
-    assert told(explain(*(tmp_path / f"node{rank}" for rank in range(4)))[1]) == [("hang-late", [2], [])]
+    assert conclusions(explain(tmp_path)[1]) == [("hang-late", [2], [])]
+    assert conclusions(explain(*(tmp_path / f"node{rank}" for rank in range(4)))[1]) == [("hang-late", [2], [])]
 
 
 def test_dumps_of_jobs_of_different_sizes_in_one_folder_are_two_jobs(explain, tmp_path):
@@ -96,10 +96,10 @@ def test_a_watchdog_of_a_larger_job_says_nothing_of_these_dumps(explain, tmp_pat
 
 def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
     """Rank 2 does not come to one job's barrier, rank 1 to the other's: no word of one speaks of the other."""
-    words = sorted((DATA / "gloo-2.13" / "monitored").glob("*.txt"))
+    logs = sorted((DATA / "gloo-2.13" / "monitored").glob("*.txt"))
     for name, was, then in (("a", "", ""), ("b", " 2 failed to pass", " 1 failed to pass")):
         (tmp_path / name).mkdir()
-        for path in words:
+        for path in logs:
             text = path.read_text()
             (tmp_path / name / path.name).write_text(text.replace(was, then) if was else text)
     _, jobs = explain(tmp_path / "a", tmp_path / "b")
@@ -151,7 +151,7 @@ def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
             answer = {"nccl_version": "2.29.1", "communicators": [comm]}
             (tmp_path / f"ras-{number}-{name}.json").write_text(json.dumps(answer))
     _, jobs = explain(tmp_path)
-    assert told(jobs) == [("alive", [], []), ("hang-dead", [], [1])]
+    assert conclusions(jobs) == [("alive", [], []), ("hang-dead", [], [1])]
 
 
 def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain, tmp_path):
@@ -182,8 +182,8 @@ def test_a_second_look_tells_a_job_that_runs_from_one_that_stands(
     write(tmp_path / "first", {0: 5, 1: 6}, at=now, behind={0})
     write(tmp_path / "second", second, at=now + later, behind={0} if second[0] == 5 else None)
     for folders in ([tmp_path], [tmp_path / "first", tmp_path / "second"]):
-        found, (job,) = explain(*folders)
-        assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late), job["sentence"]
+        exit_code, (job,) = explain(*folders)
+        assert (exit_code, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late), job["sentence"]
     assert explain(tmp_path / "first")[0] == 10
 
 
@@ -219,7 +219,7 @@ def test_a_job_whose_ranks_called_different_operations_at_last_is_one_job_in_fol
     for rank in range(4):
         (tmp_path / f"node{rank}").mkdir()
         shutil.copy(REAL / "one-more" / f"nccl_trace_rank_{rank}", tmp_path / f"node{rank}")
-    assert told(explain(tmp_path)[1]) == [("hang-mismatch", [0], [])]
+    assert conclusions(explain(tmp_path)[1]) == [("hang-mismatch", [0], [])]
 
 
 def test_a_copy_of_one_dump_is_no_second_look_at_the_job(explain, tmp_path):

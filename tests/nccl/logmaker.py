@@ -129,13 +129,13 @@ class Maker:
             for src, dst in ((left, rank), (rank, right)):
                 if src == dst:
                     continue
-                inside = self.host(src) == self.host(dst)
-                if inside and dst == rank:
+                same_host = self.host(src) == self.host(dst)
+                if same_host and dst == rank:
                     continue
-                out.append(self.edge(channel, src, dst, rank, inside))
+                out.append(self.edge(channel, src, dst, rank, same_host))
         return out
 
-    def edge(self, channel: int, src: int, dst: int, rank: int, inside: bool) -> str:
+    def edge(self, channel: int, src: int, dst: int, rank: int, same_host: bool) -> str:
         new = self.number
         word = "Ring" if new < (2, 7) else "Channel"
         number = f"{channel:02d}/0" if new >= (2, 12) else f"{channel:02d}"
@@ -147,7 +147,7 @@ class Maker:
             else str
         )
         text = f"{word} {number} : {mark(src)} -> {mark(dst)}"
-        if inside:
+        if same_host:
             return text + (" via P2P/CUMEM/read" if new >= (2, 18) else " via P2P/IPC")
         side = "[receive]" if dst == rank else "[send]"
         socket = rank in self.socket_ranks or self.net == "Socket"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from jobs.pod.nccl_reader.lines.words import _parser
+from jobs.pod.nccl_reader.lines.patterns import _parser
 
 if TYPE_CHECKING:
     import random

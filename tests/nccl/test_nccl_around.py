@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.nccl.logmaker import Maker, sequential
-from tests.nccl.test_nccl_causes import HEALTHY, INFO, RETRY, STARTED, A, failing, judged, whys
+from tests.nccl.test_nccl_causes import HEALTHY, INFO, RETRY, STARTED, A, failing, fault_reasons, judged
 
 TRACE = f"{A}{INFO}init.cc:903 -> 1\n"
 WATCHDOG = (
@@ -65,7 +65,7 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
 )  # fmt: skip
 def test_warnings_of_nccl_that_name_the_machine(line, expected):
     """nccl.topology-unreadable, nccl.topology-nic, nccl.ib-card, nccl.no-transport, nccl.no-algorithm, nccl.ports-used-up."""
-    assert whys(failing(line, 3)) == [expected]
+    assert fault_reasons(failing(line, 3)) == [expected]
 
 
 FAILED = "nccl.cuda-failure"
@@ -91,20 +91,20 @@ FAILED = "nccl.cuda-failure"
 )
 def test_what_cuda_says_of_a_call_and_what_the_call_was_for(said, place, expected):
     """nccl.cuda-init, nccl.gpu-mapping, nccl.cumem-host: by cudaGetErrorString and the place in NCCL's source."""
-    assert whys(cuda(said, place))[0] == expected
+    assert fault_reasons(cuda(said, place))[0] == expected
 
 
 def test_peers_memory_that_is_refused_in_shared_memory_is_another_matter():
     """nccl.cumem-host."""
     said = "217 'peer access is not supported between these two devices'"
-    assert whys(cuda(said, "transport/shm.cc:590"))[0] == ("nccl.p2p-refused", "nccl.cumem-host")
-    assert whys(cuda(said, "transport/p2p.cc:275"))[0] == ("nccl.p2p-refused", None)
+    assert fault_reasons(cuda(said, "transport/shm.cc:590"))[0] == ("nccl.p2p-refused", "nccl.cumem-host")
+    assert fault_reasons(cuda(said, "transport/p2p.cc:275"))[0] == ("nccl.p2p-refused", None)
 
 
 def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
     said = "torch.distributed.DistBackendError: NCCL error in: a.cpp:1, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n%s\n"
-    assert whys(said % "Cuda failure 3 'initialization error'") == [("nccl.cuda-failure", "nccl.cuda-init")]
-    assert whys(said % "Cuda failure 1 'invalid argument'") == [("nccl.cuda-failure", None)]
+    assert fault_reasons(said % "Cuda failure 3 'initialization error'") == [("nccl.cuda-failure", "nccl.cuda-init")]
+    assert fault_reasons(said % "Cuda failure 1 'invalid argument'") == [("nccl.cuda-failure", None)]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
 )  # fmt: skip
 def test_what_the_program_and_its_launcher_say(line, fault):
     """nccl.library, nccl.name-resolution, nccl.no-unique-id, nccl.process-killed, nccl.bus-error and the like."""
-    found = [name for name, _ in whys(line + "\n") if name not in ("nccl.no-evidence", "nccl.crash")]
-    assert found == ([fault] if fault else [])
+    fault_ids = [name for name, _ in fault_reasons(line + "\n") if name not in ("nccl.no-evidence", "nccl.crash")]
+    assert fault_ids == ([fault] if fault else [])
 
 
 @pytest.mark.parametrize(("came", "why"), [(4, "nccl.too-many-processes"), (1, None)])
@@ -170,8 +170,8 @@ def test_loopback_between_hosts_is_no_way():
     refused = (
         STARTED.replace("eth0:", "lo:") + f"\n{A}x.cc:1 NCCL WARN Call to connect failed : Connection refused\n{TRACE}"
     )
-    assert whys(refused)[0] == ("nccl.connect-refused", "nccl.bootstrap-unroutable")
-    assert whys(refused.replace("lo:", "eth0:"))[0] == ("nccl.connect-refused", None)
+    assert fault_reasons(refused)[0] == ("nccl.connect-refused", "nccl.bootstrap-unroutable")
+    assert fault_reasons(refused.replace("lo:", "eth0:"))[0] == ("nccl.connect-refused", None)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_loopback_between_hosts_is_no_way():
 def test_an_address_of_dockers_own_bridge_is_reached_by_no_other_machine(peer, said, why):
     """nccl.bootstrap-unroutable: misc/socket.cc (socketStartConnect)."""
     line = f"\n{A}misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to {peer}<38847> failed : {said}\n{TRACE}"
-    assert whys(STARTED + line)[0][1] == why
+    assert fault_reasons(STARTED + line)[0][1] == why
 
 
 def test_the_first_cause_is_what_the_line_says_beyond_its_kind():
@@ -266,17 +266,17 @@ def test_what_torch_warns_of_comes_behind_what_ended_the_job(line):
 def test_gloo_that_announced_its_loopback_is_told_from_a_bridge():
     """nccl.loopback-name."""
     mesh = "[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../third_party/gloo/pair.cc:144] no error\n"
-    assert whys(LOOPBACK + mesh)[0] == ("nccl.bootstrap-unroutable", "nccl.loopback-name")
-    assert whys(mesh)[0] == ("nccl.bootstrap-unroutable", None)
+    assert fault_reasons(LOOPBACK + mesh)[0] == ("nccl.bootstrap-unroutable", "nccl.loopback-name")
+    assert fault_reasons(mesh)[0] == ("nccl.bootstrap-unroutable", None)
     refused = "RuntimeError: Gloo connectFullMesh failed: timed out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:4\n"
-    assert whys(LOOPBACK + refused)[0][1] == "nccl.loopback-name"
-    assert whys(refused)[0][1] is None
+    assert fault_reasons(LOOPBACK + refused)[0][1] == "nccl.loopback-name"
+    assert fault_reasons(refused)[0][1] is None
 
 
 def test_nvlink_errors_of_the_kernel_come_before_what_cuda_says_and_alone_are_no_fault():
     """nccl.nvlink-error."""
     said = "kernel: NVRM: Xid (PCI:0000:66:00): 145, pid=77, RLW_CTRL Nonfatal XC0 i0 Link -1 (0x4 0x8)\n"
-    assert whys(said + cuda("719 'unspecified launch failure'"))[0][0] == "nccl.nvlink-error"
+    assert fault_reasons(said + cuda("719 'unspecified launch failure'"))[0][0] == "nccl.nvlink-error"
     alone = judged(said + HEALTHY)
     assert (alone["verdict"], alone["diagnosis"]) == ("inconclusive", "unexplained")
 
@@ -306,25 +306,28 @@ def test_what_the_driver_says_of_a_gpu_comes_before_what_cuda_says(said, fault):
 def test_a_size_that_was_never_received_is_no_lack_of_memory():
     """What a program allocates by a number that a collective did not deliver."""
     real = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
-    assert [fault for fault, _ in whys(HEALTHY + WATCHDOG + real.replace("2.00 GiB", "more than 1EB memory"))] == [
-        "nccl.hang"
-    ]
-    assert whys(HEALTHY + real + WATCHDOG)[0][0] == "nccl.cuda-memory"
+    assert [
+        fault for fault, _ in fault_reasons(HEALTHY + WATCHDOG + real.replace("2.00 GiB", "more than 1EB memory"))
+    ] == ["nccl.hang"]
+    assert fault_reasons(HEALTHY + real + WATCHDOG)[0][0] == "nccl.cuda-memory"
 
 
 def test_a_killed_process_comes_before_what_its_peers_say_and_behind_a_cause_of_its_own():
     """nccl.process-killed: the launcher says it last."""
     killed = "E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 5)\n"
     peers = HEALTHY + f"\n{A}x.cc:1 NCCL WARN {RETRY}\n{A}{INFO}transport/net.cc:1 -> 6\n"
-    assert whys(peers)[0][0] == "nccl.ib-retry"
-    assert whys(peers + killed)[0][0] == "nccl.process-killed"
-    assert whys(failing("Call to posix_fallocate failed : No space left on device") + killed)[0][0] == "nccl.shm-full"
+    assert fault_reasons(peers)[0][0] == "nccl.ib-retry"
+    assert fault_reasons(peers + killed)[0][0] == "nccl.process-killed"
+    assert (
+        fault_reasons(failing("Call to posix_fallocate failed : No space left on device") + killed)[0][0]
+        == "nccl.shm-full"
+    )
 
 
 def test_a_port_that_was_taken_first_and_then_another_found_is_overcome():
     taken = "[W1122 10:00:00.1 socket.cpp:401] [c10d] The server socket has failed to listen on [::]:29500 (errno: 98 - Address already in use).\n"
-    assert whys(taken)[0][0] == "nccl.port-in-use"
-    assert "nccl.port-in-use" not in {fault for fault, _ in whys(taken + HEALTHY)}
+    assert fault_reasons(taken)[0][0] == "nccl.port-in-use"
+    assert "nccl.port-in-use" not in {fault for fault, _ in fault_reasons(taken + HEALTHY)}
 
 
 def test_a_rank_that_tries_again_is_a_lead_until_it_is_through():
@@ -348,9 +351,9 @@ def test_a_benchmark_that_fails_within_its_row_says_why():
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
         "           8             2     float     sumnode-7: Test CUDA failure common.cu:253 'no kernel image is available for execution on the device'\n"
     )
-    assert whys(rows)[0][0] == "nccl.cuda-arch"
+    assert fault_reasons(rows)[0][0] == "nccl.cuda-arch"
     assert "nccl.cuda-arch" not in {
-        fault for fault, _ in whys(rows.replace("node-7: Test CUDA failure common.cu:253", ""))
+        fault for fault, _ in fault_reasons(rows.replace("node-7: Test CUDA failure common.cu:253", ""))
     }
 
 
@@ -413,4 +416,4 @@ def test_a_broken_nvlink_that_a_job_went_around_is_no_go(level):
     """nccl.p2p-off where the job came to its end (NCCL_IGNORE_DISABLED_P2P), nccl.nvlink-broken where it did not."""
     job = judged(HEALTHY + A + level + NO_P2P)
     assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("no-go", ["nccl.p2p-off"])
-    assert whys(failing(NO_P2P.strip(), 3)) == [("nccl.nvlink-broken", None)]
+    assert fault_reasons(failing(NO_P2P.strip(), 3)) == [("nccl.nvlink-broken", None)]

@@ -119,7 +119,7 @@ def at_once(log: bytes) -> str:
 @pytest.mark.parametrize("seed", range(16))
 def test_blocks_do_not_matter_in_made_logs(seed, monkeypatch):
     """Set-ups, tables, torn lines, stamps and traces, cut anywhere."""
-    monkeypatch.setattr("jobs.pod.nccl_reader.events.others.Others.TAGGED", seed % 3 * 100)
+    monkeypatch.setattr("jobs.pod.nccl_reader.events.foreign.ForeignLines.TAGGED", seed % 3 * 100)
     log = log_of(seed)
     assert in_blocks(log, random.Random(seed)) == at_once(log) == held(log, random.Random(seed), monkeypatch)
 

@@ -22,7 +22,7 @@ def judged(text: str):
     return job
 
 
-def whys(text: str):
+def fault_reasons(text: str):
     return [(fault["fault"], fault["why"]) for fault in judged(text)["faults"]]
 
 
@@ -58,24 +58,24 @@ def test_the_ends_of_a_failed_connection(ends, why):
 
 def test_the_ends_of_a_queue_pair_that_cannot_be_changed():
     said = "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR, local GID index 3, local GID ::ffff:10.1.1.2, remote GID ::ffff:10.1.2.3"
-    assert whys(failing(said, 2)) == [("nccl.ib-unreachable", "nccl.gid-subnets")]
-    assert whys(failing(said.replace("10.1.2.3", "10.1.1.3"), 2)) == [("nccl.ib-unreachable", None)]
+    assert fault_reasons(failing(said, 2)) == [("nccl.ib-unreachable", "nccl.gid-subnets")]
+    assert fault_reasons(failing(said.replace("10.1.2.3", "10.1.1.3"), 2)) == [("nccl.ib-unreachable", None)]
 
 
 def test_a_line_that_was_wrapped_is_read_whole_and_a_stranger_far_away_is_not_joined():
     wrapped = f"{RETRY}\n  localGid fe80::1:2  remoteGids fe80::3:4  hca roceP2p1s0f0"
-    assert whys(failing(wrapped)) == [("nccl.ib-retry", "nccl.gid-link-local")]
+    assert fault_reasons(failing(wrapped)) == [("nccl.ib-retry", "nccl.gid-link-local")]
     far = f"{RETRY}\n" + "step 1\n" * 5 + "  localGid fe80::1:2  remoteGids fe80::3:4  hca roceP2p1s0f0"
-    assert whys(failing(far)) == [("nccl.ib-retry", None)]
+    assert fault_reasons(failing(far)) == [("nccl.ib-retry", None)]
 
 
 @pytest.mark.parametrize(("address", "why"), [("169.254.170.23", "nccl.bootstrap-link-local"), ("10.1.2.3", None)])
 def test_a_peer_at_a_link_local_address(address, why):
     """nccl.bootstrap-link-local, with NCCL's head and without any."""
     line = f"socketPollConnect: connect to {address}<41234> returned Connection refused, exceeded error retry count after 35 attempts"
-    assert whys(failing(line, 2)) == [("nccl.connect-refused", why)]
+    assert fault_reasons(failing(line, 2)) == [("nccl.connect-refused", why)]
     bare = f"NET/Socket : Using [0]eth0:10.1.1.1<0>\n{line}\nRuntimeError: NCCL error: remote process exited or there was a network error\n"
-    assert ("nccl.connect-refused", why) in whys(bare)
+    assert ("nccl.connect-refused", why) in fault_reasons(bare)
 
 
 def test_a_refused_connection_names_the_address_that_is_gone():
@@ -101,7 +101,7 @@ def test_a_refused_connection_names_the_address_that_is_gone():
 )  # fmt: skip
 def test_what_a_warning_holds(line, expected):
     """nccl.topology-too-large, nccl.shm-name, nccl.fabric-manager, nccl.kernel-fault."""
-    assert whys(failing(line, 2)) == [expected]
+    assert fault_reasons(failing(line, 2)) == [expected]
 
 
 def test_a_provider_that_is_missing_is_no_missing_device():
@@ -109,25 +109,25 @@ def test_a_provider_that_is_missing_is_no_missing_device():
     said = "libibverbs: Warning: no userspace device-specific driver found for /sys/class/infiniband_verbs/uverbs0\n"
     head = next(line.split("NCCL INFO")[0] for line in SOCKETS.splitlines() if "Using network" in line)
     with_head = f"{head}{INFO}{said}" + SOCKETS
-    assert whys(with_head)[0] == ("nccl.socket-fallback", "nccl.verbs-provider")
-    assert whys(said + SOCKETS)[0] == ("nccl.socket-fallback", "nccl.verbs-provider")
-    assert whys(SOCKETS)[0] == ("nccl.socket-fallback", "nccl.ib-no-device")
-    assert whys(said + HEALTHY) == whys(HEALTHY)
+    assert fault_reasons(with_head)[0] == ("nccl.socket-fallback", "nccl.verbs-provider")
+    assert fault_reasons(said + SOCKETS)[0] == ("nccl.socket-fallback", "nccl.verbs-provider")
+    assert fault_reasons(SOCKETS)[0] == ("nccl.socket-fallback", "nccl.ib-no-device")
+    assert fault_reasons(said + HEALTHY) == fault_reasons(HEALTHY)
 
 
 def test_gdrcopy_is_a_hint_where_nothing_else_shows_and_quiet_in_a_healthy_job():
     """nccl.gdrcopy."""
     said = "NCCL WARN NET/OFI Failed to initialize GDRCopy: Failed to open gdr handle\n"
-    assert whys(said + "NCCL INFO NET/OFI gin: Initializing\n") == [("nccl.no-evidence", "nccl.gdrcopy")]
-    assert whys(HEALTHY + said) == whys(HEALTHY)
+    assert fault_reasons(said + "NCCL INFO NET/OFI gin: Initializing\n") == [("nccl.no-evidence", "nccl.gdrcopy")]
+    assert fault_reasons(HEALTHY + said) == fault_reasons(HEALTHY)
 
 
 def test_a_timeout_of_expert_parallel_stands_before_the_cuda_error_that_follows_it():
     """nccl.ep-timeout: the GPU is innocent; a CUDA error that stands first is not."""
     said = "Warning: NCCL EP timeout for dispatch receive, rank 2, local_expert_idx 37, src_rank 0\n"
     failed = f"{A}{WARN}Cuda failure 'unspecified launch failure'\n{A}{INFO}init.cc:1 -> 1\n"
-    assert whys(STARTED + said + failed)[0][0] == "nccl.ep-timeout"
-    assert whys(STARTED + failed + said)[0][0] == "nccl.cuda-failure"
+    assert fault_reasons(STARTED + said + failed)[0][0] == "nccl.ep-timeout"
+    assert fault_reasons(STARTED + failed + said)[0][0] == "nccl.cuda-failure"
 
 
 def test_parts_of_a_host_that_nccl_takes_for_nodes_are_not_counted_as_hosts():
@@ -171,7 +171,7 @@ BIND = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CU
 )  # fmt: skip
 def test_what_a_warning_of_another_layer_holds(line, expected):
     """nccl.nvls-slots, nccl.mr-memory, nccl.efa-peer-gone, nccl.efa-unreachable, nccl.gid-empty, nccl.cuda-driver."""
-    assert whys(failing(line, 2)) == [expected]
+    assert fault_reasons(failing(line, 2)) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_what_a_warning_of_another_layer_holds(line, expected):
 )  # fmt: skip
 def test_what_others_say_before_nccl_does(line, fault):
     """nccl.gpu-xid, nccl.rendezvous, nccl.no-gpu; a retry, or a program's own Xid, is no cause."""
-    found = whys(line + "\n")
-    assert [name for name, _ in found if name != "nccl.no-evidence"] == ([fault] if fault else [])
+    causes = fault_reasons(line + "\n")
+    assert [name for name, _ in causes if name != "nccl.no-evidence"] == ([fault] if fault else [])
 
 
 def test_an_import_that_fails_on_one_node_of_an_nvlink_domain():
@@ -207,7 +207,7 @@ def test_an_import_that_fails_on_one_node_of_an_nvlink_domain():
     assert job["faults"][0]["why"] == "nccl.imex-import"
     assert "gpu-node-0" in job["faults"][0]["cause"]
     assert "1 of 2 hosts" in job["faults"][0]["cause"]
-    assert whys(STARTED + fails)[0] == ("nccl.cuda-failure", "nccl.p2p-refused")
+    assert fault_reasons(STARTED + fails)[0] == ("nccl.cuda-failure", "nccl.p2p-refused")
 
 
 def test_ends_of_an_edge_that_name_other_networks_are_a_mixture():
@@ -247,9 +247,9 @@ def test_a_card_that_does_not_open_explains_the_missing_rail_and_a_mismatch_that
             lines.append(line.split("NCCL INFO")[0] + "NCCL WARN NET/IB : Unable to open device mlx5_1\n")
         fewer = line.replace(" [1]mlx5_1:1/IB", "").replace("NET/IB/1/", "NET/IB/0/")
         lines.append(fewer if line.startswith("gpu-node-1") else line)
-    assert whys("".join(lines))[0] == ("nccl.rail-missing", "nccl.ib-open")
+    assert fault_reasons("".join(lines))[0] == ("nccl.rail-missing", "nccl.ib-open")
     waved = f"{A}{INFO}Detected mixed local Net device counts across ranks (min 1, max 2). Ignoring due to NCCL_IGNORE_NET_MISMATCH.\n"
-    assert ("nccl.nic-count-ignored", None) in whys(HEALTHY + waved)
+    assert ("nccl.nic-count-ignored", None) in fault_reasons(HEALTHY + waved)
     assert judged(HEALTHY)["verdict"] == "go"
 
 
@@ -352,15 +352,15 @@ DOMAIN = "NET/OFI Couldn't open a fabric access domain. RC: -38, ERROR: Function
 
 def test_slingshots_provider_explains_what_the_plugin_cannot_open():
     """nccl.cxi-service; without the provider's word the plugin's error names no cause of its own."""
-    assert whys(CXI + failing(DOMAIN))[0] == ("nccl.ofi-error", "nccl.cxi-service")
-    assert whys(failing(DOMAIN)) == [("nccl.ofi-error", None)]
+    assert fault_reasons(CXI + failing(DOMAIN))[0] == ("nccl.ofi-error", "nccl.cxi-service")
+    assert fault_reasons(failing(DOMAIN)) == [("nccl.ofi-error", None)]
 
 
 def test_files_of_shared_memory_that_are_removed():
     """NCCL's guide: systemd removes them; later versions say so as information, where nothing fails of it."""
     said = "unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory"
     assert "RemoveIPC" in judged(failing(said))["faults"][0]["cause"]
-    assert ("nccl.shm-attach", None) not in whys(f"{STARTED}\n{A}{INFO}{said} (2)\n")
+    assert ("nccl.shm-attach", None) not in fault_reasons(f"{STARTED}\n{A}{INFO}{said} (2)\n")
 
 
 def test_an_argument_that_nothing_explains():

@@ -31,10 +31,10 @@ def test_a_nic_without_a_pci_path_is_no_error(judge):
 
 def test_hosts_that_only_report_failures_need_not_be_all(judge):
     warn = "{}:1:2 [0] transport/net_ib/p2p.cc:648 NCCL WARN NET/IB: Got completion from peer 10.0.0.9<40554> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RDMA_WRITE(1) vendor_err=129 localGid ::ffff:10.1.0.2 remoteGids ::ffff:10.1.0.4\n"
-    found = "{}:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>\n"
+    network_line = "{}:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>\n"
     failed = warn.format("node-a") + warn.format("node-b")
     assert judge(failed)["nodes"] is None
-    assert judge(failed + found.format("node-a") + found.format("node-b"))["nodes"] == 2
+    assert judge(failed + network_line.format("node-a") + network_line.format("node-b"))["nodes"] == 2
 
 
 def test_an_old_ring_order_names_all_ranks(judge):

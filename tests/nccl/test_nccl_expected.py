@@ -44,25 +44,25 @@ def test_another_fabric_names_what_chose_it(judge, env, said):
 def test_a_tcp_plugin_is_another_fabric_where_rdma_was_bought_and_right_where_it_was(judge):
     """FastSocket is no fallback of NCCL's, and still not what the profile names."""
     log = sequential(Maker(net="FastSocket", gdr=False).processes()).replace(b"NET/IB/", b"NET/FastSocket/")
-    found = [judge(log, expect=Expected(fabric=kind)) for kind in ("ib", "fastsocket")]
-    assert [[item["fault"] for item in job["faults"]] for job in found] == [["nccl.wrong-fabric"], []]
-    assert [(job["verdict"], job["diagnosis"]) for job in found] == [("no-go", "wrong-fabric"), ("go", "tcp-plugin")]
+    jobs = [judge(log, expect=Expected(fabric=kind)) for kind in ("ib", "fastsocket")]
+    assert [[item["fault"] for item in job["faults"]] for job in jobs] == [["nccl.wrong-fabric"], []]
+    assert [(job["verdict"], job["diagnosis"]) for job in jobs] == [("no-go", "wrong-fabric"), ("go", "tcp-plugin")]
 
 
 def test_sockets_are_right_where_they_were_bought(judge):
     """A profile whose fabric is plain TCP says so, and nothing has fallen back."""
     log = sequential(Maker(socket_ranks=(0, 1, 2, 3)).processes())
-    found = [judge(log, expect=Expected(fabric=kind)) for kind in (None, "ib", "socket")]
-    faults = [[item["fault"] for item in job["faults"]] for job in found]
+    jobs = [judge(log, expect=Expected(fabric=kind)) for kind in (None, "ib", "socket")]
+    faults = [[item["fault"] for item in job["faults"]] for job in jobs]
     assert faults == [["nccl.socket-fallback"], ["nccl.socket-fallback"], []]
-    assert [job["verdict"] for job in found] == ["no-go", "no-go", "go"]
+    assert [job["verdict"] for job in jobs] == ["no-go", "no-go", "go"]
 
 
 def test_gpudirect_that_nobody_bought_is_not_missing(judge):
     """A profile says that its fabric has none; without a profile, data that takes the detour is a fault."""
     log = sequential(Maker(gdr=False).processes())
-    found = [judge(log, expect=Expected(gdr=gdr)) for gdr in (None, True, False)]
-    assert [[item["fault"] for item in job["faults"]] for job in found] == [["nccl.gdr-off"], ["nccl.gdr-off"], []]
+    jobs = [judge(log, expect=Expected(gdr=gdr)) for gdr in (None, True, False)]
+    assert [[item["fault"] for item in job["faults"]] for job in jobs] == [["nccl.gdr-off"], ["nccl.gdr-off"], []]
 
 
 def test_a_host_that_lost_a_device_is_named_without_a_profile(judge):

@@ -114,7 +114,7 @@ def test_the_json_form_is_one_document_with_a_schema():
     """{"schema": 1, "jobs": [...]}, and every key of a label is in each job."""
     document = json.loads(explain.to_json(jobs_of(Maker())))
     assert document["schema"] == 1
-    wanted = {
+    required = {
         "inter_node_transport",
         "gdr",
         "socket_fallback",
@@ -142,7 +142,7 @@ def test_the_json_form_is_one_document_with_a_schema():
         "advice",
         "env",
     }
-    assert wanted <= set(document["jobs"][0])
+    assert required <= set(document["jobs"][0])
 
 
 def test_the_worst_job_decides_the_exit_code():

@@ -88,7 +88,7 @@ def test_a_healthy_job_of_split_groups_is_go(judge, tensor, world):
 def test_one_fault_in_split_groups_is_named_on_its_host(judge, fault, expected, subject, world):
     for log in (sequential(megatron(fault, 4, world)), interleaved(megatron(fault, 4, world), 7)):
         job = judge(log)
-        assert [(found["fault"], found["subject"]) for found in job["faults"]] == [(expected, subject)]
+        assert [(each["fault"], each["subject"]) for each in job["faults"]] == [(expected, subject)]
         assert ("NCCL_P2P_DISABLE=1 is set here" in job["sentence"]) == (fault == "p2p-env")
 
 

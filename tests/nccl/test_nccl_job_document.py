@@ -23,8 +23,8 @@ def differences(value, hint, path="job"):
             d for key in value.keys() & required for d in differences(value[key], hints[key], f"{path}.{key}")
         ]
     if origin in (typing.Union, types.UnionType):
-        found = [differences(value, each, path) for each in inner]
-        return [] if [] in found else min(found, key=len)
+        per_form = [differences(value, each, path) for each in inner]
+        return [] if [] in per_form else min(per_form, key=len)
     if origin is list and isinstance(value, list):
         return [d for each in value for d in differences(each, inner[0], path + "[]")]
     if origin is dict and isinstance(value, dict):
@@ -42,18 +42,18 @@ def right(value, hint):
 
 def logs(data):
     """Our recordings, and made logs of jobs that the recordings do not show."""
-    found = [path.read_bytes() for path in sorted(data.rglob("*")) if path.suffix in (".log", ".txt")]
+    texts = [path.read_bytes() for path in sorted(data.rglob("*")) if path.suffix in (".log", ".txt")]
     maker = Maker()
     made = sequential(maker.processes())
-    return [*found, made, made + "\n".join(table_of(maker)).encode(), b"NCCL INFO nothing else\n"]
+    return [*texts, made, made + "\n".join(table_of(maker)).encode(), b"NCCL INFO nothing else\n"]
 
 
 def test_every_document_is_what_its_types_say(data, judge):
     """Every key is there, of the type that is stated, in whatever the logs show."""
-    seen = [judge(log) for log in logs(data)]
-    assert [d for job in seen for d in differences(job, JobDocument)] == []
+    jobs = [judge(log) for log in logs(data)]
+    assert [d for job in jobs for d in differences(job, JobDocument)] == []
     for part in ("faults", "tables", "pairs", "hosts"):
-        assert any(job[part] for job in seen), part
+        assert any(job[part] for job in jobs), part
 
 
 @pytest.mark.parametrize("change", [{"ranks": "2"}, {"hosts": [{}]}, {"verdict": "perhaps"}, {"more": 1}])

@@ -109,10 +109,10 @@ def mismatches(folder: Path) -> list[str]:
         assert len(jobs) == 1, f"{path.name} is one job"
         json.dumps(jobs, allow_nan=False)
         for key in KEYS:
-            wanted = label.get(key, False if key in ("mixed", "hang", "crash") else "absent")
-            unjudged = wanted == "absent" or (key in ("hang", "crash", "mixed") and label.get(key, False) is None)
-            if not unjudged and key not in excused and jobs[0][key] != wanted:
-                wrong.append(f"{path.name}: {key} is {wanted!r}, concluded {jobs[0][key]!r}")
+            expected = label.get(key, False if key in ("mixed", "hang", "crash") else "absent")
+            unjudged = expected == "absent" or (key in ("hang", "crash", "mixed") and label.get(key, False) is None)
+            if not unjudged and key not in excused and jobs[0][key] != expected:
+                wrong.append(f"{path.name}: {key} is {expected!r}, concluded {jobs[0][key]!r}")
         wrong += [f"{path.name}: {text} is no fault" for text in unnamed(jobs[0])]
         if "avg_busbw_all" in label and jobs[0]["avg_busbw_all"] != label["avg_busbw_all"]:
             wrong.append(f"{path.name}: avg_busbw_all {jobs[0]['avg_busbw_all']}")

@@ -31,9 +31,9 @@ def of(*logs: bytes) -> Partial:
 
 def said(job: dict) -> dict:
     """Return a job document without what must differ: file names and line numbers."""
-    kept = {key: value for key, value in job.items() if key not in ("files", "faults")}
-    kept["faults"] = [(fault["fault"], fault["subject"], fault["why"], fault["cause"]) for fault in job["faults"]]
-    return json.loads(json.dumps(kept))
+    compared = {key: value for key, value in job.items() if key not in ("files", "faults")}
+    compared["faults"] = [(fault["fault"], fault["subject"], fault["why"], fault["cause"]) for fault in job["faults"]]
+    return json.loads(json.dumps(compared))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -267,7 +267,7 @@ def test_bridges_among_nccls_sockets_are_suspected():
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "cause_text"),
     [
         ("invalid usage (run with NCCL_DEBUG=WARN for details)", "same GPU"),
         ("unhandled system error (run with NCCL_DEBUG=INFO for details)", "interface"),
@@ -276,11 +276,11 @@ def test_bridges_among_nccls_sockets_are_suspected():
         ("remote process exited or there was a network error", "ended first"),
     ],
 )
-def test_an_error_without_a_warning_has_its_usual_causes_behind_it(error, words):
+def test_an_error_without_a_warning_has_its_usual_causes_behind_it(error, cause_text):
     """The error is what the log shows; what NCCL warned of, or a last error, is more and leaves no room for guesses."""
     bare = died(f"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, {error}, NCCL version 2.27.5")
     causes = judged(bare + TORCHRUN)["causes"]
-    assert words in causes[0]["cause"]
+    assert cause_text in causes[0]["cause"]
     assert causes[0]["confirm"]
     for more in (
         "[rank1]: Last error:\n[rank1]: ring 3 has no name\n",
@@ -301,12 +301,12 @@ def test_a_benchmark_without_a_first_row_was_cut_or_hangs():
 
 
 @pytest.mark.parametrize(
-    ("address", "words"), [("0.0.0.0", "nobody can connect"), ("127.0.1.1", "each host's own"), ("10.0.0.1", None)]
+    ("address", "cause_text"), [("0.0.0.0", "nobody can connect"), ("127.0.1.1", "each host's own"), ("10.0.0.1", None)]
 )
-def test_a_rendezvous_at_an_address_that_is_each_hosts_own(address, words):
+def test_a_rendezvous_at_an_address_that_is_each_hosts_own(address, cause_text):
     said = f"The client socket has timed out after 300000ms while trying to connect to ({address}, 51216)."
     cause = judged(died("torch.distributed.DistNetworkError: " + said) + TORCHRUN)["causes"][0]["cause"]
-    assert words in cause if words else "address of rank 0" not in cause
+    assert cause_text in cause if cause_text else "address of rank 0" not in cause
 
 
 def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
@@ -317,16 +317,16 @@ def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "cause_text"),
     [
         ("ibgda.cpp:1526: non-zero status: 101 ibv_modify_qp failed", "NVSHMEM_IB_GID_INDEX"),
         ("transport.cpp:282: init failed for transport: IBGDA", "PeerMappingOverride"),
     ],
 )
-def test_nvshmem_is_told_by_what_failed(said, words):
+def test_nvshmem_is_told_by_what_failed(said, cause_text):
     job = judged(f"/src/nvshmem/src/host/{said}\n" + TORCHRUN)
     assert job["causes"][0]["fault"] == "nccl.nvshmem"
-    assert words in job["causes"][0]["cause"]
+    assert cause_text in job["causes"][0]["cause"]
 
 
 def test_nvshmem_without_a_module_for_gpu_memory():
@@ -382,7 +382,7 @@ def test_ranks_that_only_try_again_are_told():
 
 
 @pytest.mark.parametrize(
-    ("said", "fault", "words"),
+    ("said", "fault", "cause_text"),
     [
         ("ssh: Could not resolve hostname job-worker-5.job: Name or service not known", "nccl.name-resolution", "a worker's name"),
         ("root@job-worker-1.job's password: Permission denied, please try again.", "nccl.launch-failed", "asks for a password"),
@@ -393,11 +393,11 @@ def test_ranks_that_only_try_again_are_told():
          "nccl.library", "another CUDA release"),
     ],
 )  # fmt: skip
-def test_what_a_launcher_says_before_orte_gives_up(said, fault, words):
+def test_what_a_launcher_says_before_orte_gives_up(said, fault, cause_text):
     after = "ORTE does not know how to route a message to the specified daemon\n"
     cause = judged(said + "\n" + after)["causes"][0]
     assert cause["fault"] == fault
-    assert words in cause["cause"]
+    assert cause_text in cause["cause"]
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_gloo_between_addresses_of_two_families():
 
 
 @pytest.mark.parametrize(
-    ("version", "line", "words"),
+    ("version", "line", "cause_text"),
     [
         (
             "2.18.3",
@@ -472,11 +472,11 @@ def test_gloo_between_addresses_of_two_families():
         ("2.18.5", "free(): invalid next size (fast)", "NVLS meets cards of two ports"),
     ],
 )
-def test_a_defect_of_the_version_stands_behind_the_likeliest_cause(version, line, words):
+def test_a_defect_of_the_version_stands_behind_the_likeliest_cause(version, line, cause_text):
     job = judged(f"NCCL version {version}+cuda12.2\nn1:1:9 [0] {line}\nn1:1:9 [0] NCCL INFO transport/net.cc:1 -> 2\n")
-    found = [at for at, cause in enumerate(job["causes"]) if cause["cause"].startswith("NCCL 2.")]
-    assert found == ([1] if words else [])
-    assert words is None or words in job["causes"][1]["cause"]
+    places = [at for at, cause in enumerate(job["causes"]) if cause["cause"].startswith("NCCL 2.")]
+    assert places == ([1] if cause_text else [])
+    assert cause_text is None or cause_text in job["causes"][1]["cause"]
 
 
 @pytest.mark.parametrize(("gpu", "known"), [("NVIDIA GeForce RTX 5090", True), ("Tesla V100-SXM2-32GB", False)])
@@ -506,7 +506,7 @@ def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "cause_text"),
     [
         ("Permission denied (publickey).", "authorized_keys"),
         ("ssh: connect to host worker-1 port 22: Connection refused", "no sshd answers"),
@@ -515,13 +515,13 @@ def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
         ("srun: error: Unable to create step for job 77: More processors requested than permitted", "allocation"),
     ],
 )
-def test_a_launcher_that_fails_is_told_by_what_it_lacks(said, words):
+def test_a_launcher_that_fails_is_told_by_what_it_lacks(said, cause_text):
     """nccl.launch-failed."""
-    assert words in judged(said + "\nsrun: error: gpu-3: task 1: Exited with exit code 1\n")["causes"][0]["cause"]
+    assert cause_text in judged(said + "\nsrun: error: gpu-3: task 1: Exited with exit code 1\n")["causes"][0]["cause"]
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "cause_text"),
     [
         ("transport/nvls.cc:251 NCCL WARN Cuda failure 1 'invalid argument'", "container without /dev/nvidia-caps"),
         (
@@ -530,7 +530,7 @@ def test_a_launcher_that_fails_is_told_by_what_it_lacks(said, words):
         ),
     ],
 )
-def test_what_the_driver_refuses_names_what_is_too_old_or_missing(line, words):
+def test_what_the_driver_refuses_names_what_is_too_old_or_missing(line, cause_text):
     """The first or the second cause (pie-project/pie#500, NVIDIA/nccl#778)."""
     causes = judged(f"{line}\nTest NCCL failure common.cu:1000 'unhandled system error'\n")["causes"]
-    assert any(words in cause["cause"] for cause in causes[:2])
+    assert any(cause_text in cause["cause"] for cause in causes[:2])

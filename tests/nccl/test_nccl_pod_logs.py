@@ -75,7 +75,7 @@ def cluster(monkeypatch):
     return made
 
 
-def told(capsys, *arguments: str) -> tuple[int, list[dict]]:
+def explained(capsys, *arguments: str) -> tuple[int, list[dict]]:
     code = explain.main([*arguments, "--format", "json"])
     out = capsys.readouterr().out
     return code, json.loads(out)["jobs"] if out else []
@@ -103,7 +103,7 @@ def test_the_pods_of_a_job_are_one_job(cluster, capsys, name):
     """Each pod prints its own ranks."""
     for index, half in enumerate(HALVES):
         cluster.add(f"train-{index}", "main", main=half)
-    code, (job,) = told(capsys, name)
+    code, (job,) = explained(capsys, name)
     assert (code, job["verdict"], job["ranks"], job["nodes"], job["files"]) == (0, "go", 4, 2, ["train-0", "train-1"])
     assert cluster.selectors[0].endswith("=train")
 
@@ -118,7 +118,7 @@ def test_every_container_is_read_and_a_silent_one_says_nothing(cluster, capsys):
             **{"istio-proxy": b"2026-01-01 info Envoy proxy is ready\n"},
             main=half,
         )
-    code, (job,) = told(capsys, "job/train")
+    code, (job,) = explained(capsys, "job/train")
     assert (code, job["files"]) == (0, ["train-0 main", "train-1 main"])
 
 
@@ -129,7 +129,7 @@ def test_the_life_before_a_restart_is_read_too(cluster, capsys):
         + b"\ngpu-node-0:1000:1000 [0] x.cc:1 NCCL WARN Call to posix_fallocate failed : No space left on device\ngpu-node-0:1000:1000 [0] NCCL INFO init.cc:1 -> 2\n"
     )
     cluster.add("train-0", "main", restarts=1, main_before=crash)
-    code, (job,) = told(capsys, "pod/train-0")
+    code, (job,) = explained(capsys, "pod/train-0")
     assert (code, [fault["fault"] for fault in job["faults"]], job["files"]) == (
         1,
         ["nccl.shm-full"],
@@ -168,7 +168,7 @@ def test_a_file_of_that_name_comes_first(cluster, capsys, tmp_path, monkeypatch)
         HALVES[0] + HALVES[1] + "".join(line + "\n" for line in table_of(MAKER)).encode()
     )
     monkeypatch.chdir(tmp_path)
-    assert told(capsys, "job/train")[0] == 0
+    assert explained(capsys, "job/train")[0] == 0
     assert cluster.selectors == []
 
 

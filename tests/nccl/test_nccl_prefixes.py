@@ -74,7 +74,7 @@ MAKERS = {
 
 def essence(job: dict) -> dict:
     """Return what must not depend on how lines are dressed."""
-    kept = {
+    compared = {
         key: job[key]
         for key in (
             "verdict",
@@ -89,9 +89,9 @@ def essence(job: dict) -> dict:
             "pairs",
         )
     }
-    kept["faults"] = [(fault["fault"], fault["subject"], fault["why"]) for fault in job["faults"]]
-    kept["rows"] = [table["rows"] for table in job["tables"]]
-    return kept
+    compared["faults"] = [(fault["fault"], fault["subject"], fault["why"]) for fault in job["faults"]]
+    compared["rows"] = [table["rows"] for table in job["tables"]]
+    return compared
 
 
 @pytest.mark.parametrize("dress", MANGLERS)

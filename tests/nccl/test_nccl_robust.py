@@ -15,9 +15,9 @@ import pytest
 from jobs.nccl import Partial, conclude, merge, parallel, read
 from jobs.pod.nccl_reader import digest, scan
 from jobs.pod.nccl_reader.events import heads, processes
-from jobs.pod.nccl_reader.lines import words
+from jobs.pod.nccl_reader.lines import patterns
 from jobs.pod.nccl_reader.scan import Reader
-from jobs.pod.nccl_reader.state import seen as state
+from jobs.pod.nccl_reader.state import process as state
 from jobs.pod.nccl_reader.tables import opened
 from reports import explain
 from reports.explain_markdown import to_markdown
@@ -78,8 +78,8 @@ def test_a_log_cut_at_any_byte_is_never_more_than_the_whole(judge):
     """Cut anywhere: no exception, no fault that the whole does not have, and never sockets or half GPUDirect out of nothing."""
     for at in range(0, len(LOG), 3):
         job = judge(LOG[:at])
-        found = {fault["fault"] for fault in job["faults"]}
-        assert found <= {"nccl.log-truncated", "nccl.no-evidence"}, (at, found)
+        fault_ids = {fault["fault"] for fault in job["faults"]}
+        assert fault_ids <= {"nccl.log-truncated", "nccl.no-evidence"}, (at, fault_ids)
         assert job["gdr"] in (True, None)
         assert job["socket_fallback"] in (False, None)
 
@@ -112,7 +112,7 @@ def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
     monkeypatch.setattr(scan, "BLOCK", 1 << 16)
     monkeypatch.setattr(scan, "HELD", 1 << 17)
     monkeypatch.setattr(parallel, "START", 1 << 40)  # a worker's blocks are there once, however long the log is
-    monkeypatch.setattr(words, "_MANY", 0)  # the pattern of all words is made once, by whoever reads first
+    monkeypatch.setattr(patterns, "_MANY", 0)  # the pattern of all words is made once, by whoever reads first
     block = interleaved(Maker().processes(), 1) * 50
     read([("x", [block])])
     few, many = peak(block for _ in range(2)), peak(block for _ in range(20))
@@ -304,23 +304,23 @@ def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
             for at in range(0, lines, 100)
         )
 
-    def kept(lines: int) -> int:
+    def held(lines: int) -> int:
         """Count the objects that a reader holds, after some lines."""
         partial = Partial()
         reader = scan.Reader(partial, "x")
         for chunk in strangers(lines):
             reader.block(chunk)
-        seen, found = set(), [reader]
-        while found:
-            each = found.pop()
-            if id(each) not in seen and not isinstance(each, (type, FunctionType, ModuleType)):
-                seen.add(id(each))
-                found += gc.get_referents(each)
+        ids, referents = set(), [reader]
+        while referents:
+            each = referents.pop()
+            if id(each) not in ids and not isinstance(each, (type, FunctionType, ModuleType)):
+                ids.add(id(each))
+                referents += gc.get_referents(each)
         reader.finish()
         assert partial.limited
-        return len(seen)
+        return len(ids)
 
-    assert kept(8000) < 1.1 * kept(4000)
+    assert held(8000) < 1.1 * held(4000)
 
 
 def test_the_same_channels_of_another_communicator_are_its_own():
@@ -330,7 +330,7 @@ def test_the_same_channels_of_another_communicator_are_its_own():
     for log in (block * 40 + again, (block + again) * 20, block * 40 + again * 40):
         (proc,) = [proc for proc in read([("x", io.BytesIO(log))]).procs.values() if proc.pid == 1000]
         first, second = (
-            lanes for ident in ("0xfc", "0x11") for comm, lanes in proc.edges.items() if comm.startswith(ident)
+            channels for ident in ("0xfc", "0x11") for comm, channels in proc.edges.items() if comm.startswith(ident)
         )
         assert first
         assert first == second

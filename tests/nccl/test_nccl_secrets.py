@@ -77,14 +77,14 @@ def everything(text: str, name: str = "log") -> str:
     """Return all that the analyzer, the partial and the renderers say of a log."""
     partial = read([(name, io.BytesIO(text.encode()))])
     jobs = conclude(partial)
-    told = [json.dumps(partial.to_dict()), explain.to_json(jobs), explain.to_text(jobs), to_markdown(jobs)]
-    return "".join(told)
+    texts = [json.dumps(partial.to_dict()), explain.to_json(jobs), explain.to_text(jobs), to_markdown(jobs)]
+    return "".join(texts)
 
 
-def shown(value: str, told: str) -> bool:
+def shown(value: str, text: str) -> bool:
     """Say whether a value, or its first half, is in a text: wrapped, escaped or cut."""
-    flat = told.replace("\\", "").replace("\n", "").replace(" ", "")
-    return value in told or value[: max(12, len(value) // 2)] in flat
+    flat = text.replace("\\", "").replace("\n", "").replace(" ", "")
+    return value in text or value[: max(12, len(value) // 2)] in flat
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -119,9 +119,9 @@ def test_a_secret_that_runs_over_several_lines_stays_inside():
     )
     dump += "".join(f'declare -x {name.upper().replace("-", "_")}_SECRET="{value}"\n' for name, value in VALUES.items())
     log = f"a:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected\n{dump}a:1:1 [0] NCCL INFO init.cc:1 -> 5\nLast error:\n{dump}Test NCCL failure common.cu:1\n{dump}"
-    told = everything(log)
-    assert "Duplicate GPU" in told
-    assert [name for name, value in VALUES.items() if shown(value, told)] == []
+    text = everything(log)
+    assert "Duplicate GPU" in text
+    assert [name for name, value in VALUES.items() if shown(value, text)] == []
 
 
 def test_a_secret_in_the_name_of_a_file_stays_inside(tmp_path):

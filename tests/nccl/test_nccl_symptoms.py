@@ -25,11 +25,11 @@ def test_a_row_of_the_symptom_table_is_concluded(row):
     """Symptom -> fault and why, as the catalogue says; quiet where it says so."""
     log, fault, why = ROWS[row]
     (job,) = conclude(read([("log", io.BytesIO(log.encode()))]))
-    found = [(item["fault"], item["why"]) for item in job["faults"]]
+    concluded = [(item["fault"], item["why"]) for item in job["faults"]]
     if fault is None:
-        assert (found, job["verdict"]) == ([], "go")
+        assert (concluded, job["verdict"]) == ([], "go")
     else:
-        assert (fault, why) in found, found
+        assert (fault, why) in concluded, concluded
         assert job["verdict"] == "no-go"
 
 

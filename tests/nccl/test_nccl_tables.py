@@ -276,7 +276,7 @@ def test_what_a_json_report_says_of_errors_counts(judge, data, was, then, fault)
     """A run that failed lists why; a count that is none proves nothing."""
     text = (data / "recorded" / "mpirun-four-hosts-ring.nccl-tests.json.txt").read_text()
     assert was in text
-    faults = {found["fault"] for found in judge(text.replace(was, then))["faults"]} - {"nccl.no-evidence"}
+    faults = {each["fault"] for each in judge(text.replace(was, then))["faults"]} - {"nccl.no-evidence"}
     assert faults == ({fault} if fault else set())
 
 

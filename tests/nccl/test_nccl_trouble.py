@@ -386,7 +386,7 @@ def test_a_cause_of_failures_behind_a_job_that_shows_no_end_is_no_go(judge, line
 
 
 @pytest.mark.parametrize(
-    ("words", "diagnosis"),
+    ("failure", "diagnosis"),
     [
         ("[rank3]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error\n", "crash"),
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n", "crash"),
@@ -397,13 +397,13 @@ def test_a_cause_of_failures_behind_a_job_that_shows_no_end_is_no_go(judge, line
     ],
 )
 @pytest.mark.parametrize("padding", [0, 1 << 20])
-def test_a_failure_in_a_file_of_its_own_counts(tmp_path, words, diagnosis, padding):
+def test_a_failure_in_a_file_of_its_own_counts(tmp_path, failure, diagnosis, padding):
     """Launchers keep stderr apart, and it need not name NCCL; a script that quotes such words is none of the logs."""
     (tmp_path / "host.out").write_text(LOG)
-    (tmp_path / "host.err").write_text("step done\n" * (padding // 10) + words)
+    (tmp_path / "host.err").write_text("step done\n" * (padding // 10) + failure)
     (tmp_path / "run.py").write_text('"""ChildFailedError: Traceback (most recent call last): Killed"""\n')
-    found = conclude(read(open_sources([str(tmp_path)])))
-    assert [job["diagnosis"] for job in found] == [diagnosis]
+    jobs = conclude(read(open_sources([str(tmp_path)])))
+    assert [job["diagnosis"] for job in jobs] == [diagnosis]
 
 
 def test_a_folder_of_errors_alone_has_no_log(tmp_path):

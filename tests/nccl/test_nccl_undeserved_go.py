@@ -288,9 +288,9 @@ def test_hosts_that_were_started_alone_in_logs_of_their_own(tmp_path, other, tab
         (tmp_path / f"{index}.log").write_text(
             sequential(maker.processes()).decode() + table * ("\n".join(table_of(maker)) + "\n")
         )
-    found = conclude(read(open_sources([str(tmp_path)])))
-    assert [job["verdict"] for job in found] == [verdict] * 2
-    assert all(("nothing crossed between them" in job["sentence"]) == (not other) for job in found)
+    jobs = conclude(read(open_sources([str(tmp_path)])))
+    assert [job["verdict"] for job in jobs] == [verdict] * 2
+    assert all(("nothing crossed between them" in job["sentence"]) == (not other) for job in jobs)
 
 
 @pytest.mark.parametrize(("world", "verdict"), [(2, "go"), (4, "inconclusive")])

@@ -29,8 +29,8 @@ def logged(busbw: object = 153.60, wrong: str = "0", size: int = 1 << 30, maker:
     text = "\n".join(table_of(maker)).replace("NVIDIA H100", "NVIDIA H100 80GB HBM3")
     out = []
     for line in text.splitlines():
-        words = line.split()
-        if len(words) == 13 and words[0] == "1073741824":
+        fields = line.split()
+        if len(fields) == 13 and fields[0] == "1073741824":
             # time and algorithm bandwidth belong to it: 16 ranks have the factor 30/16
             algbw = float(busbw) * 16 / 30 if str(busbw).replace(".", "").isdigit() else 82.0
             side = f"{size / algbw / 1e3 if algbw else 0:.2f} {algbw:.2f} {busbw}"

@@ -302,12 +302,12 @@ def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
     from jobs.pod.nccl_reader.state.channels import parse_channel, way_of
 
-    found = parse_channel(line.encode())
+    parsed = parse_channel(line.encode())
     if edge is None:
-        assert found is None
+        assert parsed is None
         return
     channel, conn, src, dst, side, *carrier = edge
-    ((*ranks, way), number, _) = found
+    ((*ranks, way), number, _) = parsed
     assert (number, *ranks, *way_of(way)) == (channel, src, dst, side, conn, *carrier)
 
 

@@ -9,7 +9,7 @@ import pytest
 from jobs.nccl import failure_class_of
 from jobs.nccl.diagnosis.faults import lowered
 from tests.nccl.logmaker import Maker, table_of
-from tests.nccl.test_nccl_causes import HEALTHY, WARN, A, failing, judged, whys
+from tests.nccl.test_nccl_causes import HEALTHY, WARN, A, failing, fault_reasons, judged
 
 SETTING, FUSION, DIFFER = "nccl.setting-invalid", "nccl.nic-fusion", "nccl.ranks-differ"
 LINES = [
@@ -125,7 +125,7 @@ def test_a_warning_names_the_cause_and_is_its_evidence(said, fault):
     ],
 )
 def test_what_a_pattern_before_them_says_more_of_stays_its_own(said, fault):
-    assert whys(failing(said, 2))[0][0] == fault
+    assert fault_reasons(failing(said, 2))[0][0] == fault
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_what_a_job_overcame_is_quoted_also_where_other_evidence_is_missing():
 
 
 @pytest.mark.parametrize(
-    ("title", "inside"),
+    ("title", "lower_case"),
     [
         ("DDP waits", "DDP waits"),
         ("A rank is late", "a rank is late"),
@@ -262,5 +262,5 @@ def test_what_a_job_overcame_is_quoted_also_where_other_evidence_is_missing():
         ("/dev/shm is full", "/dev/shm is full"),
     ],
 )
-def test_a_title_inside_a_sentence_keeps_its_names(title, inside):
-    assert lowered(title) == inside
+def test_a_title_inside_a_sentence_keeps_its_names(title, lower_case):
+    assert lowered(title) == lower_case

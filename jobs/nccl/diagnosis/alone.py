@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .conclusion import withhold
 from .faults import found_fault
-from .words import withhold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .said import SAYS
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Note
+    from ...pod.nccl_reader.state.process import Note
     from .judge import Judgement
 
 _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
@@ -103,8 +103,8 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return _refused(fault, note)
     if (explained := _BY_ANOTHER.get(fault)) and judgement.event("symptom " + explained[0]):
         return explained
-    for kind, words, why, text in SAYS:
-        if kind == fault and words in note.text:
+    for kind, pattern, why, text in SAYS:
+        if kind == fault and pattern in note.text:
             return why, text
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None

@@ -161,14 +161,14 @@ def with_defects(
     if not faults:
         return list(causes)
     name, text = faults[0]["why"] or faults[0]["fault"], "\n".join(line["text"] for line in faults[0]["evidence"])
-    found: list[Cause] = [
+    defects: list[Cause] = [
         {"fault": name, "cause": f"NCCL {version.partition('+')[0]} {each.cause}", "confirm": each.confirm}
         for version in versions
         for each in DEFECTS
         if each.fault == name and _has(version, each) and re.search(each.says, text)
         if not (each.gpus and gpus) or any(re.search(each.gpus, gpu) for gpu in gpus)
     ]
-    return [*causes[:1], *found[:1], *causes[1:]]
+    return [*causes[:1], *defects[:1], *causes[1:]]
 
 
 def _has(version: str, defect: Defect) -> bool:

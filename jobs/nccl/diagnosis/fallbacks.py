@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Proc
+    from ...pod.nccl_reader.state.process import Proc
     from ..job_document import EvidenceLine
     from .judge import Judgement
 

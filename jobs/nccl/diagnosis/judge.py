@@ -21,7 +21,7 @@ from .faults import found_fault, lowered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...pod.nccl_reader.state.seen import Note, Proc
+    from ...pod.nccl_reader.state.process import Note, Proc
     from ..job.view import View
     from ..job_document import EvidenceLine, Expected, FoundFault, ReadTable, Verdict
 

@@ -13,7 +13,7 @@ from .rails import judge_rails
 from .subjects import pairs_text, process_order, subject_of
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Proc
+    from ...pod.nccl_reader.state.process import Proc
     from ..job_document import EvidenceLine
     from .judge import Judgement
 
@@ -100,14 +100,16 @@ def judge_versions(judgement: Judgement) -> None:
     """Report ranks of one communicator that run different versions of NCCL."""
     if judgement.has("nccl.version-mismatch"):
         return
-    seen: dict[str, list[Proc]] = {}
+    procs_of: dict[str, list[Proc]] = {}
     for key in judgement.job.world:
         for proc in judgement.job.members[key].values():
             for version in proc.facts.get("version", ()):
-                seen.setdefault(version.partition("+")[0], []).append(proc)
-        if len(seen) > 1:
-            few = min(seen.values(), key=len)
-            texts = ["%s on %s" % (version, subject_of(judgement, procs)) for version, procs in sorted(seen.items())]
+                procs_of.setdefault(version.partition("+")[0], []).append(proc)
+        if len(procs_of) > 1:
+            few = min(procs_of.values(), key=len)
+            texts = [
+                "%s on %s" % (version, subject_of(judgement, procs)) for version, procs in sorted(procs_of.items())
+            ]
             judgement.add(
                 "nccl.version-mismatch",
                 subject_of(judgement, few),
@@ -115,7 +117,7 @@ def judge_versions(judgement: Judgement) -> None:
                 cause="different libraries: " + "; ".join(texts),
             )
             return
-        seen = {}
+        procs_of = {}
 
 
 def judge_forms(judgement: Judgement) -> None:
@@ -125,9 +127,9 @@ def judge_forms(judgement: Judgement) -> None:
     nodes: dict[str, set[str]] = {}
     for proc in judgement.job.procs:
         nodes.setdefault(judgement.job.node_of[proc], set()).update(proc.facts.get("plugin-form", ()))
-    forms = {node: found for node, found in nodes.items() if len(found) == 1}
-    if len({next(iter(found)) for found in forms.values()}) > 1:
-        texts = ["%s on %s" % (next(iter(found)), node) for node, found in sorted(forms.items())]
+    forms = {node: node_forms for node, node_forms in nodes.items() if len(node_forms) == 1}
+    if len({next(iter(node_forms)) for node_forms in forms.values()}) > 1:
+        texts = ["%s on %s" % (next(iter(node_forms)), node) for node, node_forms in sorted(forms.items())]
         text = "the hosts word the same message as different versions do: NCCL " + "; ".join(texts[:4])
         judgement.add("nccl.version-mismatch", min(forms), [], cause=text)
 
@@ -176,8 +178,8 @@ def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
     job = judgement.job
     own = {key for proc in culprits for key, _ in proc.comms if key in job.world}
     with_them = {proc for key in own for proc in job.members[key].values()}
-    others = [key for key in job.world if key not in own]
-    return bool(own and others) and not any(proc in with_them for key in others for proc in job.members[key].values())
+    foreign = [key for key in job.world if key not in own]
+    return bool(own and foreign) and not any(proc in with_them for key in foreign for proc in job.members[key].values())
 
 
 def _judge_peers(judgement: Judgement) -> None:

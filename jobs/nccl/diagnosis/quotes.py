@@ -9,7 +9,7 @@ from ..job.jobs import place
 from .judge import FOLLOWS, LATER
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Note
+    from ...pod.nccl_reader.state.process import Note
     from .judge import Judgement
 
 SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")

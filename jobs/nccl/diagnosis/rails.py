@@ -22,15 +22,15 @@ def rails_used(hosts: Iterable[Host]) -> set[str]:
     return {device for host in hosts for devices in host["rails"].values() for device in devices}
 
 
-def rails_missing(used: set[str], wanted: int, filters: set[str]) -> str:
+def rails_missing(used: set[str], expected: int, filters: set[str]) -> str:
     """Say how many rails of those that a host must use carry channels, or '' where none is missing.
 
     ``filters`` are the values of NCCL_IB_HCA, by which NCCL leaves devices out.
     """
-    if len(used) >= wanted:
+    if len(used) >= expected:
         return ""
     chosen = ", ".join(f"NCCL_IB_HCA={value}" for value in sorted(filters))
-    text = f"{len(used)} of {wanted} rails carry channels: {', '.join(compact_devices(used)[:12]) or 'none'}"
+    text = f"{len(used)} of {expected} rails carry channels: {', '.join(compact_devices(used)[:12]) or 'none'}"
     return text + (
         f"; {chosen} is set (in the job's environment, or the image) and chooses among them" if chosen else ""
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...pod.nccl_reader.state.seen import channels_in
+from ...pod.nccl_reader.state.process import channels_in
 from ..job_document import MOST_CAUSES
 from .faults import fault_catalogue
 
@@ -85,8 +85,8 @@ def _no_row(judgement: Judgement) -> bool:
     return bool(begun) and "connected" in judgement.job.flags and not any(table["rows"] for table in judgement.tables)
 
 
-def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: Sequence[str] = ()) -> list[Cause]:
-    """Return the causes that remain, the most likely first; ``seen`` are further faults that lines speak of."""
+def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], further: Sequence[str] = ()) -> list[Cause]:
+    """Return the causes that remain, the most likely first; ``further`` are faults that lines speak of."""
     causes: list[Cause] = []
     for fault in faults:
         if fault["severity"] != "info" or fault["why"] is not None or fault["fault"] in _SUSPECT:
@@ -94,7 +94,7 @@ def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: S
         elif fault["fault"] == "nccl.log-truncated" and signs.get("no-row") and not causes:
             causes += [_own(fault), *_alternatives("nccl.hang", signs)]
     named = {cause["fault"] for cause in causes} | {fault["fault"] for fault in faults}
-    for name in seen:
+    for name in further:
         if name not in named and len(causes) < MOST_CAUSES:
             named.add(name)
             entry = fault_catalogue()[name]
@@ -105,9 +105,9 @@ def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: S
 def _of(fault: FoundFault, signs: Mapping[str, bool | None]) -> list[Cause]:
     """Return what was found, where that is more than the fault's meaning, and the causes that it may have."""
     name = fault["why"] or fault["fault"]
-    others = _alternatives(name, signs)
-    found = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in _DESCRIBED
-    return [_own(fault), *others] if found or not others else others
+    alternatives = _alternatives(name, signs)
+    specific = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in _DESCRIBED
+    return [_own(fault), *alternatives] if specific or not alternatives else alternatives
 
 
 def _alternatives(name: str, signs: Mapping[str, bool | None]) -> list[Cause]:

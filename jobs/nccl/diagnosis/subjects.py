@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...listing import first_of
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Proc
+    from ...pod.nccl_reader.state.process import Proc
     from .judge import Judgement
 
 

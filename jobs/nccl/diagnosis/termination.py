@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...pod.nccl_reader.events.signals import SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
-from ...pod.nccl_reader.state.seen import channels_in
+from ...pod.nccl_reader.state.process import channels_in
 from ..job.crossings import between
 from ..job.jobs import place
 from .causes import peer_of, refine
@@ -21,7 +21,7 @@ from .quotes import crash_cause, crash_lines, later_run
 from .subjects import subject_of
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.seen import Note, Proc
+    from ...pod.nccl_reader.state.process import Note, Proc
     from ..job.view import View
     from ..job_document import EvidenceLine, ReadTable
 
@@ -248,18 +248,18 @@ def _watch_summary(watch: dict[str, list[int]]) -> str | None:
         return None
     first: dict[str, set[int]] = {}
     ranks = set()
-    for key, seen in watch.items():
+    for key, operations in watch.items():
         rank, _, group = key.partition(" ")
         ranks.add(int(rank))
-        first.setdefault(group, set()).add(min(seen))
+        first.setdefault(group, set()).add(min(operations))
     few = sorted(ranks)
     shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 else "")
     who = ("rank %s" if len(few) == 1 else "ranks %s") % shown
-    numbers = sorted({number for found in first.values() for number in found})
+    numbers = sorted({number for firsts in first.values() for number in firsts})
     if len(numbers) == 1:
         return "%s waited in operation %d" % (who, numbers[0])
     texts = ", ".join(str(item) for item in numbers[:8])
-    if any(len(found) > 1 for group, found in first.items() if group != SOME_GROUP):
+    if any(len(firsts) > 1 for group, firsts in first.items() if group != SOME_GROUP):
         return "%s waited in different operations (%s)" % (who, texts)
     return "%s waited in operations of several communicators (%s)" % (who, texts)
 

@@ -58,8 +58,8 @@ def with_usual(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str
     text = "\n".join(line["text"] for line in faults[0]["evidence"])
     usual: list[Cause] = [
         {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + cause, "confirm": confirm}
-        for words, needed, cause, confirm in USUAL
-        if re.search(words, text) and not (needed and signs.get(needed) is False)
+        for pattern, needed, cause, confirm in USUAL
+        if re.search(pattern, text) and not (needed and signs.get(needed) is False)
     ]
     if not usual:
         return list(causes)

@@ -186,21 +186,21 @@ def _foreign(job: Job) -> list[Job]:
         groups.append([sample]) if group is None else group.append(sample)
     if len(groups) > 1:
         fit = [group for group in groups if group[0].size == len(job.world)]
-        kept = fit[0] if len(fit) == 1 else []
-        evidence.samples = kept
+        fitting_samples = fit[0] if len(fit) == 1 else []
+        evidence.samples = fitting_samples
         made += [
             Job(Evidence(samples=group, files=sorted({sample.file for sample in group})))
             for group in groups
-            if group is not kept
+            if group is not fitting_samples
         ]
-        told = {sample.file for each in made[1:] for sample in each.evidence.samples}
-        evidence.files = [name for name in evidence.files if name not in told]
+        told_elsewhere = {sample.file for each in made[1:] for sample in each.evidence.samples}
+        evidence.files = [name for name in evidence.files if name not in told_elsewhere]
     if job.world:
         size = max(job.world) + 1
-        others = {file for rank, file in speakers(evidence) if rank >= size}
-        if others:
-            own = said_in(evidence, others)
-            job.evidence = without(evidence, others)
+        foreign_files = {file for rank, file in speakers(evidence) if rank >= size}
+        if foreign_files:
+            own = said_in(evidence, foreign_files)
+            job.evidence = without(evidence, foreign_files)
             made.append(Job(own))
     return [each for each in made if each.evidence != Evidence()]
 

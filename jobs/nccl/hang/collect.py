@@ -41,8 +41,8 @@ class _Place:
 
     def reports(self) -> int:
         """Return how many of torch's reports were found."""
-        kept = [part.evidence for part in self.parts.values()]
-        return sum(len(each.timeouts) + len(each.lagging) + len(each.broken) for each in kept)
+        collected = [part.evidence for part in self.parts.values()]
+        return sum(len(each.timeouts) + len(each.lagging) + len(each.broken) for each in collected)
 
 
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
@@ -70,10 +70,10 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     if all(part.evidence == Evidence() for place in (named, *places.values()) for part in place.parts.values()):
         return [Evidence()], rest
     for place in [named, *(place for place in places.values() if place is not named)]:
-        found = apart(place.parts.values())
-        for job in found:
+        parts = apart(place.parts.values())
+        for job in parts:
             near = logs.get(id(place), set())
-            if len(found) > 1:
+            if len(parts) > 1:
                 near = {name for name in near if os.path.dirname(os.path.abspath(name)) in job.folders}
             job.evidence.logs |= near
             job.evidence.named |= {printable(path, 200) for path in folders if places[path] is place}
@@ -84,14 +84,14 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     return _spoken_first([job.evidence for job in jobs]), rest
 
 
-def _spoken_first(found: list[Evidence]) -> list[Evidence]:
+def _spoken_first(parts: list[Evidence]) -> list[Evidence]:
     """Return the jobs, those of which only logs tell as one: each log's words belong to that log's job."""
-    whole = [each for each in found if structured(each)]
-    words = Job()
-    for each in found:
+    whole = [each for each in parts if structured(each)]
+    unstructured = Job()
+    for each in parts:
         if not structured(each):
-            absorb(words, Job(each))
-    return [*whole, words.evidence] if not whole or words.evidence != Evidence() else whole
+            absorb(unstructured, Job(each))
+    return [*whole, unstructured.evidence] if not whole or unstructured.evidence != Evidence() else whole
 
 
 def _folder(place: _Place, path: str) -> list[str]:
@@ -131,13 +131,13 @@ def _any(evidence: Evidence) -> bool:
 
 
 def _files(folder: str) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for parent, names, files in os.walk(folder):
         names[:] = sorted(name for name in names if not name.startswith("."))
-        found += [os.path.join(parent, name) for name in sorted(files, key=_natural) if not name.startswith(".")]
-        if len(found) > MAX_FILES:
-            return found[:MAX_FILES]
-    return [name for name in found if os.path.isfile(name)]
+        paths += [os.path.join(parent, name) for name in sorted(files, key=_natural) if not name.startswith(".")]
+        if len(paths) > MAX_FILES:
+            return paths[:MAX_FILES]
+    return [name for name in paths if os.path.isfile(name)]
 
 
 def _natural(name: str) -> tuple[int, str]:
@@ -222,8 +222,8 @@ def _scan_log(evidence: Evidence, shown: str, file: BinaryIO) -> None:
         for at in range(0, begin, 1 << 20):
             before += whole[at : min(begin, at + (1 << 20))].count(b"\n")
         text = whole[begin : begin + MAX_TEXT].decode("utf-8", "replace")
-    kept = len(evidence.timeouts), len(evidence.lagging)
+    counts = len(evidence.timeouts), len(evidence.lagging)
     watchdog.read(evidence, shown, text.splitlines())
     if before:
-        evidence.timeouts[kept[0] :] = [replace(e, line=e.line + before) for e in evidence.timeouts[kept[0] :]]
-        evidence.lagging[kept[1] :] = [replace(e, line=e.line + before) for e in evidence.lagging[kept[1] :]]
+        evidence.timeouts[counts[0] :] = [replace(e, line=e.line + before) for e in evidence.timeouts[counts[0] :]]
+        evidence.lagging[counts[1] :] = [replace(e, line=e.line + before) for e in evidence.lagging[counts[1] :]]

@@ -37,11 +37,11 @@ def looks(samples: list[Sample]) -> list[Sample]:
 
     Answers of a job that hangs are alike: those that were written seconds apart, or into one file, are several.
     """
-    kept: list[Sample] = []
+    chosen: list[Sample] = []
     for sample in samples:
-        if not any(_copy(sample, other) for other in kept):
-            kept.append(sample)
-    return kept
+        if not any(_copy(sample, other) for other in chosen):
+            chosen.append(sample)
+    return chosen
 
 
 def _copy(one: Sample, other: Sample) -> bool:
@@ -62,9 +62,9 @@ def of_the_dumps(evidence: Evidence) -> bool:
 
 def advanced(evidence: Evidence) -> bool:
     """Say whether some count of RAS differs between its samples."""
-    named, others = _series(evidence)
-    kept: list[list[Any]] = [*named.values(), *others.values()]
-    return any(one != next_ for each in kept for one, next_ in itertools.pairwise(each))
+    named, unnamed = _series(evidence)
+    series: list[list[Any]] = [*named.values(), *unnamed.values()]
+    return any(one != next_ for each in series for one, next_ in itertools.pairwise(each))
 
 
 def still(evidence: Evidence) -> bool:
@@ -88,21 +88,21 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
     if _called_otherwise(made, evidence, frozen) or departed(made, evidence, frozen=frozen):
         return True
     for (comm, operation), values in sorted(series.items(), key=lambda item: worlds.count(item[0][0]), reverse=True):
-        counts, others = values[-1], wholes[comm, operation][-1]
-        levels = set(counts.values()) | {count for _, count in others}
+        counts, unnamed_counts = values[-1], wholes[comm, operation][-1]
+        levels = set(counts.values()) | {count for _, count in unnamed_counts}
         if len(levels) < 2 or comm not in worlds:
             continue
         low = min(levels)
         behind = {rank for rank, count in counts.items() if count == low}
-        size = len(counts) + sum(number for number, _ in others)
-        unnamed = {count for _, count in others}
+        size = len(counts) + sum(number for number, _ in unnamed_counts)
+        unnamed = {count for _, count in unnamed_counts}
         if unnamed == {low}:  # those that RAS does not name are behind, it names the others
             rest = _everyone(evidence.samples[-1]) - set(counts)
             behind = rest if len(rest) == size - len(counts) else set()
             made.unnamed = 0 if behind else size - len(counts)
         elif low in unnamed:  # two sides of one size: it names neither
             behind = set()
-            made.unnamed = sum(number for number, count in others if count == low)
+            made.unnamed = sum(number for number, count in unnamed_counts if count == low)
         whole = made.unnamed or len(behind)
         # who is ahead in a part of the job waits there, and comes late to all others only for that
         behind = behind - _sides_of_parts(evidence.samples[-1])[1] or behind
@@ -151,8 +151,8 @@ def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:
         return False
     calls = {rank: tuple(counts[name].get(rank, 0) for name in sorted(counts)) for rank in next(iter(counts.values()))}
     kinds = Counter(calls.values())
-    (common, most), *others = kinds.most_common()
-    if not others or len({sum(each) for each in kinds}) > 1 or 2 * most <= last.size:
+    (common, most), *rarer = kinds.most_common()
+    if not rarer or len({sum(each) for each in kinds}) > 1 or 2 * most <= last.size:
         return False
     made.kind, made.proven = "mismatch", frozen or bool(evidence.timeouts)
     made.late = {rank for rank, each in calls.items() if each != common}
@@ -232,7 +232,12 @@ def _pace(made: Decision, evidence: Evidence) -> None:
         low = min(last.values(), default=0)
         behind.append({rank for rank, count in last.items() if count == low} if len(set(last.values())) > 1 else set())
     size = evidence.samples[-1].size
-    if len(behind) < 3 or not behind[0] or any(found != behind[0] for found in behind) or 2 * len(behind[0]) >= size:
+    if (
+        len(behind) < 3
+        or not behind[0]
+        or any(ranks_behind != behind[0] for ranks_behind in behind)
+        or 2 * len(behind[0]) >= size
+    ):
         return
     made.kind, made.late = "slow", behind[0]
     made.because.append(

@@ -184,8 +184,8 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
             return
         gone = [dataclasses.replace(process, rank=None) for process in gone]
     made.dead = {process.rank for process in gone if process.rank is not None}
-    found = {(process.host, process.pid) for process in gone if process.rank is not None}
-    made.nameless = [p for p in {(p.host, p.pid): p for p in gone}.values() if (p.host, p.pid) not in found]
+    ranked = {(process.host, process.pid) for process in gone if process.rank is not None}
+    made.nameless = [p for p in {(p.host, p.pid): p for p in gone}.values() if (p.host, p.pid) not in ranked]
     if made.kind == "undecided" or made.late <= made.dead:
         made.kind, made.proven, made.late = "dead", True, set()
         if last.size and made.dead and not made.waiting:
@@ -214,8 +214,8 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
         made.late -= innocent
         return
     made.kind, made.late, made.proven = "undecided", set(), False
-    lost = [found for found in evidence.broken.values() if found.gone]
-    silent = made.unknown - {rank for rank, found in evidence.broken.items() if not found.gone}
+    lost = [error for error in evidence.broken.values() if error.gone]
+    silent = made.unknown - {rank for rank, error in evidence.broken.items() if not error.gone}
     if lost and len(silent) == 1:
         made.kind, made.dead, made.proven = "dead", silent, True
         if evidence.unlike:
@@ -224,7 +224,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
                 "gloo says that a process was sent more data than it expected, and that ends it: look for sizes or"
                 " types that differ between ranks of a group before its node"
             )
-    made.because += [(found.file, found.line, found.text) for found in lost[:3]]
+    made.because += [(error.file, error.line, error.text) for error in lost[:3]]
 
 
 _PAIRED = frozenset(("SEND", "RECV", "COALESCED"))

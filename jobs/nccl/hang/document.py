@@ -13,7 +13,7 @@ from .apart import said_in, speakers, without
 from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
-from .join import join, processes, told, waits_in_creation
+from .join import join, place_sentences, processes, waits_in_creation
 from .model import Evidence
 from .queued import tells
 from .sentences import capital, ranks_in_words, sentence, unnamed
@@ -34,22 +34,22 @@ _RECORDED = "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and
 
 
 def conclude(
-    found: list[Evidence], jobs: list[Document], partial: Partial | None = None, read_tail: Tail | None = None
+    collected: list[Evidence], jobs: list[Document], partial: Partial | None = None, read_tail: Tail | None = None
 ) -> list[Document]:
     """Return the jobs with what the evidence says of their hang; each evidence is of one job.
 
     A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``. ``partial``: what was
     read of the logs, and ``read_tail`` the last lines of one, to join a rank with its process and its last words.
     """
-    if found == [Evidence()]:
+    if collected == [Evidence()]:
         return jobs
-    several = len(found) > 1
-    told: list[Document] = []
-    for evidence in found:
+    several = len(collected) > 1
+    hangs: list[Document] = []
+    for evidence in collected:
         own = [job for job in jobs if not several or set(job["files"]) & evidence.logs]
         jobs = [job for job in jobs if job not in own]
-        told += _conclude(evidence, own, partial, read_tail)
-    return told + jobs
+        hangs += _conclude(evidence, own, partial, read_tail)
+    return hangs + jobs
 
 
 def _conclude(
@@ -65,21 +65,21 @@ def _conclude(
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
     if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
-        return _by_words(evidence, jobs, logged, read_tail)
+        return _by_logs(evidence, jobs, logged, read_tail)
     if len(jobs) > 1:
         silent = [job for job in jobs if _is_silent(job, _speaking(evidence))]
         evidence.files += [name for job in silent for name in job["files"]]
         jobs = [job for job in jobs if job not in silent]
-    others: list[Document] = []
+    foreign: list[Document] = []
     if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # which one the evidence is of, nothing tells
         theirs = {name for job in jobs for name in job["files"]}
-        others = _by_words(said_in(evidence, theirs), jobs, logged, read_tail)
+        foreign = _by_logs(said_in(evidence, theirs), jobs, logged, read_tail)
         evidence, jobs, logged = without(evidence, theirs), [], {}
     made = decide(evidence)
     waits_in_creation(made, logged)
     own = jobs[0] if jobs else _empty()
     _write(own, made, evidence, join(made, evidence, own, logged, read_tail))
-    return [own, *others]
+    return [own, *foreign]
 
 
 def _larger(job: Document, evidence: Evidence) -> bool:
@@ -102,7 +102,7 @@ def _speaking(evidence: Evidence) -> set[str]:
     return {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging}
 
 
-def _by_words(
+def _by_logs(
     evidence: Evidence, jobs: list[Document], logged: Mapping[int, Spoken], read_tail: Tail | None
 ) -> list[Document]:
     """Add what torch's words say to the job that hangs; of several jobs, each is told by the words of its own logs."""
@@ -126,8 +126,8 @@ def _by_folder(jobs: list[Document], named: set[str]) -> list[list[Document]]:
     """Return the jobs by the folder that was named, in the order in which they come; each is one job's."""
     by_hang: dict[str, list[Document]] = {}
     for job in jobs:
-        inside = [folder for folder in sorted(named) if job["files"] and job["files"][0].startswith(f"{folder}/")]
-        by_hang.setdefault(inside[-1] if inside else "", []).append(job)
+        parents = [folder for folder in sorted(named) if job["files"] and job["files"][0].startswith(f"{folder}/")]
+        by_hang.setdefault(parents[-1] if parents else "", []).append(job)
     return list(by_hang.values())
 
 
@@ -158,7 +158,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["faults"] = [item for item in job["faults"] if item["fault"] != "nccl.no-evidence"]
     reported = [f"NCCL RAS has errors: {'; '.join(made.reported[:4])}"] if made.reported and made.proven else []
     extra = [
-        *told(places, job["faults"]),
+        *place_sentences(places, job["faults"]),
         *reported,
         *made.contradictions,
         *(f"not read: {note}" for note in evidence.notes[:3]),

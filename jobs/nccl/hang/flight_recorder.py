@@ -40,15 +40,15 @@ _MEMBERS = re.compile(r"\d{1,7}")
 
 def rank_of(path: str) -> int | None:
     """Return the rank with which a file's name ends (``_dump_12``, ``rank_3.json``), None without one."""
-    found = _RANK.search(path)
-    return int(found[1]) if found else None
+    match = _RANK.search(path)
+    return int(match[1]) if match else None
 
 
 def stem_of(path: str) -> str:
     """Return a dump's file name without its rank."""
     name = path.replace("\\", "/").rpartition("/")[2]
-    found = _RANK.search(name)
-    return name[: found.start()] if found else name
+    match = _RANK.search(name)
+    return name[: match.start()] if match else name
 
 
 def is_dump(head: bytes) -> bool:
@@ -109,16 +109,16 @@ def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members
     """
     if rank in evidence.ranks:
         raise PickleRefusedError(f"a second dump of rank {rank}; the first one counts")
-    found, world = _configuration(evidence, content.get("pg_config"), members)
+    group_of, world = _configuration(evidence, content.get("pg_config"), members)
     evidence.world |= world
     evidence.world.add(rank)
-    made = _rank(rank, content, found, evidence, written)
+    made = _rank(rank, content, group_of, evidence, written)
     if content.get("entries") and made.last is None:
         raise PickleRefusedError("none of its entries can be read")
     evidence.ranks[rank] = made
-    told = _VERSION.match(word(content.get("nccl_version") or content.get("comm_lib_version")))
-    if told and made.last is not None and made.last.name.startswith("nccl:"):
-        evidence.version = evidence.version or told[0]
+    version = _VERSION.match(word(content.get("nccl_version") or content.get("comm_lib_version")))
+    if version and made.last is not None and made.last.name.startswith("nccl:"):
+        evidence.version = evidence.version or version[0]
 
 
 def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:
@@ -135,7 +135,7 @@ def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dic
 
     A group's name is a counter of each process, and another group's name on another rank: the members tell them apart.
     """
-    found: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     world: set[int] = set()
     for name, entry in config.items() if isinstance(config, dict) else ():
         if not isinstance(entry, dict):
@@ -151,11 +151,13 @@ def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dic
         if key not in evidence.groups:
             evidence.groups[key] = Group(key, described, members)
             world.update(members)
-        found[word(name)] = key
-    return found, world
+        group_of[word(name)] = key
+    return group_of, world
 
 
-def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: Evidence, written: float | None) -> Rank:
+def _rank(
+    rank: int, content: dict[str, Any], group_of: dict[str, str], evidence: Evidence, written: float | None
+) -> Rank:
     made = Rank(rank, written=written)
     numbers: dict[int, str] = {}
     listed = content.get("entries")
@@ -174,7 +176,7 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
         batch = _batch(entry)
         if launched.get(batch) is entry:
             continue
-        operation = _operation(entry, found, evidence)
+        operation = _operation(entry, group_of, evidence)
         if operation is None:
             continue
         whole = launched.get(batch, entry)
@@ -198,7 +200,7 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
             made.pending.append(replace(operation, started=whole.get("state") == "started"))
     status = content.get("pg_status")
     status = status if isinstance(status, dict) else {}
-    _status(made, status, numbers, found)
+    _status(made, status, numbers, group_of)
     for operation in made.pending:
         if not operation.p2p:
             made.first_pending.setdefault(operation.group, operation.sequence)
@@ -211,15 +213,15 @@ def _lost(made: Rank, status: dict[Any, Any], numbers: dict[int, str]) -> bool |
     if any(operation.name.startswith("gloo:") for operation in made.pending):
         return None
     sends = {operation.group for operation in made.pending if operation.p2p}  # their counters count those, too
-    told: bool | None = None
+    lost: bool | None = None
     for counted, entry in status.items():
         group = numbers.get(number(counted)) if number(counted) >= 0 else None
         if group is None or group in sends or not isinstance(entry, dict):
             continue
         last, done = number(entry.get("last_enqueued_collective")), number(entry.get("last_completed_collective"))
         first = made.first_pending.get(group, last + 1)
-        told = bool(told) or first > max(done, made.completed.get(group, 0), 0) + 1
-    return told
+        lost = bool(lost) or first > max(done, made.completed.get(group, 0), 0) + 1
+    return lost
 
 
 def _is_done(entry: dict[str, Any]) -> bool:
@@ -273,12 +275,12 @@ def _joined(batch: Operation, part: Operation) -> Operation:
     return replace(batch, peers=peers, name=name)
 
 
-def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], found: dict[str, str]) -> None:
+def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], group_of: dict[str, str]) -> None:
     """Take over how far each group came, for the groups whose number in this process an entry tells.
 
     Group 0 is the default group in every process.
     """
-    default = found.get("0") or found.get("default_pg")
+    default = group_of.get("0") or group_of.get("default_pg")
     if default is not None:
         numbers.setdefault(0, default)
     sends = {operation.group for operation in made.pending if operation.p2p}
@@ -295,10 +297,10 @@ def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], found: 
                 made.completed[group] = done
 
 
-def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence) -> Operation | None:
+def _operation(entry: dict[str, Any], group_of: dict[str, str], evidence: Evidence) -> Operation | None:
     named = entry.get("process_group")
     name = word(named[0]) if isinstance(named, list | tuple) and named else word(named) or "0"
-    group = found.get(name, name)
+    group = group_of.get(name, name)
     if group not in evidence.groups:
         described = word(named[1]) if isinstance(named, list | tuple) and len(named) > 1 else name
         evidence.groups[group] = Group(group, described[:120], ())

@@ -44,13 +44,13 @@ def read(evidence: Evidence, lines: Iterable[str]) -> int:
 
 def _time(evidence: Evidence, made: Performed, key: tuple[str, str]) -> None:
     """Keep how long a kernel ran, of the latest operations of each kind."""
-    kept = evidence.times.setdefault(key, {})
-    if made.sequence not in kept:
-        if len(kept) >= MAX_SEQUENCES:
-            if made.sequence < min(kept):
+    times = evidence.times.setdefault(key, {})
+    if made.sequence not in times:
+        if len(times) >= MAX_SEQUENCES:
+            if made.sequence < min(times):
                 return
-            del kept[min(kept)]
-        if sum(len(ranks) for ranks in kept.values()) >= MAX_TIMES or len(evidence.times) > MAX_SEQUENCES:
+            del times[min(times)]
+        if sum(len(ranks) for ranks in times.values()) >= MAX_TIMES or len(evidence.times) > MAX_SEQUENCES:
             return
-        kept[made.sequence] = {}
-    kept[made.sequence][made.rank] = made.microseconds
+        times[made.sequence] = {}
+    times[made.sequence][made.rank] = made.microseconds

@@ -101,13 +101,13 @@ def join(
     for rank in sorted(made.late | made.dead | (made.unknown if len(made.unknown) <= MOST_PLACES else set()))[
         :MOST_PLACES
     ]:
-        seen, spoke = made.places.get(rank), logged.get(rank)
+        ras_place, spoke = made.places.get(rank), logged.get(rank)
         place: dict[str, Any] = {
-            "host": (seen.host if seen else None) or (spoke.host if spoke else None),
-            "gpu": seen.gpu if seen and seen.gpu else None,
-            "pid": (seen.pid if seen else None) or (spoke.pid if spoke else None),
+            "host": (ras_place.host if ras_place else None) or (spoke.host if spoke else None),
+            "gpu": ras_place.gpu if ras_place and ras_place.gpu else None,
+            "pid": (ras_place.pid if ras_place else None) or (spoke.pid if spoke else None),
         }
-        pod = _pod(evidence.pods, seen.host if seen else "", spoke)
+        pod = _pod(evidence.pods, ras_place.host if ras_place else "", spoke)
         if pod is not None:
             place |= {"pod": pod.name, "namespace": pod.namespace, "node": pod.node}
             place |= {"pod_state": pod.trouble} if pod.trouble else {}
@@ -116,8 +116,8 @@ def join(
         if host is not None:
             place["network"] = network(document, host["name"])
         if spoke is not None and read_tail is not None:
-            words = last_words(read_tail(spoke.file), spoke, rank)
-            place |= {"last_words": words} if words else {}
+            last_lines = last_words(read_tail(spoke.file), spoke, rank)
+            place |= {"last_words": last_lines} if last_lines else {}
         if any(value is not None for value in place.values()):
             places[str(rank)] = place
     return places
@@ -143,11 +143,11 @@ def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
         for name, count in pair["transports"].items():
             transports[name] = transports.get(name, 0) + count
     direct = {pair["gdr"] for pair in pairs if pair["gdr"] is not None}
-    others = {end for pair in pairs for end in (pair["src"], pair["dst"])} - {host}
+    peers = {end for pair in pairs for end in (pair["src"], pair["dst"])} - {host}
     return {
         "transports": dict(sorted(transports.items())),
         "gdr": None if not direct else "mixed" if len(direct) > 1 else next(iter(direct)),
-        "hosts": len(others),
+        "hosts": len(peers),
     }
 
 
@@ -167,7 +167,7 @@ def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
     return printable(last or aside, _WORDS)
 
 
-def told(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> list[str]:
+def place_sentences(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return what the joined evidence adds, as sentences without full stops."""
     said = []
     for rank, place in list(places.items())[:4]:

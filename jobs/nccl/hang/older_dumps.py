@@ -25,8 +25,8 @@ def modern(content: Any, rank: int) -> Any:
     if not old:
         return content
     config = content.get("pg_config")
-    told = {word(counted): ranks for counted, ranks in config.items()} if isinstance(config, dict) else {}
-    groups = _groups(told, {str(entry["pg_id"]) for entry in old}, rank)
+    ranks_of = {word(counted): ranks for counted, ranks in config.items()} if isinstance(config, dict) else {}
+    groups = _groups(ranks_of, {str(entry["pg_id"]) for entry in old}, rank)
     pairs = {(e["pg_id"], number(e.get("seq_id"))) for e in old if _named(e).startswith(("send ", "recv "))}
     for entry in old:
         count = number(entry.get("seq_id"))
@@ -47,12 +47,12 @@ def _named(entry: dict[str, Any]) -> str:
     return word(entry.get("profiling_name")).rpartition(":")[2]
 
 
-def _groups(told: dict[str, Any], used: set[str], rank: int) -> dict[str, tuple[tuple[str, str], list[int] | None]]:
+def _groups(ranks_of: dict[str, Any], used: set[str], rank: int) -> dict[str, tuple[tuple[str, str], list[int] | None]]:
     """Return for each number of a group in this process its name and description, alike on all ranks, and members."""
     groups: dict[str, tuple[tuple[str, str], list[int] | None]] = {}
     alike: dict[tuple[int, ...], int] = {}
-    for own in sorted(told.keys() | used, key=lambda text: (len(text), text)):
-        ranks = told.get(own)
+    for own in sorted(ranks_of.keys() | used, key=lambda text: (len(text), text)):
+        ranks = ranks_of.get(own)
         if not isinstance(ranks, list) or not all(type(member) is int for member in ranks):
             default = own == "0"
             groups[own] = (

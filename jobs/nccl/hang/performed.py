@@ -27,8 +27,8 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
     for (comm, _, _), done in evidence.performed.items():
         sizes[comm] = max(done.size, sizes.get(comm, 0))
     world = len(evidence.world) or max(sizes.values(), default=0)
-    for (comm, operation), kept in sorted(evidence.times.items()):
-        whole = [times for times in kept.values() if len(times) == sizes.get(comm) == world]
+    for (comm, operation), by_sequence in sorted(evidence.times.items()):
+        whole = [times for times in by_sequence.values() if len(times) == sizes.get(comm) == world]
         long = [times for times in whole if median(times.values()) >= _LONG_US]
         if world < 3 or len(long) < _OFTEN or operation.lower() not in _ROOTLESS:
             continue

@@ -29,10 +29,10 @@ _MOST_ANSWERS = 64
 def read(evidence: Evidence, file: str, text: str) -> int:
     """Add the answers in a log's text; return how many there are. What is cut is passed over."""
     before = len(evidence.samples)
-    fronts = {re.sub(r"\d+", r"\\d+", re.escape(found[1])) for found in _HEADING.finditer(text)}
+    fronts = {re.sub(r"\d+", r"\\d+", re.escape(match[1])) for match in _HEADING.finditer(text)}
     for front in sorted(fronts)[:_MOST_PREFIXES]:
         starts = re.compile(front)
-        bare = "\n".join(line[found.end() :] for line in text.splitlines() if (found := starts.match(line)))
+        bare = "\n".join(line[match.end() :] for line in text.splitlines() if (match := starts.match(line)))
         for begin in islice(_BEGIN.finditer(bare), _MOST_ANSWERS):
             if "\n=====" in bare[begin.end() : begin.end() + 4000]:  # its underline
                 ras_text.read_text(evidence, file, bare[begin.start() :])

@@ -115,10 +115,10 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     counted = any("RAS: " in text for _, _, text in made.because)
     if made.reported:
         remote = any("Remote" in text for text in made.reported)
-        others = (
+        beside = (
             ". The others see a remote error: look at the first one named" if len(made.reported) > 1 and remote else ""
         )
-        return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{others}"
+        return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{beside}"
     if made.moved:
         return (
             f"The job went on while these dumps were written, one after the other: {made.moved}. One look at each rank"

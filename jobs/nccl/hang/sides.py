@@ -17,21 +17,21 @@ NO_PAIRS = ". gloo records no send and no receive: one of them may wait there fo
 UNTOLD_GROUPS = "these dumps, of torch 2.2 or 2.3, do not tell which ranks are in a group"
 
 
-def weigh(made: Decision, found: Waits, evidence: Evidence) -> None:
+def weigh(made: Decision, waits: Waits, evidence: Evidence) -> None:
     """Take those from the late ranks of whom the dumps do not show it for sure."""
-    idle = found.late - set(found.heads)
-    if found.untold and len(idle) > 1:
+    idle = waits.late - set(waits.heads)
+    if waits.untold and len(idle) > 1:
         made.unsure = f": {UNTOLD_GROUPS}"
         _suspect(made, set())
         return
-    if found.stalled or not idle or len(found.late | found.unknown) < 2:
+    if waits.stalled or not idle or len(waits.late | waits.unknown) < 2:
         return
-    waiting = len(found.waiting) or len(found.unknown)
-    if waiting < len(found.late) + bool(found.unknown):
-        _suspect(made, found.waiting)
+    waiting = len(waits.waiting) or len(waits.unknown)
+    if waiting < len(waits.late) + bool(waits.unknown):
+        _suspect(made, waits.waiting)
     elif any(by.sends for by in evidence.ranks.values()):
         made.unrecorded, made.unsure = True, NO_PAIRS
-        if len(found.late) > 1:
+        if len(waits.late) > 1:
             _suspect(made, set())
 
 

@@ -32,10 +32,10 @@ class _Trouble:
 
 
 def _troubles(sample: Sample) -> list[_Trouble]:
-    found = []
+    troubles = []
     for (comm, operation), counts in sorted(sample.counts.items()):
-        others = sample.others.get((comm, operation), [])
-        levels = set(counts.values()) | {count for _, count in others}
+        unnamed = sample.others.get((comm, operation), [])
+        levels = set(counts.values()) | {count for _, count in unnamed}
         if comm == sample.world or comm in sample.parts or len(levels) < 2:
             continue
         made = _Trouble(comm, operation, min(levels))
@@ -48,10 +48,10 @@ def _troubles(sample: Sample) -> list[_Trouble]:
                 made.behind[process.host, process.pid, process.gpu] = process
             else:
                 made.ahead.add((process.host, process.pid, process.gpu))
-        made.unnamed_behind += sum(number for number, count in others if count == made.low)
-        made.unnamed_ahead += sum(number for number, count in others if count > made.low)
-        found.append(made)
-    return found
+        made.unnamed_behind += sum(number for number, count in unnamed if count == made.low)
+        made.unnamed_ahead += sum(number for number, count in unnamed if count > made.low)
+        troubles.append(made)
+    return troubles
 
 
 def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:

@@ -49,22 +49,22 @@ def analyse(evidence: Evidence) -> Waits:
     heads = _gloo_heads(evidence) if gloo(evidence.ranks.values()) else {
         rank: made.pending[0] for rank, made in evidence.ranks.items() if made.pending
     }  # fmt: skip
-    found = Waits(heads=heads, unknown=evidence.world - set(evidence.ranks), waiting=set(heads))
+    waits = Waits(heads=heads, unknown=evidence.world - set(evidence.ranks), waiting=set(heads))
     at: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank, head in heads.items():
         if not head.p2p:
             at[head.group, head.sequence].add(rank)
-    if _mismatch(found, at, evidence):
-        return found
+    if _mismatch(waits, at, evidence):
+        return waits
     edges = _edges(evidence, heads, at)
-    _ends(found, evidence, edges)
+    _ends(waits, evidence, edges)
     if any(evidence.groups[head.group].name == UNTOLD for head in heads.values()):
-        found.untold = True
+        waits.untold = True
         idle = set(evidence.ranks) - set(heads)
-        found.late = idle if not found.unknown and 2 * len(idle) < len(evidence.world) else found.late - found.stalled
-        found.inside, found.stalled, found.crossed = set(), set(), False
-    found.late -= {rank for rank in found.late - set(heads) if _may_have_failed(evidence, rank)}
-    return found
+        waits.late = idle if not waits.unknown and 2 * len(idle) < len(evidence.world) else waits.late - waits.stalled
+        waits.inside, waits.stalled, waits.crossed = set(), set(), False
+    waits.late -= {rank for rank in waits.late - set(heads) if _may_have_failed(evidence, rank)}
+    return waits
 
 
 def _reopen(evidence: Evidence) -> None:
@@ -147,7 +147,7 @@ def _gloo_heads(evidence: Evidence) -> dict[int, Operation]:
     return heads
 
 
-def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]], evidence: Evidence) -> bool:
+def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evidence) -> bool:
     """Look for ranks that called different operations, or sizes, under one number of one group.
 
     A rank that called another operation may be through with it: the others may have given it what it waited for.
@@ -157,7 +157,7 @@ def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         for group, done in made.finished.items():
             through[group, done.sequence][rank] = done
     for (group, sequence), standing in sorted(at.items(), key=lambda item: item[0]):
-        called = {**through.get((group, sequence), {}), **{rank: found.heads[rank] for rank in standing}}
+        called = {**through.get((group, sequence), {}), **{rank: waits.heads[rank] for rank in standing}}
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
         alike = len(names) == 1 and next(iter(names)).rpartition(":")[2] in ALIKE
@@ -169,11 +169,11 @@ def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         ordered = kinds.most_common()
         common = ordered[0]
         label = {r: called[r].name if kinds is names else called[r].sizes for r in ranks}
-        found.stuck = next(called[r] for r in sorted(ranks) if label[r] == common[0])
+        waits.stuck = next(called[r] for r in sorted(ranks) if label[r] == common[0])
         if common[1] > len(ranks) - common[1]:
-            found.differing = {r for r in ranks if label[r] != common[0]}
-        found.waiting -= found.differing
-        found.mismatch = f"under number {sequence} " + ", ".join(
+            waits.differing = {r for r in ranks if label[r] != common[0]}
+        waits.waiting -= waits.differing
+        waits.mismatch = f"under number {sequence} " + ", ".join(
             f"{count} rank{'s' if count > 1 else ''} called {text}" for text, count in ordered[:4]
         )
         return True
@@ -227,7 +227,7 @@ def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: 
     return {m for m in members if m != rank and (m not in heads or heads[m].group != head.group)}
 
 
-def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:
+def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:
     """Find the ends of all chains of waits: groups of nodes that wait for nobody outside of themselves."""
     awaited = {node for targets in edges.values() for node in targets if isinstance(node, int)}
     for part in _components(edges):
@@ -236,21 +236,21 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             continue
         known = ranks & set(evidence.ranks)
         if len(ranks) == 1 and known <= awaited:
-            found.late |= known
-            found.stalled |= {rank for rank in known if rank in found.heads}
+            waits.late |= known
+            waits.stalled |= {rank for rank in known if rank in waits.heads}
         elif len(ranks) > 1:
-            operations = {(found.heads[r].group, found.heads[r].sequence) for r in known if r in found.heads}
+            operations = {(waits.heads[r].group, waits.heads[r].sequence) for r in known if r in waits.heads}
             pairs = all(
-                found.heads[r].p2p and ranks.issuperset(found.heads[r].peers) for r in known if r in found.heads
+                waits.heads[r].p2p and ranks.issuperset(waits.heads[r].peers) for r in known if r in waits.heads
             )
             if len(operations) > 1 and not pairs:
-                found.crossed = True
-                found.odd |= _fewest(part, edges)
-            _together(found, known & set(found.heads) if pairs else set())
-            found.inside |= known - found.late
+                waits.crossed = True
+                waits.odd |= _fewest(part, edges)
+            _together(waits, known & set(waits.heads) if pairs else set())
+            waits.inside |= known - waits.late
     # Those that stand at a collective in which nobody is missing form no part of two: their node has no way out.
     stands: dict[Node, set[int]] = defaultdict(set)
-    for rank, head in found.heads.items():
+    for rank, head in waits.heads.items():
         if not head.p2p:
             stands[head.group, head.sequence].add(rank)
     for node, targets in edges.items():
@@ -258,24 +258,24 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             here = stands[node]
             elsewhere = set(evidence.groups[node[0]].members) - here
             if not elsewhere:
-                _together(found, here)
+                _together(waits, here)
             elif any(not _may_have_broken(evidence.ranks.get(m), *node) for m in elsewhere):
-                found.late |= here
-                found.stalled |= here
-    found.stuck = found.stuck or _stuck(found, evidence, edges)
-    found.waiting -= found.late
+                waits.late |= here
+                waits.stalled |= here
+    waits.stuck = waits.stuck or _stuck(waits, evidence, edges)
+    waits.waiting -= waits.late
 
 
-def _stuck(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Operation | None:
+def _stuck(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Operation | None:
     """Return the operation to name: that in the smallest group in which somebody waits for those that hold it up."""
-    roots = found.late or found.odd or found.inside or found.unknown
-    others = sorted(set(found.heads) - roots)
-    for root in sorted(roots) if others else ():
-        waiters = [found.heads[r] for r in others if _waits_for(edges, r, root)]
+    roots = waits.late or waits.odd or waits.inside or waits.unknown
+    waiting_ranks = sorted(set(waits.heads) - roots)
+    for root in sorted(roots) if waiting_ranks else ():
+        waiters = [waits.heads[r] for r in waiting_ranks if _waits_for(edges, r, root)]
         if waiters:
             return min(waiters, key=lambda op: (op.p2p, len(evidence.groups[op.group].members), op.sequence))
-    standing = sorted(roots & set(found.heads)) or sorted(found.heads)
-    return found.heads[standing[0]] if standing else None
+    standing = sorted(roots & set(waits.heads)) or sorted(waits.heads)
+    return waits.heads[standing[0]] if standing else None
 
 
 def _fewest(part: set[Node], edges: dict[Node, set[Node]]) -> set[int]:
@@ -288,13 +288,13 @@ def _fewest(part: set[Node], edges: dict[Node, set[Node]]) -> set[int]:
     return {rank for each in fewest for rank in each if isinstance(rank, int)} if few else set()
 
 
-def _together(found: Waits, here: set[int]) -> None:
+def _together(waits: Waits, here: set[int]) -> None:
     """Add ranks that have all queued what they stand at: one whose GPU has not started it holds up those that have."""
-    running = {rank for rank in here if found.heads[rank].started}
+    running = {rank for rank in here if waits.heads[rank].started}
     behind = here - running if running else set()
-    found.late |= behind
-    found.stalled |= behind
-    found.inside |= here - behind
+    waits.late |= behind
+    waits.stalled |= behind
+    waits.inside |= here - behind
 
 
 def _waits_for(edges: dict[Node, set[Node]], rank: int, root: int) -> bool:

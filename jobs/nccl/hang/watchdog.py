@@ -72,14 +72,14 @@ _ANY = re.compile(
 
 def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: bool = False) -> Iterator[bytes]:
     """Pass a log's chunks on, and add its time-outs and reports at its end, with ``answers`` those of RAS, too."""
-    kept = bytearray()
+    ras_text = bytearray()
     matched_lines: list[tuple[int, str]] = []
     rest, before = b"", 0
     for chunk in chunks:
         yield chunk
         rest = (rest + chunk)[-MAX_BLOCK:]
-        if answers and len(kept) < ras_in_logs.MAX_SPAN:
-            kept += chunk if kept else rest if any(anchor in rest for anchor in ras_in_logs.ANCHORS) else b""
+        if answers and len(ras_text) < ras_in_logs.MAX_SPAN:
+            ras_text += chunk if ras_text else rest if any(anchor in rest for anchor in ras_in_logs.ANCHORS) else b""
         end = rest.rfind(b"\n") + 1
         if any(anchor in rest for anchor in ANCHORS) or matched_lines:
             for match in _ANY.finditer(rest, 0, end):
@@ -90,8 +90,8 @@ def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: 
         before += rest.count(b"\n", 0, end)
         rest = rest[end:]
     read_numbered(evidence, file, matched_lines)
-    if kept:
-        ras_in_logs.read(evidence, file, kept[: ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
+    if ras_text:
+        ras_in_logs.read(evidence, file, ras_text[: ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
 
 
 def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
@@ -176,12 +176,12 @@ def _group(evidence: Evidence, match: re.Match[str], file: str, world: int | Non
         return
     group = match[1].strip(), match[2]
     evidence.failed.add(world)
-    for kept in (evidence.lagging, evidence.called):
-        for index in range(len(kept) - 1, -1, -1):
-            known = kept[index]
+    for reports in (evidence.lagging, evidence.called):
+        for index in range(len(reports) - 1, -1, -1):
+            known = reports[index]
             if known.file != file or known.reporter != (-1, -1):
                 break
-            kept[index] = replace(known, group=group, reporter=(world, int(match[3])))
+            reports[index] = replace(known, group=group, reporter=(world, int(match[3])))
 
 
 def in_world(evidence: Evidence, reported: list[Lagging]) -> list[Lagging]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 
 from ...pod.nccl_reader.events.signals import TROUBLE
-from ...pod.nccl_reader.state.seen import Proc, Source
+from ...pod.nccl_reader.state.process import Proc, Source
 from ..job_document import EvidenceLine
 from .jobs import Job
 
@@ -32,8 +32,8 @@ def last_attempt(job: Job) -> Job | None:
     apart = [note for proc in job.procs if not proc.comms for note in proc.notes.values()]
     if any(note.line < starts.get(note.source, 0) <= note.last for note in apart):
         return None  # as above
-    others = [proc for proc in job.procs if proc.comms and proc not in last]
-    if any(note.last >= starts.get(note.source, 0) for proc in others for note in proc.notes.values()):
+    earlier = [proc for proc in job.procs if proc.comms and proc not in last]
+    if any(note.last >= starts.get(note.source, 0) for proc in earlier for note in proc.notes.values()):
         return None
     sources = {index: _since(source, starts.get(index, 0)) for index, source in job.sources.items()}
     procs = [proc for proc in job.procs if proc in last or (not proc.comms and _speaks_since(proc, starts))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from ...pod.nccl_reader.state.channels import Way
-from ...pod.nccl_reader.state.seen import Proc
+from ...pod.nccl_reader.state.process import Proc
 from .devices import Carrier
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...pod.nccl_reader.events.transports import family
 from ...pod.nccl_reader.state.channels import Way, way_of
-from ...pod.nccl_reader.state.seen import Proc
+from ...pod.nccl_reader.state.process import Proc
 from .jobs import Job
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...pod.nccl_reader.events.transports import TCP
-from ...pod.nccl_reader.state.seen import Proc
+from ...pod.nccl_reader.state.process import Proc
 from ..job_document import Host
 from .device_order import compact_devices
 from .view import View

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 
-from ...pod.nccl_reader.state.seen import Comm, Note, Proc, Source
+from ...pod.nccl_reader.state.process import Comm, Note, Proc, Source
 
 _NONE: frozenset[str] = frozenset()
 
@@ -78,8 +78,8 @@ class Job:
 
     def ended(self, proc: Proc) -> bool:
         """Say whether a process destroyed or aborted those of its communicators that hold the whole job, or all."""
-        wanted = {key for key, _ in proc.comms if key in self.world} or {key for key, _ in proc.comms}
-        return bool(wanted) and wanted <= proc.facts.get("destroyed", _NONE) | proc.facts.get("aborted", _NONE)
+        own_comms = {key for key, _ in proc.comms if key in self.world} or {key for key, _ in proc.comms}
+        return bool(own_comms) and own_comms <= proc.facts.get("destroyed", _NONE) | proc.facts.get("aborted", _NONE)
 
     def largest(self, proc: Proc) -> tuple[str, ...]:
         """Return the communicators of a process that hold most ranks."""
@@ -149,10 +149,10 @@ def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
 
     printed_hosts = {host for (_, host, _), _ in items}
     whole_of = _glued_hosts(printed_hosts) if any(map(_GLUE.match, printed_hosts)) else {}
-    for (index, printed, pid), seen in items:
-        host, proc = whole_of.get(printed, printed), seen
+    for (index, printed, pid), part in items:
+        host, proc = whole_of.get(printed, printed), part
         if host != printed:
-            proc = _copy(seen)
+            proc = _copy(part)
             proc.host = host
         key: tuple[object, ...] = (host, pid) if proc.pid is not None else (index, host, pid)
         if key in merged:

@@ -120,7 +120,7 @@ def most_on_one_host(job: Job, ranks: int) -> bool:
     devices: dict[str, set[int]] = {}
     for proc in job.procs:
         devices.setdefault(job.node_of[proc], set()).update(dev for dev in proc.devs if dev >= 0)
-    return len(devices) == 1 and all(2 * len(found) > ranks > 0 for found in devices.values())
+    return len(devices) == 1 and all(2 * len(hosts_devices) > ranks > 0 for hosts_devices in devices.values())
 
 
 def silent(job: Job) -> bool:

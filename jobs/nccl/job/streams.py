@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from ...pod.nccl_reader.events.signals import TROUBLE
 from ...pod.nccl_reader.state.partial import Partial
-from ...pod.nccl_reader.state.seen import Source
+from ...pod.nccl_reader.state.process import Source
 from .jobs import Job, merged
 
 
@@ -24,8 +24,8 @@ def group(partial: Partial, one_job: bool = False) -> list[Job]:
         streams.setdefault(first, []).append(index)
     jobs = []
     for members in streams.values():
-        inside = set(members)
-        procs = merged([(key, proc) for key, proc in sorted(partial.procs.items()) if key[0] in inside])
+        indices = set(members)
+        procs = merged([(key, proc) for key, proc in sorted(partial.procs.items()) if key[0] in indices])
         jobs.append(Job({index: partial.sources[index] for index in members}, procs, partial.limited))
     return jobs
 
@@ -144,7 +144,7 @@ def _join_reports(silent: Mapping[int, Source], join: Callable[[int, int], None]
 def _speaking(source: Source) -> set[str]:
     """Return the ranks whose watchdog, or whose exception that nobody caught, stands in a stream."""
     said = [_OF_RANK.search(note.text) for name, note in source.events.items() if name in TROUBLE]
-    return {key.partition(" ")[0] for key in source.watch} | {found[1] for found in said if found}
+    return {key.partition(" ")[0] for key in source.watch} | {match[1] for match in said if match}
 
 
 _OF_RANK = re.compile(r"\[rank(\d{1,7})\]:")  # torch/distributed/distributed_c10d.py (_distributed_excepthook)

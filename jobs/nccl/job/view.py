@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.channels import Lane, way_of
-from ...pod.nccl_reader.state.seen import Proc, channels_in
+from ...pod.nccl_reader.state.process import Proc, channels_in
 from .crossings import Crossing, Edge, between
 from .devices import Carrier, Devices
 from .jobs import Job, addressed, renamed, twice_ranked
@@ -86,12 +86,12 @@ class View:
         here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
         listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
         carriers, local, inner = self.devices.known[proc], self.local, self._inner
-        inside, shown = self.inside.setdefault(here, set()), self.shown.setdefault(comm, set())
+        node_kinds, shown = self.inside.setdefault(here, set()), self.shown.setdefault(comm, set())
         ways: dict[str, Carrier] = {}
         for (src, dst, text), mask in lanes.items():
             if text in inner:
                 shown.add(src)
-                inside.add(inner[text])
+                node_kinds.add(inner[text])
                 local[inner[text]] += channels_in(mask)
                 continue
             carrier = carriers.get(text) or self.devices.carrier(proc, text)
@@ -101,7 +101,7 @@ class View:
             if kind in local:
                 local[kind] += channels_in(mask)
                 if kind != "mnnvl":
-                    inside.add(kind)
+                    node_kinds.add(kind)
                     if side != "r":
                         inner[text] = kind
                     continue
@@ -146,9 +146,9 @@ class View:
         if own not in twice:
             return True
         member = self.job.member(comm, other)
-        mirror = (src, dst, "r" if way.side == "s" else "s", "net")
+        opposite = (src, dst, "r" if way.side == "s" else "s", "net")
         lanes = {} if member is None else member.edges.get(comm, {})
-        return any((src, dst, way_of(text).side, way_of(text).kind) == mirror for src, dst, text in lanes)
+        return any((src, dst, way_of(text).side, way_of(text).kind) == opposite for src, dst, text in lanes)
 
     def _disagree(self) -> None:
         """Find the edges whose ends name networks that do not understand each other."""
@@ -167,17 +167,17 @@ class View:
         job = self.job
         printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
-        seen = {job.node_of[proc] for proc in job.procs if proc.host is not None}
+        hosts = {job.node_of[proc] for proc in job.procs if proc.host is not None}
         table = self.table_nodes
         complete = bool(self.ranks) and self._placed >= (self.ranks or 0)
         if printed and mnnvl:  # to NCCL a whole NVLink domain is one node
             known = complete and all(proc.host is not None for proc in job.procs)
-            known = known or table is not None or len(seen) > 1 or most_on_one_host(job, self.ranks or 0)
-            return max(printed, len(seen), table or 0) if known else None
-        if complete and printed > len(seen) > 1 and addressed(job.procs):
+            known = known or table is not None or len(hosts) > 1 or most_on_one_host(job, self.ranks or 0)
+            return max(printed, len(hosts), table or 0) if known else None
+        if complete and printed > len(hosts) > 1 and addressed(job.procs):
             self.split_nodes = printed  # NCCL took parts of one host for nodes
-            return len(seen)
-        if printed > len(seen) and not complete and split_hosts(job) and not renamed(job.procs):
+            return len(hosts)
+        if printed > len(hosts) and not complete and split_hosts(job) and not renamed(job.procs):
             self.split_nodes = printed
             return None
         if printed and table is not None and len(job.rank_lines) > job.nranks:
@@ -185,17 +185,17 @@ class View:
         if printed:
             return printed
         table = table or max(job.numbers.get("hosts", ()), default=None)  # counted by the job summary of NCCL RAS
-        if table is not None and len(seen) <= table:
+        if table is not None and len(hosts) <= table:
             return table
         if self.list_cut and not complete and len(job.procs) < (self.ranks or 0):
             return None
-        if len(seen) > 1:
-            return len(seen) if complete or not hosts_hidden(job) else None
+        if len(hosts) > 1:
+            return len(hosts) if complete or not hosts_hidden(job) else None
         if self.ranks == 1:
             return 1
         if self._crossed:
             return 2 if self.ranks == 2 else None
-        if seen and (complete or self.ranks_by_device):
+        if hosts and (complete or self.ranks_by_device):
             return 1
         if job.rank_lines:
             return None
@@ -205,7 +205,7 @@ class View:
             return None  # where the other ranks ran, no line says
         if self.chosen_alone():
             return None
-        if seen and not remote_trouble(job) and not silent(job) and "fabric" not in job.flags:
+        if hosts and not remote_trouble(job) and not silent(job) and "fabric" not in job.flags:
             return 1
         return 1 if self.local_evidence() else None
 
@@ -317,10 +317,10 @@ class View:
             for way in [item.way for item in ways.values() if item in carriers]:
                 per_side.setdefault((self.job.node_of[proc], way.side), set()).add(bool(way.gdr))
         directions: dict[str, set[bool]] = {}
-        for (_, direction), found in per_side.items():
-            directions.setdefault(direction, set()).update(found)
-        return all(True in found for found in directions.values()) or any(
-            found == {True} for found in directions.values()
+        for (_, direction), gdr_seen in per_side.items():
+            directions.setdefault(direction, set()).update(gdr_seen)
+        return all(True in gdr_seen for gdr_seen in directions.values()) or any(
+            gdr_seen == {True} for gdr_seen in directions.values()
         ), True
 
     def direction_only(self) -> bool:
@@ -330,8 +330,8 @@ class View:
             if item.way.kind == "net" and item.transport not in TCP:
                 directions.setdefault(item.way.side, set()).add(bool(item.way.gdr))
         return (
-            all(len(found) == 1 for found in directions.values())
-            and len({tuple(found) for found in directions.values()}) > 1
+            all(len(values) == 1 for values in directions.values())
+            and len({tuple(values) for values in directions.values()}) > 1
         )
 
 

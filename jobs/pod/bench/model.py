@@ -101,8 +101,8 @@ def _block(torch: Any, shape: Shape) -> Any:
                 part(normed).unflatten(-1, (shape.heads, -1)).transpose(1, 2)
                 for part in (self.query, self.key, self.value)
             )
-            seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            x = x + self.out(seen.transpose(1, 2).flatten(-2))
+            attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+            x = x + self.out(attended.transpose(1, 2).flatten(-2))
             return x + self.down(functional.gelu(self.up(self.second(x))))
 
     return Block()

@@ -122,7 +122,7 @@ def _errors(ratios: Mapping[K, Sequence[float]]) -> Dict[K, float]:
     By how much it grows because steps that lie close together share their noise, a few chunks of one member cannot
     tell: it is the median over all members.
     """
-    each = {member: _error(seen) for member, seen in ratios.items()}
+    each = {member: _error(values) for member, values in ratios.items()}
     shared = [
         _error([statistics.median(ratios[member][i : i + CHUNK]) for i in range(0, len(ratios[member]), CHUNK)]) / alone
         for member, alone in each.items()

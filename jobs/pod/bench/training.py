@@ -63,7 +63,7 @@ class Training(Rank):
         for kind in product.kinds(cuda=self.cuda):
             self.facts["products"].append(product.repeated(self.torch, self.device, kind, side, seconds))
         self.tell("matrix products")
-        shape = self.fitting(model.CPU if not self.cuda else model.GPU)
+        shape = self.fit_to_memory(model.CPU if not self.cuda else model.GPU)
         self.facts.update(shape=model.described(shape), flops=model.flops(shape))
         own = model.model(self.torch, shape, self.options.seed, self.device, self.dtype)
         alone = self.alone(copy.deepcopy(own), model.batch(self.torch, shape, self.options.seed + self.rank, "cpu"))
@@ -193,7 +193,7 @@ class Training(Rank):
             milliseconds.append((time.perf_counter() - began) * 1000)
         return round(statistics.median(milliseconds[2:]), 4)
 
-    def fitting(self, shape: model.Shape) -> model.Shape:
+    def fit_to_memory(self, shape: model.Shape) -> model.Shape:
         """Return the shape with as small a batch as the least free memory of all ranks needs."""
         if self.cuda:
             free = min(MOST_MEMORY, int(self.torch.cuda.mem_get_info(self.device)[0] * FREE_SHARE))
@@ -300,8 +300,8 @@ def thinned(values: List[float]) -> List[float]:
 
 def ends(losses: List[float]) -> List[float]:
     """Return the first and the last losses, which show whether it fell."""
-    kept = losses if len(losses) <= 20 else losses[:10] + losses[-10:]
-    return [round(loss, 4) for loss in kept]
+    shown = losses if len(losses) <= 20 else losses[:10] + losses[-10:]
+    return [round(loss, 4) for loss in shown]
 
 
 def parse(arguments: List[str]) -> argparse.Namespace:

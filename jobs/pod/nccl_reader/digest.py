@@ -18,7 +18,7 @@ from .events.messages import MAX_TEXT
 from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from .events.transports import sight_of
 from .lines.clean import name, plain_lines
-from .lines.words import DIGITS, HEX_DIGITS
+from .lines.patterns import DIGITS, HEX_DIGITS
 from .state.channels import BITS, NAMED, Lane, end_of, parse_channel
 
 if TYPE_CHECKING:
@@ -156,10 +156,10 @@ class Digester:
                         process.sights += (sight,)
                         events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
                     continue
-                found = self._read(process, line, text, number)
+                reading = self._read(process, line, text, number)
             else:
-                found = known.get(text)
-                if found is None:
+                reading = known.get(text)
+                if reading is None:
                     start = text[:4]
                     if start in COMMUNICATORS:
                         step = usual(text[:-1])
@@ -170,11 +170,11 @@ class Digester:
                             continue
                     if text.translate(HEX_DIGITS) in quiet:
                         continue
-                    found = self._read(process, line, text, number)
-            if found is None:
+                    reading = self._read(process, line, text, number)
+            if reading is None:
                 events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
                 continue
-            facts, effects, quoted = found
+            facts, effects, quoted = reading
             if facts:
                 process.facts.append(facts)
             if effects:
@@ -228,16 +228,16 @@ class Digester:
             process.facts.append(((HEAD, int(dev), ""),))
             again = True
         else:
-            seen, again = self._heads.find(left)
-            if seen is None:
+            read_head, again = self._heads.find(left)
+            if read_head is None:
                 process = self._processes.setdefault(None, _Process(None))
                 if again:
                     self._here[left] = process
                 return process
-            if seen.owner is None:
-                seen.owner = self._processes.setdefault(seen.process, _Process(seen.process))
-                seen.owner.facts.append(((HEAD, seen.head.dev, seen.head.tag),))
-            process = seen.owner
+            if read_head.owner is None:
+                read_head.owner = self._processes.setdefault(read_head.process, _Process(read_head.process))
+                read_head.owner.facts.append(((HEAD, read_head.head.dev, read_head.head.tag),))
+            process = read_head.owner
         if again:
             self._here[left] = process
         return process
@@ -266,19 +266,19 @@ class Digester:
                 facts += (effect,)
             else:
                 rest += (effect,)
-        found = facts, rest, keeps_line(rest)
+        reading = facts, rest, keeps_line(rest)
         if len(text) <= _LONGEST:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            self._known[text] = found
-        return found
+            self._known[text] = reading
+        return reading
 
     def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Take a line of a lane that the process did not name before; None where it is none, or torn."""
-        found = parse_channel(text[:-1])
-        if found is None:
+        channel_line = parse_channel(text[:-1])
+        if channel_line is None:
             return None
-        lane, channel, size = found
+        lane, channel, size = channel_line
         sight = sight_of(lane[2])
         process.odd[lane] = process.odd.get(lane, 0) | 1 << channel
         if sight is not None and sight not in process.sights:
@@ -298,12 +298,12 @@ class Digester:
         places = GATE.places(data, start, last)
         if end - start <= _LONGEST and not (places and places[0] < end):
             self._remember(data[start:end].translate(DIGITS))
-        for found in places:
-            if found < start:  # of a line that was read
+        for position in places:
+            if position < start:  # of a line that was read
                 continue
-            begin = data.rfind(b"\n", start, found) + 1 or start
+            begin = data.rfind(b"\n", start, position) + 1 or start
             number += data.count(b"\n", start, begin)
-            start = data.find(b"\n", found) + 1
+            start = data.find(b"\n", position) + 1
             line = data[begin : start - 1]
             if line_says(line):
                 self._events.append((number, place, None, line[:MAX_LINE]))

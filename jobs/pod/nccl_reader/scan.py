@@ -13,13 +13,13 @@ from io import BytesIO
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, MAX_LINE, Digest, Digester
+from .events.foreign import ForeignLines
 from .events.messages import Messages
-from .events.others import Others
 from .events.processes import Processes
 from .events.signals import SignalReader
 from .lines.clean import ESCAPES, plain_lines, printable
 from .state.partial import Partial
-from .state.seen import Source
+from .state.process import Source
 from .tables.table import TableReader
 from .unwrap import unwrapper
 
@@ -60,8 +60,8 @@ class Reader:
         self.signals = SignalReader(self.source, self.index)
         self.processes = Processes(partial, self.index)
         self.messages = Messages(self.source, self.processes, self.tables)
-        self.others = Others(self.messages, self.signals, self.tables)
-        self.messages.plain = self.others.plain
+        self.foreign = ForeignLines(self.messages, self.signals, self.tables)
+        self.messages.plain = self.foreign.plain
         self.line = 0
         self.digester = Digester()
         self.parts: List[bytes] = []  # what was read of the next block
@@ -102,7 +102,7 @@ class Reader:
         """Read a block of whole lines: it is applied with those before it, while nothing listens to single lines."""
         self.see(data)
         before = self.digester.lines
-        listens = not before and (self.line < self.others.TAGGED or self.others.listens())
+        listens = not before and (self.line < self.foreign.TAGGED or self.foreign.listens())
         self._held += len(data)
         if self.digester.read(data) or listens or self._held >= HELD:
             self.take(self.digester.take(), data, before)
@@ -150,10 +150,10 @@ class Reader:
         """Keep of the next block what the beginning and the end of a stream are asked for."""
         if self._looked < _FIRST:
             for what, pattern in _SIZES.items():  # of communicators (subsystem COLL), and of hosts by GPUs
-                found = [
+                numbers_seen = [
                     int(number) for numbers in pattern.findall(data[: _FIRST - self._looked]) for number in numbers
                 ]
-                self._most[what] = max([self._most.get(what, -1), *found])
+                self._most[what] = max([self._most.get(what, -1), *numbers_seen])
             self._looked += len(data)
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
 
@@ -161,12 +161,12 @@ class Reader:
         """Take what blocks of whole lines say; ``data`` is the last one, behind so many lines of those."""
         start, self.line = self.line + 1, self.line + digest.lines
         self.source.nccl_lines += digest.marked
-        processes, others = self.processes, self.others
+        processes, foreign = self.processes, self.foreign
         processes.begin(digest.processes, digest.said, start)
         here, follow = processes.here, processes.follow
         lines = enumerate(BytesIO(data), before)
         at = 0  # the line behind the last event
-        listens = start <= others.TAGGED or others.listens()
+        listens = start <= foreign.TAGGED or foreign.listens()
         for number, process, what, raw in digest.events:
             if listens and at < number:
                 listens = self._hear(lines, at, number, start)
@@ -177,8 +177,8 @@ class Reader:
                 if MARK in raw:
                     self.messages.line(raw, start + number)
                 else:
-                    others.line(raw, start + number)
-                listens = start + number < others.TAGGED or others.listens()
+                    foreign.line(raw, start + number)
+                listens = start + number < foreign.TAGGED or foreign.listens()
             elif type(what) is tuple:
                 (here[process] or follow(process)).apply(what, start + number, raw)
             else:
@@ -189,7 +189,7 @@ class Reader:
 
     def _hear(self, lines: Iterator[Tuple[int, bytes]], at: int, end: int, start: int) -> bool:
         """Read the lines that by themselves say nothing, as long as something is open that they may belong to."""
-        others = self.others
+        foreign = self.foreign
         for number, raw in lines:  # goes on where it ended
             if number >= end:
                 break
@@ -197,8 +197,8 @@ class Reader:
                 continue
             plain = plain_lines(raw)
             if MARK not in plain:
-                others.hear(plain[:-1], start + number)
-            if not (start + number < others.TAGGED or others.listens()):
+                foreign.hear(plain[:-1], start + number)
+            if not (start + number < foreign.TAGGED or foreign.listens()):
                 return False
         return True
 

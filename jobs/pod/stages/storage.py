@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import objects, presence, redact
+from . import job_inputs, objects, redact
 from .barrier import Barrier
 from .deadline import Watch
 from .files import pieces
@@ -56,7 +56,7 @@ class Storage:
     def run(self, data: Dict[str, Any]) -> str:
         """Fill the stage's data; everything written is removed again."""
         asked = self.asked
-        data["credentials"] = presence.credentials(asked["credentials"], os.environ, self.trial.launcher == "mpijob")
+        data["credentials"] = job_inputs.credentials(asked["credentials"], os.environ, self.trial.launcher == "mpijob")
         # Buckets first: they need no other rank, and a path that hangs would hide them.
         data["s3"] = [objects.reach(each, os.environ, self.watch) for each in asked["s3"]]
         data["paths"] = [blank_path(each) for each in asked["paths"]]
@@ -87,7 +87,7 @@ class Storage:
             )
             result["entries"] = listed(path)
             if asked["files"]:
-                result.update(presence.files(path, asked["files"], self.watch))
+                result.update(job_inputs.files(path, asked["files"], self.watch))
             if asked["write"]:
                 self._write(asked, result)
             else:

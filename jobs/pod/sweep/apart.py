@@ -38,24 +38,24 @@ def slow_alike(state: Evidence) -> FrozenSet[str]:
     if len(slow) < max(SLOW_NODES, SLOW_SHARE * len(state.met)):
         return frozenset()
     pairs = [pair for pair in state.of if len(pair) > 1 and slow.intersection(pair) and not state.explained(pair)]
-    inside = sum(slow.issuperset(pair) and pair[1] in state.failed[pair[0]] for pair in pairs)
+    failed_within = sum(slow.issuperset(pair) and pair[1] in state.failed[pair[0]] for pair in pairs)
     tests = [each for pair in pairs for each in state.of[pair] if each.grade in (FAIL, HARD)]
     values = sorted(each.value or 0.0 for each in tests)
     middle = values[len(values) // 2] if values else 0.0
     odd = sum(abs(value - middle) > ALIKE for value in values)
     below = sum(each.busbw < (state.rules.pair_floor or 0.0) for each in tests)
-    return frozenset(slow) if inside and middle and max(odd, below) <= ODD * len(values) else frozenset()
+    return frozenset(slow) if failed_within and middle and max(odd, below) <= ODD * len(values) else frozenset()
 
 
 def slow_inside(state: Evidence) -> FrozenSet[str]:
     """Return the leaves inside which nearly every pair fails, of nodes that pass with nodes of other leaves."""
-    inside: Dict[str, List[Nodes]] = {}
+    slow_pairs: Dict[str, List[Nodes]] = {}
     for pair in state.of:
         leaf = state.fleet.leaf(pair[0])
         if len(pair) > 1 and leaf and not state.fleet.crosses(pair) and not state.explained(pair):
-            inside.setdefault(leaf, []).append(pair)
+            slow_pairs.setdefault(leaf, []).append(pair)
     leaves = set()
-    for leaf, pairs in inside.items():
+    for leaf, pairs in slow_pairs.items():
         bad = [pair for pair in pairs if pair[1] in state.failed[pair[0]]]
         nodes = {node for pair in bad for node in pair}
         passing = sum(bool(state.passed[node]) for node in nodes)
@@ -89,7 +89,7 @@ def group_findings(state: Evidence) -> List[Finding]:
     if state.slow:
         findings.append(_slow(state))
     known = [pair for pair in state.of if len(pair) == 2 and not state.explained(pair)]
-    findings += [_inside(state, leaf) for leaf in sorted(state.slow_leaves)]
+    findings += [_leaf_finding(state, leaf) for leaf in sorted(state.slow_leaves)]
     bad = [pair for pair in known if ("pair", pair) in state.findings]
     counted = Counter(node for pair in bad for node in pair)
     few = {node for node, _ in counted.most_common(max(2, len(state.met) // FEW_OF))}
@@ -122,7 +122,7 @@ def _slow(state: Evidence) -> Finding:
     return _group_finding(state.slow, why + ": another group (cards, wiring, leaf) rather than so many bad nodes")
 
 
-def _inside(state: Evidence, leaf: str) -> Finding:
+def _leaf_finding(state: Evidence, leaf: str) -> Finding:
     pairs = [
         pair for pair in state.of if len(pair) == 2 and state.inside_slow(pair) and state.fleet.leaf(pair[0]) == leaf
     ]

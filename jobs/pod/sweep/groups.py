@@ -126,10 +126,10 @@ def _settled(pulls: Sequence[Tuple[str, Sequence[Tuple[str, int]]]], start: Set[
 def _pruned(side: Set[str], edges: Edges) -> Set[str]:
     """Leave out who does not pass with another of the side."""
     while True:
-        kept = {node for node in side if any(sign > 0 and other in side for other, sign in edges[node].items())}
-        if kept == side:
+        linked = {node for node in side if any(sign > 0 and other in side for other, sign in edges[node].items())}
+        if linked == side:
             return side
-        side = kept
+        side = linked
 
 
 def _gain(side: Set[str], rest: Set[str], edges: Edges) -> float:
@@ -141,11 +141,11 @@ def _gain(side: Set[str], rest: Set[str], edges: Edges) -> float:
         return 0.0
     size = len(side) + len(rest)
     chosen = lgamma(size + 1) - lgamma(len(side) + 1) - lgamma(len(rest) + 1)  # log of the sets of so many nodes
-    inside = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
+    alike = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
     share = (failures + 0.5) / (passes + failures + 1)
     nodes = in_side[0] * 2 * log(1 - share) + in_side[1] * log(1 - (1 - share) ** 2) + _likely(*in_rest)
     pairs = _likely(passes + in_side[0] + in_rest[0], failures + in_side[1] + in_rest[1])
-    return inside - max(nodes, pairs - _likely(passes, failures) + chosen)
+    return alike - max(nodes, pairs - _likely(passes, failures) + chosen)
 
 
 def _likely(passes: int, failures: int) -> float:

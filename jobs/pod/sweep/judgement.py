@@ -206,9 +206,9 @@ def _level(tests: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
     quick = {node for value, nodes in tests if value >= GROUP[1] * middle for node in nodes}
     slow = {node for _, nodes in low for node in nodes} - quick
     level = median([value for value, _ in low])
-    inside = sum(slow.issuperset(nodes) for _, nodes in low)
+    within = sum(slow.issuperset(nodes) for _, nodes in low)
     few = len(slow) < max(GROUP_NODES, GROUP_SHARE * len(slow | quick))
-    few |= inside < GROUP_TESTS and level < FALLEN * middle
+    few |= within < GROUP_TESTS and level < FALLEN * middle
     if few and all(slow.intersection(nodes) for _, nodes in low):
         return middle, ""
     return level, "%d of %d tests at %.2f" % (len(low), len(values), level / middle)

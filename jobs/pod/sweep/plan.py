@@ -116,7 +116,7 @@ def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:
     if everyone or len({fleet.leaf(node) for node in nodes}) < 2:
         whole = _circle(nodes, stage)
     else:
-        whole = _inside(fleet, nodes, (stage + 1) // 2) if stage % 2 else _across(fleet, nodes, stage // 2)
+        whole = _within_leaves(fleet, nodes, (stage + 1) // 2) if stage % 2 else _across(fleet, nodes, stage // 2)
     tests = [test for test in whole if test not in met and not ran.intersection(test)]
     taken = ran.union(*tests)
     return tests + _greedy([node for node in nodes if node not in taken], met)
@@ -152,7 +152,7 @@ def _by_leaf(fleet: Fleet, nodes: List[str]) -> Dict[str, List[str]]:
     return leaves
 
 
-def _inside(fleet: Fleet, nodes: List[str], turn: int) -> List[Nodes]:
+def _within_leaves(fleet: Fleet, nodes: List[str], turn: int) -> List[Nodes]:
     """Pair nodes inside their leaves; the odd ones out with each other."""
     tests: List[Nodes] = []
     for mates in _by_leaf(fleet, nodes).values():

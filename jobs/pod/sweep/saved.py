@@ -60,15 +60,15 @@ def _result(row: Mapping[str, Any], test: Nodes) -> Result:
 
 
 def _rules(recorded: Mapping[str, Any]) -> Rules:
-    kept: Dict[str, Any] = {}
+    values: Dict[str, Any] = {}
     for each in fields(Rules):
         value = recorded.get(each.name, each.default)
         optional = each.default is None
         whole = isinstance(each.default, int)
         if not (value is None and optional):
             value = bool(value) if isinstance(each.default, bool) else _whole(value) if whole else _number(value)
-        kept[each.name] = value
-    return Rules(**kept)
+        values[each.name] = value
+    return Rules(**values)
 
 
 def _name(value: Any) -> str:

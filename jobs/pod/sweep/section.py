@@ -178,11 +178,11 @@ def _uplinks(state: State) -> List[UplinkRow]:
     for leaf in leaves:
         share, rails = _best([each for each in of[leaf] if each.shares])
         blamed = leaf in state.bad_leaves
-        seen = any(each.grade == PASS for each in of[leaf])
+        passed = any(each.grade == PASS for each in of[leaf])
         rows.append(
             {
                 "leaf": leaf,
-                "state": AT_FAULT if blamed else SUSPECT if leaf in state.hot else PROVEN if seen else NOT_TESTED,
+                "state": AT_FAULT if blamed else SUSPECT if leaf in state.hot else PROVEN if passed else NOT_TESTED,
                 "tests": len(of[leaf]),
                 "failed": sum(each.grade in (FAIL, HARD) for each in of[leaf]),
                 "share": share,

@@ -129,9 +129,9 @@ def _others(text: bytes, said: List[Effect]) -> None:
         if 1 <= int(trace.group(1)) <= 6:  # 7 is "in progress"
             said.append((TRACE, int(trace.group(1)), text.startswith(b"include/net.h")))
         return
-    found = classify(text)
-    if found is not None and found.role != BENIGN:
-        said.append((NOTE, found.fault if found.role != "cause" else "info:" + found.fault))
+    symptom = classify(text)
+    if symptom is not None and symptom.role != BENIGN:
+        said.append((NOTE, symptom.fault if symptom.role != "cause" else "info:" + symptom.fault))
 
 
 def ring_order(text: bytes) -> Tuple[Effect, ...]:

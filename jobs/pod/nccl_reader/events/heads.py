@@ -10,8 +10,8 @@ import re
 from typing import Any, Dict, Optional, Tuple
 
 from ..lines.clean import ANSI_BYTES, name
+from ..lines.patterns import DIGITS
 from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
-from ..lines.words import DIGITS
 from ..tables.rows import TYPE
 
 # A head with nothing in front of it, and no time that is glued to it.
@@ -25,7 +25,7 @@ _LONGEST = 300
 _Tag = Tuple[str, int, int]  # of what stands in front: the launcher, "" for none, and where it numbers the process
 
 
-class Seen:
+class ReadHead:
     """A head, the process that it names, and what the caller keeps of that."""
 
     __slots__ = ("head", "owner", "process")
@@ -39,13 +39,13 @@ class Heads:
     """Knows heads by their bytes."""
 
     def __init__(self) -> None:
-        self._alone: Dict[bytes, Seen] = {}
-        self._same: Dict[Tuple[bytes, ...], Seen] = {}  # by host, pid and device
-        self._others: Dict[bytes, Optional[Seen]] = {}
-        self._tagged: Dict[Tuple[Head, str], Seen] = {}
+        self._alone: Dict[bytes, ReadHead] = {}
+        self._same: Dict[Tuple[bytes, ...], ReadHead] = {}  # by host, pid and device
+        self._whole: Dict[bytes, Optional[ReadHead]] = {}
+        self._tagged: Dict[Tuple[Head, str], ReadHead] = {}
         self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
 
-    def find(self, left: bytes) -> Tuple[Optional[Seen], bool]:
+    def find(self, left: bytes) -> Tuple[Optional[ReadHead], bool]:
         """Return the head in what stands left of a message; None where there is more than a head.
 
         And whether the same may stand left of another message: there is no stamp in front.
@@ -54,49 +54,49 @@ class Heads:
         if alone is not None and b"NCCL" not in left:
             return self._named(alone.groups()), True
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        seen = self._usual(left[start:]) if start else None
-        if seen is None and not start:
+        read = self._usual(left[start:]) if start else None
+        if read is None and not start:
             tag = _GLUED_TAG.search(left)
             start = tag.end() if tag else 0
-            seen = self._usual(left[start:]) if tag else None
-        if seen is not None and start:
+            read = self._usual(left[start:]) if tag else None
+        if read is not None and start:
             front = left[:start]
             shape = front.translate(DIGITS)
             tagged = self._fronts[shape] if shape in self._fronts else self._front(front, shape)
             if tagged is not None:
-                return (self._with(seen, tagged, front), True) if tagged[0] else (seen, False)
-            seen = None
-        if seen is None:
-            seen = self._others[left] if left in self._others else self._read(left)
-        if len(self._alone) + len(self._others) + len(self._tagged) >= _KEPT:
-            self._alone, self._others, self._tagged, self._same = {}, {}, {}, {}
-        return seen, True
+                return (self._with(read, tagged, front), True) if tagged[0] else (read, False)
+            read = None
+        if read is None:
+            read = self._whole[left] if left in self._whole else self._read(left)
+        if len(self._alone) + len(self._whole) + len(self._tagged) >= _KEPT:
+            self._alone, self._whole, self._tagged, self._same = {}, {}, {}, {}
+        return read, True
 
-    def _usual(self, alone: bytes) -> Optional[Seen]:
+    def _usual(self, alone: bytes) -> Optional[ReadHead]:
         """Return the head of the usual form."""
-        seen = self._alone.get(alone)
-        if seen is None:
+        read = self._alone.get(alone)
+        if read is None:
             usual = ALONE.fullmatch(alone)
             if usual is None or b"NCCL" in alone:
                 return None
-            seen = self._alone[alone] = self._named(usual.groups())
-        return seen
+            read = self._alone[alone] = self._named(usual.groups())
+        return read
 
-    def _named(self, parts: Tuple[bytes, ...]) -> Seen:
+    def _named(self, parts: Tuple[bytes, ...]) -> ReadHead:
         """Return the head of a host, a pid and a device."""
-        seen = self._same.get(parts)
-        if seen is None:
+        read = self._same.get(parts)
+        if read is None:
             host, pid, dev = parts
             known = (name(host, 255), int(pid))
-            seen = self._same[parts] = Seen(Head(*known, int(dev), ""), (*known, ""))
-        return seen
+            read = self._same[parts] = ReadHead(Head(*known, int(dev), ""), (*known, ""))
+        return read
 
-    def _with(self, seen: Seen, tag: _Tag, front: bytes) -> Seen:
+    def _with(self, read: ReadHead, tag: _Tag, front: bytes) -> ReadHead:
         """Return a head with the tag in front of it."""
         launcher, begin, end = tag
-        key = (seen.head, launcher + ":" + front[begin:end].decode("utf-8", "replace"))
+        key = (read.head, launcher + ":" + front[begin:end].decode("utf-8", "replace"))
         if key not in self._tagged:
-            self._tagged[key] = Seen(seen.head._replace(tag=key[1]), seen.process)
+            self._tagged[key] = ReadHead(read.head._replace(tag=key[1]), read.process)
         return self._tagged[key]
 
     def _front(self, front: bytes, shape: bytes) -> Optional[_Tag]:
@@ -113,13 +113,13 @@ class Heads:
         self._fronts[shape] = tag
         return tag
 
-    def _read(self, left: bytes) -> Optional[Seen]:
+    def _read(self, left: bytes) -> Optional[ReadHead]:
         """Read what looks like no other, or has more than a head in it."""
         head = parse_head(left)
-        seen = None
+        read = None
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
         if not (head.host is not None and start and TYPE.search(left[:start])):  # no left half of a table's row
-            seen = Seen(head, process_of(head)) if b"NCCL" not in left and len(left) <= _LONGEST else None
+            read = ReadHead(head, process_of(head)) if b"NCCL" not in left and len(left) <= _LONGEST else None
         if len(left) <= _LONGEST:
-            self._others[left] = seen
-        return seen
+            self._whole[left] = read
+        return read

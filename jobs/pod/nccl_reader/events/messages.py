@@ -13,7 +13,7 @@ from .kinds import KINDS, LANES, OPERATION
 from .transports import sight_of
 
 if TYPE_CHECKING:
-    from ..state.seen import Source
+    from ..state.process import Source
     from ..tables.table import TableReader
     from .processes import Processes
     from .tracker import Tracker
@@ -75,11 +75,11 @@ class Messages:
             tracker.apply(effects_of(text), number, raw)
 
     def _channel(self, tracker: Tracker, text: bytes, number: int, raw: bytes) -> None:
-        found = parse_channel(text)
-        if found is None:
+        channel_line = parse_channel(text)
+        if channel_line is None:
             tracker.apply(ring_order(text), number, raw)
             return
-        lane, channel, size = found
+        lane, channel, size = channel_line
         tracker.channels({lane: 1 << channel})
         if size:
             tracker.proc.add("nranks", size)

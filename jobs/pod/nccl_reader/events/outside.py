@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from ..lines.words import needed
+from ..lines.patterns import needed
 from .around import AROUND
 
 # Names of CUDA's errors, as others than NCCL print them (cuda.h: CUresult; driver_types.h: cudaError).

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..lines.prefix import Process, parse_head, process_of
-from ..state.seen import Crowd, Proc, alone
+from ..state.process import Crowd, Proc, alone
 from .tracker import Tracker
 
 if TYPE_CHECKING:

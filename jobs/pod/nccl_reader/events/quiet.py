@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 
-from ..lines.words import DIGITS, HEX_DIGITS, Gate, any_of
+from ..lines.patterns import DIGITS, HEX_DIGITS, Gate, any_of
 from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
+from .foreign import says
 from .kinds import KINDS, LANES, SILENT
 from .messages import MAX_TEXT
-from .others import says
 from .signals import MATTER, MATTERS, UNLESS, matters
 from .symptoms import may_show
 

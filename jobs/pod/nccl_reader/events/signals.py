@@ -10,14 +10,14 @@ import re
 from typing import TYPE_CHECKING, Tuple
 
 from ..lines.clean import printable
+from ..lines.patterns import DIGITS, HEX_DIGITS, Patterns, any_of, needed
 from ..lines.prefix import launcher_tag
-from ..lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed
 from . import outside, trouble
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
 from .trouble import FAILURES, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
-    from ..state.seen import Source
+    from ..state.process import Source
 
 _WATCHDOG = re.compile(
     rb"\[(?:(PG[^\]]{0,120}) )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "
@@ -331,37 +331,37 @@ class SignalReader:
 
     def _watched(self, raw: bytes) -> None:
         for piece in _NEXT.split(raw) if raw.count(b"Watchdog caught") > 1 else (raw,):
-            found = _WATCHDOG.search(piece)
-            if found:
-                self._watch(_waiting(found, piece), int(found.group(3)))
+            match = _WATCHDOG.search(piece)
+            if match:
+                self._watch(_waiting(match, piece), int(match.group(3)))
 
     def _watch(self, rank: str, number: int) -> None:
-        seen = self.source.watch.get(rank)
-        if seen is not None:
-            if number not in seen and len(seen) < 16:
-                seen.append(number)
+        numbers = self.source.watch.get(rank)
+        if numbers is not None:
+            if number not in numbers and len(numbers) < 16:
+                numbers.append(number)
         elif len(self.source.watch) < _MAX_WATCH:
             self.source.watch[rank] = [number]
 
     def _after_last_error(self, raw: bytes, line: int) -> None:
         """PyTorch puts NCCL's last error on the line behind "Last error:" (catalogue 1.10)."""
         self._last_error -= 1
-        found = classify(raw)
-        if found is not None and found.role == CONSEQUENCE:
+        symptom = classify(raw)
+        if symptom is not None and symptom.role == CONSEQUENCE:
             self.source.note("last-error follows", self.index, line, raw)
-        elif found is None and self._last_error == 3 and raw.strip():
+        elif symptom is None and self._last_error == 3 and raw.strip():
             self.source.note("last-error", self.index, line, raw)
-        elif found is not None and found.fault == "nccl.cuda-failure":
+        elif symptom is not None and symptom.fault == "nccl.cuda-failure":
             self.source.note("last-error cuda", self.index, line, raw)
         if self._symptom(raw, line):
             self._last_error = 0
 
     def _symptom(self, raw: bytes, line: int) -> bool:
-        found = classify(raw)
-        if found is None or found.role == BENIGN:
+        symptom = classify(raw)
+        if symptom is None or symptom.role == BENIGN:
             return False
-        if found.role != CONSEQUENCE:
-            self.source.note("symptom " + found.fault, self.index, line, raw)
+        if symptom.role != CONSEQUENCE:
+            self.source.note("symptom " + symptom.fault, self.index, line, raw)
         return True
 
     def tag(self, raw: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Tuple
 
-from ..lines.words import HEX_DIGITS, Patterns, any_of, needed
+from ..lines.patterns import HEX_DIGITS, Patterns, any_of, needed
 from .outside import BESIDES
 from .warned import LOCAL_SOCKET, WARNED
 

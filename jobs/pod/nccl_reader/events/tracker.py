@@ -6,13 +6,13 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from ..state.seen import MAX_EDGES, Comm, Proc, alone
+from ..state.process import MAX_EDGES, Comm, Proc, alone
 from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE, Effect
 from .symptoms import BENIGN, LASTING, classify
 
 if TYPE_CHECKING:
     from ..state.channels import Lane
-    from ..state.seen import Source
+    from ..state.process import Source
     from .comms import Said
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
@@ -142,16 +142,16 @@ class Tracker:
         full = place + b" NCCL WARN " + text if place else text
         known = classify(text)
         if known is not None and known.fault == "nccl.cuda-failure":  # a call failed: its place says what it was for
-            inside = place.startswith(b"transport/p2p.cc") and self.proc.has("flag", "mnnvl")
-            full = b"MNNVL not working: " + text if inside else full
+            over_mnnvl = place.startswith(b"transport/p2p.cc") and self.proc.has("flag", "mnnvl")
+            full = b"MNNVL not working: " + text if over_mnnvl else full
             known = None
         elif known is not None and known.fault == "nccl.cuda-memory":  # of multicast objects, too
             known = None
-        found = classify(full) if known is None else known
-        if found is None or found in LASTING:
+        symptom = classify(full) if known is None else known
+        if symptom is None or symptom in LASTING:
             self.proc.note("warn", self.source, line, raw)
-        if found is not None and found.role != BENIGN:
-            self.proc.note(found.fault, self.source, line, raw)
+        if symptom is not None and symptom.role != BENIGN:
+            self.proc.note(symptom.fault, self.source, line, raw)
 
     # -- communicators -------------------------------------------------------------------------------------------------
     def communicator(self, said: Said, line: int) -> None:
@@ -220,8 +220,8 @@ class Tracker:
     def _named(self, pointer: bytes, key: Key) -> None:
         """Remember which communicator a pointer names; a freed one may come again for another."""
         if pointer and (pointer, key) not in self._pointers:
-            others = tuple(item for item in self._pointers if item[0] != pointer)
-            self._pointers = (*others[-_MAX_POINTERS:], (pointer, key))
+            remaining = tuple(item for item in self._pointers if item[0] != pointer)
+            self._pointers = (*remaining[-_MAX_POINTERS:], (pointer, key))
 
     def _with_id(self, rank: int, nranks: int) -> Optional[Key]:
         """Return the latest communicator with an id, of this rank and size: lines behind its START leave the id out."""

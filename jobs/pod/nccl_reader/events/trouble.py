@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Collection
 
-from ..lines.words import needed
+from ..lines.patterns import needed
 
 # Said at any level.
 _SAID = re.compile(
@@ -137,11 +137,11 @@ def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
         return True
     if _WORDED not in said:
         return False
-    found = next((match for match in _WORD.finditer(raw) if not _taken_back(raw, match)), None)
-    if found is None or _HANDLED.search(raw):
+    first = next((match for match in _WORD.finditer(raw) if not _taken_back(raw, match)), None)
+    if first is None or _HANDLED.search(raw):
         return False
     level = _LOWER.search(raw)
-    return level is None or level.start() > found.start()
+    return level is None or level.start() > first.start()
 
 
 def _taken_back(raw: bytes, word: re.Match[bytes]) -> bool:

@@ -80,8 +80,8 @@ def tag_in(left: bytes) -> Optional[Tuple[str, int, int]]:
 
 def launcher_tag(left: bytes) -> str:
     """Name the process as its launcher did, or return an empty text."""
-    found = tag_in(left)
-    return found[0] + ":" + left[found[1] : found[2]].decode("utf-8", "replace") if found else ""
+    tag = tag_in(left)
+    return tag[0] + ":" + left[tag[1] : tag[2]].decode("utf-8", "replace") if tag else ""
 
 
 def torn_at(text: bytes) -> Optional[int]:

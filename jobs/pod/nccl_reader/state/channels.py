@@ -103,10 +103,10 @@ def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]
     """Read what stands behind ``via``: kind, network, device, GPUDirect, proxy; None where it is torn or unknown."""
     via = TAIL.sub(b"", via)
     if via[:8] == b"COLLNET/" or (tree and via[:4] != b"NET/"):
-        found = _COLLNET.match(via)
-        if found is None:
+        match = _COLLNET.match(via)
+        if match is None:
             return None
-        return "collnet", found.group(1).decode("ascii"), int(found.group(2)), int(b"GDRDMA" in found.group(3)), -1
+        return "collnet", match.group(1).decode("ascii"), int(match.group(2)), int(b"GDRDMA" in match.group(3)), -1
     if via[:4] == b"NET/":
         net = _NET.match(via)
         if net is None:

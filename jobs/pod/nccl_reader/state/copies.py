@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, Optional, Tuple
 from ..lines.clean import name
 
 if TYPE_CHECKING:
-    from .seen import Source
+    from .process import Source
 
 EVENT = "separate-runs"
 LISTS = "lists "  # a host, in a rank list behind the first one that has other hosts

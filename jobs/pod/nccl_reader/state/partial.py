@@ -10,12 +10,12 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
 from .channels import way_of, written
-from .seen import Crowd, channels_in, shared
+from .process import Crowd, channels_in, shared
 from .wire import decode, encode
 
 if TYPE_CHECKING:
     from .channels import Lane, Way
-    from .seen import Proc, Source
+    from .process import Proc, Source
 
 POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)
 
@@ -97,14 +97,14 @@ def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
     return data
 
 
-def _fold(partial: Partial, inside: Callable[[Way], bool]) -> None:
+def _fold(partial: Partial, within_node: Callable[[Way], bool]) -> None:
     """Forget between which ranks the channels run that are carried inside a node."""
     for proc in partial.procs.values():
         for comm, lanes in proc.edges.items():
             folded: Dict[Lane, int] = {}
             for lane, mask in lanes.items():
                 way = way_of(lane[2])
-                key = (-1, -1, written(way._replace(side=""))) if inside(way) else lane
+                key = (-1, -1, written(way._replace(side=""))) if within_node(way) else lane
                 folded[key] = folded.get(key, 0) | mask
             proc.edges[comm] = folded
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Set, Tuple
 from ..errors import NcclLogError
 from ..lines.clean import printable
 from .channels import Way, way_of, written
-from .seen import Comm, Note, Proc, Source, shared
+from .process import Comm, Note, Proc, Source, shared
 
 SCHEMA = 1
 

@@ -105,11 +105,11 @@ def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
     for (role, scale), cell in zip(form.columns, cells):
         if role is None:
             continue
-        found = _CELL.match(cell)
-        value = number(found.group(1)) if found else None
-        if found is None or value is None:
+        match = _CELL.match(cell)
+        value = number(match.group(1)) if match else None
+        if match is None or value is None:
             return None
-        values[role] = value * ((_scale(role, found.group(2)) if found.group(2) else None) or scale)
+        values[role] = value * ((_scale(role, match.group(2)) if match.group(2) else None) or scale)
     return _row(values)
 
 
@@ -149,21 +149,21 @@ def _side(
 
 def said_of(raw: bytes) -> Optional[Said]:
     """Read what stands in front of a bench's numbers."""
-    found = _AVERAGE_OF.search(raw)
-    if found:
-        payload = number(found.group(2)) if found.group(2) else None
+    match = _AVERAGE_OF.search(raw)
+    if match:
+        payload = number(match.group(2)) if match.group(2) else None
         return Said(
-            collective_of(found.group(1)),
-            int(found.group(3) or found.group(4)),
+            collective_of(match.group(1)),
+            int(match.group(3) or match.group(4)),
             None if payload is None else payload * 1e9,
         )
-    found = _PERFORMANCE_OF.search(raw)
-    if found:
-        return Said(collective_of(found.group(1)), int(found.group(2)), None)
-    found = _OSU_TITLE.search(raw)
-    if found is None:
+    match = _PERFORMANCE_OF.search(raw)
+    if match:
+        return Said(collective_of(match.group(1)), int(match.group(2)), None)
+    match = _OSU_TITLE.search(raw)
+    if match is None:
         return None
-    title = found.group(1).lower().replace(b"-", b"").replace(b"_", b"")
+    title = match.group(1).lower().replace(b"-", b"").replace(b"_", b"")
     named = next((name for word, name in _OSU_NAMES if word in title), None)
     return Said(named, None, None)
 
@@ -186,6 +186,6 @@ _VALUE_SAID = re.compile(rb"(?:^|[\s:\]])(algbw|busbw): ([\d.]+) (GBps|GB/s)")
 
 def value_said(raw: bytes) -> Optional[Tuple[str, float]]:
     """Return which bandwidth a line gives in words (``busbw: 449.515 GBps``), in GB/s."""
-    found = _VALUE_SAID.search(raw)
-    value = number(found.group(2)) if found else None
-    return None if found is None or value is None else (found.group(1).decode("ascii"), value)
+    match = _VALUE_SAID.search(raw)
+    value = number(match.group(2)) if match else None
+    return None if match is None or value is None else (match.group(1).decode("ascii"), value)

@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any, Dict, Optional
 
-from ..lines.words import any_of
+from ..lines.patterns import any_of
 from .rows import number
 
 RANK = re.compile(
@@ -56,8 +56,8 @@ def library_version(code: int) -> str:
 
 def collective_of(text: bytes) -> Optional[str]:
     """Return the collective that a program's name names."""
-    found = COLLECTIVE.search(text.replace(b"_perf", b" ").replace(b"_mpi", b" "))
-    return found.group(1).decode("ascii") if found else None
+    match = COLLECTIVE.search(text.replace(b"_perf", b" ").replace(b"_mpi", b" "))
+    return match.group(1).decode("ascii") if match else None
 
 
 def config_of(raw: bytes) -> Dict[str, Any]:

@@ -9,7 +9,7 @@ from ..state.copies import Copies
 from .rows import is_numeric, labels_of, side_of, sides_of, type_at, whole
 
 if TYPE_CHECKING:
-    from ..state.seen import Source
+    from ..state.process import Source
     from .forms import Form
 
 MAX_ROWS = 4096

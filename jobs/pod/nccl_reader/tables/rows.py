@@ -74,9 +74,9 @@ def whole(token: bytes) -> Optional[int]:
 
 def column_names(raw: bytes) -> List[str]:
     """Return the words of a header line as nccl-tests spells them: ``AlgBw``, ``oop_busbw`` and ``time(us)`` too."""
-    words = re.split(rb"[\s,;|]+", ANSI_BYTES.sub(b"", raw).strip())
+    fields = re.split(rb"[\s,;|]+", ANSI_BYTES.sub(b"", raw).strip())
     names = []
-    for word in words:
+    for word in fields:
         text = word.decode("ascii", "replace").strip("\"'`*")
         if not text or (text.startswith("(") and text.endswith(")")):  # (us), (GB/s)
             continue

@@ -155,9 +155,9 @@ class TableReader(OpenTable):
 
     def command(self, raw: bytes) -> None:
         """Note which test a command line starts, for tables that do not say."""
-        found = PERF.search(raw)
-        if found and (self.table is None or not self.table["rows"]):
-            self.collective = found.group(1).decode("ascii")
+        match = PERF.search(raw)
+        if match and (self.table is None or not self.table["rows"]):
+            self.collective = match.group(1).decode("ascii")
             if self.table is not None:
                 self.table["collective"] = self.collective
 
@@ -303,8 +303,8 @@ class TableReader(OpenTable):
         tokens = strip_tags(raw).split()
         start, left = self.open_left
         columns = self._right_columns()
-        words = strip_tags(left).split()
-        have = len(words) - (type_at(words) or 0) - 1
+        fields = strip_tags(left).split()
+        have = len(fields) - (type_at(fields) or 0) - 1
         if self.table is not None and self.table["columns"]:
             have -= len([word for word in self.table.get("left") or () if word in ("redop", "root")])
         else:  # four values a side, behind an operation, a root, both or none

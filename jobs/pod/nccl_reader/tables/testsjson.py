@@ -16,7 +16,7 @@ from .opened import new_table
 from .rows import note_odd
 
 if TYPE_CHECKING:
-    from ..state.seen import Source
+    from ..state.process import Source
 
 MAX_DOCUMENT = 16 * 1024 * 1024
 MAX_ROWS = 4096
@@ -65,8 +65,8 @@ class JsonReader:
         table["version"] = library_version(code) if isinstance(code, int) and 2000 < code < 1000000 else None
         arguments = document.get("args")
         if isinstance(arguments, list):
-            found = PERF.search(" ".join(str(item) for item in arguments[:2]).encode("utf-8", "replace"))
-            table["collective"] = found.group(1).decode("ascii") if found else None
+            match = PERF.search(" ".join(str(item) for item in arguments[:2]).encode("utf-8", "replace"))
+            table["collective"] = match.group(1).decode("ascii") if match else None
         config = document.get("config")
         if isinstance(config, dict):
             self._devices(config.get("devices"))
@@ -129,10 +129,10 @@ class JsonReader:
             test = str(item.get("name", ""))
             if test not in tables:
                 tables[test] = new_table(1)
-                found = PERF.search((test.lower() + "_perf").encode("utf-8", "replace"))
+                match = PERF.search((test.lower() + "_perf").encode("utf-8", "replace"))
                 known = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
                 tables[test]["collective"] = (
-                    found.group(1).decode("ascii") if found else known.get(test.lower().replace("_", ""))
+                    match.group(1).decode("ascii") if match else known.get(test.lower().replace("_", ""))
                 )
                 self.source.tables.append(tables[test])
             key = (test, item.get("numCycle"), item.get("size"), item.get("type"), item.get("redop"))
@@ -198,11 +198,11 @@ def _mark_wrong(table: Dict[str, Any]) -> None:
 
 def _wrong(table: Dict[str, Any], size: int, value: Any) -> Optional[int]:
     """Return a count of wrong values; what is no count is kept as an odd number."""
-    found = _finite(value)
-    odd = found is not None and found < 0
+    number = _finite(value)
+    odd = number is not None and number < 0
     if odd or str(value).lower().lstrip("-") in ("nan", "inf", "infinity"):
         note_odd(table, "#wrong at %d bytes is %s" % (size, value))
-    return None if found is None else math.ceil(found)
+    return None if number is None else math.ceil(number)
 
 
 def _finite(value: Any) -> Optional[float]:
@@ -210,15 +210,15 @@ def _finite(value: Any) -> Optional[float]:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _integer(value: Any) -> Optional[int]:
-    found = _finite(value)
-    return None if found is None else int(found)
+    number = _finite(value)
+    return None if number is None else int(number)
 
 
 def _salvage(text: str) -> Dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, Tuple
 
+from ..lines.patterns import DIGITS
 from ..lines.prefix import Head, parse_head, process_of
-from ..lines.words import DIGITS
 from ..tables.headings import PERF, may_head
 from ..tables.rows import TYPE
 from . import signals
@@ -39,7 +39,7 @@ def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
             yield head, level, at
 
 
-class Others:
+class ForeignLines:
     """Reads the lines of one stream that are not NCCL's."""
 
     TAGGED = 5000  # lines at the beginning of a stream that are asked which launcher's process wrote them

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from jobs.pod.nccl_reader.digest import MARK, Digester
-from jobs.pod.nccl_reader.events import others, signals
+from jobs.pod.nccl_reader.events import foreign, signals
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
 from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
@@ -16,9 +16,9 @@ from jobs.pod.nccl_reader.events.outside import BESIDES
 from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
 from jobs.pod.nccl_reader.lines.clean import ESCAPES, plain_lines
+from jobs.pod.nccl_reader.lines.patterns import DIGITS, HEX_DIGITS, Patterns, any_of, needed, parts_of
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
-from jobs.pod.nccl_reader.lines.words import DIGITS, HEX_DIGITS, Patterns, any_of, needed, parts_of
-from jobs.pod.nccl_reader.state.seen import Source
+from jobs.pod.nccl_reader.state.process import Source
 from jobs.pod.nccl_reader.tables.rows import TYPE
 from tests.nccl.samples import samples
 from tests.nccl.test_nccl_blocks import LOGS
@@ -29,13 +29,13 @@ WORDS = (b"kill", b" pid ", b"Error: ", b"nccl=(", b"slots", b"#", b"usbw", b"] 
 def test_any_word_is_found_and_nothing_else():
     rng = random.Random(1)
     for _ in range(3000):
-        words = rng.sample(WORDS[:-1], 3)
+        sought = rng.sample(WORDS[:-1], 3)
         text = b"".join(rng.choice((*WORDS, b"kil", b"Error:", b"x", b" ", b"pid")) for _ in range(4))
-        assert (any_of(words).search(text) is not None) == any(word in text for word in words), (words, text)
+        assert (any_of(sought).search(text) is not None) == any(word in text for word in sought), (sought, text)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "literals"),
     [
         (rb"no route|returned 113\b", (b"no route", b"returned 113")),
         (rb"(?:Got|Had) completion.*status", (b" completion",)),
@@ -43,8 +43,8 @@ def test_any_word_is_found_and_nothing_else():
         (rb"[Ff]ailed", (b"ailed",)),
     ],
 )
-def test_the_words_that_every_match_holds(pattern, words):
-    assert needed(pattern) == words
+def test_the_words_that_every_match_holds(pattern, literals):
+    assert needed(pattern) == literals
 
 
 @pytest.mark.parametrize("pattern", [rb"a*", rb"\d+", rb"abc|\d", rb"(?i)abc", rb"(?:abc)?"])
@@ -56,10 +56,10 @@ def test_a_pattern_without_such_words_is_refused(pattern):
 def test_the_words_that_a_text_holds_are_told_by_whose_they_are():
     rng = random.Random(2)
     for _ in range(3000):
-        words = rng.sample(WORDS, 4)
+        sought = rng.sample(WORDS, 4)
         text = b"".join(rng.choice((*WORDS, b"kil", b"Error:", b"x", b" ", b"pid")) for _ in range(4))
-        found = Patterns((word, re.escape(word)) for word in words).matches(text)
-        assert set(found) == {word for word in words if word in text}, (words, text)
+        owners = Patterns((word, re.escape(word)) for word in sought).matches(text)
+        assert set(owners) == {word for word in sought if word in text}, (sought, text)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_the_patterns_that_a_text_matches_are_those_that_are_searched_for_one_by
     patterns = [(at, item.pattern) for at, item in enumerate(SYMPTOMS)]
     table, texts = Patterns(patterns), [word + b" " + other for item in SYMPTOMS for word, other in pairs(item.words)]
     for text in texts:
-        found = dict.fromkeys(table.matches(text))
-        assert list(found) == [at for at, pattern in patterns if re.search(pattern, text)], text
+        matches = dict.fromkeys(table.matches(text))
+        assert list(matches) == [at for at, pattern in patterns if re.search(pattern, text)], text
 
 
-def pairs(words):
+def pairs(literals):
     """Return each word with another one that is not its own."""
-    others = [word for item in SYMPTOMS for word in item.words]
-    return [(word, others[sum(word) % len(others)]) for word in words]
+    all_literals = [word for item in SYMPTOMS for word in item.words]
+    return [(word, all_literals[sum(word) % len(all_literals)]) for word in literals]
 
 
 def test_every_symptom_is_found_by_the_shape_of_its_words():
@@ -180,7 +180,7 @@ def test_lines_that_are_passed_over_say_nothing():
     reader = signals.SignalReader(source, 0)
     for path in LOGS:
         for raw in path.read_bytes().split(b"\n"):
-            if not others.says(raw):
+            if not foreign.says(raw):
                 reader.line(raw, 1)
     assert not source.events
     assert not reader.expects()
@@ -203,8 +203,8 @@ def test_no_symptom_is_hidden_by_the_gates_in_front_of_it():
                 source = Source("x")
                 signals.SignalReader(source, 0).line(text, 1)
                 if any(what.startswith("symptom ") for what in source.events):
-                    seen = GATE.places(text + b"\n", 0, len(text) + 1) and line_says(text)
-                    unseen += [] if seen else [(item.fault, part, text)]
+                    passes = GATE.places(text + b"\n", 0, len(text) + 1) and line_says(text)
+                    unseen += [] if passes else [(item.fault, part, text)]
     assert not unseen
 
 
@@ -236,7 +236,7 @@ def test_a_head_is_read_alike_however_many_were_seen_before(seed):
 
     for _ in range(2000):
         left = filled(rng.choice(FRONTS)) + filled(rng.choice(HEADS))
-        (found, again), (fresh, once) = heads.find(left), Heads().find(left)
-        assert ((found and found.head), again) == ((fresh and fresh.head), once), left
-        if found is not None:
-            assert (found.head, found.process) == (parse_head(left), process_of(parse_head(left))), left
+        (read_head, again), (fresh, once) = heads.find(left), Heads().find(left)
+        assert ((read_head and read_head.head), again) == ((fresh and fresh.head), once), left
+        if read_head is not None:
+            assert (read_head.head, read_head.process) == (parse_head(left), process_of(parse_head(left))), left
