@@ -11,9 +11,17 @@ TOLERANCE = 1.02
 
 
 LINKS_GBPS = {
-    "V100": 150.0, "A100": 300.0, "A800": 200.0, "H100": 450.0, "H200": 450.0, "H20": 450.0, "H800": 200.0,
-    "B200": 900.0, "B300": 900.0, "MI300X": 448.0,
-}  # fmt: skip
+    "V100": 150.0,
+    "A100": 300.0,
+    "A800": 200.0,
+    "H100": 450.0,
+    "H200": 450.0,
+    "H20": 450.0,
+    "H800": 200.0,
+    "B200": 900.0,
+    "B300": 900.0,
+    "MI300X": 448.0,
+}
 """What one GPU sends to the others of its node at most, in GB/s one way, by a word of its product's name.
 
 NVIDIA's data sheets give both directions together (NVLink 2: 300, 3: 600, 4: 900, 5: 1,800; A800 and

@@ -64,9 +64,10 @@ def _sides(job: Job, comm: Comm, values: dict[int, str], many: str, one: str) ->
         for place, rank in enumerate(comm.members):
             if values.get(rank) == value and (count == 1 or count < len(comm.members) / 2):
                 lines.append(
-                    f"  Rank {place} -- {job.managed(rank)}" if count > 1
+                    f"  Rank {place} -- {job.managed(rank)}"
+                    if count > 1
                     else "  " + one.format(place=place, value=value) + f" -- {job.managed(rank)}"
-                )  # fmt: skip
+                )
     return lines
 
 
@@ -81,14 +82,22 @@ def text(job: Job, version: str = "2.28.9", took: str = "0.002") -> str:
     """Return the answer to VERBOSE STATUS."""
     nodes = -(-job.ranks // 8)
     lines = [
-        f"NCCL version {version} compiled with CUDA 12.8", "CUDA runtime version 12080, driver version 12080", "",
-        "Job summary", "===========", "", "  Nodes  Processes         GPUs  Processes     GPUs",
+        f"NCCL version {version} compiled with CUDA 12.8",
+        "CUDA runtime version 12080, driver version 12080",
+        "",
+        "Job summary",
+        "===========",
+        "",
+        "  Nodes  Processes         GPUs  Processes     GPUs",
         "(total)   per node  per process    (total)  (total)",
-        f"{nodes:7d}  {min(job.ranks, 8):9d}  {1:11d}  {job.ranks:9d}  {job.ranks:7d}", "",
-        f"Communicators... ({took}s)", "=============", "",
+        f"{nodes:7d}  {min(job.ranks, 8):9d}  {1:11d}  {job.ranks:9d}  {job.ranks:7d}",
+        "",
+        f"Communicators... ({took}s)",
+        "=============",
+        "",
         "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors",
         "    #  in group  per comm  per node  per comm  in group",
-    ]  # fmt: skip
+    ]
     groups: list[list[Comm]] = []
     for comm in sorted(job.comms, key=lambda comm: -len(comm.members)):
         if (
@@ -171,15 +180,25 @@ def as_json(job: Job, version: str = "2.29.1", stamp: str = "2026-11-23 10:00:00
                 missing.append({**entry, "status": away})
                 continue
             status: dict[str, int] = {
-                "init_state": 7 if state == "INIT" else 0, "async_error": codes.get(comm.errors.get(rank, ""), 0),
-                "finalize_called": state == "FINALIZE", "destroy_flag": False, "abort_flag": state == "ABORT",
-            }  # fmt: skip
+                "init_state": 7 if state == "INIT" else 0,
+                "async_error": codes.get(comm.errors.get(rank, ""), 0),
+                "finalize_called": state == "FINALIZE",
+                "destroy_flag": False,
+                "abort_flag": state == "ABORT",
+            }
             counts = {"Broadcast": 0, "AllReduce": comm.counts.get(rank, comm.launched)}
             ranks.append({**entry, "status": status, "collective_counts": counts})
         comms.append(
-            {"hash": f"0x{comm.hash}", "secondary_hash": "0x1:0x2", "size": len(comm.members), "ranks_count": len(ranks),
-             "missing_ranks_count": len(missing), "ranks": ranks, "missing_ranks": missing}
-        )  # fmt: skip
+            {
+                "hash": f"0x{comm.hash}",
+                "secondary_hash": "0x1:0x2",
+                "size": len(comm.members),
+                "ranks_count": len(ranks),
+                "missing_ranks_count": len(missing),
+                "ranks": ranks,
+                "missing_ranks": missing,
+            }
+        )
     answer = {
         "nccl_version": version,
         "cuda_runtime_version": 12080,

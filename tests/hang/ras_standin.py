@@ -16,35 +16,69 @@ def text(version, counts, host):
     counted = sorted(set(counts), reverse=True)
     state = "OK" if len(counted) == 1 else "MISMATCH"
     lines = [
-        f"NCCL version {version} compiled with CUDA 12.8", "CUDA runtime version 12080, driver version 12080", "",
-        "Job summary", "===========", "", "  Nodes  Processes         GPUs  Processes     GPUs",
-        "(total)   per node  per process    (total)  (total)", f"      1          {len(counts)}            1          {len(counts)}        {len(counts)}",
-        "", "Communicators... (0.00s)", "=============", "",
+        f"NCCL version {version} compiled with CUDA 12.8",
+        "CUDA runtime version 12080, driver version 12080",
+        "",
+        "Job summary",
+        "===========",
+        "",
+        "  Nodes  Processes         GPUs  Processes     GPUs",
+        "(total)   per node  per process    (total)  (total)",
+        f"      1          {len(counts)}            1          {len(counts)}        {len(counts)}",
+        "",
+        "Communicators... (0.00s)",
+        "=============",
+        "",
         "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors",
         "    #  in group  per comm  per node  per comm  in group",
         f"    0         1         1         {len(counts)}         {len(counts)}         {len(counts)}   RUNNING  {state}",
-        "", "Errors", "======", "", "Warnings", "========", "",
-    ]  # fmt: skip
+        "",
+        "Errors",
+        "======",
+        "",
+        "Warnings",
+        "========",
+        "",
+    ]
     if state == "MISMATCH":
-        lines += ["#0-0 (fecffc8b45a72b88) MISMATCH", "  Communicator ranks have different AllReduce operation counts",
-                  f"  {counts.count(counted[0])} ranks have launched up to operation {counted[0]}"]  # fmt: skip
+        lines += [
+            "#0-0 (fecffc8b45a72b88) MISMATCH",
+            "  Communicator ranks have different AllReduce operation counts",
+            f"  {counts.count(counted[0])} ranks have launched up to operation {counted[0]}",
+        ]
         lines += [
             f"  Rank {rank} has launched up to operation {count} -- GPU {rank} managed by process {100 + rank} on node {host}"
-            for rank, count in enumerate(counts) if count != counted[0]
-        ]  # fmt: skip
+            for rank, count in enumerate(counts)
+            if count != counted[0]
+        ]
     return "\n".join(lines) + "\n\n"
 
 
 def as_json(version, counts, host):
     ranks = [
-        {"rank": rank, "host": host, "pid": 100 + rank, "cuda_dev": rank, "nvml_dev": rank,
-         "status": {"init_state": 0, "async_error": 0}, "collective_counts": {"AllReduce": count, "Broadcast": 0}}
+        {
+            "rank": rank,
+            "host": host,
+            "pid": 100 + rank,
+            "cuda_dev": rank,
+            "nvml_dev": rank,
+            "status": {"init_state": 0, "async_error": 0},
+            "collective_counts": {"AllReduce": count, "Broadcast": 0},
+        }
         for rank, count in enumerate(counts)
-    ]  # fmt: skip
+    ]
     comm = {"hash": "0xfecffc8b45a72b88", "size": len(counts), "ranks_count": len(counts), "missing_ranks_count": 0}
     comm |= {"ranks": ranks}
-    return json.dumps({"nccl_version": version, "timestamp": time.ctime(), "communicators_count": 1,
-                       "communicators": [comm], "ras": {"timeouts_count": 0}}, indent=2)  # fmt: skip
+    return json.dumps(
+        {
+            "nccl_version": version,
+            "timestamp": time.ctime(),
+            "communicators_count": 1,
+            "communicators": [comm],
+            "ras": {"timeouts_count": 0},
+        },
+        indent=2,
+    )
 
 
 class Server:

@@ -134,8 +134,11 @@ def test_dumps_of_a_job_that_runs_are_no_hang(explain, tmp_path, waited, code, l
 
 def ras(size, missing=(), count=5):
     """Return an answer of NCCL RAS, as JSON, of a communicator in which some ranks do not answer any more."""
-    ranks = [{"rank": r, "host": "a", "pid": r, "cuda_dev": r, "collective_counts": {"AllReduce": count}}
-             for r in range(size) if r not in missing]  # fmt: skip
+    ranks = [
+        {"rank": r, "host": "a", "pid": r, "cuda_dev": r, "collective_counts": {"AllReduce": count}}
+        for r in range(size)
+        if r not in missing
+    ]
     gone = [{"rank": r, "host": "a", "pid": r, "cuda_dev": r, "status": {"considered_dead": True}} for r in missing]
     comm = {"hash": "0x1", "size": size, "ranks": ranks, "missing_ranks": gone}
     return json.dumps({"nccl_version": "2.29.1", "communicators": [comm]})

@@ -334,10 +334,18 @@ def dumped(folder, entries, timed=True):
     queued = int((time.time() - 601) * 1e9)
     for rank, made in enumerate(entries):
         rows = [
-            {"record_id": n, "process_group": [group, group], "collective_seq_id": sequence, "profiling_name": f"nccl:{name}",
-             "input_sizes": [[8]], "state": state, "is_p2p": False} | ({"time_created_ns": queued + n} if timed else {})
+            {
+                "record_id": n,
+                "process_group": [group, group],
+                "collective_seq_id": sequence,
+                "profiling_name": f"nccl:{name}",
+                "input_sizes": [[8]],
+                "state": state,
+                "is_p2p": False,
+            }
+            | ({"time_created_ns": queued + n} if timed else {})
             for n, (group, sequence, name, state) in enumerate(made)
-        ]  # fmt: skip
+        ]
         config = {name: {"name": name, "desc": name, "ranks": "[0, 1]"} for name in ("g", "h")}
         content = {"version": "2.9", "entries": rows, "pg_config": config, "pg_status": {}}
         (folder / f"_dump_{rank}").write_bytes(pickle.dumps(content, protocol=2))

@@ -92,10 +92,18 @@ def test_dumps_that_name_another_rank_are_right_about_the_hang(tmp_path, capsys)
     """The two do not agree: both are told, and which is right about what."""
     for rank in range(8):
         entry = {
-            "process_group": ["0", "default_pg"], "collective_seq_id": 12, "p2p_seq_id": 0, "op_id": 12,
-            "profiling_name": "nccl:all_reduce", "input_sizes": [[4]], "output_sizes": [[4]], "is_p2p": False,
-            "state": "started", "time_created_ns": 1, "timeout_ms": 600000,
-        }  # fmt: skip
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": 12,
+            "p2p_seq_id": 0,
+            "op_id": 12,
+            "profiling_name": "nccl:all_reduce",
+            "input_sizes": [[4]],
+            "output_sizes": [[4]],
+            "is_p2p": False,
+            "state": "started",
+            "time_created_ns": 1,
+            "timeout_ms": 600000,
+        }
         dump = {
             "version": "2.9",
             "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(8)))}},

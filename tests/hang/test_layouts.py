@@ -60,12 +60,19 @@ def play(groups, ranks, stops, steps=3):
             arrived.setdefault(stands[rank], set()).add(rank)
             entries[rank].append(
                 {
-                    "process_group": [group, groups[group][0]], "collective_seq_id": number[rank][group],
-                    "p2p_seq_id": 0, "op_id": done + 1, "profiling_name": "nccl:all_reduce", "input_sizes": [[4]],
-                    "output_sizes": [[4]], "is_p2p": False, "state": "started", "time_created_ns": done,
+                    "process_group": [group, groups[group][0]],
+                    "collective_seq_id": number[rank][group],
+                    "p2p_seq_id": 0,
+                    "op_id": done + 1,
+                    "profiling_name": "nccl:all_reduce",
+                    "input_sizes": [[4]],
+                    "output_sizes": [[4]],
+                    "is_p2p": False,
+                    "state": "started",
+                    "time_created_ns": done,
                     "timeout_ms": 600000,
                 }
-            )  # fmt: skip
+            )
             moved = True
     return entries, stands
 
@@ -128,7 +135,10 @@ def test_counts_of_ras_name_no_rank_that_waits_in_a_smaller_communicator(tmp_pat
             "size": len(members),
             "ranks": [
                 {
-                    "rank": place, "host": f"node{rank // 8}", "pid": 100 + rank, "cuda_dev": rank % 8,
+                    "rank": place,
+                    "host": f"node{rank // 8}",
+                    "pid": 100 + rank,
+                    "cuda_dev": rank % 8,
                     "collective_counts": {"AllReduce": sum(e["process_group"][0] == key for e in entries[rank])},
                 }
                 for place, rank in enumerate(members)
@@ -136,7 +146,7 @@ def test_counts_of_ras_name_no_rank_that_waits_in_a_smaller_communicator(tmp_pat
             "missing_ranks": [],
         }
         for key, (_, members) in groups.items()
-    ]  # fmt: skip
+    ]
     for number in range(3):
         answer = {"nccl_version": "2.29.1", "timestamp": str(number), "communicators": comms}
         (tmp_path / f"ras-{number}.json").write_text(json.dumps(answer))
@@ -194,10 +204,24 @@ def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
 def dump(rank, world=4):
     """Return the JSON of a rank's dump: it is in the world, and in the pair of its own parity."""
     groups = {"0": list(range(world)), f"{1 + rank % 2}": list(range(rank % 2, world, 2)), f"{3 + rank}": [rank]}
-    waits = [] if rank == 2 else [{"record_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 7,
-        "profiling_name": "nccl:all_reduce", "state": "started", "time_created_ns": rank + 1}]  # fmt: skip
-    config = {name: {"name": name, "desc": "default_pg" if name == "0" else name, "ranks": str(ranks)}
-              for name, ranks in groups.items()}  # fmt: skip
+    waits = (
+        []
+        if rank == 2
+        else [
+            {
+                "record_id": 0,
+                "process_group": ["0", "default_pg"],
+                "collective_seq_id": 7,
+                "profiling_name": "nccl:all_reduce",
+                "state": "started",
+                "time_created_ns": rank + 1,
+            }
+        ]
+    )
+    config = {
+        name: {"name": name, "desc": "default_pg" if name == "0" else name, "ranks": str(ranks)}
+        for name, ranks in groups.items()
+    }
     return json.dumps({"version": "2.9", "pg_config": config, "entries": waits})
 
 

@@ -61,10 +61,14 @@ def test_pending_operations_that_overwrote_older_ones_do_not_show_where_a_rank_s
         if path.name.endswith("_0"):
             last = content["entries"][-1]
             content["entries"] = [
-                {**last, "record_id": last["record_id"] + n, "collective_seq_id": last["collective_seq_id"] + n,
-                 "profiling_name": f"nccl:{'all_to_all' if n % 2 else 'all_reduce'}"}
+                {
+                    **last,
+                    "record_id": last["record_id"] + n,
+                    "collective_seq_id": last["collective_seq_id"] + n,
+                    "profiling_name": f"nccl:{'all_to_all' if n % 2 else 'all_reduce'}",
+                }
                 for n in range(5, 10)
-            ]  # fmt: skip
+            ]
         (tmp_path / path.name).write_bytes(pickle.dumps(content, protocol=2))
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"], job["unknown_ranks"]) == (1, [2], [0])

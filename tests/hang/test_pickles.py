@@ -103,8 +103,15 @@ def itself():
 def test_lists_within_lists_that_a_memo_repeats_are_not_unfolded(tmp_path, bomb, where):
     """A pickle of some hundred bytes holds them: turned into text they would fill the memory, or never end."""
     for rank in range(4):
-        entry = {"record_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 1, "profiling_name":
-                 "nccl:all_reduce", "input_sizes": [[4]], "state": "scheduled", "time_created_ns": 1}  # fmt: skip
+        entry = {
+            "record_id": 0,
+            "process_group": ("0", "default_pg"),
+            "collective_seq_id": 1,
+            "profiling_name": "nccl:all_reduce",
+            "input_sizes": [[4]],
+            "state": "scheduled",
+            "time_created_ns": 1,
+        }
         group = {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}
         dump = {"version": "2.9", "pg_config": {"0": group}, "pg_status": {}, "entries": [] if rank == 2 else [entry]}
         if rank == 1:

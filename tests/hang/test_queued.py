@@ -27,14 +27,16 @@ def log(version, ranks, timed_out, group=0):
             at = timed_out[rank]
             lines.append(start + (f"[Rank {rank}] " if version == "2.3" else own) + CAUGHT.format(at=at))
             lines.append(
-                start + own + {
+                start
+                + own
+                + {
                     "2.3": f"Timeout at NCCL work: {at}, last enqueued NCCL work: {at}, last completed NCCL work: {at - 1}.",
                     "2.4": "Exception (either an error or timeout) detected by watchdog at work: "
                     f"{at}, last enqueued NCCL work: {at}, last completed NCCL work: {at - 1}.",
                     "2.6": "Exception (either an error or timeout) detected by watchdog at work sequence id: "
                     f"{at} PG status: last enqueued work: {at}, last completed work: {at - 1}",
                 }[version]
-            )  # fmt: skip
+            )
         own = "[" + named[version].format(0, rank) + "] "
         who = "this local rank" if rank in timed_out else "rank 0"
         lines.append(start + own + SIGNAL.format(who=who, last=last, done=last))

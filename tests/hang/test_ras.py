@@ -81,8 +81,10 @@ def test_what_the_client_heard_of_real_nccl(case, code, diagnosis, late):
 
 
 def ras(counts, stamp="1"):
-    ranks = [{"rank": r, "host": f"node{r // 8}", "pid": 100 + r, "cuda_dev": r % 8,
-              "collective_counts": {"AllReduce": n}} for r, n in enumerate(counts)]  # fmt: skip
+    ranks = [
+        {"rank": r, "host": f"node{r // 8}", "pid": 100 + r, "cuda_dev": r % 8, "collective_counts": {"AllReduce": n}}
+        for r, n in enumerate(counts)
+    ]
     comm = {"hash": "0x1", "size": len(counts), "ranks": ranks, "missing_ranks": []}
     return json.dumps({"nccl_version": "2.29.1", "timestamp": stamp, "communicators": [comm]})
 

@@ -39,9 +39,14 @@ def ask(address, *, samples=3, prefix="", most=1 << 20, answer_s=None, **env):
     text += f"\nmain({samples}, 0.0, {prefix!r}, {most})\n"
     code = f"import sys; exec(sys.stdin.buffer.read({len(text.encode())}))"
     done = subprocess.run(
-        [sys.executable, "-IB", "-c", code], input=text, capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-IB", "-c", code],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={"NCCL_RAS_ADDR": address, "HOME": "/nowhere", **env},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

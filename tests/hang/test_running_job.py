@@ -48,7 +48,10 @@ def start(kube, job, manner, *, version="2.28.9", port=28099, dump=None):
     program = before + script.replace("int(sys.argv[3])", str(port)).replace("sys.argv[1]", repr(version)).replace(
         "sys.argv[2]", repr(manner)
     )
-    index = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}}  # fmt: skip
+    index = {
+        "name": "JOB_COMPLETION_INDEX",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}},
+    }
     address = {"name": "ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     env = [{"name": "RANKS", "value": "2"}, {"name": "NCCL_RAS_ADDR", "value": f"localhost:{port}"}, index, address]
     container = {"name": "main", "image": "i", "command": ["python3", "-c", program], "env": env}
@@ -203,12 +206,18 @@ def test_a_right_that_is_missing_is_named_ready_for_kubectl_and_the_rest_goes_on
     ("output", "expected"),
     [
         (Executed(code=0), []),
-        (Executed(errors=bytearray(b"neither python3 nor ncclras is in this container\n"), code=127), ["neither python3"]),
+        (
+            Executed(errors=bytearray(b"neither python3 nor ncclras is in this container\n"), code=127),
+            ["neither python3"],
+        ),
         (Executed(message='exec: "sh": executable file not found in $PATH'), ['"sh": executable file not found']),
-        (Executed(out=bytearray(b'{"sample": "{\\"x\\""}\n{"dump": [], "data": 7}\nhello\n{"broken\n[1]\n'), code=0), ["cut"]),
+        (
+            Executed(out=bytearray(b'{"sample": "{\\"x\\""}\n{"dump": [], "data": 7}\nhello\n{"broken\n[1]\n'), code=0),
+            ["cut"],
+        ),
         (Executed(out=bytearray(b'{"note": "nothing listens on localhost:28028"}\n'), code=0), ["nothing listens"]),
     ],
-)  # fmt: skip
+)
 def test_what_a_pod_answers_is_never_trusted(monkeypatch, output, expected):
     """Foreign lines, cut JSON, missing programs: a word each, and no sample."""
     monkeypatch.setattr(running_job, "execute", lambda *_, **__: output)
@@ -228,8 +237,15 @@ def test_the_container_with_the_gpus_is_asked_and_a_node_that_is_not_ready_is_sa
         asked.append((name, container))
         return Executed(code=0)
 
-    node = {"spec": {"unschedulable": True}, "status": {"conditions": [
-        {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}, {"type": "XidError", "status": "True"}]}}  # fmt: skip
+    node = {
+        "spec": {"unschedulable": True},
+        "status": {
+            "conditions": [
+                {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"},
+                {"type": "XidError", "status": "True"},
+            ]
+        },
+    }
     monkeypatch.setattr(running_job, "execute", run)
     monkeypatch.setattr(NoExec, "list", lambda *_, **__: ([], ""))
     monkeypatch.setattr(NoExec, "get", lambda *_, **__: node)

@@ -36,11 +36,19 @@ def write(folder, number, world=2, *, begun=START, pace=1.0, timeout_ms=600_000,
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}
     for rank, queued in number.items():
         rows = [
-            {"record_id": n, "process_group": ["0", "default_pg"], "collective_seq_id": n, "profiling_name": "nccl:all_reduce",
-             "input_sizes": [[8]], "is_p2p": False, "time_created_ns": int((begun + n * pace) * 1e9) + rank,
-             "timeout_ms": timeout_ms, "state": "started" if n == queued and rank not in (behind or ()) else "completed"}
+            {
+                "record_id": n,
+                "process_group": ["0", "default_pg"],
+                "collective_seq_id": n,
+                "profiling_name": "nccl:all_reduce",
+                "input_sizes": [[8]],
+                "is_p2p": False,
+                "time_created_ns": int((begun + n * pace) * 1e9) + rank,
+                "timeout_ms": timeout_ms,
+                "state": "started" if n == queued and rank not in (behind or ()) else "completed",
+            }
             for n in range(1, queued + 1)
-        ]  # fmt: skip
+        ]
         path = folder / f"{stem}{rank}"
         path.write_bytes(pickle.dumps({"version": "2.9", "entries": rows, "pg_config": config, "pg_status": {}}, 2))
         if at is not None:
@@ -145,8 +153,10 @@ def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
     """Job a runs, and rank 1 of job b is dead: a is not."""
     for number in range(2):
         for name, gone in (("a", []), ("b", [{"rank": 1, "host": "h", "pid": 9, "status": {"considered_dead": True}}])):
-            ranks = [{"rank": r, "host": "h", "pid": r, "cuda_dev": r, "collective_counts": {"AllReduce": 5 + number}}
-                     for r in range(2 - len(gone))]  # fmt: skip
+            ranks = [
+                {"rank": r, "host": "h", "pid": r, "cuda_dev": r, "collective_counts": {"AllReduce": 5 + number}}
+                for r in range(2 - len(gone))
+            ]
             comm = {"hash": f"0x{name}", "size": 2, "ranks": ranks, "missing_ranks": gone}
             answer = {"nccl_version": "2.29.1", "communicators": [comm]}
             (tmp_path / f"ras-{number}-{name}.json").write_text(json.dumps(answer))

@@ -142,9 +142,16 @@ def left(**options):
 def test_options_are_taken_over_and_foreign_ones_are_not():
     """No word of a command line that is not known here, none that begins an option of pytest, none that names a file."""
     options = left(
-        profile="h100-ib", nodes="-p evil", queue="kueue:a b", training=True, soak_s=60, kubeconfig="/etc/x",
-        on=["a", "b"], plugins="evil", out="/tmp/x",
-    )  # fmt: skip
+        profile="h100-ib",
+        nodes="-p evil",
+        queue="kueue:a b",
+        training=True,
+        soak_s=60,
+        kubeconfig="/etc/x",
+        on=["a", "b"],
+        plugins="evil",
+        out="/tmp/x",
+    )
     assert arguments(options, None) == [
         "--profile=h100-ib",
         "--nodes=-p evil",

@@ -23,9 +23,14 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
     [
         # graph/xml.cc, xml.h, topo.cc
         ("XML Import Channel : dev 3 not found.", ("nccl.graph-file", None)),
-        ("NET/IB : collective mismatch error local size 32768 remote 1048576 addr 7f21 rkey 1ef seq 4d/4d",
-         ("nccl.message-truncated", None)),
-        ("Could not find real path of /sys/class/pci_bus/0000:7a/../../0000:7a:00.0", ("nccl.topology-unreadable", None)),
+        (
+            "NET/IB : collective mismatch error local size 32768 remote 1048576 addr 7f21 rkey 1ef seq 4d/4d",
+            ("nccl.message-truncated", None),
+        ),
+        (
+            "Could not find real path of /sys/class/pci_bus/0000:7a/../../0000:7a:00.0",
+            ("nccl.topology-unreadable", None),
+        ),
         ("Attribute class of node pci not found", ("nccl.topology-unreadable", None)),
         ("XML Parse error : expecting '<', got 'x'", ("nccl.topology-unreadable", None)),
         ("Could not find NET with id 0", ("nccl.topology-search", None)),
@@ -35,34 +40,45 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
         ("Cuda failure 217 'peer access is not supported between these two devices'", ("nccl.p2p-refused", None)),
         ("Error : no algorithm/protocol available", ("nccl.no-algorithm", None)),
         ("Attribute busid of node nic not found", ("nccl.topology-nic", None)),
-        ("P2P is disabled between NVLINK connected GPUs 3 and 2. This should not be the case given their connectivity, and is "
-         "probably due to a hardware issue.", ("nccl.nvlink-broken", None)),
+        (
+            "P2P is disabled between NVLINK connected GPUs 3 and 2. This should not be the case given their connectivity, and is "
+            "probably due to a hardware issue.",
+            ("nccl.nvlink-broken", None),
+        ),
         ("Error : too many XML subnodes (max 128)", ("nccl.topology-too-large", None)),
         # net_ib, ibvwrap.cc
         ("NET/IB : mlx5_2:1 Got async fatal event: local catastrophic error", ("nccl.ib-card", None)),
         ("NET/IB : mlx5_2:1 Got async fatal event: port error", ("nccl.ib-link-flap", None)),
         ("NET/IB : mlx5_2:1 Got async event : local access violation work queue error", ("nccl.ib-protection", None)),
         ("NET/IB : mlx5_2:1 Got async event : port error", ("nccl.ib-link-flap", None)),
-        ("Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_3:1, curr state INIT, next state RTR",
-         ("nccl.ib-netdev", None)),
+        (
+            "Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_3:1, curr state INIT, next state RTR",
+            ("nccl.ib-netdev", None),
+        ),
         ("Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_3:1", ("nccl.ib-unreachable", None)),
         ("Call to ibv_create_qp failed with error Operation not permitted", ("nccl.ib-create", None)),
         ("Call to ibv_create_qp failed with error Cannot allocate memory", ("nccl.ib-memlock", None)),
         ("Call to ibv_create_qp failed", ("nccl.ib-memlock", None)),
         ("Invalid config blocking attribute value -2147483648", ("nccl.library", None)),
         ("Call to ibv_query_gid failed with error Invalid argument errno 22", ("nccl.gid-empty", None)),
-        ("NET/IB: Got completion from peer 10.0.0.2<4> with status=IBV_WC_LOC_LEN_ERR(1) opcode=128 len=0 vendor err 105",
-         ("nccl.message-truncated", "nccl.ib-length")),
+        (
+            "NET/IB: Got completion from peer 10.0.0.2<4> with status=IBV_WC_LOC_LEN_ERR(1) opcode=128 len=0 vendor err 105",
+            ("nccl.message-truncated", "nccl.ib-length"),
+        ),
         # transport.cc, enqueue.cc, misc/socket.cc
         ("No transport found for rank 3[1b000] -> rank 4[3d000]", ("nccl.no-transport", None)),
-        ("Error : no algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was set to NVLS.",
-         ("nccl.no-algorithm", None)),
+        (
+            "Error : no algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was set to NVLS.",
+            ("nccl.no-algorithm", None),
+        ),
         ("Call to bind failed: Address already in use", ("nccl.ports-used-up", None)),
-        ("Call to socket failed: Address family not supported by protocol",
-         ("nccl.socket-address", "nccl.bootstrap-interface")),
+        (
+            "Call to socket failed: Address family not supported by protocol",
+            ("nccl.socket-address", "nccl.bootstrap-interface"),
+        ),
         ("NET/OFI Unable to insert remote address into address vector for device 3. RC: -22", ("nccl.ofi-error", None)),
     ],
-)  # fmt: skip
+)
 def test_warnings_of_nccl_that_name_the_machine(line, expected):
     """nccl.topology-unreadable, nccl.topology-nic, nccl.ib-card, nccl.no-transport, nccl.no-algorithm, nccl.ports-used-up."""
     assert fault_reasons(failing(line, 3)) == [expected]
@@ -111,44 +127,82 @@ def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
     ("line", "fault"),
     [
         ("ImportError: /usr/lib/libtorch_cuda.so: undefined symbol: ncclGroupSimulateEnd", "nccl.library"),
-        ("./all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open shared object file", "nccl.library"),
+        (
+            "./all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open shared object file",
+            "nccl.library",
+        ),
         ("RuntimeError: Distributed package doesn't have NCCL built in", "nccl.library"),
         ("ImportError: /usr/lib/libfoo.so: undefined symbol: foo_bar", None),
-        ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use spawn",
-         "nccl.cuda-init"),
+        (
+            "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use spawn",
+            "nccl.cuda-init",
+        ),
         ("RuntimeError: CUDA error: invalid device ordinal", "nccl.no-gpu"),
         ("ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "nccl.no-gpu"),
         ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", "nccl.gpu-busy"),
         ("node7: Test CUDA failure common.cu:941 'system not yet initialized'", "nccl.fabric-manager"),
         ("ValueError: host not found: Name or service not known", "nccl.name-resolution"),
-        ("RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by "
-         "key '0', but store->get('0') got error: Timeout waiting for key: default_pg/0/0 after 1800000 ms", "nccl.no-unique-id"),
-        ("RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by "
-         "key '0', but store->get('0') got error: Connection reset by peer", "nccl.store-gone"),
-        ("RuntimeError: DDP expects same model across all ranks, but Rank 0 has 92 params, while rank 1 has 90 params.",
-         "nccl.collective-mismatch"),
+        (
+            "RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by "
+            "key '0', but store->get('0') got error: Timeout waiting for key: default_pg/0/0 after 1800000 ms",
+            "nccl.no-unique-id",
+        ),
+        (
+            "RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by "
+            "key '0', but store->get('0') got error: Connection reset by peer",
+            "nccl.store-gone",
+        ),
+        (
+            "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 92 params, while rank 1 has 90 params.",
+            "nccl.collective-mismatch",
+        ),
         ("RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 60000 ms", "nccl.hang-late"),
-        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 81 got signal: 15", "nccl.ended-outside"),
-        ("E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 5)",
-         "nccl.process-killed"),
-        ("E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 5)", None),
+        (
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 81 got signal: 15",
+            "nccl.ended-outside",
+        ),
+        (
+            "E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 5)",
+            "nccl.process-killed",
+        ),
+        (
+            "E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 5)",
+            None,
+        ),
         ("RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed.", "nccl.oom-killed"),
         ("RuntimeError: DataLoader worker (pid 99) is killed by signal: Bus error.", "nccl.bus-error"),
         ("XlaRuntimeError: INTERNAL: CUDA_ERROR_OUT_OF_MEMORY", None),
         ("Unable to determine the device handle for GPU0000:3b:00.0: Unknown Error", "nccl.gpu-lost"),
-        ("RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
-         "store_based_barrier_key:1 (world_size=8, worker_count=1, timeout=0:30:00)", "nccl.rendezvous"),
-        ("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, but not set",
-         "nccl.no-launcher"),
-        ("ValueError: Free memory on device (20.1/79.1 GiB) on startup is less than desired GPU memory utilization", "nccl.cuda-memory"),
-        ("Abort(1090575) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Init_thread: Other MPI error, error stack:", "nccl.mpi"),
+        (
+            "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
+            "store_based_barrier_key:1 (world_size=8, worker_count=1, timeout=0:30:00)",
+            "nccl.rendezvous",
+        ),
+        (
+            "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, but not set",
+            "nccl.no-launcher",
+        ),
+        (
+            "ValueError: Free memory on device (20.1/79.1 GiB) on startup is less than desired GPU memory utilization",
+            "nccl.cuda-memory",
+        ),
+        (
+            "Abort(1090575) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Init_thread: Other MPI error, error stack:",
+            "nccl.mpi",
+        ),
         ("Abort(1) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Wait: Other MPI error, error stack:", None),
         ("Permission denied (publickey,password).", "nccl.launch-failed"),
-        ("ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU collectives will not work.", "nccl.library"),
+        (
+            "ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU collectives will not work.",
+            "nccl.library",
+        ),
         ("mlx5: node7: got completion with error:", "nccl.ib-error"),
-        ("slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tasks have been OOM Killed.", "nccl.oom-killed"),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tasks have been OOM Killed.",
+            "nccl.oom-killed",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_program_and_its_launcher_say(line, fault):
     """nccl.library, nccl.name-resolution, nccl.no-unique-id, nccl.process-killed, nccl.bus-error and the like."""
     fault_ids = [name for name, _ in fault_reasons(line + "\n") if name not in ("nccl.no-evidence", "nccl.crash")]

@@ -88,17 +88,21 @@ def test_a_refused_connection_names_the_address_that_is_gone():
     ("line", "expected"),
     [
         ("Error : too many XML nodes (max 256)", ("nccl.topology-too-large", None)),
-        ("Error while attaching to shared memory segment /dev/shm/nccl- (size 0), error: No such file or directory (2)",
-         ("nccl.shm-attach", "nccl.shm-name")),
-        ("Error while attaching to shared memory segment /dev/shm/nccl-x7Y2kq (size 9637888), error: No such file or directory (2)",
-         ("nccl.shm-attach", None)),
+        (
+            "Error while attaching to shared memory segment /dev/shm/nccl- (size 0), error: No such file or directory (2)",
+            ("nccl.shm-attach", "nccl.shm-name"),
+        ),
+        (
+            "Error while attaching to shared memory segment /dev/shm/nccl-x7Y2kq (size 9637888), error: No such file or directory (2)",
+            ("nccl.shm-attach", None),
+        ),
         ("Cuda failure 802 'system not yet initialized'", ("nccl.cuda-failure", "nccl.fabric-manager")),
         ("Cuda failure 700 'an illegal memory access was encountered'", ("nccl.cuda-failure", "nccl.kernel-fault")),
         ("Cuda failure 719 'unspecified launch failure'", ("nccl.cuda-failure", None)),
         ("Cuda failure 'an illegal memory access was encountered'", ("nccl.cuda-failure", "nccl.kernel-fault")),
         ("Cuda failure 7000", ("nccl.cuda-failure", None)),
     ],
-)  # fmt: skip
+)
 def test_what_a_warning_holds(line, expected):
     """nccl.topology-too-large, nccl.shm-name, nccl.fabric-manager, nccl.kernel-fault."""
     assert fault_reasons(failing(line, 2)) == [expected]
@@ -151,24 +155,42 @@ BIND = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CU
         (BIND.format("2 'out of memory'"), ("nccl.nvls-failed", "nccl.nvls-slots")),
         (BIND.format("401 'the operation cannot be performed in the present state'"), ("nccl.nvls-failed", None)),
         (BIND.format("802 'system not yet initialized'"), ("nccl.nvls-failed", "nccl.fabric-manager")),
-        ("NET/OFI Unable to register memory (type = 2) for device 4. RC: -12, Error: Cannot allocate memory",
-         ("nccl.mr-register", "nccl.mr-memory")),
-        ("NET/OFI Couldn't enable endpoint. RC: -12, ERROR: Cannot allocate memory", ("nccl.mr-register", "nccl.mr-memory")),
-        ("NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, Error: Invalid argument",
-         ("nccl.mr-register", None)),
+        (
+            "NET/OFI Unable to register memory (type = 2) for device 4. RC: -12, Error: Cannot allocate memory",
+            ("nccl.mr-register", "nccl.mr-memory"),
+        ),
+        (
+            "NET/OFI Couldn't enable endpoint. RC: -12, ERROR: Cannot allocate memory",
+            ("nccl.mr-register", "nccl.mr-memory"),
+        ),
+        (
+            "NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, Error: Invalid argument",
+            ("nccl.mr-register", None),
+        ),
         (GONE + EFA_END, ("nccl.efa-peer-gone", None)),
-        ("NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number (QPN) " + EFA_END,
-         ("nccl.efa-peer-gone", None)),
-        ("NET/OFI Request 0x7f completed with error. RC: 113. Error: 14 (Unreachable remote (never received a response) ",
-         ("nccl.efa-unreachable", None)),
-        ("Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
-         "local GID index 3, local GID ::, remote GID ::ffff:10.1.2.3", ("nccl.ib-mixed-fabric", "nccl.gid-empty")),
-        ("Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
-         "local GID index 3, local GID ::ffff:10.1.2.2, remote GID ::ffff:10.1.2.3", ("nccl.ib-mixed-fabric", None)),
+        (
+            "NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number (QPN) "
+            + EFA_END,
+            ("nccl.efa-peer-gone", None),
+        ),
+        (
+            "NET/OFI Request 0x7f completed with error. RC: 113. Error: 14 (Unreachable remote (never received a response) ",
+            ("nccl.efa-unreachable", None),
+        ),
+        (
+            "Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
+            "local GID index 3, local GID ::, remote GID ::ffff:10.1.2.3",
+            ("nccl.ib-mixed-fabric", "nccl.gid-empty"),
+        ),
+        (
+            "Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
+            "local GID index 3, local GID ::ffff:10.1.2.2, remote GID ::ffff:10.1.2.3",
+            ("nccl.ib-mixed-fabric", None),
+        ),
         ("Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'", ("nccl.cuda-driver", None)),
         ("Cuda failure 'unspecified launch failure'", ("nccl.cuda-failure", None)),
     ],
-)  # fmt: skip
+)
 def test_what_a_warning_of_another_layer_holds(line, expected):
     """nccl.nvls-slots, nccl.mr-memory, nccl.efa-peer-gone, nccl.efa-unreachable, nccl.gid-empty, nccl.cuda-driver."""
     assert fault_reasons(failing(line, 2)) == [expected]
@@ -178,18 +200,24 @@ def test_what_a_warning_of_another_layer_holds(line, expected):
     ("line", "fault"),
     [
         ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", "nccl.gpu-xid"),
-        ("[rank1]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
-         "nccl.rendezvous"),
-        ("[c10d] The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500).",
-         "nccl.rendezvous"),
-        ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
-         "nccl.fabric-manager"),
+        (
+            "[rank1]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+            "nccl.rendezvous",
+        ),
+        (
+            "[c10d] The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500).",
+            "nccl.rendezvous",
+        ),
+        (
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+            "nccl.fabric-manager",
+        ),
         ("node: Test CUDA failure common.cu:892 'no CUDA-capable device is detected'", "nccl.no-gpu"),
         ("NVRM: Xid (PCI:0000:3b:00): 13, pid=1234, Graphics Exception", None),
         ("[c10d] The client socket has failed to connect to [h]:29500 (errno: 110 - Connection timed out).", None),
         ("epoch 12 waiting for clients", None),
     ],
-)  # fmt: skip
+)
 def test_what_others_say_before_nccl_does(line, fault):
     """nccl.gpu-xid, nccl.rendezvous, nccl.no-gpu; a retry, or a program's own Xid, is no cause."""
     causes = fault_reasons(line + "\n")
@@ -294,34 +322,55 @@ LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {
         (failing("Cuda failure 'unspecified launch failure'", 1), "nccl.cuda-failure"),
         (LISTENS.format("listen on any local"), "nccl.port-in-use"),
         (LISTENS.format("close its") + "RuntimeError: CUDA error: x\n", "nccl.crash"),
-        ("RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers"
-         " are out of shared memory.\n", "nccl.shm-full"),
+        (
+            "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers"
+            " are out of shared memory.\n",
+            "nccl.shm-full",
+        ),
         (failing("Call to pthread_create failed : pthread_create returned 11", 2), "nccl.process-limit"),
         (failing("Call to pthread_create failed : pthread_create returned 22", 2), "nccl.system-call"),
         (failing("Invalid rank requested : 8/8", 4), "nccl.invalid-usage"),
-        (failing("NET/IB : req 0/1 tag 12 peer 10.0.0.2<41> collective mismatch error, local size 4096 remote size 8192", 5),
-         "nccl.message-truncated"),
+        (
+            failing(
+                "NET/IB : req 0/1 tag 12 peer 10.0.0.2<41> collective mismatch error, local size 4096 remote size 8192",
+                5,
+            ),
+            "nccl.message-truncated",
+        ),
         (failing("NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument", 2), "nccl.ofi-error"),
-        (failing("NET/OFI Request 0x7f completed with error. RC: 21. Error: unknown error. Completed length: 0", 2),
-         "nccl.ofi-error"),
-        ("/dvs/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1234: NULL value get_device_list failed\n"
-         "RuntimeError: Failed: CUDA error /DeepEP/csrc/deep_ep.cpp:100 'invalid resource handle'\n", "nccl.nvshmem"),
-        (failing("failed to open CUDA IPC handle : 217 peer access is not supported between these two devices", 1),
-         "nccl.p2p-refused"),
+        (
+            failing("NET/OFI Request 0x7f completed with error. RC: 21. Error: unknown error. Completed length: 0", 2),
+            "nccl.ofi-error",
+        ),
+        (
+            "/dvs/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1234: NULL value get_device_list failed\n"
+            "RuntimeError: Failed: CUDA error /DeepEP/csrc/deep_ep.cpp:100 'invalid resource handle'\n",
+            "nccl.nvshmem",
+        ),
+        (
+            failing("failed to open CUDA IPC handle : 217 peer access is not supported between these two devices", 1),
+            "nccl.p2p-refused",
+        ),
         (failing("hipIpcGetMemHandle failed : invalid argument", 1), "nccl.p2p-refused"),
         (failing("Cuda failure 'invalid argument'", 1), "nccl.cuda-failure"),
         (failing("nvmlInit_v2() failed: Driver/library version mismatch", 2), "nccl.driver-mismatch"),
         (failing("nvmlInit_v2() failed: Unknown Error", 2), "nccl.no-gpu"),
-        ("[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../gloo/pair.cc:144] no error\n",
-         "nccl.bootstrap-unroutable"),
-        (failing("Your program may be hanging, this may be caused by a collective mismatch around rank 2.", 3),
-         "nccl.collective-mismatch"),
-        (STARTED + "Memory access fault by GPU node-1 (Agent handle: 0x1d4a9d0) on address 0x7f1e15600000.\n",
-         "nccl.kernel-fault"),
+        (
+            "[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../gloo/pair.cc:144] no error\n",
+            "nccl.bootstrap-unroutable",
+        ),
+        (
+            failing("Your program may be hanging, this may be caused by a collective mismatch around rank 2.", 3),
+            "nccl.collective-mismatch",
+        ),
+        (
+            STARTED + "Memory access fault by GPU node-1 (Agent handle: 0x1d4a9d0) on address 0x7f1e15600000.\n",
+            "nccl.kernel-fault",
+        ),
         (failing("transport/nvls.cc:244 NCCL WARN Cuda failure 2 'out of memory'", 1), "nccl.nvls-slots"),
         (failing("include/alloc.h:244 NCCL WARN Cuda failure 2 'out of memory'", 1), "nccl.cuda-memory"),
     ],
-)  # fmt: skip
+)
 def test_the_first_cause_that_a_failed_job_is_said_to_have(log, first):
     """Each with a line that differs in what decides.
 

@@ -113,13 +113,21 @@ def test_hosts_of_other_sizes_or_cut_logs_are_not_compared(judge):
 @pytest.mark.parametrize(
     ("link", "setting", "named"),
     [
-        ("                                            + NVL[240.0] - NVS/0", "NCCL_P2P_DISABLE set by environment to 1.", True),
+        (
+            "                                            + NVL[240.0] - NVS/0",
+            "NCCL_P2P_DISABLE set by environment to 1.",
+            True,
+        ),
         ("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)", "", True),
         # PCIe only, whatever is set; a virtual machine to which no link is given
-        ("NVLS multicast support is not available on dev 0 (NVLS_NCHANNELS 0)", "NCCL_P2P_DISABLE set by environment to 1.", False),
+        (
+            "NVLS multicast support is not available on dev 0 (NVLS_NCHANNELS 0)",
+            "NCCL_P2P_DISABLE set by environment to 1.",
+            False,
+        ),
         ("              + PCI[24.0] - GPU/7000 (0)", "", False),
     ],
-)  # fmt: skip
+)
 def test_shared_memory_on_all_hosts_is_a_fault_where_nvlink_connects_the_gpus(judge, link, setting, named):
     made = megatron("shm", 2)
     for (host, pid), lines in made.items():

@@ -17,18 +17,34 @@ LINES = [
     ('Unrecognized element token "rings" when parsing "rings,tree"', SETTING),
     ('All entries except the first must have a prefix: "ring;tree"', SETTING),
     ("'NCCL_WORK_FIFO_DEPTH=16' is too small. Minimum value is 64", SETTING),
-    ("TOPO/NET : Could not force merge NICs mlx5_0,mlx5_9. Please specify a valid NCCL_NET_FORCE_MERGE string.", FUSION),
+    (
+        "TOPO/NET : Could not force merge NICs mlx5_0,mlx5_9. Please specify a valid NCCL_NET_FORCE_MERGE string.",
+        FUSION,
+    ),
     ("NET/IB : Trying to merge multiple devices together when NCCL_IB_MERGE_NICS=0. Please enable it", FUSION),
     ("NET/IB : Cannot use physical device 9, max 8", FUSION),
-    ("NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try selecting NICs", FUSION),
-    ("NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=1 link_layer=1 rem_link_layer=2",
-     "nccl.ib-mixed-fabric"),
+    (
+        "NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try selecting NICs",
+        FUSION,
+    ),
+    (
+        "NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=1 link_layer=1 rem_link_layer=2",
+        "nccl.ib-mixed-fabric",
+    ),
     # Google's plugins (fastrak_offload), the UCX plugin
-    ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: Timeout: RxDM not ready on gke-a3-0 after 120 seconds: UNAVAILABLE", "nccl.rxdm"),
+    (
+        "NET/FasTrak 2026-03-02T10:00:01.12-08:00: Timeout: RxDM not ready on gke-a3-0 after 120 seconds: UNAVAILABLE",
+        "nccl.rxdm",
+    ),
     ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: No interfaces found for ctrl dev name eth0", "nccl.plugin-interface"),
-    ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: VERSION MISMATCH: Received Connect request with ncclSocketHandle version 5",
-     "nccl.plugin-versions"),
-    ("NET/FasTrak 2026-03-02T10:00:01.12-08:00: No FasTrak index found for PCI addr 0000:04:00.0", "nccl.plugin-failed"),
+    (
+        "NET/FasTrak 2026-03-02T10:00:01.12-08:00: VERSION MISMATCH: Received Connect request with ncclSocketHandle version 5",
+        "nccl.plugin-versions",
+    ),
+    (
+        "NET/FasTrak 2026-03-02T10:00:01.12-08:00: No FasTrak index found for PCI addr 0000:04:00.0",
+        "nccl.plugin-failed",
+    ),
     ("Failed to create UCX endpoint: Destination is unreachable", "nccl.ucx-error"),
     # graph/rings.cc, connect.cc, xml.cc, topo.cc
     ("Error : ring 2 does not loop back to start (7 != 2)", DIFFER),
@@ -66,13 +82,20 @@ LINES = [
     ("Call to ibv_set_ece failed with error Invalid argument errno 22", "nccl.ib-create"),
     ("NET/MLX5: Call to mlx5dv_reg_dmabuf_mr failed with error Bad address", "nccl.gdr-register"),
     ("Call to ibv_reg_mr_iova2 failed with error Input/output error", "nccl.gdr-register"),
-    ("NET/IB : req 0/1 tag 7 peer 10.1.1.2<4> posted incorrect receive info: size 0 addr 0 rkeys[0]=0",
-     "nccl.message-truncated"),
-    ("NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7f01, comm=0x7f02 (recv), wr_id=0, qp_num=7)",
-     "nccl.ib-given-up"),
+    (
+        "NET/IB : req 0/1 tag 7 peer 10.1.1.2<4> posted incorrect receive info: size 0 addr 0 rkeys[0]=0",
+        "nccl.message-truncated",
+    ),
+    (
+        "NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7f01, comm=0x7f02 (recv), wr_id=0, qp_num=7)",
+        "nccl.ib-given-up",
+    ),
     ("communicator encountered a fatal error (detected in ncclIbTest)", "nccl.ib-given-up"),
     # plugins
-    ("sendProxySetup: net plugin returned invalid value for maxP2pBytes 0 [allowed range: 1 - 9]", "nccl.plugin-invalid"),
+    (
+        "sendProxySetup: net plugin returned invalid value for maxP2pBytes 0 [allowed range: 1 - 9]",
+        "nccl.plugin-invalid",
+    ),
     ("sendProxyConnect: reqSize is 8 != 128", "nccl.plugin-invalid"),
     ("gdr_pin_buffer(addr 7f01, size 65536) failed: 22", "nccl.gdrcopy-failed"),
     ("NET/OFI Couldn't allocate endpoint. RC: -22, ERROR: Invalid argument", "nccl.ofi-error"),
@@ -84,19 +107,26 @@ LINES = [
     ("GIN Error detected", "nccl.gin-failed"),
     ("MNNVL is not supported on this system", "nccl.mnnvl-failed"),
     # the program
-    ("The application was compiled with too old version of NCCL. It was compiled with NCCL version 22800", "nccl.library"),
+    (
+        "The application was compiled with too old version of NCCL. It was compiled with NCCL version 22800",
+        "nccl.library",
+    ),
     ("Trying to recv to self without a matching send", "nccl.invalid-usage"),
-    ("Streams given to a communicator within a NCCL group must either be all uncaptured or all captured by the same graph.",
-     "nccl.invalid-usage"),
+    (
+        "Streams given to a communicator within a NCCL group must either be all uncaptured or all captured by the same graph.",
+        "nccl.invalid-usage",
+    ),
     ("Error: corrupted comm object detected", "nccl.invalid-usage"),
     ("ncclCommGrow: new rank 9 exceeds total ranks 8", "nccl.invalid-usage"),
-    ("Coll AllReduce size 64 symmetric registration check failed on rank 1: sendReg 1 recvReg 0 mismatch with rank 0 sendReg 0",
-     "nccl.collective-mismatch"),
+    (
+        "Coll AllReduce size 64 symmetric registration check failed on rank 1: sendReg 1 recvReg 0 mismatch with rank 0 sendReg 0",
+        "nccl.collective-mismatch",
+    ),
     # what cannot happen
     ("Proxy append mismatch", "nccl.internal"),
     ("NET/IB : unable to allocate requests", "nccl.internal"),
     ("ncclSocketSend: socket state (7) is not ready", "nccl.internal"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("said", "fault"), LINES)

@@ -31,7 +31,9 @@ def tell_alone(documents: Sequence[JobDocument]) -> None:
         if len(hosts) < 2 or len(hosts) < len(group):
             continue
         said = "%d hosts each ran a job of %s ranks of their own here, and nothing crossed between them" % (
-            len(hosts), ranks)  # fmt: skip
+            len(hosts),
+            ranks,
+        )
         for document in group:
             if any(table["rows"] for table in document["tables"]):
                 document["sentence"] += " " + said + "."

@@ -166,8 +166,12 @@ def _judge_ends(judgement: Judgement) -> None:
             names.setdefault(item.way.net, set()).add(item.proc)
     few = min(sorted(names), key=lambda name: len(names[name]))
     cause = "the ends of %d network edges name different networks, such as %d -> %d: sent over %s, received over %s" % (
-        len(ends), sender.src, sender.dst, sender.way.net, receiver.way.net,
-    )  # fmt: skip
+        len(ends),
+        sender.src,
+        sender.dst,
+        sender.way.net,
+        receiver.way.net,
+    )
     judgement.add(
         "nccl.mixed-transport", subject_of(judgement, sorted(names[few] or procs, key=process_order)), [], cause=cause
     )

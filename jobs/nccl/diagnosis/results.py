@@ -201,13 +201,16 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
         texts.append("%d bytes took no time" % size)
     least = (1 - _ROUNDED) * algbw  # two ranks: 1; the factor of one is 0
     if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:
-        texts.append("busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least" % (
-            size, busbw, algbw))  # fmt: skip
+        texts.append(
+            "busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least"
+            % (size, busbw, algbw)
+        )
     if busbw == 0 and (ranks or 0) > 1:
         texts.append("busbw at %d bytes is 0 and algbw %g GB/s" % (size, algbw))
     if busbw is not None and busbw > algbw * _MOST_FACTOR * (1 + _ROUNDED):
-        texts.append("busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (
-            size, busbw, algbw))  # fmt: skip
+        texts.append(
+            "busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (size, busbw, algbw)
+        )
     if timed and abs(timed - algbw) > _ROUNDED * algbw:
         texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time or 0, timed, algbw))
     return texts

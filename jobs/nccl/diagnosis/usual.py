@@ -29,25 +29,46 @@ _INTERFACES = (
 )
 _SHARED = "the shared memory (/dev/shm) is too small for NCCL's segments (64 MB is the container default)"
 USUAL = (
-    (r"ncclInvalidUsage|invalid usage", "", "two ranks use the same GPU: no device is selected per rank",
-     "print(torch.cuda.current_device()) in every rank; torch.cuda.set_device(local_rank)"),
-    (r"NCCL error in: .{1,200}, invalid argument, NCCL version", "",
-     "a rank's number does not fit the number of ranks: the launcher starts more processes than the world size says",
-     "print(rank, world_size) in every process; NCCL_DEBUG=WARN names the argument"),
-    (r"ncclInvalidArgument|invalid argument (?:\(run|, NCCL)", "",
-     "two copies or versions of NCCL are in this process, or what the program hands over is of another communicator",
-     "grep libnccl /proc/PID/maps | sort -u; NCCL_DEBUG=WARN names the argument"),
+    (
+        r"ncclInvalidUsage|invalid usage",
+        "",
+        "two ranks use the same GPU: no device is selected per rank",
+        "print(torch.cuda.current_device()) in every rank; torch.cuda.set_device(local_rank)",
+    ),
+    (
+        r"NCCL error in: .{1,200}, invalid argument, NCCL version",
+        "",
+        "a rank's number does not fit the number of ranks: the launcher starts more processes than the world size says",
+        "print(rank, world_size) in every process; NCCL_DEBUG=WARN names the argument",
+    ),
+    (
+        r"ncclInvalidArgument|invalid argument (?:\(run|, NCCL)",
+        "",
+        "two copies or versions of NCCL are in this process, or what the program hands over is of another communicator",
+        "grep libnccl /proc/PID/maps | sort -u; NCCL_DEBUG=WARN names the argument",
+    ),
     (_SYSTEM, "several-hosts", _NETWORK, _INTERFACES),
     (_SYSTEM, "", _SHARED, "df -h /dev/shm in the container; NCCL_DEBUG=WARN names the call"),
-    (_CUDA, "", "GPUs may not open each other's memory here (P2P or CUDA IPC in a container, VM or WSL)",
-     "NCCL_P2P_DISABLE=1 makes it run; NCCL_DEBUG=WARN names the CUDA error"),
-    (_CUDA, "", "the driver of the node does not fit the CUDA of the image, or the GPU has no memory left",
-     "nvidia-smi; python -c 'import torch; print(torch.version.cuda)'"),
+    (
+        _CUDA,
+        "",
+        "GPUs may not open each other's memory here (P2P or CUDA IPC in a container, VM or WSL)",
+        "NCCL_P2P_DISABLE=1 makes it run; NCCL_DEBUG=WARN names the CUDA error",
+    ),
+    (
+        _CUDA,
+        "",
+        "the driver of the node does not fit the CUDA of the image, or the GPU has no memory left",
+        "nvidia-smi; python -c 'import torch; print(torch.version.cuda)'",
+    ),
     (r"ncclInternalError|internal error", "several-hosts", _NETWORK, _INTERFACES),
-    (r"ncclRemoteError|remote process exited or there was a network error", "",
-     "another rank ended first, and this is what its peers see of it",
-     "look for the rank whose log ends first, or without this error; kubectl get pods; dmesg on its node"),
-)  # fmt: skip
+    (
+        r"ncclRemoteError|remote process exited or there was a network error",
+        "",
+        "another rank ended first, and this is what its peers see of it",
+        "look for the rank whose log ends first, or without this error; kubectl get pods; dmesg on its node",
+    ),
+)
 
 
 def with_usual(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str, bool | None]) -> list[Cause]:

@@ -85,10 +85,14 @@ def without(evidence: Evidence, files: set[str]) -> Evidence:
     spoken = {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging + evidence.called}
     rest = said_in(evidence, spoken - files)
     return replace(
-        evidence, timeouts=rest.timeouts, lagging=rest.lagging, called=rest.called, broken=rest.broken,
+        evidence,
+        timeouts=rest.timeouts,
+        lagging=rest.lagging,
+        called=rest.called,
+        broken=rest.broken,
         queued={rank: item for rank, item in evidence.queued.items() if item.file not in files},
         failed=rest.failed if files & spoken else evidence.failed,
-    )  # fmt: skip
+    )
 
 
 def speakers(evidence: Evidence) -> set[tuple[int, str]]:

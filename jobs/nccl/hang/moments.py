@@ -16,10 +16,17 @@ if TYPE_CHECKING:
 
 _NEED_ALL = frozenset(
     (
-        "all_reduce", "all_reduce_barrier", "barrier", "all_gather", "_all_gather_base", "all_gather_into_tensor",
-        "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor",
+        "all_reduce",
+        "all_reduce_barrier",
+        "barrier",
+        "all_gather",
+        "_all_gather_base",
+        "all_gather_into_tensor",
+        "reduce_scatter",
+        "_reduce_scatter_base",
+        "reduce_scatter_tensor",
     )
-)  # fmt: skip
+)
 """Collectives that end on no rank before all have entered; an all_to_all without data for a peer does, and roots do."""
 _NS = 1_000_000_000
 _TIMEOUT_MS = 600_000  # init_process_group's for NCCL, where a dump does not say it

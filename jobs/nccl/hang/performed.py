@@ -75,6 +75,10 @@ def from_records(made: Decision, evidence: Evidence) -> None:
     for (comm, operation), ranks in sorted(latest.items(), key=lambda item: -len(item[1]))[:4]:
         low, high = min(ranks.values()), max(ranks.values())
         made.because.append(
-            ("Inspector", 0, f"{len(ranks)} ranks of communicator {comm} recorded {operation} up to {low} to {high}; "
-             "records may be dropped, so a rank without one is not late")
-        )  # fmt: skip
+            (
+                "Inspector",
+                0,
+                f"{len(ranks)} ranks of communicator {comm} recorded {operation} up to {low} to {high}; "
+                "records may be dropped, so a rank without one is not late",
+            )
+        )

@@ -16,9 +16,13 @@ _BEFORE = re.compile(r"(?:\s+|SERVER PROTOCOL \d+|OK\b)*")
 _Who = tuple[str, int, str]
 """Host, process and CUDA device of a rank."""
 _ERRORS = {
-    1: "Unhandled CUDA error", 2: "System error", 3: "Internal error", 4: "Invalid argument", 5: "Invalid usage",
+    1: "Unhandled CUDA error",
+    2: "System error",
+    3: "Internal error",
+    4: "Invalid argument",
+    5: "Invalid usage",
     6: "Remote process error",
-}  # fmt: skip
+}
 """ncclResult_t (nccl.h) in the words of RAS's text; 7 is in progress."""
 _NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
 

@@ -46,9 +46,11 @@ def analyse(evidence: Evidence) -> Waits:
     """Return who waits for whom in the end."""
     _members(evidence)
     _reopen(evidence)
-    heads = _gloo_heads(evidence) if gloo(evidence.ranks.values()) else {
-        rank: made.pending[0] for rank, made in evidence.ranks.items() if made.pending
-    }  # fmt: skip
+    heads = (
+        _gloo_heads(evidence)
+        if gloo(evidence.ranks.values())
+        else {rank: made.pending[0] for rank, made in evidence.ranks.items() if made.pending}
+    )
     waits = Waits(heads=heads, unknown=evidence.world - set(evidence.ranks), waiting=set(heads))
     at: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank, head in heads.items():

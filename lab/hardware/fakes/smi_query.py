@@ -7,9 +7,14 @@ from typing import Any
 
 Gpu = Mapping[str, Any]
 _REASON_BITS = {
-    "idle": 0x1, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sw_thermal_slowdown": 0x20, "hw_thermal_slowdown": 0x40,
+    "idle": 0x1,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
     "hw_power_brake_slowdown": 0x80,
-}  # fmt: skip  # the bits of nvmlClocksEventReasons (nvml.h)
+}
+"""The bits of nvmlClocksEventReasons (nvml.h)."""
 
 
 class UnknownFieldError(Exception):
