@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the product said: the outcome, and how many Jobs it made for that."""
+    """What the product said: the outcome, how many Jobs it made for that, and how far it heard the recording (seconds)."""
 
     ends: str
     fault: str | None
@@ -58,6 +58,7 @@ class Outcome:
     observed: str
     attempts: int
     after_s: float
+    until: float
 
     def __str__(self):
         subject = f" {self.subject}" if self.subject else ""
@@ -156,6 +157,7 @@ def _outcome(result, server):
         observed=analysis.observed if analysis else "; ".join(result.warnings),
         attempts=len(server.created),
         after_s=result.seconds,
+        until=server.until(),
     )
 
 

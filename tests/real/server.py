@@ -137,6 +137,7 @@ class Server:
         self.created = []  # names of the Jobs that were really created
         self.deleted = 0
         self._streams = []
+        self._last = -math.inf
 
     def _take(self, play, recording, job):
         """Let this be what is played."""
@@ -151,6 +152,11 @@ class Server:
     def now(self):
         """Seconds of the recording."""
         return self._play.start - 1e-6 if self._began is None else self._play.start + self._world.now - self._began
+
+    def until(self):
+        """The last moment of the recording that a client has lived to see, in any of its attempts."""
+        self._last = max(self._last, self.now())
+        return self._last
 
     def _when(self, at):
         """The moment of the world at which the recording is at `at`."""
@@ -251,6 +257,7 @@ class Server:
             meta.setdefault("uid", "00000000-0000-4000-8000-000000000000")
             return _answer(201, sent)
         self._end_streams()
+        self.until()
         if self.created and self._then:
             self._take(*self._then)
         self._began, self._gone = self._world.now, False

@@ -43,7 +43,7 @@ def expecting(case, ends, cause, subject=""):
 def right_at_prefixes(case, change, every, ways=HEARD):
     """Assert it of the composed timeline as heard in some ways, and held for a while after each of so many events."""
     outcomes = {name: play(case, then(change, VARIANTS[name])) for name in ways}
-    held = prefixes(change(case.play), HELD_S)
+    held = prefixes(change(case.play), HELD_S, outcomes["as recorded"].until)
     outcomes |= {name: play(case, then(change, hold)) for name, hold in list(held.items())[::every]}
     assert {name: problem for name, each in outcomes.items() if (problem := wrong(case, each))} == {}
 

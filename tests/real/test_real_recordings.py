@@ -33,7 +33,7 @@ def test_it_is_right_however_it_is_heard(path):
 def test_nothing_is_given_up_blamed_or_tried_again_that_the_rest_refutes(path):
     """Everything stops for a while after each event: what was seen by then must not be taken for the end."""
     case = load(path)
-    held = prefixes(case.play, HELD_S)
+    held = prefixes(case.play, HELD_S, play(case).until)
     assert {name: problem for name, change in held.items() if (problem := wrong(case, play(case, change)))} == {}
 
 

@@ -65,10 +65,6 @@ def _timed(play, when):
     return replace(play, changes=tuple(sorted(changes, key=lambda c: c.at)))
 
 
-def _events(play):
-    return sum(1 for c in play.changes if c.at > play.start)
-
-
 VARIANTS = {
     "as recorded": lambda play: play,
     **{f"{kind}s 0.3 s late": delayed(kind, 0.3) for kind in ("Job", "Pod", "Event", "Node")},
@@ -85,6 +81,12 @@ VARIANTS = {
 }
 
 
-def prefixes(play, seconds):
-    """One variant for each event of the trial: there everything stops for a while."""
-    return {f"held for {seconds} s before event {n + 1}": held(n, seconds) for n in range(_events(play))}
+def prefixes(play, seconds, until):
+    """One variant for each event of the trial: there everything stops for a while.
+
+    Of events at one moment one is taken, and none that comes after `until`, when the client had ended: what it hears is
+    the same with or without.
+    """
+    trial = [c.at for c in play.changes if c.at > play.start]
+    different = {at: number for number, at in reversed([*enumerate(trial)]) if at <= until}
+    return {f"held for {seconds} s before event {n + 1}": held(n, seconds) for n in sorted(different.values())}
