@@ -198,7 +198,7 @@ def own_pytest(arguments: list[str]) -> int:
     return int(pytest.main(["-p", "no:hypothesispytest", "-p", "no:unraisableexception", *arguments]))
 
 
-class _Lab(FORK.Process):  # type: ignore[name-defined,misc]
+class ForkedLab(FORK.Process):  # type: ignore[name-defined,misc]
     """The lab's process, forked from the run's: of subprocess.Popen, what `simulation.Simulation` uses."""
 
     def __init__(self, command: list[str], **_: Any) -> None:
@@ -225,7 +225,7 @@ def _run(
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    forking = SimpleNamespace(Popen=_Lab, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
+    forking = SimpleNamespace(Popen=ForkedLab, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
     vars(simulation)["subprocess"] = forking
     _as_program(main, arguments, streams)
 

@@ -10,11 +10,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cli.__main__ import COMMANDS
+from tests.cli.under_streams import Interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "checks"]
@@ -60,17 +64,25 @@ BY_COMMAND = ("ascii", "no stdout", "no stderr", "full stderr", "full stdout", "
 """A command may write in a way of its own: one of each way to lose what it says."""
 WITH_A_TRIAL = ("ascii", "nothing", "full stdout", "closed pipe")
 """Whatever a trial prints meanwhile goes through the same streams: one of each way to lose it."""
+RUNS = (("preflight", "healthy", "go", 0), ("accept", "gpu-missing", "no-go", 1), ("accept", "healthy", "go", 0))
+"""Command, scenario, and what comes of it: the first in each way, all of them in those with a trial."""
 LOST = {"full stdout": 3, "closed pipe": 141}
 """What 0 becomes where the output was lost."""
+
+
+def stream(how: str) -> int:
+    """Return the file that standard output begins as: a pipe that nobody reads, or one of each command's own."""
+    if how != "closed pipe":
+        return subprocess.PIPE
+    reader, output = os.pipe()
+    os.close(reader)
+    return output
 
 
 def start(arguments: list[str], how: str) -> subprocess.Popen[str]:
     """Start a command with its streams as REDIRECTED says."""
     redirected, environment = REDIRECTED[how]
-    output: Any = subprocess.PIPE
-    if how == "closed pipe":
-        reader, output = os.pipe()
-        os.close(reader)
+    output = stream(how)
     started = subprocess.Popen(
         ["sh", "-c", f'exec "$@" {redirected}', "sh", *PROGRAM, *arguments],
         cwd=ROOT,
@@ -82,9 +94,24 @@ def start(arguments: list[str], how: str) -> subprocess.Popen[str]:
         encoding="utf-8",
         errors="replace",
     )
-    if how == "closed pipe":
+    if output != subprocess.PIPE:
         os.close(output)
     return started
+
+
+@pytest.fixture(scope="module")
+def under(request: pytest.FixtureRequest) -> Iterator[tuple[str, Interpreter]]:
+    """How the streams are, and an interpreter that was started under these."""
+    output = stream(request.param)
+    interpreter = Interpreter(*REDIRECTED[request.param], stdout=output)
+    if output != subprocess.PIPE:
+        os.close(output)
+    yield request.param, interpreter
+    interpreter.close()
+
+
+IN_EACH_WAY = pytest.mark.parametrize("under", REDIRECTED, indirect=True)
+"""The tests of one way follow each other, so that they share its interpreter."""
 
 
 def test_every_command_is_tried() -> None:
@@ -97,17 +124,9 @@ QUICK = {"explain": BY_COMMAND, "help": tuple(REDIRECTED)}
 SLOW = {name: tuple(REDIRECTED) if name in ("explain", "faults") else BY_COMMAND for name in CALLS if name != "help"}
 
 
-@pytest.mark.parametrize(
-    ("command", "ways"),
-    [
-        *(pytest.param(name, ways, id=f"{name} in {len(ways)}") for name, ways in QUICK.items()),
-        *(pytest.param(name, ways, id=f"{name} in {len(ways)}", marks=pytest.mark.slow) for name, ways in SLOW.items()),
-    ],
-)
-def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], tmp_path: Path) -> None:
-    """Whatever becomes of the output; where it was lost, 0 is not given."""
-    arguments, expected = CALLS[command]
-    record = tmp_path / "report.json"
+def arguments_of(command: str, folder: Path) -> list[str]:
+    """Return its call; what it is to read is laid into the folder."""
+    record = folder / "report.json"
     record.write_text(
         json.dumps(
             {
@@ -120,42 +139,62 @@ def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], 
             }
         )
     )
-    arguments = [word.replace("{record}", str(record)) for word in arguments]
+    return [command, *(word.replace("{record}", str(record)) for word in CALLS[command][0])]
+
+
+def its_own(command: str, how: str) -> int:
+    """Return the exit code that it has; where the output was lost, 0 is not given."""
+    expected = CALLS[command][1]
+    return LOST.get(how, 0) if expected == 0 else expected
+
+
+def is_well_said(how: str, out: str, err: str) -> None:
+    """Assert that nothing went wrong in what it said."""
+    assert "Traceback" not in err, (how, err)
+    assert "UnicodeEncodeError" not in f"{out}{err}", (how, err)
+
+
+@pytest.mark.parametrize(("command", "ways"), QUICK.items(), ids=QUICK)
+def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], tmp_path: Path) -> None:
+    """Whatever becomes of the output, each in an interpreter that was started for it."""
     ended = {}
     for batch in (ways[:6], ways[6:]):
-        running = {how: start([command, *arguments], how) for how in batch}
+        running = {how: start(arguments_of(command, tmp_path), how) for how in batch}
         for how, process in running.items():
-            out, err = process.communicate(timeout=120)
+            is_well_said(how, *process.communicate(timeout=120))
             ended[how] = process.returncode
-            assert "Traceback" not in err, (how, err)
-            assert "UnicodeEncodeError" not in f"{out}{err}", (how, err)
-    assert ended == {how: LOST.get(how, 0) if expected == 0 else expected for how in ways}
+    assert ended == {how: its_own(command, how) for how in ways}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "scenario", "verdict", "code", "how"),
-    [
-        *(("accept", "gpu-missing", "no-go", 1, how) for how in WITH_A_TRIAL),
-        *(("preflight", "healthy", "go", 0, how) for how in REDIRECTED if how != "plain"),
-        *(("accept", "healthy", "go", 0, how) for how in WITH_A_TRIAL),
-    ],
-)
+@IN_EACH_WAY
+def test_each_commands_exit_code_is_its_own(under: tuple[str, Interpreter], tmp_path: Path) -> None:
+    """Those that are tried in this way, one after the other."""
+    how, interpreter = under
+    ended = {}
+    commands = [name for name, ways in SLOW.items() if how in ways]
+    for command in commands:
+        done = interpreter.run(arguments_of(command, tmp_path))
+        is_well_said(f"{command}, {how}", done.stdout, done.stderr)
+        ended[command] = done.returncode
+    assert ended == {command: its_own(command, how) for command in commands}
+
+
+@pytest.mark.slow
+@IN_EACH_WAY
 def test_a_run_is_judged_and_reported_whatever_becomes_of_its_output(
-    command: str, scenario: str, verdict: str, code: int, how: str, tmp_path: Path
+    under: tuple[str, Interpreter], tmp_path: Path
 ) -> None:
     """The report is whole, nothing is left behind, and the exit code is the verdict's: it is in the report, too."""
-    process = start([command, "--cluster", f"sim:{scenario}", "--out", str(tmp_path / "out")], how)
-    _, err = process.communicate(timeout=300)
-    assert (process.returncode, "Traceback" in err) == (code, False), err
-    record = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
-    assert (record["verdict"], record["exit_code"], record["interrupted"], record["leftovers"]) == (
-        verdict,
-        code,
-        "",
-        [],
-    )
-    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"report.html", "junit.xml", "metrics.prom"}
+    how, interpreter = under
+    for command, scenario, verdict, code in RUNS if how in WITH_A_TRIAL else RUNS[:1]:
+        folder = tmp_path / f"{command}-{scenario}"
+        done = interpreter.run([command, "--cluster", f"sim:{scenario}", "--out", str(folder)])
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), (command, scenario, done.stderr)
+        record = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        judged = record["verdict"], record["exit_code"], record["interrupted"], record["leftovers"]
+        assert judged == (verdict, code, "", []), (command, scenario)
+        assert {path.name for path in folder.iterdir()} >= {"report.html", "junit.xml", "metrics.prom"}
 
 
 def test_signs_that_an_encoding_does_not_know_are_written_in_ascii() -> None:
