@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .faults import fault_catalogue, found_fault, lowered
-from .interfaces import virtual_sockets
+from .interfaces import link_local_interfaces, virtual_sockets
 from .quotes import ended_in_cuda, quoted, warning_said
 from .ranking import rank
 
@@ -207,6 +207,8 @@ def signs_shown(judgement: Judgement) -> list[str]:
     """Return what keeps processes of the job from their peers or their fabric, whatever came of it."""
     came_up = any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
     tried = [] if came_up else [name for name in _TRIED if "info:" + name in judgement.job.noted]
+    if not came_up and judgement.view.nodes != 1 and link_local_interfaces(judgement):
+        tried.append("nccl.bootstrap-link-local")
     return tried + [name for name in _SIGNS if name in judgement.job.noted or judgement.event("symptom " + name)]
 
 

@@ -104,3 +104,15 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
         if note is not None:
             return name, judgement.line(note), None
     return None, [], None
+
+
+def disabled_in_vain(judgement: Judgement) -> str | None:
+    """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has a switch of its own (nccl-rdma-sharp-plugins)."""
+    plugins = sorted(net for net in judgement.view.networks if net.startswith("IBext"))
+    values = sorted(judgement.job.env["NCCL_IB_DISABLE"] - {"0"})
+    if not plugins or not values:
+        return None
+    said = (
+        "NCCL_IB_DISABLE=%s is set, and the plugin in use (%s) does not obey it: NCCL_IBEXT_DISABLE=1 switches it off"
+    )
+    return said % (values[0], plugins[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...pod.nccl_reader.events.transports import TCP
 from ...pod.nccl_reader.state.process import channels_in
 from ..job_document import MOST_CAUSES
 from .faults import fault_catalogue
@@ -47,7 +48,18 @@ def signs_of(judgement: Judgement) -> Signs:
         "first-operation": _first_operation(judgement),
         "no-row": _no_row(judgement) or None,
         "geforce": _geforce(judgement),
+        "rails-crossed": _rails_crossed(judgement),
     }
+
+
+def _rails_crossed(judgement: Judgement) -> bool:
+    """Say whether the log shows both ends of an edge, and another card at one than at the other."""
+    ends: dict[tuple[str, int, int, int], dict[str, set[str]]] = {}
+    for item in judgement.view.crossings:
+        if item.way.kind == "net" and item.way.side and item.transport not in TCP:
+            sides = ends.setdefault((item.comm, item.src, item.dst, item.way.conn), {})
+            sides.setdefault(item.way.side, set()).add(item.carrier.device)
+    return any(len(sides) == 2 and sides["s"].isdisjoint(sides["r"]) for sides in ends.values())
 
 
 def _geforce(judgement: Judgement) -> bool | None:

@@ -99,7 +99,7 @@ def judge_tables(judgement: Judgement) -> None:
         if bad or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
             line = table["wrong_line"] or [table["line"], ""]
             count = sum(bad) if bad else table["out_of_bounds"]
-            wrong = "%s values were wrong" % (count if count is not None else "some")
+            wrong = "%s values were wrong" % (count if count is not None else "some") + _unlike_gpus(judgement)
             chunks = _chunk_sizes(judgement)
             judgement.add(
                 "nccl.wrong-results",
@@ -127,6 +127,12 @@ def judge_tables(judgement: Judgement) -> None:
         odd = table["odd"] + _unreasonable(table, judgement.view.ranks)
         if odd:
             judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))
+
+
+def _unlike_gpus(judgement: Judgement) -> str:
+    """Say which kinds of GPUs a benchmark lists, where it lists more than one: NCCL's kernels differ by generation."""
+    kinds = sorted({str(line[4]) for line in judgement.job.rank_lines.values() if len(line) > 4 and line[4]})
+    return ", and its GPUs are of several kinds (%s)" % ", ".join(kinds[:4]) if len(kinds) > 1 else ""
 
 
 def _chunk_sizes(judgement: Judgement) -> list[str]:

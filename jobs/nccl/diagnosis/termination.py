@@ -14,8 +14,9 @@ from ...pod.nccl_reader.state.process import channels_in
 from ..job.crossings import between
 from ..job.jobs import place
 from .causes import peer_of, refine
+from .fallbacks import disabled_in_vain
 from .faults import fault_catalogue, lowered
-from .interfaces import virtual_interfaces, virtual_sockets
+from .interfaces import link_local_interfaces, virtual_interfaces, virtual_sockets
 from .judge import DEADLY, WARNED, Judgement
 from .quotes import crash_cause, crash_lines, later_run
 from .subjects import subject_of
@@ -37,14 +38,7 @@ def judge_ending(judgement: Judgement) -> None:
     if cause is not None and _stopped_the_job(judgement, *cause):
         judgement.ended_badly = True
         name, note = cause
-        why, text = refine(judgement, name, note)
-        if why is None and name in _UNREACHED:
-            if virtual_interfaces(judgement):
-                why, text = "nccl.bootstrap-unroutable", None
-            elif among := virtual_sockets(judgement, peer_of(note.text)):
-                why, text = "nccl.bootstrap-unroutable", among
-        if later := later_run(judgement, note):
-            text = (text or fault_catalogue()[why or name].meaning) + later
+        why, text = _explained(judgement, name, note)
         judgement.add(name, _subject(judgement, name), judgement.line(note), why=why, cause=text)
         if judgement.hang:
             judgement.add(
@@ -74,6 +68,24 @@ def judge_ending(judgement: Judgement) -> None:
                 return
         lines = [line for note in crash_lines(judgement) for line in judgement.line(note)]
         judgement.add("nccl.crash", _crash_subject(judgement), lines, cause=crash_cause(judgement))
+
+
+def _explained(judgement: Judgement, name: str, note: Note) -> tuple[str | None, str | None]:
+    """Return (why, cause) of the cause that ended the job, by its line and by the network that NCCL took."""
+    why, text = refine(judgement, name, note)
+    if why is None and name in _UNREACHED:
+        if virtual_interfaces(judgement):
+            why, text = "nccl.bootstrap-unroutable", None
+        elif among := virtual_sockets(judgement, peer_of(note.text)):
+            why, text = "nccl.bootstrap-unroutable", among
+    if name == "nccl.bootstrap-interface" and (own := link_local_interfaces(judgement)):
+        why = "nccl.bootstrap-link-local"
+        text = "NCCL took %s for the bootstrap, which has a link-local address alone" % ", ".join(own[:4])
+    if name.startswith("nccl.ib-") and (vain := disabled_in_vain(judgement)):
+        text = vain if text is None else "%s; %s" % (text, vain)
+    if later := later_run(judgement, note):
+        text = (text or fault_catalogue()[why or name].meaning) + later
+    return why, text
 
 
 # A link that broke while data crossed it: NCCL moved to another port, or a later communicator did without it. A job

@@ -324,15 +324,12 @@ class View:
         ), True
 
     def direction_only(self) -> bool:
-        """Say whether GPUDirect is on in one direction and off in the other, on every host alike (GDR read, row 20)."""
+        """Say whether GPUDirect is off where hosts send and on where they receive, on all alike (GDR read, row 20)."""
         directions: dict[str, set[bool]] = {}
         for item in self.crossings:
             if item.way.kind == "net" and item.transport not in TCP:
                 directions.setdefault(item.way.side, set()).add(bool(item.way.gdr))
-        return (
-            all(len(values) == 1 for values in directions.values())
-            and len({tuple(values) for values in directions.values()}) > 1
-        )
+        return directions == {"s": {False}, "r": {True}}
 
 
 def _speech(net: str) -> str:

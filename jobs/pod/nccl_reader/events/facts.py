@@ -384,6 +384,7 @@ _HANDLERS: Dict[bytes, Callable[[bytes, List[Effect]], bool]] = {
     b"UCX_": _env,
     b"Boot": _bootstrap,
     b"NET/": _net,
+    b"NET ": _bootstrap,  # 2.2 and 2.3
     b"Conn": _connected,
     b"GPU ": _gpu,
     b"Coul": _could,
