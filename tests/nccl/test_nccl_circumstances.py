@@ -85,3 +85,14 @@ def test_gpus_of_several_kinds_are_named_where_results_are_wrong():
         job = judged("# nThread 1 nGpus 2\n# Using devices\n" + lines.format(*kinds) + head + row)
         cause = next(fault["cause"] for fault in job["faults"] if fault["fault"] == "nccl.wrong-results")
         assert ("of several kinds (" in cause) == several
+
+
+def test_gpus_without_peer_access_are_told_from_memory_that_cannot_be_shared():
+    """nccl.p2p-refused behind an engine's own all-reduce."""
+    said = "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:307 '{}'\nWorker exited\nTraceback (most recent call last):\n"
+    refused = judged(
+        "NCCL version 2.20.5+cuda12.4\n" + said.format("peer access is not supported between these two devices")
+    )
+    assert refused["faults"][0]["why"] == "nccl.p2p-refused" and "no peer access" in refused["causes"][0]["cause"]
+    other = judged("NCCL version 2.20.5+cuda12.4\n" + said.format("invalid argument"))
+    assert other["faults"][0]["why"] is None and "no peer access" not in str(other["causes"])
