@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.nccl.test_nccl_causes import INFO, RETRY, WARN, A, judged, whys
+from tests.nccl.test_nccl_causes import INFO, RETRY, WARN, A, fault_reasons, judged
 
 OLD_NET = "".join(f"{A}{INFO}NET : Using interface {each}<0>\n" for each in ("eth0:10.0.0.1", "{0}"))
 
@@ -15,7 +15,7 @@ def test_the_loopback_interface_beside_a_real_one_reaches_no_other_host(second, 
     said = f"{OLD_NET.format(second)}{A}{INFO}comm 0x7f rank 0 nranks 4\n"
     said += said.replace("gpu-node-0", "gpu-node-1").replace("rank 0", "rank 2").replace("10.0.0.1", "10.0.0.2")
     text = f"{said}{A}include/socket.h:361 NCCL WARN Call to connect timeout : Connection refused\n{A}{INFO}init.cu:420 -> 2\n"
-    assert whys(text) == [("nccl.connect-refused", why)]
+    assert fault_reasons(text) == [("nccl.connect-refused", why)]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_an_interface_with_a_link_local_address_alone(address, why):
     """It cannot be bound without its zone; where nothing else shows, it is the sign."""
     head = f"{A}{INFO}Bootstrap : Using ib0:{address}<0>\n"
     bound = f"{head}{A}misc/socket.cc:379 NCCL WARN Call to bind failed : Cannot assign requested address\n{A}{INFO}bootstrap.cc:176 -> 2\n"
-    assert whys(bound) == [("nccl.bootstrap-interface", why)]
+    assert fault_reasons(bound) == [("nccl.bootstrap-interface", why)]
     waiting = (
         head
         + head.replace("gpu-node-0", "gpu-node-1").replace(address, "10.0.0.2")
@@ -96,3 +96,6 @@ def test_gpus_without_peer_access_are_told_from_memory_that_cannot_be_shared():
     assert refused["faults"][0]["why"] == "nccl.p2p-refused" and "no peer access" in refused["causes"][0]["cause"]
     other = judged("NCCL version 2.20.5+cuda12.4\n" + said.format("invalid argument"))
     assert other["faults"][0]["why"] is None and "no peer access" not in str(other["causes"])
+    failed = "NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'"
+    for source, why in (("transport/shm.cc", "nccl.cumem-host"), ("transport/p2p.cc", None)):
+        assert [why] == [each for _, each in fault_reasons(f"{A}{source}:238 {failed}\n{A}{INFO}{source}:300 -> 1\n")]

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 # cudaErrorPeerAccessUnsupported (CUDA runtime API)
 _NO_PEER = "peer access is not supported"
-_NO_PEER_CAUSE = "CUDA has no peer access between these GPUs: consumer cards, a virtual machine, or PCIe without P2P"
+_NO_PEER_CAUSE = (
+    "CUDA has no peer access between these GPUs (consumer cards, a virtual machine, PCIe without P2P), or a process "
+    "sees its own GPU alone"
+)
 SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
-    ("nccl.p2p-refused", _NO_PEER, None, _NO_PEER_CAUSE + " (NCCL_P2P_DISABLE=1; nvidia-smi topo -p2p r)"),
-    ("nccl.custom-all-reduce", _NO_PEER, "nccl.p2p-refused", _NO_PEER_CAUSE + " (--disable-custom-all-reduce)"),
+    ("nccl.p2p-refused", "transport/shm.cc", "nccl.cumem-host", None),
+    ("nccl.p2p-refused", _NO_PEER, None, _NO_PEER_CAUSE),
+    ("nccl.custom-all-reduce", _NO_PEER, "nccl.p2p-refused", _NO_PEER_CAUSE + ": --disable-custom-all-reduce"),
     (
         "nccl.gdr-register",
         "ibv_reg_dmabuf_mr failed with error Operation not supported",
