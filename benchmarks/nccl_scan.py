@@ -32,7 +32,7 @@ symptoms need:
     sockets, four threads a process    21       33.9           28.8
     NCCL_DEBUG_SUBSYS=ALL              19       64.2           63.9
 
-Since then, in turns under a load of 10 to 20: InfiniBand a sixth faster, sockets a twentieth, Slingshot as before. A
+Since then, three turns on a quiet machine: EFA 94 -> 106, InfiniBand 46 -> 49, sockets 37 -> 40, Slingshot 43 -> 42. A
 line without a word in it costs 0.35 us (cut, its process and message looked up), 65 ms of 184,000; an edge that a
 process prints 0.6 us each time and 1 more the first time, a communicator's line 1.2 and 1.6 to be applied, a head that
 is new 2; each of those is several objects somewhere in memory that no cache holds. Tried, and no faster: lines gathered
