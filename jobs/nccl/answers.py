@@ -56,13 +56,29 @@ def _is_answer(head: bytes) -> bool:
 
 
 def lines_of(document: bytes) -> bytes:
-    """Return the lines of a store's answer, the oldest first; none where it is no such answer."""
+    """Return the lines of a store's answer, the oldest first; none where it is no such answer.
+
+    Raises NcclLogError where the answer says that there are more (Elasticsearch gives 10 unless it is asked for more).
+    """
     try:
         content = json.loads(document)
     except (ValueError, RecursionError):
         return b""
+    _all_given(content)
     records = _in_order([record for record in _records(content) if record is not None])
     return b"".join(text.rstrip("\n").encode("utf-8", "replace") + b"\n" for _, text in records)
+
+
+def _all_given(document: Any) -> None:
+    """Refuse a part of the lines that were found: what is left out may be what went wrong."""
+    hits = document.get("hits") if isinstance(document, dict) else None
+    total = hits.get("total") if isinstance(hits, dict) else None
+    count = total.get("value") if isinstance(total, dict) else total
+    given = len(_list(hits, "hits"))
+    if isinstance(count, int) and count > given > 0:
+        raise NcclLogError(
+            "the log store found %d lines and this answer holds %d: ask it for all of them (size)" % (count, given)
+        )
 
 
 def _records(document: Any) -> Iterator[Record | None]:

@@ -137,3 +137,17 @@ def test_an_answer_is_bounded(monkeypatch):
 @pytest.mark.parametrize("document", [b'{"hits":[' * 100_000, b'[{"events":[' * 100_000, b'{"resultType":"streams"'])
 def test_a_document_nested_without_end_is_no_answer(document):
     assert judged(document)["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("total", "refused"), [({"value": 4, "relation": "eq"}, True), (4, True), ({"value": 3}, False), (None, False)]
+)
+def test_a_part_of_the_lines_that_a_store_found_is_refused(total, refused):
+    """Elasticsearch answers with ten lines unless it is asked for more: no verdict stands on those."""
+    hits = [{"_source": {"@timestamp": time, "message": line}} for time, line in timed(["a", "b", "c"])]
+    answer = json.dumps({"hits": {"total": total, "hits": hits}}).encode()
+    if refused:
+        with pytest.raises(NcclLogError, match="found 4 lines and this answer holds 3"):
+            answers.lines_of(answer)
+    else:
+        assert answers.lines_of(answer) == b"a\nb\nc\n"
