@@ -14,10 +14,11 @@ from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs
 from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
+from .diagnosis.numbers import busbw, counted
 from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
-from .diagnosis.results import busbw, judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
+from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.termination import judge_ending, judge_truncation
 from .diagnosis.usual import with_usual
 from .job.attempts import last_attempt, stands_before
@@ -25,7 +26,19 @@ from .job.device_order import compact_devices
 from .job.jobs import Job
 from .job.streams import group
 from .job.view import View
-from .job_document import MOST_CAUSES, NOTHING, Cause, Expected, Init, IntraNode, JobDocument, Pair, ReadTable, Table
+from .job_document import (
+    MOST_CAUSES,
+    NOTHING,
+    Cause,
+    Expected,
+    Init,
+    IntraNode,
+    JobDocument,
+    Pair,
+    ReadTable,
+    Row,
+    Table,
+)
 from .rows import sides
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
@@ -230,7 +243,7 @@ def _tables(judgement: Judgement) -> list[Table]:
     for table in judgement.tables:
         collective = (table["collective"] or "").replace("_", "").lower()
         used = forced or {text.split(" ")[1] for text in printed if text.split(" ")[0].lower() == collective}
-        document = _table(table, next(iter(used)) if len(used) == 1 else None)
+        document = _table(table, next(iter(used)) if len(used) == 1 else None, counted(table, judgement.view.ranks))
         document["collective"] = document["collective"] or _collective(table, judgement.view.ranks)
         documents.append(document)
     return documents
@@ -254,22 +267,22 @@ def _collective(table: ReadTable, ranks: int | None) -> str | None:
     return {2.0: "all_reduce", 1.0: "reduce_scatter"}.get(factors.pop()) if len(factors) == 1 else None
 
 
-def _table(table: ReadTable, algorithm: str | None) -> Table:
+def _table(table: ReadTable, algorithm: str | None, rows: list[Row]) -> Table:
     points = busbw(table)
     sizes = [size for size, _ in points]
     return {
         "collective": table["collective"],
         "algorithm": algorithm,
-        "rows": table["rows"],
+        "rows": rows,
         "out_of_bounds": table["out_of_bounds"],
         "avg_busbw": table["avg_busbw"],
         "complete": table["complete"],
         "peak_busbw_gbps": max((value for _, value in points), default=None),
         "largest_busbw_gbps": max(points)[1] if points else None,
-        "sweep": {"min_bytes": min(sizes), "max_bytes": max(sizes), "rows": len(table["rows"])} if sizes else None,
+        "sweep": {"min_bytes": min(sizes), "max_bytes": max(sizes), "rows": len(rows)} if sizes else None,
         "unreadable_rows": table["unreadable"],
         "library_version": table["version"],
-        "checked": any(side["wrong"] is not None for row in table["rows"] for side in sides(row)),
+        "checked": any(side["wrong"] is not None for row in rows for side in sides(row)),
     }
 
 

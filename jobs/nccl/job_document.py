@@ -69,6 +69,8 @@ class Side(TypedDict):
     algbw_gbps: Figure | None
     busbw_gbps: Figure | None
     wrong: WholeFigure | None
+    error: NotRequired[Figure]
+    """The largest difference from the right result, which nccl-tests printed before 2.13, where it is not 0."""
 
 
 class Row(TypedDict):

@@ -6,6 +6,7 @@ A job is a dict of processes, (host, pid) -> lines, so that tests can tag, inter
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
 
 
@@ -201,8 +202,17 @@ def interleaved(processes: dict[tuple[str, int], list[str]], seed: int) -> bytes
     return "".join(line + "\n" for line in out).encode()
 
 
+def averaged(text: str) -> str:
+    """Return a log of one table with the average that its rows have: of busbw on both sides, as nccl-tests takes it."""
+    rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[a-z]", line)]
+    printed = [fields[at] for fields in rows for at in (-6, -2)]
+    values = [float(value) for value in printed if re.match(r"-?[\d.]+\Z", value)]
+    return re.sub(r"(Avg bus bandwidth\s*:) \S+", rf"\1 {sum(values) / len(values):g}", text)
+
+
 def with_busbw(table: list[str], busbw: float, size: int = 1 << 30, factor: float = 1.75) -> list[str]:
     """Return a table whose largest row has this bus bandwidth, and the time and algorithm bandwidth that belong to it."""
     side = f"{size * factor / busbw / 1e3:.2f} {busbw / factor:.3f} {busbw:.3f} 0"
     row = f"  {size}  {size // 4}  float  sum  -1  {side}  {side}".replace(" ", "  ")
-    return [row if line.lstrip().startswith("1073741824 ") else line for line in table]
+    changed = [row if line.lstrip().startswith("1073741824 ") else line for line in table]
+    return averaged("\n".join(changed)).splitlines()

@@ -9,7 +9,7 @@ import pytest
 
 from checks.profiles import loader
 from cli import explain
-from tests.nccl.logmaker import Maker, sequential, table_of
+from tests.nccl.logmaker import Maker, averaged, sequential, table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def logged(busbw: object = 153.60, wrong: str = "0", size: int = 1 << 30, maker:
             out.append(f"{size} {size // 4} float sum -1 {side} 0 {side} {wrong}".replace(" ", "  "))
         else:
             out.append(line)
-    return sequential(maker.processes()).decode() + "\n".join(out) + "\n"
+    return sequential(maker.processes()).decode() + averaged("\n".join(out) + "\n")
 
 
 def explained(capsys: pytest.CaptureFixture[str], path: Path, text: str, profile: str = "") -> dict:
@@ -146,7 +146,7 @@ def of(collective: str, gpu: str, busbw: float, maker: Maker) -> str:
     redop = "sum" if collective == "all_reduce" else "none"
     lines = [line for line in log.splitlines() if not line.startswith("     1048576")]
     row = f"1073741824  268435456  float  {redop}  -1  {side}  {side}"
-    return "\n".join(row if line.startswith("1073741824") else line for line in lines) + "\n"
+    return averaged("\n".join(row if line.startswith("1073741824") else line for line in lines) + "\n")
 
 
 ONE = Maker(gpus=8, rails=8, hosts=("one",))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.events.transports import TCP
-from ..rows import bandwidths, sides
+from ..rows import sides
 from .causes import refine
+from .numbers import fall, of_other_rows, too_large_errors, unreasonable
 from .subjects import subject_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..job_document import EvidenceLine, ReadTable, Side
+    from ..job_document import EvidenceLine, ReadTable
     from .judge import Judgement
 
 _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
@@ -96,10 +94,12 @@ def judge_tables(judgement: Judgement) -> None:
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
         bad = [side["wrong"] for row in table["rows"] for side in sides(row) if side["wrong"]]
-        if bad or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
+        large = too_large_errors(table, judgement.view.ranks)
+        if bad or large or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
             line = table["wrong_line"] or [table["line"], ""]
             count = sum(bad) if bad else table["out_of_bounds"]
-            wrong = "%s values were wrong" % (count if count is not None else "some") + _unlike_gpus(judgement)
+            wrong = large[0] if large else "%s values were wrong" % (count if count is not None else "some")
+            wrong += _unlike_gpus(judgement)
             chunks = _chunk_sizes(judgement)
             judgement.add(
                 "nccl.wrong-results",
@@ -116,15 +116,11 @@ def judge_tables(judgement: Judgement) -> None:
                 cause="the average bus bandwidth of %s GB/s is below the minimum that was set (NCCL_TESTS_MIN_BW)"
                 % table["avg_busbw"],
             )
-        elif _falls(table):
-            peak, last = _peak_and_last(table)
-            judgement.add(
-                "nccl.bandwidth-falls",
-                what,
-                [],
-                cause="the bus bandwidth falls from %.4g to %.4g GB/s as messages grow" % (peak, last),
-            )
-        odd = table["odd"] + _unreasonable(table, judgement.view.ranks)
+        elif drop := fall(table):
+            cause = "the bus bandwidth falls from %.4g to %.4g GB/s as messages grow to %d bytes"
+            judgement.add("nccl.bandwidth-falls", what, [], cause=cause % drop)
+        odd = table["odd"] + unreasonable(table, judgement.view.ranks)
+        odd += [] if judgement.event("separate-runs") else of_other_rows(table)  # the copies' rows and ends do not pair
         if odd:
             judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))
 
@@ -142,117 +138,8 @@ def _chunk_sizes(judgement: Judgement) -> list[str]:
     return ["%s=%s" % item for item in sorted(set_to)[:4]]
 
 
-# One order of magnitude above the fastest NVLink domain of 2026 (932 GB/s over 64 GPUs, reference-busbw.yaml).
-_MOST_GBPS = 10_000.0
-
-
-def _unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
-    """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
-    texts = []
-    for size, value in busbw(table):
-        if value > _MOST_GBPS:
-            texts.append("busbw at %d bytes is %g GB/s" % (size, value))
-        elif value == 0 and size >= 64 << 20 and ranks != 1:
-            texts.append("busbw at %d bytes is 0" % size)
-    if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
-        texts.append("%d of its rows cannot be read" % table["unreadable"])
-    texts += _ends(table)
-    texts += _uneven(table)
-    for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
-        for side in sides(row):
-            if row["count"] is not None:
-                texts += _contradicting(row["size_bytes"], side, table["collective"], ranks)
-            numbers = {"busbw": side["busbw_gbps"], "algbw": side["algbw_gbps"], "time": side["time_us"]}
-            for key, number in numbers.items():
-                if number is not None and number < 0:
-                    texts.append("%s at %d bytes is %g" % (key, row["size_bytes"], number))
-    return texts[:8]
-
-
-_UNEVEN, _LARGE = 4.0, 64 << 20
-"""A row's two runs do the same work: over real tables they differ by 1.33 at most from 64 MiB on."""
-
-
-def _uneven(table: ReadTable) -> Iterator[str]:
-    """Yield the rows of large messages whose two runs, out of place and in place, are far apart."""
-    for row in table["rows"]:
-        values = bandwidths(row)
-        if row["size_bytes"] >= _LARGE and len(values) > 1 and max(values) > _UNEVEN * min(values) > 0:
-            yield "busbw at %d bytes is %g GB/s out of place and %g in place" % (row["size_bytes"], *values)
-
-
-def _ends(table: ReadTable) -> Iterator[str]:
-    """Yield what the table's last lines say and cannot be."""
-    average, wrong = table["avg_busbw"], table["out_of_bounds"]
-    if wrong is not None and wrong < 0:
-        yield "%d values are out of bounds" % wrong
-    if average is not None and average < 0:
-        yield "the average bus bandwidth is %g" % average
-    elif average and not table["rows"] and table["columns"] and not table["unreadable"]:
-        yield "%g GB/s is the average of no row" % average
-
-
-_MOST_FACTOR, _ROUNDED = 2.0, 0.1
-"""busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
-
-
-def _contradicting(size: int, side: Side, collective: str | None, ranks: int | None) -> list[str]:
-    """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
-    time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
-    timed = size / time / 1e3 if time and time >= 100 else 0.0  # what algbw has to be; GB/s
-    if algbw is None or max(algbw, timed) < 1:
-        return []
-    texts = []
-    if time == 0 and size > 0:
-        texts.append("%d bytes took no time" % size)
-    least = (1 - _ROUNDED) * algbw  # two ranks: 1; the factor of one is 0
-    if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:
-        texts.append(
-            "busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least"
-            % (size, busbw, algbw)
-        )
-    if busbw == 0 and (ranks or 0) > 1:
-        texts.append("busbw at %d bytes is 0 and algbw %g GB/s" % (size, algbw))
-    if busbw is not None and busbw > algbw * _MOST_FACTOR * (1 + _ROUNDED):
-        texts.append(
-            "busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (size, busbw, algbw)
-        )
-    if timed and abs(timed - algbw) > _ROUNDED * algbw:
-        texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time or 0, timed, algbw))
-    return texts
-
-
 def _table_line(judgement: Judgement, table: ReadTable, line: list[Any]) -> list[EvidenceLine]:
     for source in judgement.job.sources.values():
         if any(item is table for item in source.tables):
             return [{"file": source.name, "line": line[0], "text": line[1]}]
     return []
-
-
-def busbw(table: ReadTable) -> list[tuple[int, float]]:
-    """Return (size, best bus bandwidth of the row) for every readable row."""
-    points = []
-    for row in table["rows"]:
-        values = bandwidths(row)
-        if values and math.isfinite(max(values)):
-            points.append((int(row["size_bytes"]), float(max(values))))
-    return points
-
-
-def _peak_and_last(table: ReadTable) -> tuple[float, float]:
-    points = busbw(table)
-    return max(value for _, value in points), max(points)[1]
-
-
-def _falls(table: ReadTable) -> bool:
-    """Say whether bandwidth collapses with size: a message of 64 MiB or more gives less than 40 % of the peak.
-
-    Healthy curves rise and stay: over the corpus' healthy tables the largest size gives more than 85 % of the peak, the
-    sick link of row 72 gives 12 %.
-    """
-    points = busbw(table)
-    if len(points) < 4:
-        return False
-    size, last = max(points)
-    peak = max(value for _, value in points)
-    return size >= 64 << 20 and peak > 1.0 and last < 0.4 * peak

@@ -330,14 +330,14 @@ def _unfinished_start(view: View) -> str:
 def _table_without_end(judgement: Judgement) -> ReadTable | None:
     """Return the last table that has no end.
 
-    One that a stream ends in although those before are whole: its tests never came to their end. Of a single test, or a
-    job that came to its end, what is missing was left out of an excerpt.
+    One that a stream ends in although those before are whole: its tests never came to their end. So of a single one
+    that is there from its beginning; else what is missing was left out of an excerpt, where the job came to its end.
     """
     streams = [source.tables for source in judgement.job.sources.values()]
     cut: list[ReadTable] = [
         cast("ReadTable", tables[-1])
         for tables in streams
-        if len(tables) > 1 and tables[-2]["complete"] and not tables[-1]["complete"]
+        if tables and not tables[-1]["complete"] and (tables[-2]["complete"] if tables[1:] else tables[-1]["config"])
     ]
     if not cut and not judgement.job.destroyed(judgement.job.world):
         cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]

@@ -185,7 +185,8 @@ class OpenTable:
             return
         self._close()
         tables = self.source.tables
-        if announced is not None and not self.full and announced["config"] and tables and tables[-1]["complete"]:
+        begun = announced is not None and (announced["config"] or announced["collective"])
+        if begun and not self.full and tables and tables[-1]["complete"]:
             if tables[-1] is not announced:
                 tables.append(announced)
 

@@ -175,33 +175,26 @@ def side_of(
     tokens: List[bytes], fields: Dict[str, int], table: Dict[str, Any], row: Dict[str, Any]
 ) -> Optional[Dict[str, Any]]:
     """Return one side of a row; None where it is empty."""
-    values: Dict[str, Optional[float]] = {}
-    for word, key in (("time", "time_us"), ("algbw", "algbw_gbps"), ("busbw", "busbw_gbps")):
-        value = number(tokens[fields[word]]) if word in fields and fields[word] < len(tokens) else None
-        if value is not None and not math.isfinite(value):
-            note_odd(
-                table,
-                "%s at %d bytes is %s" % (word, row["size_bytes"], tokens[fields[word]].decode("ascii", "replace")),
-            )
-            value = None
-        values[key] = value
-    wrong = None
-    if "#wrong" in fields and fields["#wrong"] < len(tokens):
-        count = number(tokens[fields["#wrong"]])
-        if count is not None and (count < 0 or not math.isfinite(count)):
-            note_odd(
-                table,
-                "#wrong at %d bytes is %s" % (row["size_bytes"], tokens[fields["#wrong"]].decode("ascii", "replace")),
-            )
-        wrong = int(count) if count is not None and math.isfinite(count) else None
-    elif "error" in fields and fields["error"] < len(tokens):
-        # Before 2.13 the column is the largest relative error, not a count: only zero says that nothing is wrong.
-        wrong = 0 if number(tokens[fields["error"]]) == 0 else None
-    if all(value is None for value in values.values()) and wrong is None:
+
+    def measured(word: str, least: float = -math.inf) -> Optional[float]:
+        if word not in fields or fields[word] >= len(tokens):
+            return None
+        value = number(tokens[fields[word]])
+        if value is None or (least <= value < math.inf and value > -math.inf):
+            return value
+        shown = tokens[fields[word]].decode("ascii", "replace")
+        note_odd(table, "%s at %d bytes is %s" % (word, row["size_bytes"], shown))
         return None
-    side: Dict[str, Any] = dict(values)
-    side["wrong"] = wrong
-    return side
+
+    side: Dict[str, Any] = {}
+    for word, key in (("time", "time_us"), ("algbw", "algbw_gbps"), ("busbw", "busbw_gbps")):
+        side[key] = measured(word)
+    # Before 2.13 the check is the largest error, not a count: how large it may be depends on the ranks (numbers.py).
+    count, error = measured("#wrong", 0), measured("error", 0)
+    side["wrong"] = math.ceil(count) if count is not None else 0 if error == 0 else None
+    if error:
+        side["error"] = error
+    return None if all(value is None for value in side.values()) else side
 
 
 def note_odd(table: Dict[str, Any], text: str) -> None:

@@ -79,8 +79,7 @@ class TableReader(OpenTable):
             return True
         test = TEST.search(raw)
         if test:
-            self._close()
-            self.collective = collective_of(test.group(1))
+            self._start(line)["collective"] = self.collective = collective_of(test.group(1))
             return True
         if (b"nThread" in raw and b"minBytes" in raw) or (b"Bytes" in raw and b"iters:" in raw):
             self._start(line)["config"] = config_of(raw)
@@ -127,7 +126,9 @@ class TableReader(OpenTable):
             count = number(bounds.group(1).rstrip(b",;"))
             if table["wrong_line"] and table["out_of_bounds"] is not None and not count:
                 return True  # a later process that found nothing does not undo what an earlier one found
-            table["out_of_bounds"] = None if count is None or not math.isfinite(count) else int(count)
+            table["out_of_bounds"] = None if count is None or not math.isfinite(count) else math.ceil(count)
+            if table["out_of_bounds"] is None:
+                note_odd(table, "the values out of bounds are %s" % bounds.group(1).decode("ascii", "replace"))
             table["out_of_bounds_ok"] = None if bounds.group(2) is None else bounds.group(2) == b"OK"
             if count or bounds.group(2) == b"FAILED":
                 table["wrong_line"] = table["wrong_line"] or [line, printable(raw)]

@@ -202,7 +202,7 @@ def _wrong(table: Dict[str, Any], size: int, value: Any) -> Optional[int]:
     odd = number is not None and number < 0
     if odd or str(value).lower().lstrip("-") in ("nan", "inf", "infinity"):
         note_odd(table, "#wrong at %d bytes is %s" % (size, value))
-    return None if number is None else math.ceil(number)
+    return None if number is None or odd else math.ceil(number)
 
 
 def _finite(value: Any) -> Optional[float]:

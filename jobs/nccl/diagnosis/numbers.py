@@ -1,0 +1,183 @@
+"""What a table's numbers say by themselves: that they cannot be true, contradict each other, or fall."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+
+from ..job_document import ReadTable, Row, Side
+from ..rows import bandwidths, sides
+
+# One order of magnitude above the fastest NVLink domain of 2026 (932 GB/s over 64 GPUs, reference-busbw.yaml).
+_MOST_GBPS = 10_000.0
+
+
+def unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
+    """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
+    texts = []
+    for size, value in busbw(table):
+        if value > _MOST_GBPS:
+            texts.append("busbw at %d bytes is %g GB/s" % (size, value))
+        elif value == 0 and size >= 64 << 20 and ranks != 1:
+            texts.append("busbw at %d bytes is 0" % size)
+    if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
+        texts.append("%d of its rows cannot be read" % table["unreadable"])
+    texts += _ends(table)
+    texts += _uneven(table)
+    texts += _numberless(table)
+    for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
+        for side in sides(row):
+            if row["count"] is not None:
+                texts += _contradicting(row["size_bytes"], side, table["collective"], ranks)
+            numbers = {"busbw": side["busbw_gbps"], "algbw": side["algbw_gbps"], "time": side["time_us"]}
+            for key, number in numbers.items():
+                if number is not None and number < 0:
+                    texts.append("%s at %d bytes is %g" % (key, row["size_bytes"], number))
+    return texts[:8]
+
+
+_UNEVEN, _LARGE = 4.0, 64 << 20
+"""A row's two runs do the same work: over real tables they differ by 1.33 at most from 64 MiB on."""
+
+
+def _uneven(table: ReadTable) -> Iterator[str]:
+    """Yield what of large messages was run again, out of place and in place or row by row, and is far apart."""
+    again: dict[tuple[object, ...], list[float]] = {}
+    for row in table["rows"]:
+        values = bandwidths(row)
+        if row["size_bytes"] < _LARGE or not values:
+            continue
+        if len(values) > 1 and max(values) > _UNEVEN * min(values) > 0:
+            yield "busbw at %d bytes is %g GB/s out of place and %g in place" % (row["size_bytes"], *values)
+        again.setdefault((row["size_bytes"], row["type"], row["redop"], row["root"]), []).append(max(values))
+    for key, best in again.items():
+        if max(best) > _UNEVEN * min(best) > 0:
+            yield "busbw at %d bytes is %g GB/s in one row and %g in another" % (key[0], max(best), min(best))
+
+
+def _ends(table: ReadTable) -> Iterator[str]:
+    """Yield what the table's last lines say and cannot be."""
+    average, wrong = table["avg_busbw"], table["out_of_bounds"]
+    if wrong is not None and wrong < 0:
+        yield "%d values are out of bounds" % wrong
+    if average is not None and average < 0:
+        yield "the average bus bandwidth is %g" % average
+    elif average and not table["rows"] and table["columns"] and not table["unreadable"]:
+        yield "%g GB/s is the average of no row" % average
+
+
+def of_other_rows(table: ReadTable) -> list[str]:
+    """Say that a table's last line is not the average of the rows that the log shows."""
+    average, values = table["avg_busbw"], [value for row in table["rows"] for value in bandwidths(row)]
+    if average is None or average < 0 or table["unreadable"] or not values:
+        return []
+    if abs(average - fmean(values)) <= _AVERAGED * average + _DIGITS:
+        return []
+    what = "%g GB/s is not the average of the %d rows (%.4g): some are missing, or numbers were changed"
+    return [what % (average, len(table["rows"]), fmean(values))]
+
+
+_AVERAGED, _DIGITS = 0.01, 0.02
+"""The last line is the mean of busbw over all rows and both sides (nccl-tests, common.cu: ``bw / bw_count``), of values
+that are printed with two digits behind the point: over real tables the difference is at most 0.005 GB/s."""
+
+
+def _numberless(table: ReadTable) -> Iterator[str]:
+    """Yield the rows of a table with a column for bus bandwidth that have none."""
+    for row in table["rows"] if "busbw" in table["columns"] else ():
+        if row["count"] is not None and not bandwidths(row):
+            yield "no bandwidth is given at %d bytes" % row["size_bytes"]
+
+
+ALLOWED_ERROR = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}
+ALLOWED_ERROR |= dict.fromkeys(("char", "int", "int8", "uint8", "int32", "uint32", "int64", "uint64"), 1e-200)
+"""By which a result may differ for each rank but one, by type (nccl-tests before 2.13, common.cu: DeltaMaxValue, and
+``maxDelta > DeltaMaxValue(type)*(nranks - 1)`` in CheckData): the column ``error``, of which 2.13 made ``#wrong``."""
+_MOST_RANKS = 100_000
+
+
+def _allowed(row: Row, ranks: int | None) -> float:
+    """Return the largest error of a row that nccl-tests takes for right; infinity for a type that it does not name."""
+    return ALLOWED_ERROR.get(row["type"] or "", math.inf) * max((ranks or _MOST_RANKS) - 1, 1)
+
+
+def too_large_errors(table: ReadTable, ranks: int | None) -> list[str]:
+    """Return the errors of an old table that nccl-tests takes for wrong results."""
+    return [
+        "the error at %d bytes is %g, and nccl-tests allows %g" % (row["size_bytes"], error, _allowed(row, ranks))
+        for row in table["rows"]
+        for side in sides(row)
+        if (error := side.get("error", 0.0)) > _allowed(row, ranks)
+    ]
+
+
+def counted(table: ReadTable, ranks: int | None) -> list[Row]:
+    """Return the rows of a table; of an old one, no value is wrong where its error is as small as it may be."""
+    for row in table["rows"]:
+        for side in sides(row):
+            if "error" in side and side["error"] <= _allowed(row, ranks or 2) < math.inf:
+                side["wrong"] = 0
+    return table["rows"]
+
+
+_MOST_FACTOR, _ROUNDED = 2.0, 0.1
+"""busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
+
+
+def _contradicting(size: int, side: Side, collective: str | None, ranks: int | None) -> list[str]:
+    """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
+    time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
+    timed = size / time / 1e3 if time and time >= 100 else 0.0  # what algbw has to be; GB/s
+    if algbw is None or max(algbw, timed) < 1:
+        return []
+    texts = []
+    if time == 0 and size > 0:
+        texts.append("%d bytes took no time" % size)
+    least = (1 - _ROUNDED) * algbw  # two ranks: 1; the factor of one is 0
+    if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:
+        texts.append(
+            "busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least"
+            % (size, busbw, algbw)
+        )
+    if busbw == 0 and (ranks or 0) > 1:
+        texts.append("busbw at %d bytes is 0 and algbw %g GB/s" % (size, algbw))
+    if busbw is not None and busbw > algbw * _MOST_FACTOR * (1 + _ROUNDED):
+        texts.append(
+            "busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (size, busbw, algbw)
+        )
+    if timed and abs(timed - algbw) > _ROUNDED * algbw:
+        texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time or 0, timed, algbw))
+    return texts
+
+
+def busbw(table: ReadTable) -> list[tuple[int, float]]:
+    """Return (size, best bus bandwidth of the row) for every readable row."""
+    points = []
+    for row in table["rows"]:
+        values = bandwidths(row)
+        if values and math.isfinite(max(values)):
+            points.append((int(row["size_bytes"]), float(max(values))))
+    return points
+
+
+def fall(table: ReadTable) -> tuple[float, float, int] | None:
+    """Return from which bus bandwidth to which it collapses as messages grow, in GB/s, and at how many bytes.
+
+    The largest message, of 64 MiB or more, gives less than 40 % of the peak, or one between less than a quarter of what
+    a smaller one gave. Healthy curves rise and stay: over the corpus' healthy tables the largest size gives more than
+    85 % of the peak, every one from 64 MiB on more than 60 % of what is before it; the sick link of row 72 gives 12 %.
+    """
+    best: dict[int, float] = {}
+    for size, value in busbw(table):
+        best[size] = max(value, best.get(size, value))
+    peak, sizes = 0.0, sorted(best)
+    for size in sizes if len(sizes) > _FEW else ():
+        least = _LAST if size == sizes[-1] else 1 / _UNEVEN
+        if size >= _LARGE and peak > 1.0 and best[size] < least * peak:
+            return peak, best[size], size
+        peak = max(peak, best[size])
+    return None
+
+
+_FEW, _LAST = 3, 0.4

@@ -1,0 +1,169 @@
+"""Do a table's numbers prove what they seem to: rows, checks, the last lines, and all of them together?"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nccl.logmaker import TABLE, Maker, averaged, sequential, table_of
+
+ONE = Maker(hosts=("gpu-node-0",), gpus=8)
+TWO = Maker(gpus=4, rails=4, channels=4)
+SIZES = {1 << 20: 26.4, 1 << 26: 120.0, 1 << 28: 140.0, 1 << 30: 153.6}
+
+
+def row(size: int, busbw: float, wrong: str = "0", second: str = "0", kind: str = "float", again: float = 0.0) -> str:
+    """Return a row of an all-reduce over 8 ranks, whose bus bandwidth is 1.75 times the algorithm's."""
+
+    def side(value: float, check: str) -> str:
+        return f"  {size * 1.75 / value / 1e3:.2f}  {value / 1.75:.3f}  {value:.2f}  {check}"
+
+    return f"  {size}  {size // 4}  {kind}  sum  -1{side(busbw, wrong)}{side(again or busbw, second)}\n"
+
+
+def log(maker: Maker, body: str, end: str | None = None, check: str = "#wrong") -> str:
+    """Return a healthy job's log with these rows, and with the last lines that belong to them if none are given."""
+    lines = [line for line in table_of(maker) if line[:1] != " " and "Out of" not in line and "Avg" not in line]
+    head = "\n".join(line for line in lines if "concluded" not in line).replace("#wrong", check) + "\n"
+    usual = (
+        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0\n#\n# Collective test concluded: all_reduce_perf\n"
+    )
+    text = averaged(body + usual) if end is None else body + end
+    return sequential(maker.processes()).decode() + head + text
+
+
+def rows(**changed: float) -> str:
+    """Return four rows, some with another bandwidth: ``at_28=2.0`` is that of 2**28 bytes."""
+    return "".join(row(size, changed.get(f"at_{size.bit_length() - 1}", value)) for size, value in SIZES.items())
+
+
+@pytest.fixture(params=[ONE, TWO], ids=["one-host", "two-hosts"])
+def maker(request) -> Maker:
+    return request.param
+
+
+def test_rows_that_fit_each_other_and_their_average_are_a_go(judge, maker):
+    assert judge(log(maker, rows()))["verdict"] == "go"
+
+
+@pytest.mark.parametrize("average", ["3000.5", "0.1", "12.5", "200", "0"])
+def test_an_average_of_other_rows_proves_nothing(judge, maker, average):
+    """nccl-tests prints the mean of busbw: another one says that rows are missing, or were changed."""
+    job = judge(log(maker, rows(), f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {average}\n"))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers")
+    assert "is not the average of the 4 rows (110)" in job["sentence"]
+
+
+def test_what_an_average_lost_by_rounding_is_no_contradiction(judge, maker):
+    """0.004 GB/s is printed as 0.00, and counts in the average as it is."""
+    text = "".join(row(8 << step, 0.0049).replace("0.00  ", "0.00  ") for step in range(4))
+    end = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.0051\n"
+    assert "nccl.odd-numbers" not in {fault["fault"] for fault in judge(log(maker, text, end))["faults"]}
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("0.5", "1 values were wrong"),
+        ("-1", "#wrong at 1048576 bytes is -1"),
+        ("nan", "#wrong at 1048576 bytes is nan"),
+    ],
+)
+def test_a_count_that_is_none_is_never_right(judge, maker, printed, said):
+    """Half a wrong value is one; what is below none counts nothing."""
+    job = judge(log(maker, rows().replace("  0  ", f"  {printed}  ", 1)))
+    assert (job["verdict"] == "go", said in job["sentence"]) == (False, True), job["sentence"]
+
+
+def test_values_out_of_bounds_that_are_no_number_are_named(judge, maker):
+    job = judge(log(maker, rows(), "# Out of bounds values : nan OK\n# Avg bus bandwidth    : 110\n"))
+    assert (job["verdict"], "the values out of bounds are nan" in job["sentence"]) == ("inconclusive", True)
+
+
+def test_a_row_without_numbers_is_named(judge, maker):
+    empty = "  1048576  262144  float  sum  -1" + "  N/A" * 8 + "\n"
+    job = judge(log(maker, empty + rows(), "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 110\n"))
+    assert (job["verdict"], "no bandwidth is given at 1048576 bytes" in job["sentence"]) == ("inconclusive", True)
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["", "# Out of bounds values : 0 OK\n", "# Collective test concluded: all_reduce_perf\n"],
+    ids=["rows", "bounds", "concluded"],
+)
+def test_a_table_that_is_there_from_its_beginning_needs_its_end(judge, maker, end):
+    """Its job may have come to its end: what the last lines would have said of wrong values, nobody knows."""
+    job = judge(log(maker, rows(), end))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
+    assert "without its last lines" in job["sentence"]
+
+
+def test_rows_without_their_beginning_are_an_excerpt(judge, maker):
+    """Somebody pasted the table alone: no line says that more was to come."""
+    text = log(maker, rows(), "")
+    assert judge("".join(line for line in text.splitlines(keepends=True) if "nThread" not in line))["verdict"] == "go"
+
+
+@pytest.mark.parametrize("name", ["alltoall_perf", "sendrecv_perf"])
+def test_a_test_that_was_only_announced_is_told(judge, maker, name):
+    job = judge(log(maker, rows()) + f"# Collective test starting: {name}\n")
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
+    assert job["tables"][-1]["collective"] == name[:-5]
+
+
+def test_the_same_size_twice_and_far_apart_proves_nothing(judge, maker):
+    """Run again (-N), a size is as fast as before; half as fast may be noise."""
+    assert judge(log(maker, rows() + row(1 << 30, 80.0)))["verdict"] == "go"
+    job = judge(log(maker, rows() + row(1 << 30, 1.5)))
+    assert (job["verdict"], "in one row and 1.5 in another" in job["sentence"]) == ("inconclusive", True)
+
+
+def test_a_size_between_two_that_collapses_is_a_fall(judge, maker):
+    """2 GB/s at 256 MiB, between 120 and 153: what switched there is sick. A dip to a third is none."""
+    job = judge(log(maker, rows(at_28=2.0)))
+    assert [fault["fault"] for fault in job["faults"]] == ["nccl.bandwidth-falls"]
+    assert "falls from 120 to 2 GB/s as messages grow to 268435456 bytes" in job["faults"][0]["cause"]
+    assert judge(log(maker, rows(at_28=45.0)))["verdict"] == "go"
+
+
+# -- tables before nccl-tests 2.13, whose column is an error and no count ----------------------------------------------
+@pytest.mark.parametrize(
+    ("kind", "error", "verdict"),
+    [
+        ("float", "5e-07", "go"),
+        ("float", "7e-05", "go"),  # 1e-05 for each of 7 ranks
+        ("float", "8e-05", "no-go"),
+        ("float", "2e-01", "no-go"),
+        ("half", "7e-02", "go"),
+        ("half", "8e-02", "no-go"),
+        ("double", "5e-07", "no-go"),
+        ("int32", "1e+00", "no-go"),
+        ("int32", "0e+00", "go"),
+        ("fp8_e4m3", "1e+00", "go"),  # which it does not name
+        ("float", "nan", "inconclusive"),
+        ("float", "inf", "inconclusive"),
+        ("float", "-1e-03", "inconclusive"),
+    ],
+)
+def test_an_error_is_held_against_what_the_benchmark_held_it_against(judge, maker, kind, error, verdict):
+    """DeltaMaxValue(type) * (nranks - 1)."""
+    text = "".join(row(size, value, error, "0e+00", kind) for size, value in SIZES.items())
+    for end in (None, "# Avg bus bandwidth    : 110\n"):  # also where the line is missing that counts them
+        job = judge(log(maker, text, end, " error"))
+        assert job["verdict"] == verdict, job["sentence"]
+        assert (job["diagnosis"] == "wrong-results") is (verdict == "no-go")
+
+
+def test_an_error_that_is_small_enough_is_a_checked_result(judge, maker):
+    """What a profile asks for: results that were checked."""
+    text = "".join(row(size, value, "5e-07", "0e+00") for size, value in SIZES.items())
+    (table,) = judge(log(maker, text, check=" error"))["tables"]
+    assert [row["out_of_place"]["wrong"] for row in table["rows"]] == [0] * 4
+    assert table["checked"]
+
+
+def test_of_how_many_ranks_is_not_known_only_what_no_job_allows_is_wrong(judge):
+    """A table alone: 1e-03 is right for a hundred ranks, 10 for none."""
+    head = TABLE[: TABLE.index("     1048576")].replace("#wrong", " error")
+    for error, wrong in (("1e-03", False), ("1e+01", True)):
+        faults = {fault["fault"] for fault in judge(head + row(1 << 20, 26.4, error, "0e+00"))["faults"]}
+        assert ("nccl.wrong-results" in faults) is wrong
