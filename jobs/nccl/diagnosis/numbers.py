@@ -43,7 +43,7 @@ _UNEVEN, _LARGE = 4.0, 64 << 20
 
 def _uneven(table: ReadTable) -> Iterator[str]:
     """Yield what of large messages was run again, out of place and in place or row by row, and is far apart."""
-    again: dict[tuple[object, ...], list[float]] = {}
+    again: dict[tuple[int, str | None, str | None, int | None], list[float]] = {}
     for row in table["rows"]:
         values = bandwidths(row)
         if row["size_bytes"] < _LARGE or not values:

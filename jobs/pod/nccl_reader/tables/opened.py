@@ -185,10 +185,10 @@ class OpenTable:
             return
         self._close()
         tables = self.source.tables
-        begun = announced is not None and (announced["config"] or announced["collective"])
-        if begun and not self.full and tables and tables[-1]["complete"]:
-            if tables[-1] is not announced:
-                tables.append(announced)
+        if announced is None or self.full or not tables or not tables[-1]["complete"]:
+            return
+        if tables[-1] is not announced and (announced["config"] or announced["collective"]):
+            tables.append(announced)
 
 
 def is_wrong(row: Dict[str, Any]) -> bool:
