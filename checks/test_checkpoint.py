@@ -7,7 +7,7 @@ import pytest
 from checks.framework.evidence import Evidence
 from checks.framework.session import Session
 from checks.profiles.loader import Profile
-from checks.profiles.schema.checkpoint import parameters
+from checks.profiles.schema import parameters
 from checks.rules import checkpoint as rules
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec

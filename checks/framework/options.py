@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from checks.profiles.schema.checkpoint import parameters
+from checks.profiles.schema import parameters
 from reports.record import read_json
 from reports.schema import RecordError
 

@@ -14,7 +14,7 @@ from reports.record import measured, samples_of
 from reports.schema import Record, RecordedJob
 from reports.sizes import format_size
 
-from .schema.bench import Floor
+from .schema import Floor
 from .trial import OPERATIONS
 from .yaml_schema import Document
 

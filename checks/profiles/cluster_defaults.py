@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory, Node
 
     from .profile import Profile
-    from .schema.pod import PodSection
+    from .schema import PodSection
 
 Listed = Callable[[str], Listing]
 

@@ -13,7 +13,7 @@ from reports.sizes import format_size
 
 from ..rules.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
 from .profile import Profile
-from .schema.bench import BenchSection, Floor
+from .schema import BenchSection, Floor
 
 BLIND_SHARE = 0.5
 """A floor below this share of the wires passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x

@@ -14,7 +14,7 @@ from jobs.trial.names import SpecError
 
 from .lint import objections
 from .profile import Profile
-from .schema.bench import Floor
+from .schema import Floor
 from .trial import spec_of
 from .yaml_schema import Document, ProfileError, Size, build, read_yaml
 

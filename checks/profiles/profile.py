@@ -9,20 +9,24 @@ from typing import Any
 
 from jobs.trial.parts import Deadlines
 
-from .schema.api import ApiSection
-from .schema.bench import BenchSection, Floor
-from .schema.checkpoint import CheckpointSection
-from .schema.fabric import FabricSection
-from .schema.gpu import GpuSection, RuntimeSection
-from .schema.images import ImagesSection
-from .schema.launch import LaunchSection
-from .schema.network import NetworkSection
-from .schema.observability import ObservabilitySection
-from .schema.pod import PodSection
-from .schema.stack import StackSection
-from .schema.storage import StorageSection
-from .schema.topology import TopologySection
-from .schema.training import TrainingSection
+from .schema import (
+    ApiSection,
+    BenchSection,
+    CheckpointSection,
+    FabricSection,
+    Floor,
+    GpuSection,
+    ImagesSection,
+    LaunchSection,
+    NetworkSection,
+    ObservabilitySection,
+    PodSection,
+    RuntimeSection,
+    StackSection,
+    StorageSection,
+    TopologySection,
+    TrainingSection,
+)
 from .yaml_schema import require
 
 REQUIRED = (

@@ -18,7 +18,7 @@ from jobs.cluster.facts.stack import mapped_class, names
 from ..rules.rdma_offer import GKE, MULTUS
 from .cluster_defaults import Listed, claimable, modest
 from .profile import Profile
-from .schema.pod import PodSection
+from .schema import PodSection
 from .yaml_schema import Document
 
 PRODUCT = {

@@ -8,6 +8,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NewType, TypeAlias
 
@@ -45,6 +46,25 @@ def require(ok: bool, name: str, text: str) -> None:
     """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front."""
     if not ok:
         raise ValueError(f".{name} {text}")
+
+
+def require_positive(record: object, *names: str) -> None:
+    """Refuse a record in which one of these fields is a number that is not above 0; None is no number."""
+    for name in names:
+        value = getattr(record, name)
+        require(value is None or value > 0, name, "must be above 0")
+
+
+def require_known(name: str, what: str, value: str, choices: Collection[str]) -> None:
+    """Refuse a field's word that is none of the choices, with the nearest of them."""
+    if value not in choices:
+        require(ok=False, name=name, text=f"unknown {what} {value!r}{nearest(value, choices)}")
+
+
+def require_source(source: str, *numbers: object) -> None:
+    """Refuse numbers (None: not given) of which a record's field `source` does not say whose they are."""
+    given = any(number is not None for number in numbers)
+    require(not given or bool(source.strip()), "source", "must say where the numbers come from")
 
 
 class _Once(yaml.constructor.SafeConstructor):

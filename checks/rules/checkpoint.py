@@ -17,7 +17,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.schema import RecordedCheckpoint, RecordedState
 
-from ..profiles.schema.checkpoint import CheckpointSection, parameters
+from ..profiles.schema import CheckpointSection, parameters
 from .findings import compared, unknown
 from .ranks import missing_stage, place, stage
 from .storage import format_gib

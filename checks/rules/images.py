@@ -8,7 +8,7 @@ from jobs.cluster.unstructured import Unstructured
 from jobs.run.result import TrialResult
 from reports.record import Finding
 
-from ..profiles.schema.images import ImagesSection
+from ..profiles.schema import ImagesSection
 from .findings import compared, failed, passed
 
 PARTS = ("initContainers", "containers", "ephemeralContainers")

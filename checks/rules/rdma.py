@@ -17,7 +17,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
-from ..profiles.schema.fabric import VERBS
+from ..profiles.schema import VERBS
 from .findings import failed, passed, unknown
 from .network import interfaces
 from .ranks import place, rdma_ports, silent, stage

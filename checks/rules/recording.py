@@ -11,7 +11,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..framework.evidence import Evidence
-from ..profiles.schema.launch import LaunchSection
+from ..profiles.schema import LaunchSection
 from .collectives import next_steps
 from .rights import ADVICE
 

@@ -14,7 +14,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.sizes import format_size
 
-from ..profiles.schema.storage import StoragePath, StorageSection
+from ..profiles.schema import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size
 from .findings import compared, failed, passed, unknown
 from .ranks import place, silent, stage

@@ -17,7 +17,7 @@ from jobs.pod.sweep.section import AT_FAULT, NOT_TESTED
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
-from ..profiles.schema.training import TrainingSection
+from ..profiles.schema import TrainingSection
 from . import training, training_pace
 from .findings import failed, passed, unknown
 from .swept import Swept

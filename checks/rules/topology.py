@@ -22,8 +22,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
-from ..profiles.schema.fabric import VERBS
-from ..profiles.schema.topology import LEVELS
+from ..profiles.schema import LEVELS, VERBS
 from .alike import difference, majority
 from .findings import compared, failed, passed, unknown
 from .ranks import missing_stage, place, rdma_ports, stage

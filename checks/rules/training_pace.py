@@ -11,7 +11,7 @@ from jobs.run.stages.training import TrainingSample
 from reports.record import Finding
 from reports.schema import RecordedTraining, TrainedRank
 
-from ..profiles.schema.training import TrainingSection
+from ..profiles.schema import TrainingSection
 from .findings import compared, failed, passed, unknown
 from .training import Member
 from .training_roster import SHARED

@@ -12,8 +12,7 @@ from checks import test_nccl as nccl
 from checks import test_nodes as nodes
 from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
-from checks.profiles.schema.fabric import FabricSection
-from checks.profiles.schema.launch import LaunchSection
+from checks.profiles.schema import FabricSection, LaunchSection
 from checks.rules.job import UNFIT
 from checks.rules.pool import Pool, pool_of
 from jobs.cluster.facts.stack import Listing

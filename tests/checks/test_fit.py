@@ -9,7 +9,7 @@ import pytest
 from checks import test_images, test_queue, test_storage
 from checks.framework.evidence import CannotTell, Evidence
 from checks.profiles.loader import load_profile
-from checks.profiles.schema.storage import StoragePath
+from checks.profiles.schema import StoragePath
 from checks.rules.fit import counted, known_here, misfit, undefined, unstarted
 from checks.rules.nodes import offer
 from checks.rules.pool import pool_of

@@ -8,10 +8,7 @@ import pytest
 
 from checks.profiles.lint import objections
 from checks.profiles.loader import Profile, load_profile, profile_names
-from checks.profiles.schema.bench import BenchSection, Floor
-from checks.profiles.schema.fabric import FabricSection
-from checks.profiles.schema.gpu import GpuSection
-from checks.profiles.schema.pod import PodSection
+from checks.profiles.schema import BenchSection, FabricSection, Floor, GpuSection, PodSection
 from checks.profiles.yaml_schema import Size
 from checks.rules.physics import wire_limit_gbps
 

@@ -9,9 +9,7 @@ from checks import test_bom as bom_checks
 from checks import test_observability as metric_checks
 from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
-from checks.profiles.schema.images import ImagesSection
-from checks.profiles.schema.observability import ObservabilitySection
-from checks.profiles.schema.stack import StackSection
+from checks.profiles.schema import ImagesSection, ObservabilitySection, StackSection
 from checks.rules import bom as bom_rules
 from checks.rules import pool
 from jobs.cluster.facts.stack import Listing

@@ -6,8 +6,7 @@ import pytest
 
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec
-from checks.profiles.schema.checkpoint import CheckpointSection, parameters
-from checks.profiles.schema.storage import StoragePath, StorageSection
+from checks.profiles.schema import CheckpointSection, StoragePath, StorageSection, parameters
 from checks.profiles.trial import checkpoint_of
 from checks.rules.checkpoint import measured, model_findings, place_findings, resumed_findings, saved_findings, warnings
 from jobs.trial.names import SpecError

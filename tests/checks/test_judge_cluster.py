@@ -10,7 +10,7 @@ from checks import test_api as api_checks
 from checks import test_namespace as namespace_checks
 from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
-from checks.profiles.schema.api import ApiSection
+from checks.profiles.schema import ApiSection
 from checks.rules import rights
 from checks.rules.admission import namespace_state, refusal, try_pods
 from checks.rules.api import at_least, contact

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.profiles.loader import Profile
-from checks.profiles.schema.gpu import RuntimeSection
+from checks.profiles.schema import RuntimeSection
 from checks.rules import gpu_health
 from checks.rules.runtime import drift_findings, gpu_findings, gpu_notes, skip_if_managed, toolkit_findings
 from tests.checks.gpus import every_ailment, runtime

@@ -7,7 +7,7 @@ import pytest
 
 from checks import test_images as image_checks
 from checks.framework.evidence import CannotTell, CheckFailed
-from checks.profiles.schema.images import ImagesSection
+from checks.profiles.schema import ImagesSection
 from checks.rules import images, secrets
 from jobs.diagnosis.state import PodFacts
 from tests.checks.operands import Lists

@@ -6,7 +6,7 @@ import pytest
 
 from checks import test_stack as stack_checks
 from checks.framework.evidence import CannotTell, CheckFailed
-from checks.profiles.schema.stack import StackSection
+from checks.profiles.schema import StackSection
 from checks.rules import pool
 from checks.rules import stack as gpu_stack
 from jobs.cluster.facts.stack import (

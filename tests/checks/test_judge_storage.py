@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.profiles.schema.storage import S3, Credential, StoragePath, StorageSection
+from checks.profiles.schema import S3, Credential, StoragePath, StorageSection
 from checks.profiles.trial import stored
 from checks.profiles.yaml_schema import Size
 from checks.rules.storage import (

@@ -3,7 +3,7 @@
 import pytest
 
 from checks.framework.trial_spec import trained
-from checks.profiles.schema.training import TrainingSection
+from checks.profiles.schema import TrainingSection
 from checks.rules import sweep_texts
 from checks.rules.sweep_training import notes, pace_findings, trained_findings, with_training
 from cli.schedule.node_history import learn

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.framework.trial_spec import trained
-from checks.profiles.schema.training import TrainingSection
+from checks.profiles.schema import TrainingSection
 from checks.rules import training as rules
 from checks.rules import training_pace
 from checks.rules.gpu_health import clock_ailments, each_gpu, memory_ailments, xid_findings

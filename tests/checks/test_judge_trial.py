@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from checks.framework.evidence import CannotTell
-from checks.profiles.schema.gpu import RuntimeSection
+from checks.profiles.schema import RuntimeSection
 from checks.rules.job import start_findings
 from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings
 from checks.rules.runtime import can_lock, gpu_findings, limit_findings, limit_notes, version_at_least

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.profiles.loader import Profile
-from checks.profiles.schema.stack import StackSection
+from checks.profiles.schema import StackSection
 from checks.rules import uniform
 
 

@@ -6,8 +6,7 @@ import random
 import pytest
 
 from checks.framework.trial_spec import trained
-from checks.profiles.schema.checkpoint import CheckpointSection
-from checks.profiles.schema.training import TrainingSection
+from checks.profiles.schema import CheckpointSection, TrainingSection
 from checks.rules import checkpoint, training, training_pace
 from jobs.run.evidence_shape import misfit
 from jobs.trial.parts import CheckpointSpec

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.profiles.schema.checkpoint import CheckpointSection
+from checks.profiles.schema import CheckpointSection
 from checks.rules.checkpoint import resumed_findings, saved_findings
 from jobs.pod.stages import checkpoint
 from jobs.trial.parts import CheckpointSpec
