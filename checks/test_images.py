@@ -9,9 +9,8 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules.admission import Admission
 from checks.rules.fit import fits
-from checks.rules.images import image_findings, images_of, pull_findings, pulled, pulls, ran
+from checks.rules.images import image_findings, images_of, pull_findings, pulled, pulls, ran, secret_findings
 from checks.rules.pool import Pool
-from checks.rules.secrets import secret_findings
 from jobs.cluster.client.kube import Kube
 from jobs.run.result import TrialResult
 from jobs.trial.manifests import dry_pod

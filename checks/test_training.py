@@ -6,7 +6,7 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
-from checks.rules import gpu_health, training_pace, training_soak
+from checks.rules import gpu_health, training_evidence, training_pace
 from checks.rules import training as rules
 from checks.rules.pool import of_other_kind
 from checks.rules.ranks import place
@@ -189,7 +189,7 @@ def test_no_gpu_fails_while_it_trains(
     evidence.put(healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))
     evidence.put(gpu_health.xid_findings(trial, spec, "training"))
     if spec.training and spec.training.soak_s:
-        evidence.put(training_soak.watched({m.name: m.sample for m in training_ranks}, spec.training.soak_s))
+        evidence.put(training_evidence.watched({m.name: m.sample for m in training_ranks}, spec.training.soak_s))
     evidence.note(*training_pace.heat(training_ranks))
     evidence.verdict()
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from checks.profiles.loader import ProfileError, load_profile
 from checks.rules.collectives import expectation
-from checks.rules.reference import compare
-from checks.rules.unjudged import withhold_go
+from checks.rules.reference import compare, withhold_go
 from cli.pod_logs import cluster_name, hint, open_containers, pods_of, telling
 from cli.trial_logs import TrialLogs
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse

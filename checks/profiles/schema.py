@@ -171,7 +171,7 @@ class GpuSection:
 
     def __post_init__(self) -> None:
         require(self.kind in ("nvidia", "amd"), "kind", f"must be nvidia or amd, not {self.kind!r}")
-        require_positive(self, "per_node")
+        require(self.per_node is None or self.per_node > 0, "per_node", "must be at least 1")
         other = {"nvidia": "amd.com/", "amd": "nvidia.com/"}[self.kind]
         require(not self.resource.startswith(other), "resource", f"is {self.resource}, but the kind is {self.kind}")
 

@@ -15,8 +15,8 @@ from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 
 from ..profiles.profile import Profile
+from .nodes import FACTS
 from .ranks import stage
-from .uniform import FACTS
 
 MOST = 40
 """Different values of one kind that are kept: more is no bill of materials, it is noise."""

@@ -1,15 +1,20 @@
-"""Image rules: the images of a run, whether they are named as the profile asks, and how long they took to pull."""
+"""Image rules: the images of a run, whether they are named as the profile asks, how long they took to pull.
+
+Pull secrets are asked for by name only, and only where the user wants it; their content is not looked at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from jobs.cluster.client.errors import Forbidden, NotFound
+from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.unstructured import Unstructured
 from jobs.run.result import TrialResult
 from reports.record import Finding
 
 from ..profiles.schema import ImagesSection
-from .findings import compared, failed, passed
+from .findings import compared, failed, passed, unknown
 
 PARTS = ("initContainers", "containers", "ephemeralContainers")
 
@@ -90,3 +95,26 @@ def pulls(trial: TrialResult) -> Iterator[tuple[str, str, float | None]]:
 def ran(trial: TrialResult) -> dict[str, str]:
     """Name every image that ran, by pod and container."""
     return {f"{pod.name} {container}": image for pod in trial.pods for container, (image, _) in pod.images.items()}
+
+
+KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
+"""The two kinds of secret that a kubelet reads credentials of registries from
+(https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets)."""
+
+
+def secret_findings(kube: Kube, names: Iterable[str]) -> Iterator[Finding]:
+    """Judge each secret by whether it is there, and of which kind it is."""
+    expected = "a secret with credentials of a registry"
+    for name in names:
+        subject = f"secret/{name}"
+        try:
+            secret = kube.get(path("secrets", name, namespace=kube.namespace))
+        except NotFound:
+            yield failed(subject, "does not exist", expected, "images.pull-secret-missing")
+            continue
+        except Forbidden as error:
+            yield unknown(subject, f"not seen: {error.message}", expected)
+            continue
+        kind = str(secret.get("type") or "")
+        ok = kind in KINDS
+        yield compared(subject, ok, f"a secret of type {kind}", expected, "images.pull-secret-missing")

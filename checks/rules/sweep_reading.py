@@ -1,13 +1,14 @@
 """Reads what a sweep's coordinator told: its rounds are facts, its own opinion is not read.
 
-The pure rules of jobs/pod/sweep judge them; what is missing is never a pass.
+The pure rules of jobs/pod/sweep judge them; what is missing is never a pass. Who a node is, its own pod says; on whose
+word a node is proven or blamed must have run where the API server says that it did.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from jobs.pod.sweep.decode import decode
@@ -18,7 +19,6 @@ from jobs.run.result import TrialResult
 from jobs.run.stages.sweep import SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
 from jobs.trial.parts import Sweep
 
-from .sweep_placed import misplaced
 from .sweep_texts import card_of, devices_of, rest_of
 from .swept import Earlier, Swept, without
 
@@ -198,3 +198,27 @@ def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
     if end is None:
         return "the coordinator ended before the sweep did"
     return str(end.get("why") or "")
+
+
+def misplaced(
+    placed: Mapping[str, Collection[int]], fleets: Iterable[SweepFleet], reported: Collection[str]
+) -> dict[str, str]:
+    """Return the nodes that results or agents name and on which the pod that says so never was, and why.
+
+    `placed`: node and indexes of the pods that were bound to it; `fleets`: what the coordinator told of its agents.
+    """
+    claimed: dict[str, set[int]] = {node: set() for node in reported}
+    for fleet in fleets:
+        for node, rank in (fleet.get("ranks") or {}).items():
+            claimed.setdefault(str(node), set()).add(rank)
+    elsewhere = {}
+    for node, ranks in sorted(claimed.items()):
+        there = set(placed.get(node, ()))
+        if not there:
+            elsewhere[node] = "results name it, and by the API server no pod of the sweep ran on it"
+        elif ranks - there:
+            said, known = (", ".join(map(str, sorted(each))) for each in (ranks - there, there))
+            elsewhere[node] = (
+                f"the pod with index {said} says that it runs on it; by the API server that with index {known} did"
+            )
+    return elsewhere

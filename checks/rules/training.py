@@ -17,8 +17,7 @@ from jobs.trial.parts import TrainingSpec
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
-from . import training_roster as roster
-from . import training_soak
+from . import training_evidence
 from .findings import compared, failed, proven, unknown
 from .ranks import place, silent, stage
 
@@ -50,17 +49,17 @@ class Member:
     @property
     def first(self) -> TrainingMode:
         """The steps that are judged; empty where they never ended."""
-        return roster.shared(self.reported)
+        return training_evidence.shared(self.reported)
 
     @property
     def compute(self) -> list[float]:
         """Milliseconds of the steps without any other rank."""
-        return roster.times(self.reported.get("compute_ms"))
+        return training_evidence.times(self.reported.get("compute_ms"))
 
     @property
     def steps(self) -> list[float]:
         """Milliseconds of the steps with all ranks."""
-        return roster.times(self.first.get("step_ms"))
+        return training_evidence.times(self.first.get("step_ms"))
 
 
 def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
@@ -97,13 +96,13 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         else:
             findings.append(ended(node, data, spec, rank, spec.nodes))
             soak_s = spec.training.soak_s if spec.training else 0
-            if findings[-1].ok and (short := training_soak.too_short(trial, rank, soak_s)):
+            if findings[-1].ok and (short := training_evidence.too_short(trial, rank, soak_s)):
                 findings[-1] = replace(findings[-1], ok=None, observed=f"{findings[-1].observed}; {short}")
     yield from findings
     reported = [
         reported for rank in range(spec.nodes) for reported in (stage(trial, rank, "training") or {}).get("ranks") or []
     ]
-    if all(each.ok for each in findings) and (odd := roster.differing(reported)):
+    if all(each.ok for each in findings) and (odd := training_evidence.differing(reported)):
         yield unknown(JOB, odd, "all ranks at the same work")
 
 
@@ -111,10 +110,10 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     """Judge whether a node's ranks did their steps to the end; it is number ``pod`` of ``pods`` that train together."""
     ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
-    modes = [mode for reported in ranks if (mode := roster.shared(reported))]
+    modes = [mode for reported in ranks if (mode := training_evidence.shared(reported))]
     counts = [mode.get("steps") or 0 for mode in modes]
     expected = f"{own} ranks of {asked.steps} steps or more, which end"
-    done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({roster.SHARED})"
+    done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({training_evidence.SHARED})"
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
         return failed(node, observed, expected, "training.no-end")
@@ -130,7 +129,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
         expected += f"; --soak of {asked.soak_s} s"
         done += f" in {lasted:.0f} s"
         ok = ok and lasted >= asked.soak_s
-    if odd := ok and roster.contradiction(ranks, own, pod * own, pods * own):
+    if odd := ok and training_evidence.contradiction(ranks, own, pod * own, pods * own):
         ok, done = False, f"{done}; {odd}"
     return proven(node, ok, done, expected)
 

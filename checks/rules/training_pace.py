@@ -14,7 +14,7 @@ from reports.schema import RecordedTraining, TrainedRank
 from ..profiles.schema import TrainingSection
 from .findings import compared, failed, passed, unknown
 from .training import Member
-from .training_roster import SHARED
+from .training_evidence import SHARED
 
 MOST_STEPS = 240
 """Steps that the record keeps, the last ones; a soak has thousands."""

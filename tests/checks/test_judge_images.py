@@ -8,7 +8,7 @@ import pytest
 from checks import test_images as image_checks
 from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.schema import ImagesSection
-from checks.rules import images, secrets
+from checks.rules import images
 from jobs.diagnosis.state import PodFacts
 from tests.checks.operands import Lists
 
@@ -97,7 +97,7 @@ def test_what_ran_must_come_from_an_allowed_registry(h100, evidence):
 )
 def test_a_pull_secret_is_looked_at_by_name_and_kind_only(answer, ok):
     """Missing or of another kind is a fault (images.pull-secret-missing); not seen is not judged; no content is shown."""
-    (finding,) = secrets.secret_findings(Lists(secrets=answer), ["regcred"])
+    (finding,) = images.secret_findings(Lists(secrets=answer), ["regcred"])
     assert (finding.subject, finding.ok) == ("secret/regcred", ok)
     assert finding.fault == ("images.pull-secret-missing" if ok is False else "")
 

@@ -9,7 +9,7 @@ import pytest
 
 from checks.profiles.loader import load_profile
 from checks.profiles.trial import spec_of
-from checks.rules.mutations import mutation_findings, mutation_notes
+from checks.rules.admission import mutation_findings, mutation_notes
 from jobs.trial.manifests import dry_pod
 
 ASKED = dry_pod(spec_of(load_profile("a3-ultra"), run_id="abc", namespace="team"))

@@ -1,7 +1,6 @@
 """Which requests are valid and fit now, and how fragmented a pool is."""
 
-from checks.rules.capacity import Room
-from checks.rules.shapes import domain_of, shape_findings, shapes_of
+from checks.rules.capacity import Room, domain_of, shape_findings, shapes_of
 from checks.rules.topology import Zones
 
 GPU = "nvidia.com/gpu"

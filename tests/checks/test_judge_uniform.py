@@ -6,18 +6,19 @@ import pytest
 
 from checks.profiles.loader import Profile
 from checks.profiles.schema import StackSection
-from checks.rules import uniform
+from checks.rules import nodes as node_rules
 
 
 def test_drift_names_the_odd_one(node, bad):
     """The node that differs from most is at fault, with what and against how many (nodes.drift)."""
     nodes = [node("a"), node("b"), replace(node("c"), kernel="6.8.0-52")]
-    (wrong,) = [f for f in uniform.unlike_nodes(nodes) if not f.ok]
+    (wrong,) = [f for f in node_rules.unlike_nodes(nodes) if not f.ok]
     assert (wrong.subject, wrong.fault) == ("c", "nodes.drift")
     assert (wrong.observed, wrong.expected) == ("kernel 6.8.0-52", "kernel 6.8 as on 2 of 3 nodes")
-    assert bad(uniform.unlike_nodes(nodes, ["kernel"])) == []
+    assert bad(node_rules.unlike_nodes(nodes, ["kernel"])) == []
     assert (
-        bad(uniform.unlike_nodes([node("a"), node("b", labels={"nvidia.com/cuda.driver-version.full": "580"})])) == []
+        bad(node_rules.unlike_nodes([node("a"), node("b", labels={"nvidia.com/cuda.driver-version.full": "580"})]))
+        == []
     )
 
 
@@ -35,7 +36,7 @@ def test_drift_names_the_odd_one(node, bad):
 def test_patch_releases_of_kubelet_and_system_are_no_drift(node, bad, other, drifts):
     """A managed pool always has two of them during a roll-out; kernel and runtime are held to the last figure."""
     nodes = [replace(node(name), os="Ubuntu 24.04.3 LTS") for name in "ab"]
-    faults_raised = bad(uniform.unlike_nodes([*nodes, replace(nodes[0], name="c", **other)]))
+    faults_raised = bad(node_rules.unlike_nodes([*nodes, replace(nodes[0], name="c", **other)]))
     assert faults_raised == ([("c", "nodes.drift")] if drifts else [])
 
 
@@ -43,14 +44,14 @@ def test_a_tie_accuses_nobody(node, bad):
     """Two against two, or one against one: the difference is the finding, with every value; a third node decides."""
     old = replace(node("b"), kernel="6.8.0-52", os="Ubuntu 22.04")
     for nodes in ([node("a"), old], [old, node("a")], [node("a"), old, replace(old, name="c"), node("d")]):
-        assert bad(uniform.unlike_nodes(nodes)) == [("kernel", "nodes.drift")]
-        finding = next(f for f in uniform.unlike_nodes(nodes) if f.subject == "kernel")
+        assert bad(node_rules.unlike_nodes(nodes)) == [("kernel", "nodes.drift")]
+        finding = next(f for f in node_rules.unlike_nodes(nodes) if f.subject == "kernel")
         assert "6.8 on a" in finding.observed
         assert "6.8.0-52 on b" in finding.observed
-    assert bad(uniform.unlike_nodes([node("a"), old, replace(old, name="c")])) == [("a", "nodes.drift")]
+    assert bad(node_rules.unlike_nodes([node("a"), old, replace(old, name="c")])) == [("a", "nodes.drift")]
     thirds = [replace(node(name), kernel=name) for name in "abc"]
-    assert bad(uniform.unlike_nodes(thirds)) == [("kernel", "nodes.drift")]
-    assert bad(uniform.unlike_nodes(thirds, ["kernel"])) == []
+    assert bad(node_rules.unlike_nodes(thirds)) == [("kernel", "nodes.drift")]
+    assert bad(node_rules.unlike_nodes(thirds, ["kernel"])) == []
 
 
 def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
@@ -62,14 +63,14 @@ def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
         node("b", labels=x86),
         *(replace(node(n, labels=arm), kernel="6.8.0-nvidia-64k") for n in "cd"),
     ]
-    assert bad(uniform.unlike_nodes(nodes)) == []
+    assert bad(node_rules.unlike_nodes(nodes)) == []
     silent = replace(node("e", labels={"kubernetes.io/arch": "amd64"}), kernel="6.8.0-52")
-    assert bad(uniform.unlike_nodes([*nodes, silent])) == [("e", "nodes.drift")]
+    assert bad(node_rules.unlike_nodes([*nodes, silent])) == [("e", "nodes.drift")]
     types = [
         replace(node(n, labels={"node.kubernetes.io/instance-type": t}), kernel=t)
         for n, t in zip("abcd", ("p4d", "p4d", "g5", "g5"), strict=True)
     ]
-    assert bad(uniform.unlike_nodes(types)) == []
+    assert bad(node_rules.unlike_nodes(types)) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
 )
 def test_kubelets_are_held_to_kubernetes_own_rule(node, kubelet, ok):
     """Not newer than the server, at most three minors older (nodes.kubelet-skew); an unknown one is not judged."""
-    (finding,) = uniform.kubelet_skew([replace(node("a"), kubelet=kubelet)], "v1.36.2")
+    (finding,) = node_rules.kubelet_skew([replace(node("a"), kubelet=kubelet)], "v1.36.2")
     assert finding.ok is ok
     assert finding.fault == ("nodes.kubelet-skew" if ok is False else "")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.framework.trial_spec import trained
-from checks.rules import training, training_soak
+from checks.rules import training, training_evidence
 from jobs.diagnosis.state import PodFacts
 from jobs.pod.stages.training import MOST_SAMPLES, Meanwhile
 
@@ -73,7 +73,7 @@ def test_a_gpu_that_nobody_looked_at_is_not_healthy(soaked, spec, samples, unsee
     if samples is not None:
         data["samples"] = [*(each for each in data["samples"] if samples and each["index"] != 5), *samples]
     taken = {m.name: m.sample for m in training.members(soaked, trained(spec, SOAK_S))}
-    findings = list(training_soak.watched(taken, SOAK_S))
+    findings = list(training_evidence.watched(taken, SOAK_S))
     assert [(each.subject, each.ok) for each in findings if not each.ok] == [
         (f"gpu-node-1 GPU {n}", None) for n in unseen
     ]
@@ -82,7 +82,7 @@ def test_a_gpu_that_nobody_looked_at_is_not_healthy(soaked, spec, samples, unsee
 def test_a_clock_without_a_count_of_looks_is_no_look():
     """In a soak shorter than the time between two looks, one is enough: it must have been made."""
     taken = {"counted": {"samples": 1, "sm_mhz": 1755.0}, "told": {"sm_mhz": 1755.0}}
-    assert [each.ok for each in training_soak.watched(taken, 10)] == [True, None]
+    assert [each.ok for each in training_evidence.watched(taken, 10)] == [True, None]
 
 
 def test_the_end_of_the_longest_soak_is_seen(monkeypatch):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from checks.profiles.loader import Profile, load_profile
 from checks.profiles.trial import spec_of
-from checks.rules import admission, nodes, quota, uniform
+from checks.rules import admission, nodes, quota
 from checks.rules import stack as gpu_stack
 from checks.rules.api import contact
 from checks.rules.capacity import rooms
@@ -192,8 +192,8 @@ def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Fin
     findings += gpu_stack.stack_findings(pool.nodes, cluster.pods)
     findings += gpu_stack.upgrade_findings(pool.nodes)
     findings += gpu_stack.label_findings(pool, "nvidia.com/gpu")
-    findings += uniform.unlike_nodes(pool.nodes, profile.stack.may_differ)
-    findings += uniform.kubelet_skew(pool.nodes, "v1.36.2")
+    findings += nodes.unlike_nodes(pool.nodes, profile.stack.may_differ)
+    findings += nodes.kubelet_skew(pool.nodes, "v1.36.2")
     enough = rooms(cluster, pool.nodes, spec, pool.parts)
     free = sum(not room.fault for room in enough)
     findings.append(

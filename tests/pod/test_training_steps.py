@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.rules.training_roster import contradiction
+from checks.rules.training_evidence import contradiction
 from jobs import pod as probes
 from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
