@@ -1,4 +1,4 @@
-"""Reads the recordings that `jobs/run/recording.py` writes; there is the format."""
+"""Reads the recordings that `jobs/run/recorder.py` writes; there is the format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.run.recording import RESOURCES, Line
+from jobs.run.recorder import RESOURCES, Line
 
 if TYPE_CHECKING:
     from pathlib import Path

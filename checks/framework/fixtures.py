@@ -222,7 +222,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
     from checks.rules.checkpoint import section  # noqa: PLC0415
     from checks.rules.ranks import dns_seconds, hosts, place  # noqa: PLC0415
-    from jobs.run.timeline import timeline  # noqa: PLC0415
+    from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
     if seatrial.begun:
@@ -253,7 +253,7 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
     from checks.framework.sweep_begun import begin, end  # noqa: PLC0415 -- collection stays light
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
-    from jobs.run.timeline import timeline  # noqa: PLC0415
+    from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
     out, earlier = seatrial.options.out, seatrial.earlier

@@ -13,7 +13,7 @@ from typing import Literal
 
 from jobs.nccl.job_document import JobDocument, Row, Table
 from jobs.nccl.rows import bandwidths, sides
-from jobs.run.stages.collective import ProgramFacts
+from jobs.run.stages.programs import ProgramFacts
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.sizes import format_size

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from jobs.pod.bench import checkpoint
 from jobs.run.result import TrialResult
-from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave, CheckpointVerified
+from jobs.run.stages.programs import CheckpointPlace, CheckpointRun, CheckpointSave, CheckpointVerified
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.schema import RecordedCheckpoint, RecordedState

@@ -22,7 +22,7 @@ from .ranks import hosts, missing_stage, place, ran
 if TYPE_CHECKING:
     from jobs.nccl.job_document import FoundFault, JobDocument
     from jobs.run.result import TrialResult
-    from jobs.run.stages.collective import CollectiveRun
+    from jobs.run.stages.programs import CollectiveRun
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile

@@ -11,7 +11,7 @@ from typing import Literal, TypeGuard
 
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import GpuFacts, RuntimeStage
-from jobs.run.stages.training import TrainingRun
+from jobs.run.stages.programs import TrainingRun
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 

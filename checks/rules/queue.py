@@ -14,8 +14,7 @@ from jobs.cluster.facts.inventory import Node, PodUse
 from jobs.cluster.quantity import quantity
 from jobs.cluster.unstructured import Unstructured, as_map, by_type
 from jobs.run.result import TrialResult
-from jobs.trial.api_discovery import missing_fault
-from jobs.trial.launch_stack import LaunchStack, shares
+from jobs.trial.launch_stack import LaunchStack, missing_fault, shares
 from jobs.trial.launchers import kind_of
 from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources

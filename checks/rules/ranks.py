@@ -10,13 +10,9 @@ from .findings import unknown
 
 if TYPE_CHECKING:
     from jobs.run.result import TrialResult
-    from jobs.run.stages.checkpoint import CheckpointRun
-    from jobs.run.stages.collective import CollectiveRun, ProgramFacts
-    from jobs.run.stages.hardware import RdmaPort, RdmaStage, RuntimeStage, TopologyStage
-    from jobs.run.stages.network import DnsStage, NetworkStage, PortStage
-    from jobs.run.stages.pod import StartStage
-    from jobs.run.stages.storage import StorageStage
-    from jobs.run.stages.training import TrainingRun
+    from jobs.run.stages.hardware import RdmaPort, RdmaStage, RuntimeStage, StartStage, TopologyStage
+    from jobs.run.stages.network import DnsStage, NetworkStage, PortStage, StorageStage
+    from jobs.run.stages.programs import CheckpointRun, CollectiveRun, ProgramFacts, TrainingRun
     from reports.record import Finding
 
 

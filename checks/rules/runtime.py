@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from jobs.run.result import TrialResult
-from jobs.run.stages.hardware import RuntimeStage
-from jobs.run.stages.pod import StartStage
+from jobs.run.stages.hardware import RuntimeStage, StartStage
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.sizes import format_size

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from jobs.cluster.facts.claims import Claim, Class
 from jobs.run.result import TrialResult
-from jobs.run.stages.storage import Bucket, Burst, CredentialFacts, TriedPath
+from jobs.run.stages.network import Bucket, Burst, CredentialFacts, TriedPath
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.sizes import format_size

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from jobs.pod.bench import stragglers
 from jobs.pod.bench.product import LEAST_PRODUCTS
 from jobs.run.result import TrialResult
+from jobs.run.stages.programs import TrainingMode, TrainingRank, TrainingRun, TrainingSample
 from jobs.run.stages.sweep import SweepTraining
-from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
 from jobs.trial.parts import TrainingSpec
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding

@@ -15,7 +15,7 @@ from jobs.pod.bench import model
 from jobs.pod.stages import nodetraining
 from jobs.pod.stages.training import SAMPLE_LIMIT_S, SAMPLE_S
 from jobs.run.result import TrialResult
-from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingSample
+from jobs.run.stages.programs import TrainingMode, TrainingRank, TrainingSample
 from reports.record import Finding
 
 from .findings import proven

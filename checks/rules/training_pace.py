@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jobs.run.stages.training import TrainingSample
+from jobs.run.stages.programs import TrainingSample
 from reports.record import Finding
 from reports.schema import RecordedTraining, TrainedRank
 

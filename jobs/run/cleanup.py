@@ -18,7 +18,7 @@ from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.renewal import Held, held, run_out
 from ..cluster.unstructured import Unstructured, as_list, as_map
-from ..trial.api_discovery import serving
+from ..trial.launch_stack import serving
 from ..trial.launchers import KINDS as LAUNCHED
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from ..trial.spec import PREFIX

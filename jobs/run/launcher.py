@@ -9,24 +9,26 @@ entered in the ledger before it is created; what was given up is deleted at once
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..cluster.client.errors import ClusterError, Forbidden, Invalid, NotFound
+from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
 from ..cluster.client.kube import Kube
 from ..cluster.redact import safe
+from ..diagnosis.refusals import is_policys, read_refusal
+from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 from ..trial import manifests
+from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
-from .attempts import after, interruption
 from .cleanup import Ledger, remove
 from .conclusion import conclude
 from .creation import Creation
 from .job_lookup import JobLookup
-from .not_created import not_served, refused
 from .queueing import Queueing
 from .recorder import RecordedKube, Recorder
 from .result import TrialResult
@@ -34,6 +36,81 @@ from .service_gone import with_service_gone
 from .sweep_watcher import SweepWatcher
 from .waiting import Limits
 from .watcher import Watcher
+
+# What an interruption leaves behind for the next attempt: the node is still cordoned, its GPUs are another's now.
+_AFTERMATH = frozenset(
+    {"job.unschedulable", "job.start-timeout", "gang.unschedulable", "gang.partial", "queue.waiting", "job.disrupted"}
+)
+
+
+def interruption(result: TrialResult) -> FailureAnalysis | None:
+    """Return what interrupted a trial from outside, so that it is worth another attempt; None where nothing did."""
+    cause = result.analysis
+    again = cause is not None and (cause.disrupted or _raced(cause)) and result.state is not JobState.CANCELED
+    return cause if again else None
+
+
+def _raced(cause: FailureAnalysis) -> bool:
+    """Tell whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
+
+    Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
+    """
+    return cause.fault == "container.start" and re.search(r"\bOutOf[a-z]", cause.observed) is not None
+
+
+def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
+    """What a further attempt says: its own, unless it only met what the interruption left behind.
+
+    A node that is missing now is a consequence only where the attempt before had one for every rank.
+    """
+    cause, later = first.analysis, second.analysis
+    if cause is not None and later is not None and later.fault in _AFTERMATH and (later.disrupted or _had_nodes(first)):
+        text = f"{cause.observed}; tried again: {later.observed}"
+        later = replace(cause, observed=safe(text, 1500))
+    return replace(second, analysis=later, attempts=attempt)
+
+
+def _had_nodes(result: TrialResult) -> bool:
+    """Tell whether every rank had found a node, as its pod says, or what is left of its events."""
+    placed = {replica.pod for replica in result.replicas if replica.node}
+    placed |= {match[1] for event in result.events if (match := re.match(r"Scheduled pod/([^\s:]+)", event))}
+    return len(placed) >= max(len(result.replicas), 1)
+
+
+def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:
+    """Say which object was refused, and by whom: a trial is a job and what belongs to it."""
+    read = read_refusal(error.message)
+    what = safe(error.refused, 300) or f"{kind.kind} {name}"
+    by = f", refused by {read.subject}" if "/" in read.subject else ""
+    analysis = FailureAnalysis(
+        fault=read.fault,
+        subject=read.subject if read.subject != "pod" else what.lower().replace(" ", "/"),
+        observed=f"{what} could not be created{by}: {error}",
+        expected=f"the API server accepts the {what.split()[0]}",
+        suggestion=read.suggestion,
+        # An object that is not valid in itself is ours, or the profile's; no gate of the cluster has spoken.
+        err_class=ERR_INFRA if isinstance(error, Forbidden) or is_policys(error.message) else ERR_PROGRAM,
+    )
+    return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, seconds=seconds, launcher=kind.name)
+
+
+def not_served(kube: Kube, name: str, kind: Kind, error: NotFound) -> TrialResult:
+    """Say that the API server does not know the kind that was to be created; raise `error` where it does."""
+    served = serving(kube, kind.group, kind.resource)
+    fault = "" if served.not_seen else missing_fault(kind, served)
+    if not fault:
+        raise error
+    elsewhere = f", but in {', '.join(served.versions)}" if served.versions else ""
+    analysis = FailureAnalysis(
+        fault=fault,
+        subject=f"{kind.resource}.{kind.group}",
+        observed=f"{kind.kind} is not served in {kind.group}/{kind.version}{elsewhere}",
+        expected=f"{kind.group}/{kind.version} serves {kind.resource}",
+        suggestion=f"Install {kind.operator}, or choose another launcher (--launcher indexed needs no operator).",
+        err_class=ERR_INFRA,
+    )
+    return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, launcher=kind.name)
+
 
 _ATTEMPTS = 2
 

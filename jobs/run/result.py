@@ -1,13 +1,18 @@
-"""What became of a trial: the types that the launcher returns."""
+"""What became of a trial, as the launcher returns it, and what it spent its time on.
+
+For each pod: the wait for a node, the start of its containers, then its stages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from ..diagnosis.state import FailureAnalysis, JobState, PodFacts, Replica
-from .evidence import RankEvidence
+from .evidence import RankEvidence, StageData
 from .queueing import QueueFacts
 
 
@@ -31,3 +36,72 @@ class TrialResult:
     placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
     given_up: bool = False  # waiting for it could not help: it still holds what it has
+
+
+MOST_PODS = 64
+"""Of a larger trial only the first ranks are told."""
+SHORTEST_S = 0.05
+SWEEP = "sweep."
+"""Stages of a sweep's coordinator are what all nodes did, and are told by node."""
+
+
+class Span(TypedDict):
+    """One phase of one pod; seconds since the first pod was created.
+
+    ``phase`` is ``scheduling`` (created to bound), ``image and start`` (bound to running, by the clocks of the API
+    server and of the kubelet, which write whole seconds), or a stage of the probe, by the pod's own clock; of a sweep
+    ``round 3``, by the clock of the pod that leads it.
+    """
+
+    node: str
+    phase: str
+    start_s: float
+    seconds: float
+
+
+def timeline(trial: TrialResult) -> list[Span]:
+    """Return the phases of each pod, by rank; nothing of a pod whose times were not told."""
+    moments = [moment for pod in trial.pods if (moment := _moment(pod.created)) is not None]
+    if not moments:
+        return []
+    first = min(moments)
+    spans: list[Span] = []
+    for pod in trial.pods[:MOST_PODS]:
+        created, scheduled, began = (_moment(text) for text in (pod.created, pod.scheduled, pod.began))
+        phases = [("scheduling", created, scheduled), ("image and start", scheduled, began)]
+        for phase, start, end in phases:
+            if start is not None and end is not None and end > start:
+                spans.append(Span(node=pod.node or pod.name, phase=phase, start_s=start - first, seconds=end - start))
+        evidence = trial.evidence.get(pod.index)
+        if began is not None and evidence is not None:
+            spans += _stages(pod.node or pod.name, began - first, evidence.seconds.items())
+            if pod.index == 0:
+                spans += _rounds(began - first, evidence.stages, {pod.node for pod in trial.pods[:MOST_PODS]})
+    return spans
+
+
+def _rounds(start_s: float, stages: Mapping[str, StageData], nodes: set[str]) -> Iterator[Span]:
+    """The rounds of a sweep, for each node that was tested in them."""
+    for name, row in stages.items():
+        at, took = row.get("at"), row.get("seconds")
+        if not name.startswith(f"{SWEEP}round.") or at is None or not took or took < SHORTEST_S:
+            continue
+        what = f"round {row.get('number')}{'' if row.get('stage') else ', alone'}"
+        for node in sorted({node for test in row.get("tests") or () for node in test["nodes"]} & nodes):
+            yield Span(node=node, phase=what, start_s=round(start_s + at, 2), seconds=took)
+
+
+def _stages(node: str, start_s: float, seconds: Iterable[tuple[str, float]]) -> Iterator[Span]:
+    """The probe's stages, one after another; the last, `end`, repeats the time of all."""
+    for stage, took in seconds:
+        if stage != "end" and took > 0 and not stage.startswith(SWEEP):
+            if took >= SHORTEST_S:
+                yield Span(node=node, phase=stage, start_s=round(start_s, 2), seconds=round(took, 2))
+            start_s += took
+
+
+def _moment(text: str) -> float | None:
+    try:
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

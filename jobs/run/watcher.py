@@ -30,11 +30,10 @@ from ..trial.launchers import KINDS, Kind
 from . import waiting
 from .containers import has_ended, has_started, is_shaken, others_running
 from .evidence import EvidenceReader, MultiplexedReader
-from .explanations import Explanations
+from .explanations import Explanations, simulated, unreachable
 from .logs import Follower
 from .mpirun import is_final
 from .queueing import Queueing
-from .silent_logs import simulated, unreachable
 from .waiting import Limits, WatchOutcome
 
 Diagnosis = tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]

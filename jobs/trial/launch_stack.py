@@ -1,4 +1,4 @@
-"""What stands between a job and its pods here: its kind, its operator's runtime, its queue. Read from the API, once.
+"""What stands between the trial and its pods: what the API server serves, the job's kind, its runtime, its queue.
 
 What this account may not see (queues of the whole cluster, for a tenant) is told as not seen, never guessed.
 """
@@ -10,15 +10,54 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from ..cluster.client.errors import ApiError, NotFound
+from ..cluster.client.errors import ApiError, ClusterError, NotFound
 from ..cluster.client.kube import Kube, path
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, as_texts
-from .api_discovery import Serving, serving
 from .launchers import kind_of
+from .launchers.kind import Kind
 from .launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
 from .spec import TrialSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """In which versions of its group a resource is served; `not_seen` says why that could not be asked."""
+
+    versions: tuple[str, ...] = ()
+    not_seen: str = ""
+
+
+def serving(kube: Kube, group: str, resource: str) -> Serving:
+    """Ask discovery for every version of the group."""
+    try:
+        api_group = as_map(kube.get(f"/apis/{group}"))
+        known = [str(item.get("version")) for item in as_list(api_group.get("versions"))]
+        versions = [version for version in known if _has(kube, group, version, resource)]
+    except NotFound:
+        return Serving()
+    except ClusterError as error:
+        return Serving(not_seen=str(error))
+    return Serving(tuple(versions))
+
+
+def missing_fault(kind: Kind, serving_now: Serving) -> str:
+    """The fault of a kind that is not served as we need it; nothing where it is."""
+    if kind.version in serving_now.versions:
+        return ""
+    # A Training Operator beside the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
+    # applied last is what the cluster has (kubeflow/mpi-operator README, "Training Operator").
+    return "mpi.wrong-version" if serving_now.versions and kind.name == "mpijob" else "launcher.missing"
+
+
+def _has(kube: Kube, group: str, version: str, resource: str) -> bool:
+    try:
+        listing = as_map(kube.get(f"/apis/{group}/{version}"))
+    except NotFound:
+        return False
+    return any(item.get("name") == resource for item in as_list(listing.get("resources")))
+
 
 VOLCANO_GROUP = "scheduling.volcano.sh"
 

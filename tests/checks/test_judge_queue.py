@@ -8,8 +8,7 @@ from checks.rules.job import start_findings
 from checks.rules.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
 from jobs.diagnosis.state import FailureAnalysis, PodFacts, Replica
 from jobs.run.queueing import QueueFacts
-from jobs.trial.api_discovery import Serving
-from jobs.trial.launch_stack import LaunchStack
+from jobs.trial.launch_stack import LaunchStack, Serving
 from jobs.trial.parts import Queue
 from jobs.trial.spec import TrialSpec
 

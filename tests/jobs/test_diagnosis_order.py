@@ -10,7 +10,7 @@ from jobs.diagnosis.refusals import read_refusal
 from jobs.diagnosis.state import FailureAnalysis, JobState, Replica
 from jobs.diagnosis.verdict import diagnose
 from jobs.run import watcher
-from jobs.run.attempts import after, interruption
+from jobs.run.launcher import after, interruption
 from jobs.run.result import TrialResult
 from tests.jobs.objects import RUNS, ended, event, failed, job, pod
 

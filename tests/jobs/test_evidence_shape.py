@@ -8,8 +8,7 @@ import pytest
 
 from jobs.nccl import open_sources, read
 from jobs.pod.stages import collective, gpus, ibvinfo, network, rdma, smi, storage, topology
-from jobs.run.evidence import parse
-from jobs.run.evidence_shape import STAGES, misfit
+from jobs.run.evidence import STAGES, misfit, parse
 
 TESTS = Path(__file__).parents[1]
 CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}

@@ -10,7 +10,7 @@ from jobs.diagnosis.history import History
 from jobs.diagnosis.state import FailureAnalysis
 from jobs.diagnosis.verdict import diagnose
 from jobs.run.mpirun import explained, is_final
-from jobs.trial.api_discovery import Serving, missing_fault
+from jobs.trial.launch_stack import Serving, missing_fault
 from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import build, to_yaml
 from jobs.trial.names import SpecError

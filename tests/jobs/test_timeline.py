@@ -2,8 +2,7 @@
 
 from jobs.diagnosis.state import JobState, PodFacts
 from jobs.run.evidence import RankEvidence
-from jobs.run.result import TrialResult
-from jobs.run.timeline import timeline
+from jobs.run.result import TrialResult, timeline
 
 DAY = "2026-11-22T10:00:"
 

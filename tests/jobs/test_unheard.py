@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.run.silent_logs import simulated, unreachable
+from jobs.run.explanations import simulated, unreachable
 
 REFUSED = 'GET .../log: 500: Get "https://10.0.0.7:10250/containerLogs/a/b/c": dial tcp 10.0.0.7:10250: connect: connection refused'
 KWOK = 'GET .../log: 400 BadRequest: no logs found for container "trial" in pod "default/p-0"'

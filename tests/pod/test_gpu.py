@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.evidence_shape import misfit
+from jobs.run.evidence import misfit
 from tests.ports import free_port
 
 from .conftest import Pods

@@ -14,7 +14,7 @@ import pytest
 from jobs.pod.stages import agent, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.planner import Planner
-from jobs.run.evidence_shape import misfit
+from jobs.run.evidence import misfit
 from tests.pod.conftest import HANG_S
 
 PLAY = r'''

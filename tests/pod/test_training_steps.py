@@ -16,7 +16,7 @@ from checks.rules.training_evidence import contradiction
 from jobs import pod as probes
 from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
-from jobs.run.evidence_shape import misfit
+from jobs.run.evidence import misfit
 from tests.ports import free_port
 
 BENCH = Path(probes.__file__).parent / "measure.py"

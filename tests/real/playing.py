@@ -14,7 +14,7 @@ from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.kubeconfig import ClusterSource
 from jobs.diagnosis.state import JobState
 from jobs.run.launcher import Launcher
-from jobs.run.recording import SUFFIX
+from jobs.run.recorder import SUFFIX
 from jobs.trial.spec import PREFIX, TrialSpec
 from tests import recordings
 from tests.real.server import Server, play_of

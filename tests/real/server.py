@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
 
-from jobs.run.recording import MARK, RESOURCES, WATCH_ENDED
+from jobs.run.recorder import MARK, RESOURCES, WATCH_ENDED
 from tests import recordings
 
 VERSIONS = {"Job": "batch/v1", "EndpointSlice": "discovery.k8s.io/v1"}

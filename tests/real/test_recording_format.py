@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run import recording
+from jobs.run import recorder
 from tests import recordings
 
 OURS = Path(__file__).parent / "recordings"
@@ -13,11 +13,11 @@ OURS = Path(__file__).parent / "recordings"
 
 def test_what_is_written_is_read_again(tmp_path):
     lines = (
-        recording.Line(0.5, "Pod", "ADDED", {"metadata": {"name": "a", "uid": "1"}}),
-        recording.Line(1.25, "Pod", recording.WATCH_ENDED, "connection reset"),
-        recording.Line(2.0, recording.MARK, "DONE", "node drained"),
+        recorder.Line(0.5, "Pod", "ADDED", {"metadata": {"name": "a", "uid": "1"}}),
+        recorder.Line(1.25, "Pod", recorder.WATCH_ENDED, "connection reset"),
+        recorder.Line(2.0, recorder.MARK, "DONE", "node drained"),
     )
-    with recording.RecordingWriter(
+    with recorder.RecordingWriter(
         tmp_path / "x.jsonl.gz", server="v1.36.2", namespace="team-a", wall="2026-01-01T00:00:00Z"
     ) as out:
         for line in lines:
@@ -33,14 +33,14 @@ def test_what_is_written_is_read_again(tmp_path):
 
 
 def test_a_recording_holds_no_data_of_configmaps_and_of_nodes_only_what_decides():
-    config = recording.small("ConfigMap", {"metadata": {"name": "a", "managedFields": [1]}, "data": {"b": "secret"}})
+    config = recorder.small("ConfigMap", {"metadata": {"name": "a", "managedFields": [1]}, "data": {"b": "secret"}})
     assert config == {"metadata": {"name": "a"}, "keys": ["b"]}
     node = {
         "metadata": {"name": "n", "annotations": {"x": "y"}},
         "spec": {"podCIDR": "10.0.0.0/8", "taints": []},
         "status": {"images": [], "allocatable": {"cpu": "2"}},
     }
-    assert recording.small("Node", node) == {
+    assert recorder.small("Node", node) == {
         "metadata": {"name": "n"},
         "spec": {"taints": []},
         "status": {"allocatable": {"cpu": "2"}},

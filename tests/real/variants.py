@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from jobs.run.recording import RESOURCES
+from jobs.run.recorder import RESOURCES
 from tests.real.server import Cut, at
 
 KINDS = tuple(RESOURCES.values())

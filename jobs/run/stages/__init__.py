@@ -5,14 +5,10 @@ A field may be missing or null, which is unknown: read it with ``get``. Fields t
 
 from __future__ import annotations
 
-from .checkpoint import CheckpointRun
-from .collective import CollectiveRun
-from .hardware import RdmaStage, RuntimeStage, TopologyStage
-from .network import DnsStage, NetworkStage, PortStage
-from .pod import EndStage, StartStage
-from .storage import StorageStage
+from .hardware import EndStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
+from .network import DnsStage, NetworkStage, PortStage, StorageStage
+from .programs import CheckpointRun, CollectiveRun, TrainingRun
 from .sweep import SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
-from .training import TrainingRun
 
 COLLECTIVE = "collective."
 STAGES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from .kinds import Count, Record
-from .training import TrainingSteps
+from .programs import TrainingSteps
 
 
 class SweepFleet(TypedDict, total=False):
