@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from jobs.nccl import NcclLogError, conclude, open_sources, read  # noqa: E402 -- after the path is set
-from reports import explain  # noqa: E402
-from reports.explain_markdown import to_markdown  # noqa: E402
+from reports import explain_forms  # noqa: E402
+from reports.explain_forms import to_markdown  # noqa: E402
 from reports.record import EXIT_CODES, worst  # noqa: E402
 from tests.nccl.logmaker import Maker, interleaved, table_of  # noqa: E402
 
@@ -135,7 +135,7 @@ def answer(name: str, sources: Callable[[], object]) -> None:
     began = time.perf_counter()
     try:
         jobs = conclude(read(sources()))  # type: ignore[arg-type]
-        text = explain.to_text(jobs, color=False) + to_markdown(jobs) + explain.to_json(jobs)
+        text = explain_forms.to_text(jobs, color=False) + to_markdown(jobs) + explain_forms.to_json(jobs)
         said = f"{len(jobs)} jobs, {EXIT_CODES[worst(job['verdict'] for job in jobs)]}, {len(text) // 1000} kB of text"
         assert "hf_AbCdEfGhIjKlMnOpQrStUvWx" not in text
     except NcclLogError as error:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from cli.usage import Parser, refuse
 from reports.compare.comparison import compare
-from reports.compare.page import page
-from reports.compare.text import render
+from reports.compare.text import page, render
 from reports.record import read_json
 from reports.schema import Record, RecordError
 

@@ -157,7 +157,7 @@ class _Workload:
 
     def tell_around(self, job: JobDocument) -> None:
         """Add what happened around the one workload to what is said of it first."""
-        from cli.around_job import look_around  # noqa: PLC0415 -- most logs are files
+        from cli.running_job import look_around  # noqa: PLC0415 -- most logs are files
 
         assert self.kube is not None
         not_seen: list[str] = []

@@ -1,36 +1,92 @@
-"""What a running job shows beside its logs: pods and nodes, NCCL RAS, Flight Recorder dumps.
+"""What a running job shows beside its logs: pods and nodes, what happened around it, NCCL RAS, Flight Recorder dumps.
 
-One exec into one pod asks RAS, which speaks for the whole job; dumps lie in every pod. What may not be seen is said
-with the right that is missing, and the rest goes on.
+Events of its pods and nodes, the nodes' conditions and words in its logs tell what happened in its time. One exec into
+one pod asks RAS, which speaks for the whole job; dumps lie in every pod. What may not be seen is said with the right
+that is missing, and the rest goes on.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 from jobs.cluster.client.errors import ApiError, ClusterError, Forbidden
 from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.client.pod_exec import Executed, execute
 from jobs.cluster.facts.events import Event, about, read_events
-from jobs.cluster.redact import safe
+from jobs.cluster.redact import redact, safe
 from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, by_type, name_of, node_of, phase_of
+from jobs.diagnosis import around
+from jobs.diagnosis.around import Moment
 from jobs.diagnosis.pod import examine
 from jobs.diagnosis.surroundings import Surroundings
 from jobs.nccl.hang.live import take_dump, take_sample
 from jobs.nccl.hang.model import Evidence, Pod
+from jobs.nccl.job_document import Around
 from jobs.pod import ras_client
+
+LINES = 2000
+"""Of each container's log, the last ones: what a program says as it dies."""
+AT_ONCE = 8
+MOST_PODS, MOST_NODES = 256, 64
+
+
+def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -> list[Around]:
+    """Return what happened in the job's time, in order; nothing where nothing failed and nothing is wrong."""
+    where = {name_of(pod): node_of(pod) for pod in pods[:MOST_PODS]}
+    moments: list[Moment] = []
+    for pod in pods[:MOST_PODS]:
+        moments += around.from_pod(pod)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        from_logs = list(pool.map(lambda pod: _lines(kube, pod), pods[:MOST_PODS]))
+        nodes = list(pool.map(lambda name: _node(kube, name), sorted({*where.values()} - {""})[:MOST_NODES]))
+    moments += itertools.chain.from_iterable(from_logs)
+    for node in nodes:
+        if isinstance(node, str):
+            not_seen.append(f"conditions of the nodes: {node}")
+            break
+        moments += around.from_node(node)
+    for place, kind in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in default
+        try:
+            items, _ = kube.list(path("events", namespace=place), fieldSelector=f"involvedObject.kind={kind}")
+        except ClusterError as error:
+            not_seen.append(f"events of the {kind.lower()}s in {place}: {safe(error, 300)}")
+            continue
+        moments += around.from_events(read_events(items), where)
+    judged = around.judged(moments, pods)
+    return [_written(moment) for moment in judged] if any(m.role == "failure" for m in judged) else []
+
+
+def _written(moment: Moment) -> Around:
+    entry: Around = asdict(moment)  # type: ignore[assignment]  # the same keys
+    entry["text"] = redact(moment.text)
+    return entry
+
+
+def _node(kube: Kube, name: str) -> Unstructured | str:
+    try:
+        return as_map(kube.get(path("nodes", name)))
+    except ClusterError as error:
+        return safe(error, 300)
+
+
+def _lines(kube: Kube, pod: Unstructured) -> list[Moment]:
+    moments: list[Moment] = []
+    for container in as_list(as_map(pod.get("spec")).get("containers")):
+        said = tail(kube, name_of(pod), str(container.get("name") or ""), LINES, timestamps=True)
+        moments += around.from_lines(pod, said)
+    return moments
+
 
 SAMPLES, PAUSE_S = 3, 5.0
 _EXEC_S = 150.0  # three answers of at most 30 s, the pauses, and a slow start of Python
 MOST_DUMP_BYTES = 256 << 20
-MOST_PODS = 256
-MOST_NODES = 64
-AT_ONCE = 8
 _DUMP_SETTINGS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
 # What the image has: Python speaks the protocol itself, ncclras comes with NCCL's packages (bin/ncclras).
 _SHELL = """
@@ -70,11 +126,17 @@ def look(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, execs:
         evidence.not_seen.append(f"NCCL RAS and dumps: {safe(error, 300)}")
 
 
-def tail(kube: Kube, pod: str, container: str, lines: int = 400) -> list[str]:
-    """Return the last lines of a container's log; none where it cannot be read."""
+def tail(kube: Kube, pod: str, container: str, lines: int = 400, *, timestamps: bool = False) -> list[str]:
+    """Return the last lines of a container's log, with ``timestamps`` each behind its time; none if it is not read."""
     try:
         with kube.log_stream(
-            kube.namespace, pod, deadline_s=20.0, container=container, tailLines=lines, limitBytes=4 << 20
+            kube.namespace,
+            pod,
+            deadline_s=20.0,
+            container=container,
+            timestamps=timestamps,
+            tailLines=lines,
+            limitBytes=4 << 20,
         ) as chunks:
             return b"".join(chunks).decode("utf-8", "replace").splitlines()
     except ClusterError:

@@ -1,18 +1,155 @@
-"""The forms of `explain`, by name; for a program's step summary and annotations; and the few lines on many jobs."""
+"""The judgement of an NCCL log in its forms: text for a terminal, Markdown, JSON; and the few lines on many jobs.
+
+Text fits 80 columns; colour is used only when asked for. Markdown is for an issue, a chat or a step's summary: nothing
+of the log is markup. explain_page.py has the HTML.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jobs.nccl.job_document import JobDocument as Job
 
-from .explain import WIDTH, to_json, to_text
-from .explain_markdown import to_markdown
 from .explain_page import to_html
-from .markdown import workflow_command
+from .explain_parts import Below, Part, names_of, parts, where
+from .markdown import unlinked, workflow_command
 from .plain import plain
 from .schema import Verdict
+
+Paint = Mapping[str, Callable[[str], str]]
+
+WIDTH = 80
+SCHEMA = 1
+
+_COLOURS = {"go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1"}
+_PAINTED = {kind: f"\x1b[{code}m{{}}\x1b[0m".format for kind, code in _COLOURS.items()}
+_PLAIN = dict.fromkeys(_COLOURS, str)
+
+
+def to_json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- JSON has no colour
+    """Return the JSON document, ``{"schema": 1, "jobs": [...]}``, as text; it never holds NaN."""
+    return json.dumps({"schema": SCHEMA, "jobs": list(jobs)}, indent=2, allow_nan=False) + "\n"
+
+
+def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> str:
+    """Return what a person reads in a terminal."""
+    paint = _PAINTED if color else _PLAIN
+    blocks = [_job_text(job, paint, width) for job in jobs]
+    if len(jobs) > 1:
+        counts = {name: sum(job["verdict"] == name for job in jobs) for name in Verdict}
+        said = ", ".join(f"{count} {paint[name](name)}" for name, count in counts.items() if count)
+        blocks.append(f"{len(jobs)} jobs: {said}")
+    return ("\n" + "─" * width + "\n\n").join(blocks) + "\n"
+
+
+def _job_text(job: Job, paint: Paint, width: int) -> str:
+    lines = [f"{paint[job['verdict']](job['verdict'].upper())}  {names_of(job, width - len(job['verdict']) - 2)}"]
+    lines += _wrap(job["sentence"], width, "")
+    if failure_class := job.get("failure_class"):
+        lines += _wrap(f"Failure class: {failure_class}", width, "")
+    for part in parts(job):
+        lines += ["", *_part_text(part, paint, width)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _wrap(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
+    """Wrap text; long names are broken rather than let run over the edge."""
+    start = indent if first is None else first
+    lines = textwrap.wrap(
+        plain(text, 1200), width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return lines or [start.rstrip()]
+
+
+_ROW = "  {:>10}  {:>9}  {:>17}  {:>5}  {:>13}  {:>5}".format
+
+
+def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
+    if part.severity:
+        yield f"{paint[part.severity](part.severity.upper())}  {part.fault}"
+    elif part.title:
+        yield paint["head"](part.title)
+    if part.said:
+        yield from _wrap(part.said, width, "  " if part.title or part.severity else "")
+    for number, item in enumerate(part.items, 1):
+        if item.text:
+            yield from _wrap(item.text, width, "    ", f"  {number} " if part.numbered else "  ")
+        for below in item.below:
+            if below.label == "confirm":
+                yield from _wrap(below.text, width, " " * 13, f"    {below.label:<9}")
+            else:
+                yield from _wrap(f"{below.label}: {below.text}" if below.label else below.text, width, " " * 6, " " * 4)
+    for line in part.quoted:
+        spot = where(line, plain(line["file"] or "", 200).rpartition("/")[2])
+        yield from _wrap(f"{spot}  {line['text']}", width, "    ", "  | ")
+    yield from (_ROW(*row) for row in part.table)
+    for note in part.notes:
+        yield from _wrap(note, width, "  ")
+    for below in part.advice:
+        yield from _wrap(below.text, width, " " * 11, f"  {below.label:<9}")
+
+
+def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown
+    """Return the judgement for an issue or a chat: Markdown in which nothing of the log is markup."""
+    return "\n\n---\n\n".join(_job_markdown(job) for job in jobs) + "\n"
+
+
+def _md(value: object, limit: int = 600) -> str:
+    """Escape what Markdown or HTML would act upon."""
+    text = plain(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return unlinked(re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", text))
+
+
+def _code(value: object, limit: int = 400) -> str:
+    """Return an inline code span that its content cannot leave."""
+    text = plain(value, limit)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _job_markdown(job: Job) -> str:
+    name = f" {_code(names_of(job, 200))}" if job["files"] else ""
+    lines = [f"**{job['verdict'].upper()}**{name}", "", _md(job["sentence"], 1200)]
+    if failure_class := job.get("failure_class"):
+        lines += ["", f"Failure class: {failure_class}"]
+    for part in parts(job):
+        lines += ["", *_part_markdown(part)]
+    return "\n".join(lines)
+
+
+def _part_markdown(part: Part) -> Iterator[str]:
+    if part.severity:
+        yield from (f"### {_md(part.severity)}: {_md(part.fault)}", "")
+    elif part.title:
+        yield from (f"#### {_md(part.title)}", "")
+    if part.said:
+        yield from (_md(part.said, 1200), "") if part.title or part.severity else (_md(part.said, 1200),)
+    for item in part.items:
+        texts = [_md(item.text), "; ".join(map(_below, item.below))]
+        yield f"{'1.' if part.numbered else '-'} {': '.join(filter(None, texts))}"
+    for line in part.quoted:
+        yield f"- evidence {_code(where(line, str(line['file'] or '')), 200)} {_code(line['text'])}"
+    for number, row in enumerate(part.table):
+        yield "| " + " | ".join(map(_md, row)) + " |"
+        if number == 0:
+            yield "|---:|---" + "|---:" * (len(row) - 2) + "|"
+    for note in part.notes:
+        yield from ("", _md(note))
+    if part.advice and part.items:
+        yield ""
+    yield from (f"- {_below(each)}" for each in part.advice)
+
+
+def _below(below: Below) -> str:
+    label = f"{_md(below.label)}: " if below.label else ""
+    return label + (_code(below.text) if below.code else _md(below.text))
+
 
 FEW = 3
 """Jobs that are told in full; of more, a line or two for each kind, unless asked for."""

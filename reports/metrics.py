@@ -2,6 +2,10 @@
 
 Rendered into ``metrics.prom`` (for node_exporter's textfile collector), pushed, or served. Names follow
 prometheus.io/docs/practices/naming: a prefix, base units (seconds, bytes), no unit that changes.
+
+To a Pushgateway they go under one group for each namespace. A scheduled run remembers what came before and replaces the
+group. A run by hand replaces only what it shows: the time of the last success and the nodes that were called bad stay
+as the scheduled runs left them; the next one takes over.
 """
 
 from __future__ import annotations
@@ -9,9 +13,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from itertools import islice
+from typing import Any
+from urllib.error import HTTPError, URLError
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest, push_to_gateway, pushadd_to_gateway
 
 from .record import coverage_of, ended, measured, samples_of, succeeded
 from .schema import Record, RecordedJob, Verdict, elements
@@ -222,3 +229,27 @@ def _rows(run: str, job: RecordedJob, nodes: Mapping[str, str]) -> Iterator[tupl
             for value in samples_of(row):
                 if row["size_bytes"] >= LEAST_SIZE:
                     yield (pair, table["collective"] or "all_reduce", run, str(row["size_bytes"])), value
+
+
+JOB = "seatrial"
+
+
+class PushError(Exception):
+    """The metrics did not arrive; one line, with nothing of the address in it, which may hold a password."""
+
+
+def push(url: str, record: Record, **known: Any) -> None:
+    """Push a record's metrics; ``known`` is what a scheduled run remembers, see metrics.exposition.
+
+    Raises PushError.
+    """
+    namespace = record["cluster"].get("namespace") or "default"
+    send = push_to_gateway if known else pushadd_to_gateway
+    try:
+        send(url, job=JOB, grouping_key={"namespace": namespace}, registry=registry(record, **known))
+    except HTTPError as error:
+        raise PushError(f"the Pushgateway answered {error.code} {error.reason}") from error
+    except URLError as error:
+        raise PushError(f"the Pushgateway was not reached: {error.reason}") from error
+    except (OSError, ValueError, HTTPException) as error:
+        raise PushError(f"this is no address, or nothing there speaks HTTP ({type(error).__name__})") from error

@@ -1,4 +1,6 @@
-"""What others wrote, as a report may print it: names, messages and lines of logs come from anywhere."""
+"""What a report prints of others' words and numbers: names, messages and lines of logs come from anywhere; sizes."""
+
+from __future__ import annotations
 
 
 def plain(text: object, longest: int | None = None) -> str:
@@ -7,3 +9,11 @@ def plain(text: object, longest: int | None = None) -> str:
     if not line.isprintable():
         line = "".join(character if character.isprintable() else " " for character in line)
     return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+
+
+def format_size(size: int) -> str:
+    """Return a size as nccl-tests writes it on its command line: 8G, 512M, 1000."""
+    for unit, power in (("G", 3), ("M", 2), ("K", 1)):
+        if size and size % 1024**power == 0:
+            return f"{size // 1024**power}{unit}"
+    return "unlimited" if size == -1 else str(size)

@@ -118,7 +118,7 @@ class Renderers:
         url = self.config.getoption("--push", None)
         if not url:
             return
-        from .push import PushError, push  # noqa: PLC0415 -- only a run that pushes needs the library
+        from .metrics import PushError, push  # noqa: PLC0415 -- only a run that pushes needs the library
 
         try:
             push(url, run.to_dict())

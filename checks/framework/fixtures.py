@@ -13,7 +13,7 @@ import pytest
 from checks.framework import attaching
 from checks.framework.evidence import CannotTell, Evidence
 from checks.framework.session import SESSION, Session
-from checks.framework.sweep_begun import BegunSweep
+from checks.framework.sweep_spec import BegunSweep
 from checks.profiles.loader import Profile
 from checks.rules.admission import Admission
 from checks.rules.pool import Pool
@@ -251,8 +251,8 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
 @pytest.fixture(scope="session")
 def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> Swept:
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
-    from checks.framework.sweep_begun import begin, end  # noqa: PLC0415 -- collection stays light
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
+    from checks.framework.sweep_spec import begin, end  # noqa: PLC0415 -- collection stays light
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()

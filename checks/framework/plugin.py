@@ -355,7 +355,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         session.exitstatus = signals.INTERRUPTED
     if run is not None:
         if interrupted and opened is not None and opened.options.sweep and opened.options.out:
-            from checks.framework.sweep_begun import how_on  # noqa: PLC0415 -- few runs are sweeps
+            from checks.framework.sweep_spec import how_on  # noqa: PLC0415 -- few runs are sweeps
 
             run.interrupted = run.interrupted or f"received {interrupted}{how_on(opened.options.out)}"
         _decide(run, interrupted, exitstatus)

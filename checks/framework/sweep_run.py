@@ -12,8 +12,16 @@ import pytest
 
 from checks.framework.evidence import Blocked
 from checks.framework.options import Options
-from checks.framework.sweep_begun import BegunRun, BegunSweep, SweepShape, begun
-from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
+from checks.framework.sweep_spec import (
+    BegunRun,
+    BegunSweep,
+    SweepShape,
+    begun,
+    leaves_of,
+    rows_of,
+    rules_of,
+    sweep_spec,
+)
 from checks.profiles.loader import Profile
 from checks.rules.capacity import confined, rooms
 from checks.rules.pool import Pool

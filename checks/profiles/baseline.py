@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
+from reports.plain import format_size
 from reports.record import measured, samples_of
 from reports.schema import Record, RecordedJob
-from reports.sizes import format_size
 
 from .schema import Floor
 from .trial import OPERATIONS

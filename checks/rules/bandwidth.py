@@ -15,8 +15,8 @@ from jobs.nccl.job_document import JobDocument, Row, Table
 from jobs.nccl.rows import bandwidths, sides
 from jobs.run.stages.programs import ProgramFacts
 from jobs.trial.spec import TrialSpec
+from reports.plain import format_size
 from reports.record import Finding
-from reports.sizes import format_size
 
 from ..profiles.lint import least_seeing
 from ..profiles.loader import Floor, Profile

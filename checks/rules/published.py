@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jobs.nccl.job_document import JobDocument, PublishedRow, Table
 from jobs.nccl.rows import bandwidths
-from reports.sizes import format_size
+from reports.plain import format_size
 
 from ..profiles.yaml_schema import build, parse_size, read_yaml
 from .physics import limit_gbps, links_gbps

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from jobs import nccl
 from jobs.nccl.job_document import FloorRow, JobDocument, Table, WireUse
 from jobs.nccl.rows import bandwidths, sides
-from reports.sizes import format_size
+from reports.plain import format_size
 
 from ..profiles.loader import Profile
 from .physics import TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps

@@ -13,8 +13,8 @@ from dataclasses import replace
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import RuntimeStage, StartStage
 from jobs.trial.spec import TrialSpec
+from reports.plain import format_size
 from reports.record import Finding
-from reports.sizes import format_size
 
 from ..framework.evidence import Evidence
 from ..profiles.loader import Profile

@@ -11,8 +11,8 @@ from jobs.cluster.facts.claims import Claim, Class
 from jobs.run.result import TrialResult
 from jobs.run.stages.network import Bucket, Burst, CredentialFacts, TriedPath
 from jobs.trial.spec import TrialSpec
+from reports.plain import format_size
 from reports.record import Finding
-from reports.sizes import format_size
 
 from ..profiles.schema import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size

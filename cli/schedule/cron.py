@@ -29,7 +29,7 @@ from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from checks.rules.rights import LEASE, RESULTS, STATE
 from cli.schedule import node_history
-from cli.schedule.next_nodes import LEAST, STARVED_S, next_nodes, overdue
+from cli.schedule.node_history import LEAST, STARVED_S, next_nodes, overdue
 from cli.schedule.remembered import NodeHistory, bounded
 from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program, refuse
 from jobs.cluster import node_labels as marking
@@ -294,7 +294,7 @@ class ScheduledRun:
             self._push(summary, state)
 
     def _push(self, record: Record, state: NodeHistory) -> None:
-        from reports.push import PushError, push  # noqa: PLC0415 -- only where it is asked for
+        from reports.metrics import PushError, push  # noqa: PLC0415 -- only where it is asked for
 
         try:
             known = {"bad": state.judged, "history": state.series(time.time())}

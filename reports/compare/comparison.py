@@ -11,9 +11,18 @@ from dataclasses import asdict, dataclass, field
 
 from ..record import EXIT_CODES
 from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
-from .fabric_use import Use, fabric_use
-from .installed import installed
-from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
+from .proofs import (
+    Use,
+    fabric_use,
+    installed,
+    lasting,
+    lasting_names,
+    lost_checks,
+    lost_nodes,
+    lost_pool,
+    lost_ranks,
+    lost_subjects,
+)
 from .rates import RATES, changed
 from .regression import LEAST_SIZE_MEDIUM, BandwidthRow, bandwidth_rows, judge
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts

@@ -1,16 +1,113 @@
-"""What was proven before and is proven no longer: checks, subjects of checks, nodes, GPUs of a collective.
+"""What each side of a comparison shows beside its rates: what is installed, how the fabric was used, what was proven.
 
-Fewer proofs are never the same. They are not worse either, since nobody looked: they cannot be compared.
+Each collective's use of rails, GPUDirect and transports is held against itself: NCCL may well use more rails in one
+than in another. Fewer proofs are never the same. They are not worse either, since nobody looked: they cannot be
+compared.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..record import coverage_of, measured
-from ..schema import Record
-from .fabric_use import nodes_of
+from ..schema import Record, RecordedJob
+
+_VERSION = re.compile(r"\d|/|:")
+DEEPEST = 20
+
+
+def installed(side: Sequence[Record]) -> dict[str, set[str]]:
+    """Return every version that a side's records name, by where it stands in the bill of materials."""
+    versions: dict[str, set[str]] = {}
+    for record in side:
+        for key, value in _flat(record["bom"], ""):
+            versions.setdefault(key, set()).add(value)
+        for job in record["collectives"].values():
+            if job and job["nccl_versions"]:
+                versions.setdefault("nccl", set()).update(job["nccl_versions"])
+    return versions
+
+
+def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield what is installed as (where, what); versions that are counted or described stand as keys of a mapping."""
+    if depth > DEEPEST:
+        yield path, "(nested too deeply)"
+    elif isinstance(value, dict):
+        named = {str(key): item for key, item in value.items()}
+        if any(_VERSION.search(key) for key in named) and not any(isinstance(v, dict | list) for v in named.values()):
+            yield from ((path, _described(key, details)) for key, details in named.items())
+            return
+        for key, item in named.items():
+            yield from _flat(item, f"{path}.{key}".lstrip("."), depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _flat(item, path, depth + 1)
+    elif value is not None:
+        yield path, str(value)
+
+
+def _described(version: str, details: object) -> str:
+    """A version, with what is told of it unless that is a count or part of it: an image with its digest."""
+    return f"{version} ({details})" if isinstance(details, str) and details and details not in version else version
+
+
+@dataclass(slots=True)
+class Use:
+    """What one node was seen to use over all runs of a side."""
+
+    rails: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # by collective: the devices of each run
+    gdr: bool | None = None
+    transports: frozenset[str] = frozenset()
+
+    def fewest(self, collective: str) -> frozenset[str]:
+        """The devices of the run that used the fewest."""
+        return min(self.rails.get(collective, []), key=len, default=frozenset())
+
+    def usual(self, collective: str) -> float:
+        """How many devices carried data in the median run: a single bad run before hides nothing that came to stay."""
+        return statistics.median_low([len(devices) for devices in self.rails.get(collective, [])] or [0])
+
+
+def nodes_of(record: Record) -> dict[str, str]:
+    """Map the host names that NCCL printed to node names, as far as the record knows."""
+    return dict(record["trial"].get("hosts", {}))
+
+
+def fabric_use(side: Sequence[Record]) -> dict[str, Use]:
+    """Return how each node used the fabric on one side."""
+    uses: dict[str, Use] = {}
+    for record in side:
+        names = nodes_of(record)
+        for collective, job in record["collectives"].items():
+            if job and (job["nodes"] or 0) >= 2:
+                _of_job(uses, collective, job, names)
+    return uses
+
+
+def _of_job(uses: dict[str, Use], collective: str, job: RecordedJob, names: Mapping[str, str]) -> None:
+    devices: dict[str, set[str]] = {}
+    for host in job["hosts"]:
+        node = names.get(str(host["name"]), str(host["name"]))
+        devices.setdefault(node, set()).update(device for rail in host["rails"].values() for device in rail)
+        _direct(uses.setdefault(node, Use()), host["gdr"])
+    for node, used in devices.items():
+        if used:  # a log that does not show it says nothing
+            uses[node].rails.setdefault(collective, []).append(frozenset(used))
+    for pair in job["pairs"]:
+        for end in (pair["src"], pair["dst"]):
+            uses.setdefault(names.get(end, end), Use()).transports |= frozenset(pair["transports"])
+
+
+def _direct(use: Use, gdr: object) -> None:
+    """A node that lacked GPUDirect once, or on some channels, lacks it."""
+    if gdr is True:
+        use.gdr = use.gdr is not False
+    elif gdr in (False, "mixed"):
+        use.gdr = False
+
 
 SHOWN = 8
 """Names in one sentence."""

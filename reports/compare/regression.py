@@ -23,10 +23,10 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..plain import format_size
 from ..record import ALONE, measured, samples_of
 from ..schema import Record
-from ..sizes import format_size
-from .fabric_use import nodes_of
+from .proofs import nodes_of
 
 LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM = (math.log(1 / (1 - share)) for share in (0.06, 0.05, 0.15))
 MATTERS = math.log(1 / 0.9)

@@ -1,4 +1,7 @@
-"""The difference between two runs as text for a terminal, Markdown for a pull request, a page, or JSON."""
+"""The difference between two runs as text for a terminal, Markdown for a pull request, JSON, or a page.
+
+The page is one HTML file: what the text says, and the curves of both sides in one plot.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from html import escape
 
 from tabulate import tabulate
 
+from .. import plot
+from ..html import style as stylesheet
+from ..schema import Record, RecordedFloor, RecordedTable
 from .comparison import Comparison
 
 HEADLINE = {
@@ -152,3 +158,26 @@ def _clean(text: object, style: str) -> str:
     if style == "html":
         return escape(plain)
     return re.sub(r"([\\`*_<>|\[\]@#])", r"\\\1", plain) if style == "markdown" else plain
+
+
+def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Record]) -> str:
+    """Return the page of the comparison of these records; dashed curves are those from before."""
+    floors: Mapping[str, Sequence[RecordedFloor]] = next(
+        (record["floors"] for record in reversed(after) if record["floors"]), {}
+    )
+    curves = "".join(plot.bandwidth(tables(after), floors, tables(before)))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"/>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/><title>seatrial compare</title>'
+        f'{stylesheet()}</head><body><h1 id="title">seatrial compare</h1>'
+        f'<main class="st">{render(comparison, "html")}{curves}</main></body></html>\n'
+    )
+
+
+def tables(records: Sequence[Record]) -> dict[str, list[RecordedTable]]:
+    """Return the tables of each collective: those of repeats are drawn as their median."""
+    joined: dict[str, list[RecordedTable]] = {}
+    for record in records:
+        for name, job in record["collectives"].items():
+            joined.setdefault(name, []).extend(job["tables"] if job else ())
+    return joined

@@ -9,7 +9,7 @@ from jobs.pod.sweep.rows import NodeRow
 
 from ..schema import RecordedSweep, elements
 from . import heatmap
-from .svg import legend, svg, text
+from .heatmap import legend, svg, text
 from .text import lines
 
 TABLE = 200

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.schedule.next_nodes import next_nodes, overdue
-from cli.schedule.node_history import ANY, choose, choose_unseen, conclude, learn, trend
+from cli.schedule.node_history import ANY, choose, choose_unseen, conclude, learn, next_nodes, overdue, trend
 from cli.schedule.remembered import MOST_NODES, MOST_RUNS, NodeHistory, Watched
 from reports.metrics import exposition
 from reports.schema import Record, completed

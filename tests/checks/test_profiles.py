@@ -12,7 +12,7 @@ from checks.profiles.loader import Profile, load_profile, profile_names
 from checks.profiles.yaml_schema import ProfileError, build, parse_size
 from checks.rules.physics import limit_gbps
 from jobs.trial.names import SpecError
-from reports.sizes import format_size
+from reports.plain import format_size
 
 
 @pytest.fixture

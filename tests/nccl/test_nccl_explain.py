@@ -9,9 +9,8 @@ import re
 import pytest
 
 from jobs.nccl import conclude, read
-from reports import explain
-from reports.explain_forms import RENDERERS
-from reports.explain_markdown import to_markdown
+from reports import explain_forms
+from reports.explain_forms import RENDERERS, to_markdown
 from reports.record import EXIT_CODES, worst
 from tests.nccl.logmaker import Maker, sequential, table_of
 
@@ -23,14 +22,14 @@ def jobs_of(maker: Maker, extra: str = ""):
 
 def test_the_verdict_and_one_sentence_come_first():
     """Who reads two lines knows the result."""
-    lines = explain.to_text(jobs_of(Maker())).splitlines()
+    lines = explain_forms.to_text(jobs_of(Maker())).splitlines()
     assert lines[0] == "GO  logs/job.log"
     assert lines[1].startswith("4 ranks on 2 hosts: data crosses hosts over InfiniBand with GPUDirect RDMA")
 
 
 def test_a_fault_is_shown_with_evidence_cause_confirmation_and_remedy():
     """Nobody is left alone with a red word."""
-    text = explain.to_text(jobs_of(Maker(net="Socket")))
+    text = explain_forms.to_text(jobs_of(Maker(net="Socket")))
     assert re.search(r"DEGRADED  nccl\.socket-fallback  \(why: nccl\.ib-no-device\)", text)
     assert re.search(r"\| job\.log:\d+  gpu-node-0:1000:1000 \[0\] NCCL INFO NET/IB : No device found", text)
     assert re.search(r"(?m)^  cause    no ACTIVE verbs port", text)
@@ -41,7 +40,7 @@ def test_a_fault_is_shown_with_evidence_cause_confirmation_and_remedy():
 
 def test_the_average_is_only_shown_with_its_sweep():
     """Verda's document calls it the key metric; it says nothing without the sizes it averages."""
-    text = " ".join(explain.to_text(jobs_of(Maker())).split())
+    text = " ".join(explain_forms.to_text(jobs_of(Maker())).split())
     assert (
         "Avg bus bandwidth 90.105 GB/s over 1 MiB to 1 GiB (2 rows): it depends on that sweep and is not judged."
         in text
@@ -50,7 +49,7 @@ def test_the_average_is_only_shown_with_its_sweep():
 
 def test_the_pairs_of_hosts_are_shown_in_both_directions():
     """Who talked to whom, over what."""
-    text = explain.to_text(jobs_of(Maker(pxn=True)))
+    text = explain_forms.to_text(jobs_of(Maker(pxn=True)))
     assert "gpu-node-0 → gpu-node-1\n    ib x2  GPUDirect, PXN  mlx5_0:1 mlx5_1:1" in text
     assert "gpu-node-1 → gpu-node-0" in text
 
@@ -60,7 +59,7 @@ def test_the_pair_that_differs_comes_first_among_many():
     maker = Maker(
         hosts=tuple(f"node{index:02d}" for index in range(40)), gpus=1, channels=1, rails=1, socket_ranks=(37,)
     )
-    text = explain.to_text(jobs_of(maker))
+    text = explain_forms.to_text(jobs_of(maker))
     first = text.split("Between hosts (channels by transport)\n")[1].splitlines()[0]
     assert "node37" in first
     assert "more pairs" in text
@@ -76,7 +75,7 @@ def test_the_pair_that_differs_comes_first_among_many():
 )
 def test_every_line_fits_eighty_columns(maker):
     """Readable on 80 columns, whatever the names are."""
-    text = explain.to_text(jobs_of(maker, "x" * 3000 + "\n"))
+    text = explain_forms.to_text(jobs_of(maker, "x" * 3000 + "\n"))
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
@@ -85,8 +84,8 @@ def test_real_logs_fit_eighty_columns_in_text_and_are_valid_in_json(shared):
     for path in sorted((shared / "nccl-corpus").glob("*.log")):
         with path.open("rb") as file:
             jobs = conclude(read([(str(path), file)]))
-        assert max(len(line) for line in explain.to_text(jobs).splitlines()) <= 80, path.name
-        assert json.loads(explain.to_json(jobs))["jobs"][0]["verdict"] in ("go", "no-go", "inconclusive")
+        assert max(len(line) for line in explain_forms.to_text(jobs).splitlines()) <= 80, path.name
+        assert json.loads(explain_forms.to_json(jobs))["jobs"][0]["verdict"] in ("go", "no-go", "inconclusive")
         assert "**" in to_markdown(jobs)
 
 
@@ -112,7 +111,7 @@ def test_nothing_of_a_log_is_markup_in_markdown():
 
 def test_the_json_form_is_one_document_with_a_schema():
     """{"schema": 1, "jobs": [...]}, and every key of a label is in each job."""
-    document = json.loads(explain.to_json(jobs_of(Maker())))
+    document = json.loads(explain_forms.to_json(jobs_of(Maker())))
     assert document["schema"] == 1
     required = {
         "inter_node_transport",
@@ -155,6 +154,6 @@ def test_the_worst_job_decides_the_exit_code():
 
 def test_a_log_without_evidence_says_what_to_set():
     """The log does not show it: an honest answer, and what makes the next one show it."""
-    text = " ".join(explain.to_text(conclude(read([("x", io.BytesIO(b"epoch 1 loss 0.3\n"))]))).split())
+    text = " ".join(explain_forms.to_text(conclude(read([("x", io.BytesIO(b"epoch 1 loss 0.3\n"))]))).split())
     assert text.startswith("INCONCLUSIVE")
     assert "NCCL_DEBUG=INFO" in text

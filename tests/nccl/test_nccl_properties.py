@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.nccl import Partial, conclude, merge, read
-from reports import explain
-from reports.explain_markdown import to_markdown
+from reports import explain_forms
+from reports.explain_forms import to_markdown
 from tests.nccl.logmaker import Maker, table_of
 
 CALM = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -83,7 +83,7 @@ def said(job: dict) -> dict:
 def test_any_bytes_end_in_documents(log):
     """Whatever is read, every form of the answer can be written, without NaN and without control characters."""
     jobs = conclude(Partial.from_dict(json.loads(json.dumps(of(log).to_dict(), allow_nan=False))))
-    text = explain.to_text(jobs, color=False) + to_markdown(jobs) + explain.to_json(jobs)
+    text = explain_forms.to_text(jobs, color=False) + to_markdown(jobs) + explain_forms.to_json(jobs)
     assert "\x1b" not in text
     assert "\x00" not in text
 

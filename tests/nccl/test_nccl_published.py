@@ -11,7 +11,7 @@ from checks.profiles.loader import load_profile
 from checks.rules.published import published
 from checks.rules.reference import compare
 from jobs.nccl import conclude, read
-from reports import explain
+from reports import explain_forms
 from tests.nccl.logmaker import Maker, sequential, table_of, with_busbw
 
 GIB = 1 << 30
@@ -40,7 +40,7 @@ def test_a_row_is_shown_beside_the_published_one():
         "2 x 8 H100, ib",
         "Together documentation",
     )
-    text = " ".join(explain.to_text([job]).split())
+    text = " ".join(explain_forms.to_text([job]).split())
     assert (
         "Published for this kind of hardware (2 x 8 H100, ib): 467 GB/s at 8 GiB. Here 460, 98% of it; 61% of what its wires allow."
         in text

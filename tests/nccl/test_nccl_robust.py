@@ -19,8 +19,8 @@ from jobs.pod.nccl_reader.lines import patterns
 from jobs.pod.nccl_reader.scan import Reader
 from jobs.pod.nccl_reader.state import process as state
 from jobs.pod.nccl_reader.tables import opened
-from reports import explain
-from reports.explain_markdown import to_markdown
+from reports import explain_forms
+from reports.explain_forms import to_markdown
 from tests.nccl.logmaker import Maker, interleaved, table_of
 
 LOG = (
@@ -43,7 +43,7 @@ def everything(log: bytes) -> str:
     """Read, merge, conclude and render in every form; return all that was said."""
     partial = Partial.from_dict(json.loads(json.dumps(read([("log", io.BytesIO(log))]).to_dict())))
     jobs = conclude(partial)
-    return explain.to_text(jobs, color=False) + to_markdown(jobs) + explain.to_json(jobs)
+    return explain_forms.to_text(jobs, color=False) + to_markdown(jobs) + explain_forms.to_json(jobs)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.nccl import conclude, open_sources, read
-from reports import explain
-from reports.explain_markdown import to_markdown
+from reports import explain_forms
+from reports.explain_forms import to_markdown
 
 # Made up, in the shapes that the real ones have.
 VALUES = {
@@ -77,7 +77,7 @@ def everything(text: str, name: str = "log") -> str:
     """Return all that the analyzer, the partial and the renderers say of a log."""
     partial = read([(name, io.BytesIO(text.encode()))])
     jobs = conclude(partial)
-    texts = [json.dumps(partial.to_dict()), explain.to_json(jobs), explain.to_text(jobs), to_markdown(jobs)]
+    texts = [json.dumps(partial.to_dict()), explain_forms.to_json(jobs), explain_forms.to_text(jobs), to_markdown(jobs)]
     return "".join(texts)
 
 
@@ -129,7 +129,9 @@ def test_a_secret_in_the_name_of_a_file_stays_inside(tmp_path):
     path = tmp_path / f"HF_TOKEN={VALUES['hugging-face']}.log"
     path.write_text("a:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected\n")
     jobs = conclude(read(open_sources([str(path)])))
-    assert not shown(VALUES["hugging-face"], explain.to_text(jobs) + explain.to_json(jobs) + to_markdown(jobs))
+    assert not shown(
+        VALUES["hugging-face"], explain_forms.to_text(jobs) + explain_forms.to_json(jobs) + to_markdown(jobs)
+    )
 
 
 @pytest.mark.parametrize(

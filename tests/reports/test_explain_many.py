@@ -6,8 +6,7 @@ import pytest
 
 from cli.explain import main
 from jobs.nccl import conclude, read
-from reports.explain import to_text
-from reports.explain_forms import FEW, RENDERERS, summary
+from reports.explain_forms import FEW, RENDERERS, summary, to_text
 from tests.nccl.logmaker import Maker, sequential
 
 HEALTHY = sequential(Maker().processes()).decode()

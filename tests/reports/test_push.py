@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reports.push import PushError, push
+from reports.metrics import PushError, push
 from reports.schema import completed
 from tests.program import seatrial
 
