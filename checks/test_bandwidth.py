@@ -9,7 +9,7 @@ import pytest
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.profiles.trial import ALLTOALL, DEFAULT, OPERATIONS, RING, SENDRECV
-from checks.rules import nics
+from checks.rules import rdma
 from checks.rules.bandwidth import (
     blind_findings,
     floor_findings,
@@ -58,7 +58,7 @@ def test_the_network_reaches_its_floor(
     Ring puts the bus bandwidth on the wires, so this judges the network. Low with every rail and GPUDirect in use means
     congestion, oversubscribed uplinks, a port at a lower rate, or a PCIe link that trained down.
     """
-    evidence.note(*nics.notes(trial, profile))
+    evidence.note(*rdma.nic_notes(trial, profile))
     judge(RING, trial, nccl_jobs, spec, profile, evidence)
 
 
@@ -77,7 +77,7 @@ def test_users_get_the_bandwidth(
     On two nodes that is usually Tree or NVLSTree, which may exceed what one node's wires carry. Low here with a good
     Ring points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
     """
-    evidence.note(*nics.notes(trial, profile))
+    evidence.note(*rdma.nic_notes(trial, profile))
     judge(DEFAULT, trial, nccl_jobs, spec, profile, evidence)
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
-from checks.rules import nics as cards
-from checks.rules import transport
+from checks.rules import rdma, transport
 from checks.rules.bandwidth import correctness_findings
 from checks.rules.collectives import analysed, completed_findings, over_all_nodes
 from checks.rules.recording import put_with_steps
@@ -56,7 +55,7 @@ def test_no_data_goes_through_sockets(
     them down. A log that does not show the transport is an error: nothing observed is never a pass.
     """
     put_with_steps(evidence, transport.transport_findings(trial, nccl_jobs, profile), nccl_jobs)
-    evidence.note(*cards.notes(trial, profile))
+    evidence.note(*rdma.nic_notes(trial, profile))
     if not evidence.findings:
         evidence.unknown("no collective left a log to judge")
     evidence.verdict()
@@ -136,7 +135,7 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
     if profile.fabric.rails is None:
         evidence.unknown(transport.NO_PROFILE)
     put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
-    evidence.note(*cards.notes(trial, profile))
+    evidence.note(*rdma.nic_notes(trial, profile))
     evidence.verdict()
 
 

@@ -13,8 +13,8 @@ from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.rdma_offer import definition_findings, offer_findings
 from checks.rules.recording import require_seen
+from jobs.cluster.facts.claims import Definitions
 from jobs.cluster.facts.inventory import Inventory
-from jobs.cluster.facts.networks import Definitions
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 

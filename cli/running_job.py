@@ -25,7 +25,7 @@ from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, b
 from jobs.diagnosis import around
 from jobs.diagnosis.around import Moment
 from jobs.diagnosis.pod import examine
-from jobs.diagnosis.surroundings import Surroundings
+from jobs.diagnosis.symptoms import Surroundings
 from jobs.nccl.hang.live import take_dump, take_sample
 from jobs.nccl.hang.model import Evidence, Pod
 from jobs.nccl.job_document import Around

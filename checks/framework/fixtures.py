@@ -21,9 +21,8 @@ from checks.rules.rights import Answers
 from checks.rules.swept import Swept
 from checks.rules.training import Member
 from jobs.cluster.client.kube import Kube
-from jobs.cluster.facts.claims import Claim, Class
+from jobs.cluster.facts.claims import Claim, Class, Definitions
 from jobs.cluster.facts.inventory import Inventory
-from jobs.cluster.facts.networks import Definitions
 from jobs.cluster.facts.stack import Listing
 from jobs.nccl.job_document import JobDocument
 from jobs.run.launcher import Launcher
@@ -128,7 +127,7 @@ def listed(seatrial: Session) -> Callable[[str], Listing]:
 def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
     """The definitions of the networks that the pods name, or why they cannot be seen."""
     from checks.rules.rdma_offer import named_networks  # noqa: PLC0415 -- collection stays light
-    from jobs.cluster.facts.networks import definitions  # noqa: PLC0415
+    from jobs.cluster.facts.claims import definitions  # noqa: PLC0415
 
     asked = named_networks(spec.annotations, spec.namespace)
     return definitions(seatrial.kube, asked, tenant=seatrial.tenant)

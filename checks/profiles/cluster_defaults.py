@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from jobs.cluster.facts.stack import Listing, device_classes, devices_by_node, mapped_class
-from jobs.cluster.quantity import quantity
+from jobs.cluster.unstructured import quantity
 from jobs.trial.parts import ClaimSpec
 
 if TYPE_CHECKING:

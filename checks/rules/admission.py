@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from jobs.cluster.client.errors import ApiError, Forbidden, NotFound
 from jobs.cluster.client.kube import Kube, path
-from jobs.cluster.quantity import quantity
 from jobs.cluster.redact import MASK, secret_name
-from jobs.cluster.unstructured import Unstructured
+from jobs.cluster.unstructured import Unstructured, quantity
 from jobs.diagnosis.refusals import is_policys, read_refusal
 from jobs.run.creation import roles_known
 from reports.record import Finding

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from jobs.cluster.facts.claims import Definitions
 from jobs.cluster.facts.inventory import Inventory
-from jobs.cluster.facts.networks import Definitions
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 

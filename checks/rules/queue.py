@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from jobs.cluster.facts.inventory import Node, PodUse
-from jobs.cluster.quantity import quantity
-from jobs.cluster.unstructured import Unstructured, as_map, by_type
+from jobs.cluster.unstructured import Unstructured, as_map, by_type, quantity
 from jobs.run.result import TrialResult
 from jobs.trial.launch_stack import LaunchStack, missing_fault, shares
 from jobs.trial.launchers import kind_of

@@ -12,8 +12,7 @@ from typing import Any
 
 from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.client.kube import Kube, path
-from jobs.cluster.quantity import quantity
-from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, name_of
+from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, name_of, quantity
 
 # One Job, one ConfigMap and one Service belong to a trial.
 _OBJECTS = ("count/jobs.batch", "count/configmaps", "configmaps", "count/services", "services")

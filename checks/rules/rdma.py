@@ -3,6 +3,8 @@
 Rule: of what a pod sees, as many devices must be good as the profile names; a further port that is down (storage,
 management) is nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the
 order in which one would look: cable, subnet manager, rate, address, partition.
+
+No check judges NICs for themselves: what NCCL used and how fast it was is judged. The notes on them say where to look.
 """
 
 from __future__ import annotations
@@ -291,3 +293,25 @@ def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
     few = sorted(versions.items(), key=lambda pair: len(pair[1]))
     texts = "; ".join(f"{version}: {', '.join(where[:3])}{' ...' if len(where) > 3 else ''}" for version, where in few)
     return f"the cards do not run one firmware: {texts}"
+
+
+SHOWN_NICS = 8
+
+
+def nic_notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
+    """Name each card whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
+    texts = [
+        text for rank in sorted(trial.evidence) for text in _nic_notes(trial, rank, profile.fabric.device_rate or 0.0)
+    ]
+    yield from texts[:SHOWN_NICS]
+    if len(texts) > SHOWN_NICS:
+        yield f"and {len(texts) - SHOWN_NICS} more cards like these"
+
+
+def _nic_notes(trial: TrialResult, rank: int, least_gbps: float) -> Iterator[str]:
+    for device in rdma_ports(trial, rank):
+        name, state, rate = device.get("name"), device.get("state"), device.get("rate_gbps")
+        if state and state != "ACTIVE":
+            yield f"{place(trial, rank)}: the port of {name} is {state}"
+        elif isinstance(rate, int | float) and 0 < rate < least_gbps:
+            yield f"{place(trial, rank)}: {name} runs at {rate:g} Gb/s, the profile says {least_gbps:g}"

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from typing import Any, Final
 
-from jobs.cluster.quantity import whole
-from jobs.cluster.unstructured import Unstructured, name_of
+from jobs.cluster.unstructured import Unstructured, name_of, whole
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import TopologyStage
 from jobs.trial.spec import TrialSpec

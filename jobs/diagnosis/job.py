@@ -14,8 +14,7 @@ from ..cluster.facts.events import Event, about, latest, read_events
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of, phase_of
 from ..trial.launchers import KINDS, Kind
 from ..trial.launchers.kind import MOST_REPLICAS
-from .deletion import last_end, later, was_taken
-from .history import History
+from .history import History, last_end, later, was_taken
 from .state import JobState
 
 # Job conditions' and events' reasons (kubernetes pkg/controller/job, api/batch/v1).

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from ..cluster.facts.events import Event, about, latest
 from ..cluster.unstructured import Unstructured, as_map, name_of
-from .deletion import later
 from .grace_periods import REFUSED_S, RIGHTS_S
+from .history import later
 from .job import CREATED, JobObjects
 from .pod import examine, from_events
 from .refusals import read_refusal
 from .state import Issue, JobState
-from .surroundings import Surroundings
-from .symptoms import REFUSED, PodSymptom, disruption
+from .symptoms import REFUSED, PodSymptom, Surroundings, disruption
 
 
 class JobSymptoms(JobObjects):

@@ -13,8 +13,7 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
 from .grace_periods import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import Issue
-from .surroundings import Surroundings
-from .symptoms import NOT_STARTED, PodSymptom, pull, start_error, waiting
+from .symptoms import NOT_STARTED, PodSymptom, Surroundings, pull, start_error, waiting
 
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode")

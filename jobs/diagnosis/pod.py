@@ -13,12 +13,11 @@ from dataclasses import replace
 from ..cluster.facts.events import Event, latest
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
-from .deletion import asked_at, sidecar_names, was_taken
 from .grace_periods import DELETED_S, NODE_LOST_S
+from .history import asked_at, sidecar_names, was_taken
 from .not_started import never_started, pending, preparing, unschedulable, waiting_container
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
-from .surroundings import Surroundings
-from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, disruption, overdue, start_error, terminated
+from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, Surroundings, disruption, overdue, start_error, terminated
 
 # status.reason of a pod that the kubelet refused to admit (kubernetes pkg/kubelet/lifecycle, cm/topologymanager).
 _ADMISSION = re.compile(

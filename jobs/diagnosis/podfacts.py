@@ -12,7 +12,7 @@ from typing import Any
 from ..cluster.facts.events import about, read_events
 from ..cluster.redact import redact
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
-from .deletion import last_end
+from .history import last_end
 from .state import PodFacts
 
 # kubernetes pkg/kubelet/images/image_manager.go, since 1.27: 'Successfully pulled image "X" in 12.3s (14s including

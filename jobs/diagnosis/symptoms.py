@@ -7,12 +7,35 @@ pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is pa
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_map
 from .grace_periods import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
 from .state import ERR_INFRA, ERR_PROGRAM, INTERRUPTED, UNDISTURBED, Issue
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Events of a pod, its node and its job, as far as they are seen.
+
+    `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
+    it was on its way out before it ended, None where no look tells. `probe_ended`: its probe had ended before.
+    """
+
+    events: Sequence[Event] = ()
+    node: Unstructured | None = None
+    nodes: Sequence[Unstructured] = ()
+    own_nodes: frozenset[str] = frozenset()
+    job_ending: bool = False
+    ending_since: str = ""
+    deleted_by_controller: bool = False
+    taken: bool | None = None
+    probe_ended: bool = False
+    queued: bool = False  # a queue's scheduler is silent about a gang that waits
+
 
 # Which of several symptoms of one job is the cause: a dead node explains dead containers, an interruption explains
 # missing pods, a container killed for memory explains peers that lost their connection.

@@ -10,10 +10,9 @@ from ..cluster.unstructured import Unstructured, name_of
 from ..diagnosis.podfacts import pod_facts
 from ..diagnosis.state import JobState, Replica
 from ..trial.launchers import Kind
-from .containers import termination_message
+from .containers import explained, termination_message
 from .evidence import EvidenceReader, MultiplexedReader, RankEvidence
 from .logs import Follower
-from .mpirun import explained
 from .result import TrialResult
 from .sweep_watcher import SweepWatcher
 from .waiting import WatchOutcome

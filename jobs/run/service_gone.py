@@ -7,8 +7,8 @@ from dataclasses import replace
 from ..cluster.client.errors import ClusterError, NotFound
 from ..cluster.client.kube import Kube, path
 from ..cluster.unstructured import as_list, as_map
-from ..diagnosis.deletion import later
 from ..diagnosis.grace_periods import DELETED_S
+from ..diagnosis.history import later
 from ..diagnosis.state import interrupted
 from ..trial.spec import TrialSpec
 from .result import TrialResult

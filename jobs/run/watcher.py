@@ -28,11 +28,10 @@ from ..diagnosis.verdict import diagnose
 from ..listing import first_of
 from ..trial.launchers import KINDS, Kind
 from . import waiting
-from .containers import has_ended, has_started, is_shaken, others_running
+from .containers import has_ended, has_started, is_final, is_shaken, others_running
 from .evidence import EvidenceReader, MultiplexedReader
 from .explanations import Explanations, simulated, unreachable
 from .logs import Follower
-from .mpirun import is_final
 from .queueing import Queueing
 from .waiting import Limits, WatchOutcome
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from ..cluster.client.errors import ApiError, ClusterError, NotFound
 from ..cluster.client.kube import Kube, path
-from ..cluster.quantity import quantity
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured, as_list, as_map, as_texts
+from ..cluster.unstructured import Unstructured, as_list, as_map, as_texts, quantity
 from .launchers import kind_of
 from .launchers.kind import Kind
 from .launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS

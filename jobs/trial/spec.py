@@ -11,9 +11,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..cluster.quantity import quantity
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured
+from ..cluster.unstructured import Unstructured, quantity
 from ..listing import nearest
 from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
 from .parts import (

@@ -1,7 +1,7 @@
 """Tables of a collective: wrong elements, floors, what the wires carry."""
 
 from checks.profiles.loader import Profile, load_profile
-from checks.rules import nics as cards
+from checks.rules import rdma
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
 from checks.rules.collectives import logged
 from checks.rules.physics import limit_gbps, tree_limit_gbps
@@ -80,8 +80,8 @@ def test_a_card_below_its_rate_or_down_is_named(trial, h100):
         ]
     }
     down = "gpu-node-1: the port of mlx5_5 is DOWN"
-    assert list(cards.notes(trial, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400", down]
-    assert list(cards.notes(trial, Profile())) == [down]
+    assert list(rdma.nic_notes(trial, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400", down]
+    assert list(rdma.nic_notes(trial, Profile())) == [down]
 
 
 def test_the_limits_are_those_of_the_reference():
@@ -109,8 +109,8 @@ def test_a_finding_quotes_the_line_that_it_stands_on():
 def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
     """A near miss: 100 Gb/s is what a p5's EFA card has; the profile's rail is four of them."""
     trial.evidence[0].stages["rdma"] = {"devices": [{"name": "rdmap79s0", "state": "ACTIVE", "rate_gbps": 100.0}]}
-    assert list(cards.notes(trial, load_profile("p5-efa"))) == []
+    assert list(rdma.nic_notes(trial, load_profile("p5-efa"))) == []
     trial.evidence[0].stages["rdma"]["devices"][0]["rate_gbps"] = 50.0
-    assert list(cards.notes(trial, load_profile("p5-efa"))) == [
+    assert list(rdma.nic_notes(trial, load_profile("p5-efa"))) == [
         "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"
     ]

@@ -14,7 +14,7 @@ from celpy.celtypes import IntType, StringType
 from checks.profiles.loader import load_profile, profile_names
 from checks.profiles.trial import spec_of
 from cli.__main__ import main
-from jobs.cluster.quantity import whole
+from jobs.cluster.unstructured import whole
 from jobs.trial.admission_policy import policies
 from jobs.trial.manifests import dry_pod
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.nccl import open_sources, read
-from jobs.pod.stages import collective, gpus, ibvinfo, network, rdma, smi, storage, topology
+from jobs.pod.stages import collective, gpus, network, rdma, smi, storage, topology
 from jobs.run.evidence import STAGES, misfit, parse
 
 TESTS = Path(__file__).parents[1]
@@ -37,7 +37,7 @@ def test_what_the_tools_tell_is_taken():
     assert smi_facts["gpus"]
     assert misfit("runtime", {"gpus": [*smi_facts["gpus"], smi.blank(0)], "driver": smi_facts["driver"]}) == ""
     said = "hca_id: mlx5_0\n\tport:\t1\n\t\tstate:\tPORT_ACTIVE (4)\n\t\tactive_width:\t4X (2)\n\t\tactive_speed:\t100.0 Gbps (128)\n"
-    assert len(ports := ibvinfo.parse(said)) == 1
+    assert len(ports := rdma.devinfo_ports(said)) == 1
     assert misfit("rdma", {"devices": ports}) == ""
 
 

@@ -9,7 +9,7 @@ import pytest
 from jobs.cluster.client.errors import ApiError
 from jobs.cluster.facts import inventory
 from jobs.cluster.facts.inventory import Inventory, pod_requests, read_node, read_pod
-from jobs.cluster.quantity import quantity, whole
+from jobs.cluster.unstructured import quantity, whole
 from tests import recordings
 
 GPU = "nvidia.com/gpu"

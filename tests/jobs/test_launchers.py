@@ -9,7 +9,7 @@ import yaml
 from jobs.diagnosis.history import History
 from jobs.diagnosis.state import FailureAnalysis
 from jobs.diagnosis.verdict import diagnose
-from jobs.run.mpirun import explained, is_final
+from jobs.run.containers import explained, is_final
 from jobs.trial.launch_stack import Serving, missing_fault
 from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import build, to_yaml

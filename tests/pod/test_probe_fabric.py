@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.pod.stages import ibvinfo, network, pathmtu, rdma, topology, transfer
+from jobs.pod.stages import network, pathmtu, rdma, topology, transfer
 from jobs.pod.stages.deadline import Watch
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def test_ibv_devinfo_is_read_where_sysfs_is_silent(tmp_path: Path) -> None:
 
 def test_ibv_devinfo_may_say_anything() -> None:
     """Text that is no device list is no device."""
-    assert ibvinfo.parse("No IB devices found\n\x00:::\nport:\n") in ([], ibvinfo.parse("port:"))
+    assert rdma.devinfo_ports("No IB devices found\n\x00:::\nport:\n") in ([], rdma.devinfo_ports("port:"))
 
 
 # -- topology

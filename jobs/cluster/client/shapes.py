@@ -11,9 +11,8 @@ import datetime
 from typing import Annotated, Any
 
 from ..json_types import Count, Kind, checker
-from ..quantity import quantity
 from ..redact import safe
-from ..unstructured import Unstructured
+from ..unstructured import Unstructured, quantity
 from .errors import Unreachable
 
 

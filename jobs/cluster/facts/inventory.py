@@ -16,9 +16,8 @@ from functools import cached_property
 from ..client.errors import ApiError
 from ..client.http_client import gc_paused
 from ..client.kube import Kube, path
-from ..quantity import whole
 from ..redact import safe
-from ..unstructured import Unstructured, as_list, as_map, by_type, statuses_of
+from ..unstructured import Unstructured, as_list, as_map, by_type, statuses_of, whole
 
 # How a GPU node is marked even when nothing is allocatable there: labels of GPU and Node Feature Discovery
 # (PCI vendors 0x10de NVIDIA and 0x1002 AMD; classes 0300 and 0302 are display and 3D controllers), of GKE, EKS,

@@ -12,8 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ..quantity import quantity, whole
-from ..unstructured import Unstructured, as_list, as_map, name_of
+from ..unstructured import Unstructured, as_list, as_map, name_of, quantity, whole
 from .inventory import pod_requests
 
 _LINE = re.compile(r"(\d+)/(\d+) nodes are (?:un)?available(?:: ?(.*))?", re.DOTALL)

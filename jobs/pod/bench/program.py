@@ -1,7 +1,11 @@
-"""What every program of the bench does around its work: torch found, the process group joined, a failure said."""
+"""What every program of the bench does around its work: torch found, the process group joined, a failure said.
+
+A rank of it has its device and small agreements with the other ranks; its machine the memory that is left for messages.
+"""
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import faulthandler
 import os
@@ -57,3 +61,76 @@ def main(here: str, device: str, work: Callable[[Any], None]) -> int:
         os._exit(1)  # a normal exit would wait for the collective that failed
     faulthandler.cancel_dump_traceback_later()
     return 0
+
+
+class Rank:
+    """A rank and its device. All agreements go through all_reduce, so that nothing else can be what fails."""
+
+    def __init__(self, torch: Any, options: argparse.Namespace) -> None:
+        self.torch, self.dist, self.options = torch, torch.distributed, options
+        self.rank, self.ranks = self.dist.get_rank(), self.dist.get_world_size()
+        self.local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.cuda = options.device == "cuda"
+        self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
+
+    def align(self) -> None:
+        """Let all ranks start together."""
+        self.total(0)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the device has done all it was given."""
+        if self.cuda:
+            self.torch.cuda.synchronize(self.device)
+
+    def total(self, number: int) -> int:
+        """Return the sum over all ranks."""
+        return int(self._reduced(number, self.torch.int64, self.dist.ReduceOp.SUM))
+
+    def least(self, number: int) -> int:
+        """Return the smallest of all ranks' numbers."""
+        return int(self._reduced(number, self.torch.int64, self.dist.ReduceOp.MIN))
+
+    def slowest(self, seconds: float) -> float:
+        """Return the largest of all ranks' times."""
+        return float(self._reduced(seconds, self.torch.float64, self.dist.ReduceOp.MAX))
+
+    def _reduced(self, number: Any, dtype: Any, operation: Any) -> Any:
+        tensor = self.torch.tensor([number], dtype=dtype, device=self.device)
+        self.dist.all_reduce(tensor, op=operation)
+        return tensor.item()
+
+
+def free_memory() -> int:
+    """Return the free bytes of this machine, or of this container if that is less."""
+    free = 1 << 30
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            free = next(int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:"))
+        limit, used = (number("/sys/fs/cgroup/memory." + name) for name in ("max", "current"))
+        free = min(free, max(0, limit - used))
+    except (OSError, ValueError, StopIteration):  # no such file, or "max": there is no limit
+        pass
+    return free
+
+
+def number(path: str) -> int:
+    """Return the whole number that a small file holds."""
+    with open(path, encoding="ascii") as stream:
+        return int(stream.read())
+
+
+def bus_id(device: int) -> str:
+    """Return the device's PCI address from the driver; torch tells it only in recent versions."""
+    import ctypes  # noqa: PLC0415  (only here, and only with a GPU)
+
+    text = ctypes.create_string_buffer(32)
+    handle = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        known = driver.cuDeviceGet(ctypes.byref(handle), device) == 0
+        if known and driver.cuDeviceGetPCIBusId(text, 32, handle) == 0:
+            return text.value.decode("ascii", "replace").lower().rpartition(".")[0]
+    except (OSError, AttributeError):
+        pass
+    return "unknown"

@@ -16,10 +16,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import alone, program, rails
-from .machine import bus_id, free_memory
 from .operations import ELEMENT_BYTES, OPERATIONS
-from .program import time_left
-from .rank import Rank
+from .program import Rank, bus_id, free_memory, time_left
 from .table import Side, footer, header, row, say
 
 SPARE_BYTES = 1 << 30  # left free on the GPU, as nccl-tests does

@@ -22,9 +22,7 @@ import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from . import model, product, program, stragglers
-from .machine import bus_id, free_memory
-from .program import time_left
-from .rank import Rank
+from .program import Rank, bus_id, free_memory, time_left
 from .table import say
 
 MOST_MEMORY = 24 << 30  # of a GPU; docs/training.md says it

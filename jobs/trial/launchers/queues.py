@@ -6,8 +6,7 @@ Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/p
 
 from __future__ import annotations
 
-from ...cluster.quantity import quantity
-from ...cluster.unstructured import Unstructured
+from ...cluster.unstructured import Unstructured, quantity
 from ..pod import resources
 from ..spec import TrialSpec
 
