@@ -10,19 +10,21 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.unwrap import text_of
+from .carriers import TEXTS, TIMES, carried, may_lack
 
 MAX_ANSWER = 64 * 1024 * 1024  # bytes; Loki answers with at most 5,000 lines unless it is told otherwise
 _ENOUGH = 4096  # bytes, in which an answer shows what it is
 _DOCUMENT = re.compile(rb"\s*[{\[]\s*[\"{]")
 _BEGINNINGS = re.compile(
-    rb'"resultType"\s*:\s*"streams"|"streams"\s*:\s*\[|"hits"\s*:\s*\[|"events"\s*:\s*\[|\A\s*\[\s*\{'
-)  # Loki (HTTP API: query_range, push), Elasticsearch (Search API), CloudWatch (GetLogEvents), gcloud logging read
-_TEXTS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
-_TIMES = ("@timestamp", "timestamp", "time", "ts")
+    rb'"resultType"\s*:\s*"streams"|"streams"\s*:\s*\[|"hits"\s*:\s*\[|"events"\s*:\s*\[|"results"\s*:\s*\[\s*\[|\A\s*\[\s*[{"]'
+)
+"""Loki (HTTP API: query_range, push), Elasticsearch (Search API), CloudWatch (GetLogEvents, GetQueryResults), gcloud
+logging read; and lines that somebody's script wrote as a list."""
 
 Record = tuple[Any, str]
 """Time as the store prints it, None without one; text."""
@@ -34,8 +36,7 @@ def opened(chunks: Iterator[bytes]) -> Iterator[bytes]:
     while _DOCUMENT.match(first) and len(first) < _ENOUGH and (more := next(chunks, b"")):
         first += more
     if not (_DOCUMENT.match(first) and _is_answer(first)):
-        yield first
-        yield from chunks
+        yield from carried(chain([first], chunks))
         return
     parts, size = [first], len(first)
     for chunk in chunks:
@@ -47,7 +48,10 @@ def opened(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 % (MAX_ANSWER >> 20)
             )
     whole = b"".join(parts)
-    yield lines_of(whole) or whole
+    lines = lines_of(whole)
+    yield lines or whole
+    if lines and (left := may_lack(lines.count(b"\n"))):
+        yield left
 
 
 def _is_answer(head: bytes) -> bool:
@@ -71,20 +75,29 @@ def lines_of(document: bytes) -> bytes:
 
 def _all_given(document: Any) -> None:
     """Refuse a part of the lines that were found: what is left out may be what went wrong."""
-    hits = document.get("hits") if isinstance(document, dict) else None
+    if not isinstance(document, dict):
+        return
+    hits, statistics = document.get("hits"), document.get("statistics")
     total = hits.get("total") if isinstance(hits, dict) else None
     count = total.get("value") if isinstance(total, dict) else total
-    given = len(_list(hits, "hits"))
+    if isinstance(statistics, dict) and isinstance(statistics.get("recordsMatched"), float | int):
+        count = int(statistics["recordsMatched"])
+    given = len(_list(hits, "hits") or _list(document, "results"))
     if isinstance(count, int) and count > given > 0:
         raise NcclLogError(
-            "the log store found %d lines and this answer holds %d: ask it for all of them (size)" % (count, given)
+            "the log store found %d lines and this answer holds %d: ask it for all of them (size, limit)"
+            % (count, given)
+        )
+    if _list(document, "events") and (document.get("nextToken") or document.get("NextToken")):
+        raise NcclLogError(
+            "the log store has more lines than this answer holds: ask for those behind its nextToken, too"
         )
 
 
 def _records(document: Any) -> Iterator[Record | None]:
     """Yield what is logged in an answer."""
     if isinstance(document, list):
-        yield from map(_record, document)
+        yield from ((None, each) if isinstance(each, str) else _record(each) for each in document)
         return
     if not isinstance(document, dict):
         return
@@ -97,6 +110,9 @@ def _records(document: Any) -> Iterator[Record | None]:
     for hit in _list(hits, "hits"):
         yield _record(hit.get("_source") or hit.get("fields")) if isinstance(hit, dict) else None
     yield from map(_record, _list(document, "events"))
+    for result in _list(document, "results"):  # a list of fields, each with its name
+        named = [field for field in result if isinstance(field, dict)] if isinstance(result, list) else []
+        yield _record({str(field.get("field")): field.get("value") for field in named})
 
 
 def _list(holder: Any, key: str) -> list[Any]:
@@ -111,8 +127,8 @@ def _record(fields: Any) -> Record | None:
     payload = fields.get("jsonPayload")
     named: dict[Any, Any] = {**payload, **fields} if isinstance(payload, dict) else fields
     single = {key: value[0] if isinstance(value, list) and value else value for key, value in named.items()}
-    text = next((single[key] for key in _TEXTS if isinstance(single.get(key), str)), None)
-    return None if text is None else (next((single[key] for key in _TIMES if key in single), None), text)
+    text = next((single[key] for key in TEXTS if isinstance(single.get(key), str)), None)
+    return None if text is None else (next((single[key] for key in TIMES if key in single), None), text)
 
 
 def _in_order(records: list[Record]) -> list[Record]:

@@ -32,10 +32,10 @@ MAX_FILES = 20_000
 MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
 PATIENCE_S = 5.0  # between two words about a stream that has no end yet
-# What stands where a stream was left: a last line without an end, so that it counts as torn.
-CUT = b"(the compressed data end here, before their end)"
-ENOUGH = b"(more was not read)"
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
+# What stands where a stream was left: a last line without an end, so that it counts as torn.
+CUT = b"(not read: the compressed data end here, before their end)"
+ENOUGH = b"(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
 _STRANGE = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})  # control bytes that no text holds
@@ -125,8 +125,7 @@ def _plan(path: str) -> list[tuple[str, str | None]]:
         head = _head(path)
         if not head.strip():
             raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % shown)
-        if is_binary(head):
-            raise NcclLogError("%s: not a log: this looks like binary data" % shown)
+        _refuse_packed(head, shown)
     elif stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
         raise NcclLogError("%s: neither a file nor a stream" % shown)
     return [(shown, path)]
@@ -216,6 +215,29 @@ def is_binary(head: bytes) -> bool:
     return strange * 20 > len(sample)
 
 
+_PACKED = (
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+    (b"\xfd7zXZ\x00", "xz", "xz -dc"),
+    (b"BZh", "bzip2", "bzip2 -dc"),
+    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
+    (b"PK\x03\x04", "zip", "unzip -p"),
+)
+
+
+def _refuse_packed(head: bytes, name: str) -> None:
+    """Raise NcclLogError for what is no text; of what is packed in another way than gzip, say how to unpack it."""
+    for magic, what, command in _PACKED:
+        if head.startswith(magic) and (is_binary(head) or what == "zip"):  # which may hold its files as they are
+            raise NcclLogError(
+                "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -"
+                % (name, what, command)
+            )
+    if head[257:262] == b"ustar":
+        raise NcclLogError("%s: a tar archive: unpack it, and name the folder" % name)
+    if is_binary(head):
+        raise NcclLogError("%s: not a log: this looks like binary data" % name)
+
+
 def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:
     """Yield the chunks of a file, or of standard input where there is no path."""
     if path is None:
@@ -254,9 +276,10 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
     decoder = None
     for chunk in pieces:
         if not taken:
-            if is_binary(chunk):
-                raise NcclLogError("%s: not a log: this looks like binary data" % name)
-            if chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what PowerShell writes with ">"
+            _refuse_packed(chunk, name)
+            if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
+                decoder = codecs.getincrementaldecoder("utf-32")("replace")
+            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what PowerShell writes with ">"
                 decoder = codecs.getincrementaldecoder("utf-16")("replace")
         taken += len(chunk)
         yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk

@@ -311,6 +311,8 @@ def judge_truncation(judgement: Judgement) -> None:
         missing = "the table ends after %d rows, without its last lines" % len(table["rows"])
         if not table["rows"]:
             missing = "the table ends before its first row: the log was cut, or the first collective hangs"
+    if not missing and (left := judgement.event("not-read")) is not None:
+        missing = left.text[left.text.rfind("(not read: ") + 1 :].rstrip(")")
     for needed, sign in _SIGNS_OF_A_CUT:
         if not missing and judgement.shows[needed]:
             missing = sign(judgement.view)

@@ -48,7 +48,11 @@ def text_of(line: bytes) -> Optional[str]:
     for key in _KEYS:
         if isinstance(record.get(key), str):
             return str(record[key])
-    return None
+    coded = record.get("MESSAGE")  # journald writes what holds control characters, such as colours, as bytes
+    try:
+        return bytes(coded).decode("utf-8", "replace") if isinstance(coded, list) else None
+    except (TypeError, ValueError):
+        return None
 
 
 class _JsonLines:

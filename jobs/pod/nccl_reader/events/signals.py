@@ -50,6 +50,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit"
         ),
     ),
+    ("not-read", re.compile(rb"\(not read: ")),  # what is put where a stream was left before its end
     ("test-timeout", re.compile(rb"Test timeout \(\d+s\)")),
     ("dead-peer", re.compile(rb"RAS declaring peer .* as DEAD")),
     ("test-failure", re.compile(rb"Test (?:NCCL|CUDA) failure")),
@@ -150,7 +151,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
 )
 # Which lines are looked at more closely.
 _WORDS = (
-    rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend"
+    rb"#|NCCL|RCCL|(not read: |NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend"
     rb"|DUE TO|Segmentation|Signal: |OOMKilled|ORTE |Host key|Invalid num|MPI_ABORT|Avg bus|Out of bounds"
     rb"|UCX  ERROR|CANCELLED|Exited with|Last error|] INFO |PRTE|WORLD_SIZE|_perf|world_size|signal |slots"
     rb"|non-zero| with PID|dumped core|kill|watchdog|executable|exceeded time|exitcode|invalid sizes| pid "
