@@ -124,7 +124,7 @@ def _of_ranks(fault: str, text: str) -> tuple[str | None, str] | None:
         return why, "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
     if fault == "nccl.collective-mismatch" and (culprits := _CULPRIT.findall(text)):
         who = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
-        return None, f"{who} called the operation with another size or type, or another operation, than the others"
+        return None, f"{who} called something else than the rank that torchfrtrace compared them with"
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(text)):
         return None, "%s did not come to the barrier in time" % match[1].lower()
     return None

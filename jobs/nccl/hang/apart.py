@@ -53,15 +53,16 @@ def apart(parts: Iterable[Job]) -> list[Job]:
 def absorb(job: Job, part: Job) -> None:
     """Add a part to a job."""
     one, other = job.evidence, part.evidence
-    for name in ("files", "samples", "timeouts", "lagging", "called", "notes", "pods", "not_seen"):
+    for name in ("files", "samples", "timeouts", "lagging", "called", "traced", "blocked", "notes", "pods", "not_seen"):
         getattr(one, name).extend(getattr(other, name))
-    for name in ("ranks", "groups", "calls", "performed", "times"):
+    for name in ("ranks", "groups", "calls", "performed", "times", "gone"):
         getattr(one, name).update(getattr(other, name))
     one.broken = {**other.broken, **one.broken}
     one.queued.update(other.queued)
     one.unlike = one.unlike or other.unlike
     one.version = one.version or other.version
-    for name in ("world", "failed", "logs", "named"):
+    one.monitored = one.monitored or other.monitored
+    for name in ("world", "failed", "logs", "named", "undumped"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders
     job.stems |= part.stems
@@ -74,6 +75,7 @@ def said_in(evidence: Evidence, files: set[str]) -> Evidence:
     own.timeouts = [item for item in evidence.timeouts if item.file in files]
     own.lagging = [item for item in evidence.lagging if item.file in files]
     own.called = [item for item in evidence.called if item.file in files]
+    own.blocked = [item for item in evidence.blocked if item.where[0] in files]
     own.broken = {rank: item for rank, item in evidence.broken.items() if item.file in files}
     own.queued = {rank: item for rank, item in evidence.queued.items() if item.file in files}
     own.failed = {item.reporter[0] for item in own.lagging + own.called} - {-1}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
 from ..sources import MAX_FILES, logs_below
-from . import flight_recorder, inspector, ras, ras_in_logs, ras_text, watchdog
+from . import flight_recorder, inspector, ras, ras_in_logs, ras_monitor, ras_text, watchdog
 from .apart import Job, absorb, add, apart
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
@@ -42,7 +42,7 @@ class _Place:
     def reports(self) -> int:
         """Return how many of torch's reports were found."""
         collected = [part.evidence for part in self.parts.values()]
-        return sum(len(each.timeouts) + len(each.lagging) + len(each.broken) for each in collected)
+        return sum(len(e.timeouts) + len(e.lagging) + len(e.broken) + len(e.blocked) + len(e.traced) for e in collected)
 
 
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
@@ -112,7 +112,8 @@ def _folder(place: _Place, path: str) -> list[str]:
 
 def structured(evidence: Evidence) -> bool:
     """Say whether there is more than what a log says."""
-    return bool(evidence.ranks or evidence.samples or evidence.performed or evidence.notes)
+    recorded = evidence.ranks or evidence.samples or evidence.performed or evidence.traced or evidence.undumped
+    return bool(recorded or evidence.monitored or evidence.notes)
 
 
 def tail_of(path: str) -> list[str]:
@@ -167,7 +168,8 @@ def _take(place: _Place, path: str) -> bool:
             form = ras.form_of(text)
             if form == "text" and "NCCL INFO" in text:
                 form = None  # a log that holds an answer
-            known, only = len(evidence.samples), bool(form) or '"coll_perf"' in text
+            events = not form and "NCCL INFO" not in text and ras_monitor.is_stream(text)
+            known, only = len(evidence.samples), bool(form) or events or '"coll_perf"' in text
             if only:
                 _take_text(evidence, path, shown, form, size)
             elif 0 < size <= MAX_LOG:
@@ -201,6 +203,8 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
         elif form == "text":
             ras_text.read_text(evidence, shown, text)
             watchdog.read(evidence, shown, text.splitlines())
+        elif ras_monitor.is_stream(text[:HEAD]):
+            ras_monitor.read(evidence, shown, text)
         elif strange := inspector.read(evidence, text.splitlines()):
             evidence.notes.append(f"{shown}: {strange} lines are no Inspector records (cut, or of something else)")
     except ValueError:
@@ -222,8 +226,4 @@ def _scan_log(evidence: Evidence, shown: str, file: BinaryIO) -> None:
         for at in range(0, begin, 1 << 20):
             before += whole[at : min(begin, at + (1 << 20))].count(b"\n")
         text = whole[begin : begin + MAX_TEXT].decode("utf-8", "replace")
-    counts = len(evidence.timeouts), len(evidence.lagging)
-    watchdog.read(evidence, shown, text.splitlines())
-    if before:
-        evidence.timeouts[counts[0] :] = [replace(e, line=e.line + before) for e in evidence.timeouts[counts[0] :]]
-        evidence.lagging[counts[1] :] = [replace(e, line=e.line + before) for e in evidence.lagging[counts[1] :]]
+    watchdog.read_numbered(evidence, shown, enumerate(text.splitlines(), before + 1))

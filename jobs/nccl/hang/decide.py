@@ -11,7 +11,9 @@ from .model import Decision, Evidence, Group, Lagging, Process, Timeout
 from .moments import beginning_lost, of_another_run, waited, went_on
 from .performed import from_records, from_times
 from .queued import queued_less
+from .ras_monitor import add_gone
 from .sides import UNTOLD_GROUPS, weigh, weigh_report
+from .trace_report import from_trace
 from .unlike import called_otherwise
 from .waits import Waits, analyse
 from .watchdog import in_world
@@ -24,6 +26,7 @@ def decide(evidence: Evidence) -> Decision:
     """Return the one decision over all evidence; the strongest comes first: dead, recorder, reports, counts."""
     samples = looks(evidence.samples)
     copies, evidence.samples = len(evidence.samples) - len(samples), samples
+    add_gone(evidence)
     evidence.lagging = in_world(evidence, evidence.lagging)
     if evidence.ranks:
         evidence.world |= set(evidence.broken)
@@ -66,7 +69,9 @@ def decide(evidence: Evidence) -> Decision:
             called_otherwise,
             queued_less,
             *([from_counts] if of_the_dumps(evidence) else []),
+            from_trace,
             _from_watchdog,
+            _from_blocked_watchdogs,
         ):
             if rule(made, evidence):
                 break
@@ -185,7 +190,8 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
         gone = [dataclasses.replace(process, rank=None) for process in gone]
     made.dead = {process.rank for process in gone if process.rank is not None}
     ranked = {(process.host, process.pid) for process in gone if process.rank is not None}
-    made.nameless = [p for p in {(p.host, p.pid): p for p in gone}.values() if (p.host, p.pid) not in ranked]
+    each = {(p.host, p.pid): p for p in gone}
+    made.nameless = [p for who, p in each.items() if who not in ranked and (p.pid is not None or len(each) == 1)]
     if made.kind == "undecided" or made.late <= made.dead:
         made.kind, made.proven, made.late = "dead", True, set()
         if last.size and made.dead and not made.waiting:
@@ -195,9 +201,10 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
     for process in list({(p.pid, p.host, p.rank): p for p in gone}.values())[:4]:
         state = "is dead" if process.dead else "does not answer"
         who = f"rank {process.rank}" if process.rank is not None else "a process"
-        made.because.append(
-            (last.file, 0, f"RAS: {who} (process {process.pid}, GPU {process.gpu} of {process.host}) {state}")
+        what = (
+            f"process {process.pid}, GPU {process.gpu} of {process.host}" if process.pid else "RAS does not know which"
         )
+        made.because.append((last.file, 0, f"RAS: {who} ({what}) {state}"))
 
 
 def _from_errors(made: Decision, evidence: Evidence) -> None:
@@ -368,6 +375,17 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
         made.kind, made.late, made.sequence, made.proven = "late", behind, needed, True
     elif evidence.samples and all(sample.ok for sample in evidence.samples) and first.operation not in _PAIRED:
         made.kind, made.proven = "inside", True
+    return True
+
+
+def _from_blocked_watchdogs(made: Decision, evidence: Evidence) -> bool:
+    """Where no operation timed out, a watchdog that stands still is all that is known of its rank."""
+    if not evidence.blocked or evidence.timeouts:
+        return False
+    made.kind, made.proven = "watchdog", True
+    made.suspects = {item.rank for item in evidence.blocked if item.rank is not None}
+    made.seconds = max(item.seconds for item in evidence.blocked)
+    made.because += [item.where for item in evidence.blocked[:3]]
     return True
 
 

@@ -60,7 +60,7 @@ def _conclude(
             job["not_seen"] = evidence.not_seen
         if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
             job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
-    if not (structured(evidence) or evidence.lagging or unlike_calls(evidence) or tells(evidence)):
+    if not (structured(evidence) or evidence.lagging or evidence.blocked or unlike_calls(evidence) or tells(evidence)):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
@@ -99,7 +99,8 @@ def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
 
 def _speaking(evidence: Evidence) -> set[str]:
     """Return the files in which torch's reports are."""
-    return {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging}
+    blocked = {item.where[0] for item in evidence.blocked}
+    return {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging} | blocked
 
 
 def _by_logs(
@@ -115,11 +116,16 @@ def _by_logs(
         own = said_in(evidence, files) if len(groups) > 1 else evidence
         made = decide(own)
         waits_in_creation(made, logged)
-        if made.proven:
+        if made.proven and not (made.kind == "watchdog" and _explained(job)):
             _write(job, made, own, join(made, own, job, logged, read_tail))
             theirs = jobs if len(groups) == 1 else group
             jobs = [each for each in jobs if each is job or each not in theirs or not _is_silent(each, speaking)]
     return jobs
+
+
+def _explained(job: Document) -> bool:
+    """Say whether the log shows what ended the job: a watchdog that stands still follows from it."""
+    return any(each["severity"] == "fatal" and each["fault"] != "nccl.hang" for each in job["faults"])
 
 
 def _by_folder(jobs: list[Document], named: set[str]) -> list[list[Document]]:
@@ -191,6 +197,7 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]])
     fault["confirm"] = _confirm(fault["confirm"], places)
     told_as = [each for each in job["faults"] if each["severity"] == "fatal" or made.kind in ("inside", "stalled")]
     others = {name for each in told_as for name in (each["fault"], each["why"])} - {"nccl.hang", "nccl.no-evidence"}
+    others -= {"nccl.collective-mismatch"} if made.kind == "mismatch" else set()  # torchfrtrace's line says less
     rest = [cause for cause in job["causes"] if cause["fault"] in others]  # a slow fabric makes no process late
     causes = [{**cause, "confirm": _confirm(cause["confirm"], places)} for cause in rank([fault], {})]
     job["causes"] = [*causes, *rest][:MOST_CAUSES]

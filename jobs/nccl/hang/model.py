@@ -174,6 +174,39 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """An operation that torchfrtrace found wrong; ranks are the world's."""
+
+    group: tuple[str, str]
+    """Number and description of the process group."""
+    operation: str
+    """With its backend and, of a send or a receive, the two ends: ``nccl:recv 1<-0``."""
+    sequence: int
+    missing: frozenset[int]
+    expected: frozenset[int]
+    """The ranks of the group; empty where the report counts them only (torch 2.5)."""
+    state: str
+    """Of the first rank: scheduled, started or completed."""
+    errors: tuple[tuple[int, str, str], ...]
+    """Rank, kind of the difference from the first rank, and what it called instead."""
+    unequal: bool
+    """The sizes of an all_to_all do not add up."""
+    where: tuple[str, int, str]
+    """File, line, text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A watchdog thread that its process's heartbeat monitor found standing still."""
+
+    rank: int | None
+    """Of the world; None where the line does not tell it."""
+    seconds: int
+    where: tuple[str, int, str]
+    """File, line, text."""
+
+
+@dataclass(frozen=True, slots=True)
 class Performed:
     """The last collective of a rank that NCCL Inspector recorded as done."""
 
@@ -216,6 +249,14 @@ class Evidence:
     """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
     queued: dict[int, Queued] = field(default_factory=dict)
+    traced: list[Traced] = field(default_factory=list)
+    undumped: set[int] = field(default_factory=set)
+    """Ranks of which torchfrtrace had no dump."""
+    blocked: list[Blocked] = field(default_factory=list)
+    gone: dict[tuple[str, int | None], Process] = field(default_factory=dict)
+    """Host and process to what the monitor of NCCL RAS (``ncclras -m``) said of it last, where it is dead or silent."""
+    monitored: str = ""
+    """The file in which the monitor's events are."""
     unlike: tuple[str, int, str] | None = None
     """File, line and text where a process says that it was sent more than it expected, of which it ends."""
     named: set[str] = field(default_factory=set)
@@ -246,7 +287,7 @@ class Decision:
     """What is said of the job; ranks are world ranks."""
 
     kind: str = "undecided"
-    """late, stalled, inside, dead, mismatch, order, or undecided, alive."""
+    """late, stalled, inside, dead, mismatch, order, watchdog, or undecided, alive, slow."""
     proven: bool = False
     late: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
@@ -283,5 +324,7 @@ class Decision:
     """A late rank may stand in a send or a receive, which its backend's recorder leaves out."""
     reported: list[str] = field(default_factory=list)
     """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
+    seconds: int = 0
+    """How long a watchdog stood still."""
     nameless: list[Process] = field(default_factory=list)
     """Late or dead processes whose rank nothing tells."""

@@ -37,7 +37,7 @@ def _placed(made: Decision, ranks: set[int]) -> str:
 
 def _everybody(made: Decision, ranks: set[int]) -> str:
     """Return these ranks with their places, and the processes whose rank nothing tells."""
-    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" for p in made.nameless[:4]]
+    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else "a process" for p in made.nameless[:4]]
     more = [f"{len(made.nameless) - 4} more processes"] if len(made.nameless) > 4 else []
     return " and ".join(part for part in (_placed(made, ranks) if ranks else "", ", ".join(names + more)) if part)
 
@@ -57,6 +57,8 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         f"; {len(made.waiting)} other rank{'s wait' if len(made.waiting) != 1 else ' waits'}" if made.waiting else ""
     )
     whose = "their nodes" if many else "its node"
+    if made.kind == "watchdog":
+        return _watchdog(made)
     if made.suspects and made.proven:
         return _either(made, waits)
     if made.kind == "late" and made.proven and made.departed:
@@ -167,7 +169,17 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"
             " finish (network, GPU, a process that spins), or nobody has called the next one yet. Dumps tell which"
         )
-    return "This evidence does not tell whether the job hangs"
+    return "This evidence does not tell whether the job hangs" + _missing(made)
+
+
+def _watchdog(made: Decision) -> str:
+    """Say whose watchdog stands still, and that this names nobody as late."""
+    whose = f"of {ranks_in_words(made.suspects)}" if made.suspects else "of a rank"
+    return (
+        f"The NCCL watchdog {whose} did not run for {made.seconds} s: a CUDA or NCCL call does not return, or another"
+        " thread holds Python's lock (GIL). No operation timed out, so nothing tells who is late: compare the stacks of"
+        " all ranks, with native frames"
+    )
 
 
 def unnamed(made: Decision) -> str:

@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import ras_in_logs
-from .model import Broken, Evidence, Lagging, Queued, Timeout
+from . import ras_in_logs, trace_report
+from .model import Blocked, Broken, Evidence, Lagging, Queued, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,6 +24,8 @@ ANCHORS = (
     b"]: RuntimeError: [",
     b"Received data size doesn't match",
     b"Received a dump signal",
+    b"watchdog got stuck for ",
+    *trace_report.ANCHORS,
 )
 MAX_KEPT = 20_000
 MAX_BLOCK = 4 << 20
@@ -47,6 +49,11 @@ _SIGNAL = re.compile(
     r".{0,200}Last enqueued NCCL work: (-?\d{1,15}),"
 )
 _WORLD = re.compile(r"^.{0,200}?\[rank(\d{1,7})\]:")
+# HeartbeatMonitor::runLoop (torch 2.2 and later)
+_BLOCKED = re.compile(r"watchdog got stuck for (\d{1,6}) seconds")
+_OF_WORLD = re.compile(r"\[PG (?:ID \d{1,9} PG GUID )?0(?: ?\([^)]{1,60}\))? Rank (\d{1,7})\]")
+_OF_GROUP = re.compile(r"\[PG (?!(?:ID \d{1,9} PG GUID )?0[ (])[^\]]{1,120}\] Process group watchdog")
+"""Says a smaller group's time-out once more, "terminated with exception", with the rank in that group alone."""
 _NEXT = re.compile(r"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))")
 _FINISHED = re.compile(r"\[([\d, .]+)\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})")
 _JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1,15})")
@@ -66,7 +73,7 @@ _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 _ANY = re.compile(
     rb"[^\n]*(?:Watchdog caught|last enqueued (?:NCCL )?work|Received a dump signal|Timeout at collective|lagging"
     rb"|didn't (?:join|finish)|monitoredBarrier|Received data size|\]: RuntimeError: \["
-    rb"|(?:started|finished) (?:ranks:|[A-Z_]))[^\n]*"
+    rb"|(?:started|finished) (?:ranks:|[A-Z_])|watchdog got stuck|" + trace_report.WORDS + rb")[^\n]*"
 )
 
 
@@ -101,13 +108,15 @@ def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
 
 def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
     """Add the time-outs and reports of some lines, each with its number."""
-    at, snapshot = "", 0
+    at, snapshot, report = "", 0, trace_report.Reader(evidence, file)
     for number, line in ((number, piece) for number, whole in lines for piece in _reports(whole)):
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
         text = line.strip()[:300]
         world = int(match[1]) if "[rank" in line and (match := _WORLD.match(line)) else None
-        if "Watchdog caught" in line and (match := _TIMEOUT.search(line)):
+        report.take(number, line)
+        again = world is None and _OF_GROUP.search(line)
+        if "Watchdog caught" in line and not again and (match := _TIMEOUT.search(line)):
             rank = int(match[2]) if world is None else world
             evidence.timeouts.append(Timeout(rank, int(match[3]), match[4], file, number, text, match[1] or ""))
         elif "ast enqueued " in line:
@@ -125,7 +134,17 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
         elif "lagging" in line and (match := _RANKS.search(line)):
             evidence.lagging.append(Lagging(_ranks(match[1]), False, None, at, file, number, text))
         else:
+            _stuck(evidence, file, number, line, world)
             _of_gloo(evidence, file, number, line)
+    report.close()
+
+
+def _stuck(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:
+    """Add a watchdog that stands still itself."""
+    if "got stuck" in line and (match := _BLOCKED.search(line)) and len(evidence.blocked) < MAX_KEPT:
+        own = _OF_WORLD.search(line)
+        rank = int(own[1]) if world is None and own is not None else world
+        evidence.blocked.append(Blocked(rank, int(match[1]), (file, number, line.strip()[:300])))
 
 
 def _counters(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:

@@ -333,7 +333,7 @@ class SignalReader:
     def _watched(self, raw: bytes) -> None:
         for piece in _NEXT.split(raw) if raw.count(b"Watchdog caught") > 1 else (raw,):
             match = _WATCHDOG.search(piece)
-            if match:
+            if match and not (_OF_GROUP.search(piece) and not _GLOBAL_RANK.search(piece[:400])):
                 self._watch(_waiting(match, piece), int(match.group(3)))
 
     def _watch(self, rank: str, number: int) -> None:
@@ -374,6 +374,8 @@ class SignalReader:
 
 
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
+# "terminated with exception" says a smaller group's time-out once more, without the rank in the job
+_OF_GROUP = re.compile(rb"\[PG (?!(?:ID \d{1,9} PG GUID )?0[ (])[^\]]{1,120}\] Process group watchdog")
 SOME_GROUP = "?"
 
 

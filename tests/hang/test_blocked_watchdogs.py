@@ -1,0 +1,66 @@
+"""A watchdog that stands still (torch's heartbeat monitor): said as that, and nobody is called late for it."""
+
+import pytest
+
+STUCK = (
+    "ProcessGroupNCCL's watchdog got stuck for {0} seconds without making progress in monitoring enqueued collectives. "
+    "This typically indicates a NCCL/CUDA API hang blocking the watchdog, and could be triggered by another thread\n"
+)
+OLD = "[rank{0}]:[F ProcessGroupNCCL.cpp:1169] [PG {1} Rank {2}] [PG {1} Rank {2}] " + STUCK.format(600)
+NEW = "[rank{0}]:[E1 12:00:00.1 ProcessGroupNCCL.cpp:1870] [PG ID 12 PG GUID 99({1}) Rank {2}] " + STUCK.format(480)
+TIMEOUT = (
+    "[rank{0}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=21, "
+    "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60044 milliseconds before timing out.\n"
+)
+
+
+def told(explain, tmp_path, log):
+    (tmp_path / "job.log").write_text(log)
+    return explain(tmp_path / "job.log")
+
+
+@pytest.mark.parametrize(
+    ("log", "unknown", "seconds"),
+    [
+        ("".join(OLD.format(rank, 0, rank) for rank in (1, 0, 2)), [0, 1, 2], 600),
+        (NEW.format(4, "EXPERT_MODEL_PARALLEL_GROUP", 1) + NEW.format(0, "TP", 0), [0, 4], 480),
+        (OLD.format(3, 0, 3).removeprefix("[rank3]:"), [3], 600),
+        (OLD.format(3, 5, 1).removeprefix("[rank3]:"), [], 600),  # rank 1 of some group
+        (
+            "[rank6]:[E ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 6] ProcessGroupNCCL'\ns "
+            + STUCK[18:].format(480),
+            [],
+            480,
+        ),
+    ],
+)
+def test_whose_watchdog_stands_still(explain, tmp_path, log, unknown, seconds):
+    code, job = told(explain, tmp_path, log)
+    assert (code, job["diagnosis"], job["causes"][0]["fault"]) == (1, "hang-watchdog", "nccl.hang-watchdog")
+    assert (job["late_ranks"], job["waiting_ranks"], job["unknown_ranks"]) == ([], [], unknown)
+    assert f"did not run for {seconds} s" in job["sentence"]
+
+
+def test_a_time_out_says_more(explain, tmp_path):
+    """An abort that hangs stops the watchdog, too."""
+    _, job = told(explain, tmp_path, TIMEOUT.format(2) + OLD.format(5, 0, 5))
+    assert job["diagnosis"] == "hang"
+    assert "rank 2 waited in operation 21" in job["sentence"]
+
+
+def test_what_ended_the_job_says_more(explain, tmp_path):
+    memory = (
+        "[rank7]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.42 GiB. GPU 3 has a total capacity\n"
+    )
+    _, job = told(explain, tmp_path, memory + OLD.format(5, 0, 5))
+    assert job["causes"][0]["fault"] == "nccl.cuda-memory"
+
+
+def test_the_rank_in_a_group_is_no_rank_of_the_job(explain, tmp_path):
+    """The message of the exception names rank 1 of its pipeline group, which is rank 8."""
+    again = (
+        "  what():  [PG ID 6 PG GUID 102(PIPELINE) Rank 1] Process group watchdog thread terminated with exception: "
+    )
+    log = TIMEOUT.format(8).replace("[Rank 8]", "[Rank 1]") + again + TIMEOUT.format(1).partition("] ")[2]
+    _, job = told(explain, tmp_path, log)
+    assert "rank 8 waited in operation 21" in job["sentence"]
