@@ -180,9 +180,10 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
 
 def _further(judgement: Judgement, diagnosis: str) -> list[str]:
     """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble."""
+    unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        return [name for name, _ in judgement.causes] or signs_beside(judgement)
-    warned = [name for name, _ in judgement.causes if name in WARNED]
+        return [name for name, _ in judgement.causes] or unheaded or signs_beside(judgement)
+    warned = [name for name, _ in judgement.causes if name in WARNED] or unheaded
     return warned or signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
 
 

@@ -16,13 +16,17 @@ HOST_ONLY = ("rows.py", "section.py", "saved.py")
 """Of the sweep's planner: what the runner writes into the record and reads from it."""
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _DOCSTRING = re.compile(r'^([ \t]*)r?"""((?:[^"\\]|\\.|"(?!""))*)"""$', re.MULTILINE | re.DOTALL)
+# Blanks in front of a line that stands in brackets: behind one that opens or a comma, before one that closes, and
+# between the pieces of a string.
+_CONTINUED = re.compile(r"""(?<=[(\[{,]\n)[ ]+|^[ ]+(?=[)\]}])|(?<=["']\n)[ ]+(?=(?:rb|[rbf])?["'])""", re.MULTILINE)
 
 
 @cache
 def files() -> Mapping[str, str]:
     """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add.
 
-    Comments and docstrings are empty there, since a ConfigMap holds 1 MiB: all other lines keep their numbers.
+    Comments and docstrings are empty there, and lines in brackets are not indented, since a ConfigMap holds 1 MiB: all
+    lines keep their numbers.
     """
     here = Path(__file__).resolve().parent
     sources = [(here, here / "probe.py"), (here, here / "measure.py")]
@@ -37,4 +41,5 @@ def files() -> Mapping[str, str]:
 
 
 def _bare(source: str) -> str:
-    return _COMMENT.sub("", _DOCSTRING.sub(lambda match: match[1] + '""' + "\n" * match[2].count("\n"), source))
+    told = _DOCSTRING.sub(lambda match: match[1] + '""' + "\n" * match[2].count("\n"), source)
+    return _CONTINUED.sub("", _COMMENT.sub("", told))

@@ -22,7 +22,7 @@ _LIKE = {
 }
 
 
-def samples(pattern: bytes, rng: random.Random, tries: int = 15) -> Iterator[bytes]:
+def samples(pattern: bytes, rng: random.Random, tries: int = 30) -> Iterator[bytes]:
     """Yield texts in which a pattern is found."""
     parsed = _parser.parse(pattern)
     for _ in range(tries):

@@ -67,7 +67,7 @@ def bare(tree: ast.Module) -> str:
     for docstring in docstrings(tree):
         docstring.value.value = ""
     for node in ast.walk(tree):
-        for end in ("end_lineno", "end_col_offset"):
+        for end in ("col_offset", "end_lineno", "end_col_offset"):
             node.__dict__.pop(end, None)
     return ast.dump(tree, include_attributes=True)
 

@@ -19,13 +19,15 @@ _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
 # 'localGid A remoteGids B hca mlx5_1' (ncclIbTest, 2.19 and later), 'local GID A, remote GID B' (ncclIbRtrQp); both of
 # Ethernet only: net_ib prints no GID of InfiniBand, whose subnets are all fe80::/64.
 _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
-_PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
+_PEER = re.compile(r"(?:[Cc]onnect(?:ing)? to (?:peer )?|dest_addr=)" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
+_PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
+_OWN_BRIDGE = ipaddress.ip_address("172.17.0.1")  # Docker's default bridge: every host with Docker has it
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 # What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
@@ -110,15 +112,35 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.shm-name", None
     if fault in ("nccl.rendezvous", *_REFUSED) and (match := _OWN_ADDRESS.search(note.text)):
         return None, _own_address(match[1])
-    if (named := _of_ranks(fault, note.text)) is not None:
+    if (named := _of_named(fault, note.text)) is not None:
         return named
     why = _of_cuda(judgement, fault, note) if fault in _CUDA else None
     refused = why is None and fault == "nccl.cuda-failure" and "invalid argument" in _cuda_said(judgement, note)
     return why, _REFUSED_ARGUMENT if refused else None
 
 
-def _of_ranks(fault: str, text: str) -> tuple[str | None, str] | None:
-    """Return (why, cause) of a fault whose line counts or names the ranks."""
+# What a status says (cublasStatus_t, cudnnStatus_t); the libraries of a release name theirs alike.
+_NO_ROOM = ("NOT_INITIALIZED", "ALLOC_FAILED", "INTERNAL_ERROR")
+_NOT_FIT = ("INVALID_VALUE", "NOT_SUPPORTED", "ARCH_MISMATCH", "VERSION_MISMATCH", "BAD_PARAM")
+_STATUS = re.compile(r"\b(CU[A-Z]{3,8})_STATUS_([A-Z]+(?:_[A-Z]+){0,4})(?: when calling .?(\w{3,60}))?")
+_LIBRARIES = {"CUBLAS": "cuBLAS", "CUDNN": "cuDNN", "CUFFT": "cuFFT", "CUSOLVER": "cuSOLVER", "CUSPARSE": "cuSPARSE"}
+
+
+def _of_library(library: str, status: str, call: str | None) -> str:
+    """Say which library refused which call, and what its status mostly means."""
+    name = _LIBRARIES.get(library, library)
+    what = f"{name} ({call}) says {status}" if call else f"{name} says {status}"
+    if status.startswith(_NO_ROOM):
+        return what + ": mostly the GPU has no memory left for it, else another release of the library was found"
+    if status.startswith(_NOT_FIT):
+        return what + ": mostly a library of another CUDA release was found first (LD_LIBRARY_PATH)"
+    return what + ": a library that does not fit this GPU or driver was found first, or a kernel before it went wrong"
+
+
+def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
+    """Return (why, cause) of a fault whose line counts or names the ranks, or the library that failed."""
+    if fault == "nccl.cuda-library" and (match := _STATUS.search(text)):
+        return None, _of_library(*match.groups())
     if fault == "nccl.rendezvous" and (match := _JOINED.search(text)):
         why = "nccl.too-many-processes" if int(match[2]) > int(match[1]) else None
         return why, "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
@@ -143,7 +165,7 @@ def _own_address(address: str) -> str:
 def peer_of(text: str) -> Address | None:
     """Return the address that a line could not connect to."""
     match = _PEER.search(text)
-    return address_of(match[1]) if match else None
+    return address_of(_PORT.sub(r"\1", match[1])) if match else None
 
 
 def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
@@ -153,6 +175,11 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
         return "nccl.bootstrap-link-local", (
             f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
             "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
+        )
+    if peer == _OWN_BRIDGE:
+        return "nccl.bootstrap-unroutable", (
+            f"the peer announced {peer}, docker0's address, which every host with Docker has: who connects to it "
+            "reaches itself (NCCL_SOCKET_IFNAME; for MPI and UCX UCX_NET_DEVICES, btl_tcp_if_include)"
         )
     if peer is not None and fault != "nccl.connect-refused" and peer in _DOCKER:
         return "nccl.bootstrap-unroutable", (

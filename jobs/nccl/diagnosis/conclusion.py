@@ -183,6 +183,7 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
 
 # What keeps a process from its fabric, or from GPUDirect, worth saying where the log does not show what came of it.
 _SIGNS = (
+    "nccl.iommu",
     "nccl.plugin-broken",
     "nccl.ofi-no-provider",
     "nccl.plugin-too-old",
@@ -240,7 +241,8 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
     if judgement.tables or judgement.job.rank_lines:
         return "%s: a benchmark began, but the log shows neither numbers nor what carried the data." % size
     if not any(source.nccl_lines for source in judgement.job.sources.values()):
-        mention = judgement.event("mention") or judgement.unexplained()
+        unheaded = [note for _, note in judgement.unheaded()]
+        mention = next(iter(unheaded), None) or judgement.event("mention") or judgement.unexplained()
         if mention is None:
             return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
         said = "No line of this log has NCCL's head, so nothing of it can be judged; it does speak of it: %s."

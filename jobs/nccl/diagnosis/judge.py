@@ -49,7 +49,7 @@ class Judgement:
         listed |= set(self.job.rank_hosts.values()) if listed else set()
         self.not_shown = sorted(listed - speak)  # of two benchmarks in the log, hosts that show no channel
         self.ended_badly = False  # and a fault says how
-        symptoms = any(name.startswith(("nccl.", "symptom ")) for name in (*self.job.noted, *self.job.events))
+        symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
         self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
             "anything": True,
@@ -182,6 +182,7 @@ class Judgement:
         """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
         notes = self._notes(_UNEXPLAINED_NOTES)
         named = {event[8:]: note for event, note in self.job.events.items() if event.startswith("symptom ")}
+        notes += [note for _, note in self.unheaded()]
         for name in _UNEXPLAINED_EVENTS:
             note = self.event(name)
             if note is not None and not (name in _CAUGHT and self._overcome(note)):
@@ -193,6 +194,11 @@ class Judgement:
             notes += [note for name, note in self.causes if name not in WARNED]
         notes += [note for name, note in named.items() if name in _NAMED or (name in _RAISED and self._told(note))]
         return min(notes, key=place, default=None)
+
+    def unheaded(self) -> list[tuple[str, Note]]:
+        """Return the faults that warnings of NCCL's without a head speak of ("" for none known), in their order."""
+        said = [(name[len(UNHEADED) :], note) for name, note in self.job.events.items() if name.startswith(UNHEADED)]
+        return sorted(said, key=lambda each: place(each[1]))
 
     def _notes(self, names: Iterable[str]) -> list[Note]:
         """Return the lines of some kinds that processes printed."""
@@ -282,6 +288,7 @@ _OUTSIDE = re.compile(
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
+UNHEADED = "unheaded "  # events of warnings of NCCL's whose heads were cut off
 LATER = "; a later run in the same log came to its end"
 
 # What says that a process of the job died, or waited until it was ended.

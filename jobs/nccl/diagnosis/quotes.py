@@ -82,13 +82,31 @@ def crash_cause(judgement: Judgement) -> str | None:
         return None
     text = quoted(note)
     if note is gone:
+        signal = judgement.event("signal")
+        died = _stack(judgement, signal) if signal is not None else ""
         cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+        cause += died and "; a process whose stack is shown ended" + died.removeprefix(",")
     elif note is last or note in said or note is _exception(judgement):
-        cause = "the first sign of it is: %s" % text
+        cause = "the first sign of it is: %s%s" % (text, _stack(judgement, note))
     else:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
         cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
     return cause + later_run(judgement, note)
+
+
+_FRAME = re.compile(
+    r"([\w.+-]+\.so[\d.]*)\((\w*)|0x[0-9a-f]+ (\w+\(\))|File \"(?:[^\"]*/)?([^\"/]+/[^\"/]+\", line \d+ in \w+)"
+)
+_NEAR = 40  # lines behind a signal in which its stack begins: what a launcher prints of several processes is between
+
+
+def _stack(judgement: Judgement, note: Note) -> str:
+    """Say, behind a signal's own word, in which library or function the process was."""
+    frame = judgement.event("frame")
+    if frame is None or frame.source != note.source or not 0 < frame.line - note.line <= _NEAR:
+        return ""
+    match = _FRAME.search(frame.text)
+    return "" if match is None else ", in %s" % " of ".join(filter(None, match.groups()[::-1])).replace('"', "")
 
 
 def ended_in_cuda(judgement: Judgement) -> bool:

@@ -49,6 +49,7 @@ def signs_of(judgement: Judgement) -> Signs:
         "no-row": _no_row(judgement) or None,
         "geforce": _geforce(judgement),
         "rails-crossed": _rails_crossed(judgement),
+        "iommu": "nccl.iommu" in judgement.job.noted,
     }
 
 

@@ -66,6 +66,82 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
         )
         for words in ("symbol: __nv", "symbol: cublas", "symbol: cudnn")
     ),
+    *(
+        (
+            "nccl.library",
+            words,
+            None,
+            "a library of another CUDA release is found first: take /usr/local/cuda and other environments off "
+            "LD_LIBRARY_PATH, or install the wheels of one release",
+        )
+        for words in ("load library libcu", "any of {libcu")
+    ),
+    (
+        "nccl.ucx-error",
+        "no active messages transport",
+        None,
+        "UCX has no transport that reaches that peer: the cards are not in the container or have no port up, or "
+        "UCX_TLS and UCX_NET_DEVICES leave out what connects the hosts",
+    ),
+    *(
+        (
+            "nccl.ucx-error",
+            words,
+            None,
+            "a process could not open a peer GPU's memory over CUDA IPC: UCX_TLS=^cuda_ipc avoids it; mostly an older "
+            "UCX, or one of another CUDA",
+        )
+        for words in ("cuda_ipc", "ipc-cache", "cuIpc", "cuMemGetAddressRange")
+    ),
+    (
+        "nccl.psm",
+        "can't open",
+        None,
+        "PSM cannot open this card: libfabric chose psm3 or psm2 where it has none for it (FI_PROVIDER names another), "
+        "or the card's device is not in the container",
+    ),
+    (
+        "nccl.psm",
+        "cuIpc",
+        None,
+        "PSM2 could not open a peer GPU's memory: its CUDA support and the job's CUDA do not fit (PSM2_CUDA=0, or "
+        "another libpsm2)",
+    ),
+    (
+        "nccl.ofi-error",
+        "OFI MTL",
+        None,
+        "MPI's own transport over libfabric gave up, before or beside NCCL: --mca pml ucx or ob1, or FI_PROVIDER names "
+        "the provider that this cluster has",
+    ),
+    (
+        "nccl.mpi",
+        "TCP connection",
+        None,
+        "MPI's daemons cannot connect to each other: a firewall or policy between the hosts, or they took an interface "
+        "that the others do not reach (oob_tcp_if_include, btl_tcp_if_include)",
+    ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "Slurm could not start the tasks on the nodes: slurmd's log there says why; one reason is an --mpi= that "
+            "this Slurm has no plugin for (srun --mpi=list)",
+        )
+        for words in (" launch failed", "before step completely")
+    ),
+    *(
+        (
+            "nccl.driver-mismatch",
+            words,
+            None,
+            "the libcuda that the program found is not the driver's: in a container mostly the image's "
+            "forward-compatibility library (/usr/local/cuda/compat on LD_LIBRARY_PATH), else a driver that was updated "
+            "and not loaded again",
+        )
+        for words in ("SYSTEM_DRIVER_M", "SystemDriverM")
+    ),
     (
         "nccl.no-gpu",
         "num_gpus",

@@ -145,6 +145,7 @@ _SECOND = frozenset(
     (
         "nccl.efa-peer-gone",
         "nccl.ended-outside",
+        "nccl.cuda-library",
         "nccl.cuda-symbols",
         "nccl.device-api",
         "nccl.ib-given-up",

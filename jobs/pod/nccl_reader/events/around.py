@@ -45,7 +45,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"async fatal event on (?:CQ|QP|SRQ)|async event ?: ?(?:CQ error|SRQ cat|.{0,16}local work queue)",
     ),
     ("nccl.ib-memlock", "cause", rb"BTL failed to initialize while trying to allocate some locked memory"),
-    ("nccl.gid-empty", "cause", rb"ibv_query_gid failed"),
+    ("nccl.gid-empty", "cause", rb"ibv_query_gid failed|UCX  ERROR Invalid gid\["),
     ("nccl.nic-fusion", "cause", rb"Attempted to merge incompatible devices"),  # topo.cc then leaves them apart
     ("nccl.ib-netdev", "cause", rb"ibv_modify_qp failed.{1,20}(?:No such device|with 19 )"),
     (

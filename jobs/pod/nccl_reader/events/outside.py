@@ -100,6 +100,11 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|larger than the available KV cache memory"
         rb"|memory capacity is unbalanced",
     ),
+    (
+        "nccl.cuda-library",
+        "cause",
+        rb"(?:CUBLAS|CUDNN|CUFFT|CUSOLVER|CUSPARSE|CURAND)_STATUS_(?!SUCCESS)[A-Z]|(?:CUBLAS|CUDNN) error\(",
+    ),
     ("nccl.cuda-arch", "cause", rb"is not compatible with the current PyTorch installation"),
     # torch's analyser of Flight Recorder dumps (tools/flight_recorder: torchfrtrace)
     (
@@ -130,8 +135,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|RendezvousStateError|RendezvousGracefulExitError"
         rb"|Barrier_id: |Barrier timed out\. "  # of JAX's coordination service
         rb"|failed to connect to all addresses"  # of gRPC: JAX, TensorFlow
-        rb"|failed to listen on any local network address.{1,80}EADDRNOTAVAIL"
-        rb"|socket has failed to (?:listen|bind).{1,200}Cannot assign requested address",
+        rb"|failed to listen on any local network address.{1,80}EADDRNOTAVAIL",
     ),
     (
         "nccl.wrong-store",
@@ -183,7 +187,21 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|(?:in|of) symmetric memory multicast",
     ),
     ("nccl.duplicate-gpu", "cause", rb"detected allocations from overlapping devices from different ranks"),
+    # -- UCX (cuda_ipc_cache.c, Open MPI's pml_ucx.c), UCC (tl_cuda_cache.c), and whoever sets up queue pairs himself
+    (
+        "nccl.ucx-error",
+        "cause",
+        rb"cuda_ipc_\w{2,5}\.c:\d{1,5} +(?:UCX +)?Fatal: |ucp_ep_create\(.{1,30}failed|UCC  ERROR ",
+    ),
+    ("nccl.ib-unreachable", "cause", rb"[Ff]ailed to modify QP .{0,16}to RTR"),
+    # -- Omni-Path and libfabric's psm3: ptl_am, psm_ep.c, psmx3_trx_ctxt.c
+    ("nccl.psm", "cause", rb"PSM\d? can't open|/libpsm\d.{1,120}\) returned \d|psm\d_ep_(?:open|connect) returns \d"),
     # -- libfabric, as it says so itself: prov/cxi/src (cxip_cq.c, cxip_rxc.c, cxip_nic.c), prov/efa/src
+    ("nccl.efa-peer-gone", "cause", rb"reachable by EFA device but handshake failed"),
+    ("nccl.ofi-error", "cause", rb"prov_errno: |OFI MTL is aborting|OFI Libfabric library call"),
+    # -- NVLink between hosts, asked for by a program itself
+    ("nccl.mnnvl-failed", "cause", rb"CUDA_ERROR_NOT_PERMITTED.{0,60}cuMemCreate"),
+    ("nccl.imex-import", "cause", rb"cuMemImportFromShareableHandle\W{1,3}(?:invalid|operation not)"),
     (
         "nccl.cxi-queue",
         "cause",
@@ -230,7 +248,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"error while loading shared libraries: |(?:ImportError|OSError): \S{1,120}: cannot open shared object"
         rb"|^(?!.{0,300}NET/).{0,300}version `(?:GLIBC|GLIBCXX|CXXABI)_[\w.]{1,20}' not found|symbol lookup error: "
         rb"|undefined symbol: (?:__nv|cublas|cudnn|cu[A-Z])|package doesn't have \w{1,8} built in"
-        rb"|undefined symbol: _ZNK?\d?(?:2at|3c10|5torch)",
+        rb"|undefined symbol: _ZNK?\d?(?:2at|3c10|5torch)|Could not load library lib|Unable to load any of \{lib",
     ),
     # -- limits of the machine and of the container
     (
@@ -250,7 +268,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb": task \d{1,7}: Out Of Memory|DefaultCPUAllocator: can't allocate"
         rb"|OSError: \[Errno \d\d\] Cannot allocate memory"
-        rb"|(?:^|\]: )MemoryError\b|low on resource: memory",
+        rb"|(?:^|\]: )MemoryError\b|low on resource: memory|xceeded (?:job )?memory limit",
     ),
     (
         "nccl.process-killed",
@@ -287,7 +305,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"not built with SLURM's PMI|(?:OPAL|ORTE|PMIX) ERROR: |An error occurred in MPI_Init|plugin name for mpi/"
         rb"|pair of MPI processes are unable to reach|Open MPI (?:detected two|accepted a TCP|failed to TCP)"
-        rb"|unable to complete a TCP connection to another|error during MPI_Init|No components were able to be opened"
+        rb"|unable to complete a TCP connection|error during MPI_Init|No components were able to be opened"
         rb"|PML \w{1,10} cannot be selected|Local abort before MPI_INIT|HYDU_sock_connect",
     ),
     (
@@ -304,6 +322,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|salloc: error: |srun: fatal: |sbatch: error: "
         rb"|Unable to create step for job|Unable to (?:allocate resources|confirm allocation)"
         rb"|Batch job submission failed"
+        rb"|aborted before step completely|task \d{1,7} launch failed|Application launch failed"
         rb"|slurmstepd: error: execve\(\)|ssh exited with exit code|launcher '\w{1,20}' not installed"
         rb"|Unable to find hostfile|unable to open the hostfile|node not present in the allocation"
         rb"|launcher \(plm_rsh_agent|cannot create resource \"pods/exec\"|pyxis: (?:failed|couldn't|container start)"

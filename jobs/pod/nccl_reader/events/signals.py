@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Tuple
 from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, Patterns, any_of, needed
 from ..lines.prefix import launcher_tag
-from . import outside, trouble
+from . import outside, trouble, unheaded
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
-from .trouble import FAILURES, WORDS, speaks_of_failure
+from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
     from ..state.process import Source
@@ -78,7 +78,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|free\(\): invalid "
             rb"|free\(\): corrupted |Memory access fault by GPU|malloc\(\): |munmap_chunk\(\): "
             rb"|corrupted (?:size vs\. prev_size|double-linked)"
-            rb"|Assertion `[^'`]{1,300}['`] failed"
+            rb"|Assertion `[^'`]{1,300}['`] failed|\.\w{1,3}:\d{1,5}\] Check failed: |==== backtrace \(tid"
         ),
     ),
     ("oom-kill", re.compile(rb"oom[-_]kill|[Oo]ut of memory: Kill|OOMKilled")),
@@ -168,9 +168,9 @@ _WORDS = (
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA driver|CUDA some|CUDA graph|CUDA-capable"
     rb"|libnccl-net|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX connect|UCX ret"
-    rb"|ncclSocket"
+    rb'|ncclSocket|+0x| 0x0000|", line |] Check failed|backtrace (tid'
 ).split(b"|")
-MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS)))  # of these a line holds one
+MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS, *unheaded.WORDS)))  # of these a line holds one
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = any_of(MATTERS, UNLESS)
@@ -206,6 +206,7 @@ MOST = 2048  # bytes of a line that are looked at
 
 # What SignalReader.line takes from a line: names of events, as in _SIGNALS, and these.
 _VERSION, _WATCHED, _LAST, _SPEAKING = "version", "watchdog", "last error", "speaks"
+_UNHEADED = "unheaded"  # the text of a warning of NCCL's, whose head was cut off
 _LINE = Patterns(
     (
         (_VERSION, _APP_NCCL.pattern),
@@ -216,6 +217,8 @@ _LINE = Patterns(
         *((_SPEAKING, pattern) for _, _, pattern in outside.BESIDES),
         *((what, pattern.pattern) for what, pattern in _SIGNALS),
         *FAILURES,
+        *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
+        ("frame", FRAME),
         ("sizes", rb"ocalGid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
@@ -306,11 +309,17 @@ class SignalReader:
         event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
         if event is not None:
             self.source.note(event, self.index, line, raw)
+        if "frame" in said:
+            self.source.note("frame", self.index, line, raw)
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:
             self.mention(raw, line)
             self._symptom(raw, line)
+        elif _UNHEADED in said:
+            fault = unheaded.fault_of(raw)
+            if fault is not None:
+                self.source.note("unheaded " + fault, self.index, line, raw)
 
     def mention(self, raw: bytes, line: int) -> None:
         """Take a line that names NCCL, or what it stands on."""

@@ -37,12 +37,8 @@ def _symptom(fault: str, role: str, pattern: bytes, *rows: int) -> Symptom:
 # The first match wins. Benign and secondary lines come first where a later pattern would also take them.
 SYMPTOMS: Tuple[Symptom, ...] = (
     # -- benign, however they look (catalogue 1.3, 1.8, 1.9 and rows marked I)
-    _symptom(
-        "",
-        BENIGN,
-        rb"NUMA auto balancing enabled|Missing \"?iommu=pt|HSA_FORCE_FINE_GRAIN_PCIE|amdgpu driver|MSCCL",
-        63,
-    ),
+    _symptom("", BENIGN, rb"NUMA auto balancing enabled|HSA_FORCE_FINE_GRAIN_PCIE|amdgpu driver|MSCCL", 63),
+    _symptom("nccl.iommu", WHY, rb"Missing \"?iommu=pt"),  # of RCCL
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
@@ -70,7 +66,6 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         CAUSE,
         rb"peer access is not supported|failed to open CUDA IPC handle|hipIpc(?:Get|Open)MemHandle failed",
     ),
-    _symptom("nccl.driver-mismatch", CAUSE, rb"Driver/library version mismatch"),
     _symptom("nccl.bootstrap-unroutable", CAUSE, rb"Gloo connectFullMesh failed"),
     _symptom("nccl.ib-link-flap", CAUSE, rb"mlx5_core .{1,80}Link down"),
     _symptom(
@@ -277,7 +272,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.ib-link-flap",
         CAUSE,
-        rb"async (?:fatal|error) event|async event ?: ?(?:port|path migration)|port error|[Pp]ort .*(?:went|is) down",
+        rb"async (?:fatal|error) event|async event ?: ?(?:port|path migration)|\bport error"
+        rb"|\b[Pp]ort .*(?:went|is) down",
         25,
     ),
     _symptom(

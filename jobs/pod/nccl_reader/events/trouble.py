@@ -106,6 +106,14 @@ _ZERO = re.compile(
 )
 _OF_NUMBERS = re.compile(rb"(?i)\b(?:max|mean|relative|absolute) (?:\w{1,20} )?$")
 _MEASURED = re.compile(rb"(?i)(?: \w{1,20})?\s?\W{0,2}[:=.]*\s*(?:\d*\.\d+(?![.\d])|\de-\d)")
+# Of a stack that is printed behind a signal: the first frame that is not of the C library nor of who prints it (Open
+# MPI, UCX, Python's faulthandler).
+FRAME = (
+    rb"^(?:\[\S{1,80}\] ?| {1,4})\[? ?\d{1,3}\]? +/\S*/(?!lib(?:c|pthread|ucs|glog|stdc\+\+)[-.])"
+    rb"[\w.+-]+\.so[\d.]*\(\S*\+0x"
+    rb"|^ *\d{1,3} 0x0{4}[0-9a-f]{8,12} (?!killpg|gsignal|raise|abort|_|\?)\w+\(\)"
+    rb'|^  File "[^"]{1,300}", line \d{1,7} in \w'
+)
 _SETTING = re.compile(
     rb"[ -](?:feedback|correction|compensation|analysis|rates?|bars|injection|log"
     rb"|(?:handlers?|handling)(?= to\b| mode| installed| enabled| registered|:|\s*$))"
@@ -142,6 +150,17 @@ def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
         return False
     level = _LOWER.search(raw)
     return level is None or level.start() > first.start()
+
+
+def told_as_failure(raw: bytes, pattern: bytes) -> bool:
+    """Say whether a line tells what a pattern matches as something that failed now.
+
+    That is not so of what may come, of what was tried again, and of what its program calls less than an error; a bare
+    WARN in front is NCCL's own.
+    """
+    level, told = _LOWER.search(raw), re.search(pattern, raw)
+    lower = level is not None and told is not None and level.start() < told.start() and not raw.startswith(b"WARN ")
+    return not (lower or _SPOKEN.match(raw) or _HANDLED.search(raw))
 
 
 def _taken_back(raw: bytes, word: re.Match[bytes]) -> bool:

@@ -1,0 +1,180 @@
+"""Libraries beside NCCL that fail: cuBLAS and cuDNN, UCX, PSM, libfabric; and stacks that say where a process ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nccl.logmaker import Maker, sequential
+from tests.nccl.test_nccl_causes import HEALTHY, judged
+from tests.nccl.test_nccl_outside import died, first
+
+SIGNAL = "[gpu-node-0:1000] *** Process received signal ***\n[gpu-node-0:1000] Signal: Aborted (6)\n"
+UCX = "[1790000000.000001] [gpu-node-0:1000 :0] "
+
+SAID = [
+    # cublasStatus_t and cudnnStatus_t, as torch and Paddle print them
+    (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle, opa)`",
+        "nccl.cuda-library",
+        "cuBLAS (cublasGemmEx) says EXECUTION_FAILED: a library that does not fit",
+    ),
+    (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm(handle)`",
+        "nccl.cuda-library",
+        "cuBLAS (cublasSgemm) says INVALID_VALUE: mostly a library of another CUDA release",
+    ),
+    (
+        "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        "nccl.cuda-library",
+        "cuDNN says NOT_INITIALIZED: mostly the GPU has no memory left",
+    ),
+    ("OSError: (External) CUBLAS error(13).", "nccl.cuda-library", "a library of another CUDA release"),
+    (
+        "Could not load library libcudnn_ops_infer.so.8. Error: libcudnn_ops_infer.so.8: undefined symbol: _ZN5cudnn1aE",
+        "nccl.library",
+        "a library of another CUDA release is found first",
+    ),
+    # UCX (select.c, sock.c, ib_device.c, cuda_ipc_cache.c) and UCC (tl_cuda_cache.c)
+    (
+        UCX
+        + "select.c:1 UCX  ERROR no active messages transport to <no debug data>: self/memory - Destination is unreachable",
+        "nccl.ucx-error",
+        "UCX has no transport that reaches that peer",
+    ),
+    (
+        UCX + "sock.c:323  UCX  ERROR   connect(fd=9, dest_addr=172.17.0.1:42887) failed: Connection refused",
+        "nccl.bootstrap-unroutable",
+        "172.17.0.1, docker0's address",
+    ),
+    (
+        UCX + "sock.c:323  UCX  ERROR   connect(fd=9, dest_addr=10.0.0.2:42887) failed: Connection refused",
+        "nccl.connect-refused",
+        "nothing listens at 10.0.0.2 any more",
+    ),
+    (UCX + "ib_device.c:9  UCX  ERROR Invalid gid[3] on mlx5_6:1", "nccl.gid-empty", "the local GID is ::"),
+    (
+        "[gpu-node-0:1000:0:7] cuda_ipc_cache.c:1  Fatal: dest:9: failed to open ipc mem handle. addr:0x7f len:8 (Element already exists)",
+        "nccl.ucx-error",
+        "over CUDA IPC",
+    ),
+    (
+        UCX + "tl_cuda_cache.c:1  UCC  ERROR ipc-cache: failed to open ipc mem handle. addr:0x7f len:8 err:201",
+        "nccl.ucx-error",
+        "over CUDA IPC",
+    ),
+    # PSM2 and libfabric's psm3
+    ("gpu-node-0:rank1: PSM3 can't open nic unit: 0 (err=23)", "nccl.psm", "PSM cannot open this card"),
+    (
+        "gpu-node-0.1000train: CUDA failure: cuIpcOpenMemHandle() (at /b/libpsm2-12/ptl_am/am_cuda.c:4) returned 709",
+        "nccl.psm",
+        "PSM2 could not open a peer GPU's memory",
+    ),
+    # libfabric's EFA provider, Open MPI over libfabric
+    (
+        "Error 4126: Unresponsive receiver (reachable by EFA device but handshake failed)",
+        "nccl.efa-peer-gone",
+        "killed for memory",
+    ),
+    (
+        "[gpu-node-0:1000] mtl_ofi_endpoint.h:49: *** The Open MPI OFI MTL is aborting the MPI job (via exit(3)).",
+        "nccl.ofi-error",
+        "MPI's own transport over libfabric gave up",
+    ),
+    # who asks CUDA for memory that other nodes may open, or a card for a queue pair
+    (
+        "[CUDA_ERROR_NOT_PERMITTED] operation not permitted in expression cuMemCreate(&handle, size, &prop, 0)",
+        "nccl.mnnvl-failed",
+        "no IMEX channel",
+    ),
+    ("CUDA error in cuMemImportFromShareableHandle: invalid resource handle", "nccl.imex-import", "IMEX daemon"),
+    ("Failed to modify QP to RTR: Connection timed out", "nccl.ib-unreachable", "without a route"),
+    ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "nccl.driver-mismatch", "forward-compatibility"),
+    # launchers and limits
+    ("A process or daemon was unable to complete a TCP connection", "nccl.mpi", "cannot connect to each other"),
+    ("srun: error: task 0 launch failed: Unspecified error", "nccl.launch-failed", "Slurm could not start the tasks"),
+    ("srun: StepId=7.0 aborted before step completely launched.", "nccl.launch-failed", "Slurm could not start"),
+    ("slurmstepd: error: Job 7 exceeded memory limit (6 > 5), being killed", "nccl.oom-killed", "memory limit"),
+]
+
+
+@pytest.mark.parametrize(("said", "fault", "cause_text"), SAID)
+def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
+    """nccl.cuda-library, nccl.psm, and what others beside NCCL say of theirs."""
+    job = judged(died("ValueError: x") + said + "\n")
+    assert (job["verdict"], job["causes"][0]["fault"]) == ("no-go", fault), job["sentence"]
+    assert cause_text in job["causes"][0]["cause"]
+    assert judged(HEALTHY + said + "\n")["verdict"] != "go"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "cublasCreate returned CUBLAS_STATUS_SUCCESS",
+        "checking cuDNN: CUDNN_STATUS_SUCCESS, version 90100",
+        UCX + "ucp_worker.c:1 UCX  INFO  ep_cfg[1]: rma(cuda_ipc/cuda)",
+        UCX + "sock.c:1 UCX  DEBUG connect(fd=68, dest_addr=172.17.0.1:38467): Operation now in progress",
+        "libfabric:1:1:psm3:core:psmx3_getinfo():1<info> no PSM3 device is active.",
+        "provider: psm3",
+        "linked against /usr/lib64/libpsm2.so.2",
+        "mtl_ofi_component.c:347: mtl:ofi:prov: efa;ofi_rxr",
+        "cuMemImportFromShareableHandle: mapped 8 buffers",
+        "Modified QP to RTR in 3 us",
+        "step 7: 33 lines, memory limit 512 GB",
+    ],
+)
+def test_what_only_names_a_library_speaks_against_nothing(said):
+    """Near misses of the lines above."""
+    assert judged(HEALTHY)["verdict"] == "go"
+    assert judged(HEALTHY + said + "\n")["verdict"] == "go"
+
+
+def test_a_kernel_that_went_wrong_stands_before_the_library_that_sees_it():
+    library = "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(handle)`"
+    kernel = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert first(died(library) + died(kernel)) == "nccl.kernel-fault"
+
+
+@pytest.mark.parametrize(
+    ("frames", "place"),
+    [
+        (
+            "[gpu-node-0:1000] [ 0] /lib64/libc.so.6(+0x42520)[0x7ff0ef68c520]\n"
+            "[gpu-node-0:1000] [ 1] /lib64/libfabric.so.1(+0x1d3f0)[0x1545f48eb3f0]\n",
+            "in libfabric.so.1",
+        ),
+        (
+            "[gpu-node-0:1000] [ 0] /lib64/libpthread.so.0(+0x1)[0x7f]\n"
+            "[gpu-node-0:1000] [ 1] /opt/lib/libnccl-net.so(ncclIbTest+0x1d3f0)[0x1545f48eb3f0]\n",
+            "in ncclIbTest of libnccl-net.so",
+        ),
+        (
+            "==== backtrace (tid:   1000) ====\n 0 0x0000000000043090 killpg()  ???:0\n"
+            " 1 0x000000000007587d ncclTopoCompute()  ???:0\n",
+            "in ncclTopoCompute()",
+        ),
+    ],
+)
+def test_a_stack_tells_in_which_library_a_process_ended(frames, place):
+    """The C library's own frames, in which every process ends, are passed over."""
+    job = judged(SIGNAL + frames)
+    assert (job["verdict"], place in job["causes"][0]["cause"]) == ("no-go", True), job["causes"]
+    later = judged(SIGNAL + "step\n" * 60 + frames.partition("(tid")[2])  # another process's, or of another moment
+    assert place not in later["causes"][0]["cause"]
+
+
+def test_a_stack_that_python_prints_names_file_and_line():
+    said = 'Fatal Python error: Segmentation fault\n\nThread 0x7f (most recent call first):\n  File "/a/b/store.py", line 31 in get_all\n'
+    assert "in b/store.py, line 31 in get_all" in judged(said)["sentence"]
+    assert "store.py" not in judged(said.replace(", line 31 in", ", line 31, in"))["sentence"]  # a traceback's form
+
+
+def test_a_missing_iommu_setting_is_told_where_a_job_hangs_and_not_where_it_ends():
+    warned = 'gpu-node-0:1000:1000 [0] init.cc:9 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!\n'
+    watchdog = (
+        "[rank0]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:6] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n"
+    )
+    alone = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
+    assert "iommu=pt" in judged(warned + alone + watchdog)["causes"][0]["cause"]
+    assert all("iommu=pt" not in cause["cause"] for cause in judged(alone + watchdog)["causes"])
+    assert judged(warned + HEALTHY)["verdict"] == "go"
