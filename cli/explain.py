@@ -103,6 +103,7 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
         workload.tell_around(jobs[0])
     for job in jobs:
         job["failure_class"] = _failure_class(job)
+        nccl.tell_of_amd(job)
     return jobs
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..pod.nccl_reader.errors import NcclLogError
     from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
+    from .diagnosis.amd import tell_of_amd
     from .diagnosis.conclusion import call_odd, call_slow, withhold
     from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
     from .document import conclude
@@ -41,6 +42,7 @@ __all__ = [
     "open_sources",
     "read",
     "tail_of",
+    "tell_of_amd",
     "watched",
     "withhold",
 ]
@@ -61,6 +63,7 @@ _HOMES = {
     "open_sources": ".sources:open_sources",
     "read": ".parallel:read",
     "tail_of": ".hang.collect:tail_of",
+    "tell_of_amd": ".diagnosis.amd:tell_of_amd",
     "watched": ".hang.watchdog:watched",
     "withhold": ".diagnosis.conclusion:withhold",
 }
