@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checks.profiles.loader import ProfileError, load_profile
-from checks.rules.collectives import expectation
-from checks.rules.reference import compare, withhold_go
+from checks.profiles.errors import ProfileError
 from cli.pod_logs import cluster_name, hint, open_containers, pods_of, telling
 from cli.trial_logs import TrialLogs
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
@@ -24,9 +22,10 @@ from reports import explain_forms as forms
 from reports.record import EXIT_CODES, worst
 
 if TYPE_CHECKING:
+    from checks.profiles.loader import Profile
     from jobs.cluster.client.kube import Kube
     from jobs.nccl.hang.model import Evidence as HangEvidence
-    from jobs.nccl.job_document import JobDocument
+    from jobs.nccl.job_document import Expected, JobDocument
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
 
@@ -79,8 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 def _judged(options: argparse.Namespace) -> list[JobDocument]:
     """Return what the logs say, job by job. Raises what main names."""
     trials = TrialLogs()
-    profile = load_profile(options.profile) if options.profile else None
-    expect = expectation(profile) if profile is not None else NOTHING
+    profile, expect = _expected(options.profile) if options.profile else (None, NOTHING)
     hangs, options.logs = nccl.collect_hang(options.logs)
     evidence = hangs[0]
     # what is to be read from the cluster, by kind and name; a file of that name comes first
@@ -97,14 +95,30 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
         logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
     jobs = nccl.conclude_hang(hangs, logs + reported, partial, workload.tail)
     if profile is not None or any(job["tables"] for job in jobs):
-        compare(jobs, profile)
-        withhold_go(jobs, profile)
+        _hold_against(jobs, profile)
     if alone and jobs:
         workload.tell_around(jobs[0])
     for job in jobs:
         job["failure_class"] = _failure_class(job)
         nccl.tell_of_amd(job)
     return jobs
+
+
+def _expected(name: str) -> tuple[Profile, Expected]:
+    """Return a profile, and what it expects of a job's log. Raises ProfileError."""
+    from checks.profiles.loader import load_profile  # noqa: PLC0415 -- most logs are read without a profile
+    from checks.rules.collectives import expectation  # noqa: PLC0415
+
+    profile = load_profile(name)
+    return profile, expectation(profile)
+
+
+def _hold_against(jobs: list[JobDocument], profile: Profile | None) -> None:
+    """Compare a benchmark's numbers with the profile's and with published ones; a go that they do not bear is none."""
+    from checks.rules.reference import compare, withhold_go  # noqa: PLC0415 -- most logs hold no benchmark
+
+    compare(jobs, profile)
+    withhold_go(jobs, profile)
 
 
 def _failure_class(job: JobDocument) -> str | None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from . import html, junit, markdown, terminal
-from .record import RUN, CheckResult, Run, write_atomically, write_json
+from .record import CheckResult, Run, write_atomically, write_json
 from .schema import Outcome
+from .stash import RUN
 
 QUIET, EACH = -2, 0
 """Verbosity of test cases (pytest's own): up to QUIET one line at the end, between them a line for each family."""

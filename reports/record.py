@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
-import pytest
-
 from .schema import Cluster, Outcome, Record, RecordedTrial, RecordError, Verdict, completed
 
 if TYPE_CHECKING:
@@ -251,9 +249,6 @@ def _checked(result: CheckResult) -> dict[str, object]:
 
 
 _FINDING, _CHECK = (tuple(each.name for each in fields(kind)) for kind in (Finding, CheckResult))
-
-RUN = pytest.StashKey[Run]()
-"""Where a pytest session keeps its record, from the moment the checks begin; the renderers read it there."""
 
 
 def bill(bom: Mapping[str, object], head: str = "") -> list[tuple[str, str]]:

@@ -23,8 +23,9 @@ from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact
 from jobs.faults import Fault
-from reports.record import RUN, CheckResult, Run
+from reports.record import CheckResult, Run
 from reports.schema import Outcome, RecordedSweep, Verdict, elements
+from reports.stash import RUN
 
 CHECKS = Path(__file__).resolve().parents[1]
 

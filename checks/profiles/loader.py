@@ -12,11 +12,12 @@ from typing import Any
 from jobs.listing import nearest
 from jobs.trial.names import SpecError
 
+from .errors import ProfileError
 from .lint import objections
 from .profile import Profile
 from .schema import Floor
 from .trial import spec_of
-from .yaml_schema import Document, ProfileError, Size, build, read_yaml
+from .yaml_schema import Document, Size, build, read_yaml
 
 __all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "profile_names"]
 

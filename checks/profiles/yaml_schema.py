@@ -16,6 +16,8 @@ import yaml
 
 from jobs.listing import nearest
 
+from .errors import ProfileError
+
 HERE = Path(__file__).resolve().parent
 MAX_BYTES = 1_000_000
 """A profile is a page; anything larger is not one."""
@@ -36,10 +38,6 @@ _EXPECTED = {
 
 Document: TypeAlias = dict[str, Any]
 """A mapping of a YAML file, before it is a profile, or on its way to be one."""
-
-
-class ProfileError(ValueError):
-    """What the user wrote is not a profile; the message is one line."""
 
 
 def require(ok: bool, name: str, text: str) -> None:

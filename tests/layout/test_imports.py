@@ -17,7 +17,7 @@ ALLOWED = {
     "jobs": set(),
     # types: what conclude() returns and explain tells; and how a record that was read is held against its own
     "reports": {"jobs.nccl.job_document", "jobs.pod.sweep.rows", "jobs.cluster.json_types"},
-    "checks": {"jobs", "reports.record", "reports.schema", "reports.plain"},
+    "checks": {"jobs", "reports.record", "reports.schema", "reports.plain", "reports.stash"},
     "cli": {"checks", "jobs", "reports"},
     "lab": set(),
 }

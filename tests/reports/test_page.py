@@ -21,7 +21,7 @@ pytest_plugins = ["checks.framework.fixtures", "checks.framework.plugin", "repor
 CHECKS = """
 import os
 import pytest
-from reports.record import RUN
+from reports.stash import RUN
 
 NODES = [f"gpu-node-{number}" for number in range(int(os.environ["NODES"]))]
 ROWS = [{"size_bytes": 2**n, "in_place": {"busbw_gbps": 4.0 * n}, "out_of_place": None} for n in range(20, 34)]
