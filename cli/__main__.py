@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import difflib
+import gc
 import io
 import re
 import sys
@@ -236,6 +238,7 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    atexit.register(gc.freeze)  # an exit that looks for cycles takes a tenth of the time of a command
     root = str(suite())
     if root not in sys.path:
         sys.path.insert(0, root)
