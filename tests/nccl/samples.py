@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from jobs.pod.nccl_reader.lines.patterns import _parser
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
+_parser = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 _BYTES = b"abcdefghABCXYZ0123456789_ .:-/=(x"
 _LIKE = {
     _parser.CATEGORY_DIGIT: rb"\d",

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from jobs.pod.nccl_reader.digest import MARK, Digester
-from jobs.pod.nccl_reader.events import foreign, signals
+from jobs.pod.nccl_reader.events import foreign, signals, trouble
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
 from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
@@ -16,7 +16,7 @@ from jobs.pod.nccl_reader.events.outside import BESIDES
 from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
 from jobs.pod.nccl_reader.lines.clean import ESCAPES, plain_lines
-from jobs.pod.nccl_reader.lines.patterns import DIGITS, HEX_DIGITS, Patterns, any_of, needed, parts_of
+from jobs.pod.nccl_reader.lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Gate, Patterns, needed, parts_of
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
 from jobs.pod.nccl_reader.state.process import Source
 from jobs.pod.nccl_reader.tables.rows import TYPE
@@ -27,11 +27,35 @@ WORDS = (b"kill", b" pid ", b"Error: ", b"nccl=(", b"slots", b"#", b"usbw", b"] 
 
 
 def test_any_word_is_found_and_nothing_else():
+    """In the first texts, where each word is looked for, and in later ones, where one pattern finds them all."""
     rng = random.Random(1)
-    for _ in range(3000):
+    for _ in range(300):
         sought = rng.sample(WORDS[:-1], 3)
-        text = b"".join(rng.choice((*WORDS, b"kil", b"Error:", b"x", b" ", b"pid")) for _ in range(4))
-        assert (any_of(sought).search(text) is not None) == any(word in text for word in sought), (sought, text)
+        unless = {sought[0]: rng.choice((b"x", b" ", b"pid"))}
+        words = AnyOf(sought, unless)
+        for _ in range(250):
+            text = b"".join(rng.choice((*WORDS, b"kil", b"Error:", b"x", b" ", b"pid")) for _ in range(4))
+            stands = any(word in text for word in sought[1:]) or re.search(
+                re.escape(sought[0]) + b"(?!" + re.escape(unless[sought[0]]) + b")", text
+            )
+            assert words.stands_in(text) == bool(stands), (sought, unless, text)
+
+
+def test_the_lines_that_hold_a_word_are_found_in_the_first_text_as_in_later_ones():
+    rng = random.Random(4)
+    pieces = (b"kill", b"int\n", b"nan", b" it", b"\n", b"x", b"int", b"\n\n")
+    words, unless = (b"kill", b"int\n", b"nan"), {b"nan": b" it"}
+    for size in (6, 600):
+        often = Gate(words, (AnyOf(words, unless),), unless)
+        often.places(b"x" * 70_000, 0, 70_000)
+        for _ in range(400):
+            text = b"x\n" + b"".join(rng.choice(pieces) for _ in range(size)) + b"\n"
+            start = text.find(b"\n", rng.randrange(len(text))) + 1  # a line's
+            found = [gate.places(text, start, len(text)) for gate in (Gate(words, (), unless), often)]
+            lines = [sorted({text.count(b"\n", 0, place) for place in places}) for places in found]
+            assert lines[0] == lines[1], (text, start)
+            assert found[0] == sorted(found[0])
+            assert all(place >= start for place in found[0])
 
 
 @pytest.mark.parametrize(
@@ -41,16 +65,28 @@ def test_any_word_is_found_and_nothing_else():
         (rb"(?:Got|Had) completion.*status", (b" completion",)),
         (rb"a(?:bc|de)+f?", (b"bc", b"de")),
         (rb"[Ff]ailed", (b"ailed",)),
+        (rb"\x41bc\ndef?\.g\(h\)", (b".g(h)",)),
+        (rb"no(?!where|never)(?P<what>where){2,3}(?:so|ever){0,9}", (b"where",)),
+        (rb"(?:a|b*)c(?:ef(?:gh|ij)*|klm)", (b"ef", b"klm")),
     ],
 )
 def test_the_words_that_every_match_holds(pattern, literals):
     assert needed(pattern) == literals
 
 
-@pytest.mark.parametrize("pattern", [rb"a*", rb"\d+", rb"abc|\d", rb"(?i)abc", rb"(?:abc)?"])
+@pytest.mark.parametrize(
+    "pattern", [rb"a*", rb"\d+", rb"abc|\d", rb"(?i)abc", rb"(?i:abc)", rb"(?:abc)?", rb"(?=abc)", rb"(?:abc|d*)+"]
+)
 def test_a_pattern_without_such_words_is_refused(pattern):
     with pytest.raises(ValueError, match="no word"):
         needed(pattern)
+
+
+def test_every_text_that_a_pattern_matches_holds_one_of_its_words():
+    rng = random.Random(5)
+    patterns = [*(item.pattern for item in SYMPTOMS), *(pattern for _, pattern in trouble.FAILURES)]
+    for part in dict.fromkeys(part for pattern in patterns for part in parts_of(pattern)):
+        assert all(any(word in text for word in needed(part)) for text in samples(part, rng)), part
 
 
 def test_the_words_that_a_text_holds_are_told_by_whose_they_are():

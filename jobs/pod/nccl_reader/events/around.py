@@ -117,7 +117,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.collective-mismatch",
         "cause",
-        rb"DDP expects same model across all ranks|appears not to match (?:sizes|strides) of the same param",
+        rb"DDP expects same model across all ranks|appears not to match s(?:izes|trides) of the same param",
     ),
     ("nccl.hang-late", "cause", rb"failed to pass monitoredBarrier"),
     ("nccl.stalled-ranks", "cause", rb"by subset of ranks and are waiting for remainder"),
@@ -161,7 +161,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.rendezvous",
         "cause",
         rb"socket has failed to (?:listen|bind).{1,200}Cannot assign requested address"
-        rb"|Timed out initializing process group in store|Rendezvous(?:Connection|Closed)Error"
+        rb"|Timed out initializing process group in store|RendezvousC(?:onnection|losed)Error"
         rb"|wait timeout after \d{1,9}ms, keys: ",
     ),
     ("nccl.socket-address", "cause", rb"Address family not supported"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..lines.patterns import DIGITS, HEX_DIGITS, Gate, any_of
+from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Gate
 from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
 from .foreign import says
@@ -19,7 +19,7 @@ from .symptoms import may_show
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *LANES))
 _SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[", b"+ NVL[")
-_SAYS = any_of(word.translate(HEX_DIGITS) for word in _SAYING)
+_SAYS = AnyOf(word.translate(HEX_DIGITS) for word in _SAYING)
 _TRACE = re.compile(rb"\S{1,160}:0+ (?:\([^()]{1,120}\) )?-> 0")  # facts._TRACE, masked
 _TIMINGS = b"Init timings"  # no letter of it is masked
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
@@ -31,20 +31,20 @@ def is_quiet(shape: bytes) -> bool:
         return False
     if KINDS.get(shape[:4]) == SILENT or shape.startswith(_TIMINGS):
         return True
-    if shape[:4] in _MASKED_STARTS or _SAYS.search(shape) is not None:
+    if shape[:4] in _MASKED_STARTS or _SAYS.stands_in(shape):
         return False
     return _TRACE.match(shape) is None and not may_show(shape)
 
 
 # One of these stands in every line that is not NCCL's and says something: what matters, and the types of rows.
 _WORDS = (*MATTERS, *TYPE_WORDS)
-GATE = Gate(_WORDS, (MATTER, any_of(TYPE_WORDS)), UNLESS)
-_NUMBERED = any_of(dict.fromkeys(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word)))  # masked
+GATE = Gate(_WORDS, (MATTER, AnyOf(TYPE_WORDS)), UNLESS)
+_NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked
 
 
 def line_is_quiet(shape: bytes) -> bool:
     """Say whether no line of this shape passes the gate, digits made 0, if one did not."""
-    return _NUMBERED.search(shape) is None
+    return not _NUMBERED.stands_in(shape)
 
 
 def line_says(raw: bytes) -> bool:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Tuple
 
 from ..lines.clean import printable
-from ..lines.patterns import DIGITS, HEX_DIGITS, Patterns, any_of, needed
+from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
 from . import outside, trouble, unheaded
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
@@ -173,12 +173,12 @@ _WORDS = (
 MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS, *unheaded.WORDS)))  # of these a line holds one
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
-MATTER = any_of(MATTERS, UNLESS)
+MATTER = AnyOf(MATTERS, UNLESS)
 
 
 def matters(raw: bytes) -> bool:
     """Say whether a line holds one of the words that are looked at more closely."""
-    return MATTER.search(raw) is not None
+    return MATTER.stands_in(raw)
 
 
 _SPEAKS = re.compile(
@@ -223,7 +223,7 @@ _LINE = Patterns(
     )
 )
 _EVENTS = tuple(what for what, _ in _SIGNALS)  # the first that a line shows counts
-_SAYS_MASKED = any_of(
+_SAYS_MASKED = AnyOf(
     word.translate(DIGITS)
     for word in (
         *(word for _, pattern in _SIGNALS for word in needed(pattern.pattern)),
@@ -250,7 +250,7 @@ def tells(line: bytes) -> bool:
     """Say whether a line of NCCL's may tell more than names, which are taken out, whatever its digits are."""
     rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
     masked = rest.translate(DIGITS)
-    said = matters(masked) or _SAYS_MASKED.search(masked) or may_show(rest.translate(HEX_DIGITS)) or b" RC: " in line
+    said = matters(masked) or _SAYS_MASKED.stands_in(masked) or may_show(rest.translate(HEX_DIGITS)) or b" RC: " in line
     return bool(said or _OLD_WARN.search(line) or _APP_NCCL.search(line)) or classify(line) is not None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Tuple
 
-from ..lines.patterns import HEX_DIGITS, Patterns, any_of, needed
+from ..lines.patterns import HEX_DIGITS, AnyOf, Patterns, needed
 from .outside import BESIDES
 from .warned import LOCAL_SOCKET, WARNED
 
@@ -350,12 +350,12 @@ SYMPTOMS: Tuple[Symptom, ...] = (
 # Of a job that came to its end all the same, such a warning leaves nothing proven.
 LASTING = frozenset(_symptom(*each) for each in WARNED if each[1] != BENIGN)
 _PATTERNS = Patterns((item, item.pattern) for item in SYMPTOMS)
-_GATE = any_of(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
+_GATE = AnyOf(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
 
 
 def may_show(shape: bytes) -> bool:
     """Say whether any message of this shape, its hexadecimal digits made 0, may show a symptom."""
-    return _GATE.search(shape) is not None
+    return _GATE.stands_in(shape)
 
 
 def classify(text: bytes) -> Optional[Symptom]:

@@ -59,7 +59,7 @@ _WORD = re.compile(
     rb"|(?:CUBLAS|CUDNN)_STATUS_(?!SUCCESS)[A-Z_]{1,60}|illegal memory access|(?:Node)?NotReady|\w{0,20}BackOff"
     rb"|FailedScheduling|No devices were found|Xid(?= \d)|[Ww]rong results?|(?:result|validation|checksum) mismatch"
     rb"|No space left on device|Disk quota exceeded|Stale file handle|Transport endpoint is not connected"
-    rb"|Too many open files|Cannot allocate memory|Connection (?:reset|refused)"
+    rb"|Too many open files|Cannot allocate memory|Connection re(?:set|fused)"
     rb"|[Cc]onnection (?:closed unexpectedly|lost)|Broken pipe|No route to host|Host is down|[Rr]etries exceeded"
     rb"|[Ee]xhausted all retries|MPI_ERRORS_ARE_FATAL"
     rb"|loss scale (?:already at|reached) minimum|[Mm]inimum loss scale reached|not completed?|not reached"

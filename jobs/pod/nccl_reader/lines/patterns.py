@@ -8,11 +8,9 @@ and the anchors are as few and as rare as will do for all of the words.
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from functools import lru_cache
-from importlib import import_module
-from typing import Any, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Pattern, Set, Tuple, TypeVar
+from typing import Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Pattern, Set, Tuple, TypeVar
 
 # Two lines that differ in numbers alone have one shape: with these, digits become 0 (and those of pointers, too).
 DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
@@ -21,6 +19,8 @@ HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range
 _COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
 _RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
 
+_SOME = 200  # texts up to which each word is looked for: 0.1 ms for each, where a pattern of all takes 30 ms to be made
+_SOME_BYTES = 1 << 16  # the same of text in which places are looked for: 0.3 ms for each KiB
 _FEW = 60  # texts up to which each word is looked for: 0.1 ms for each, where an index by bytes takes 6 ms to be made
 _MANY = 1000  # texts from which on an index pays, which takes 30 to 60 ms to be made: 0.05 ms for each text
 _LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once
@@ -91,7 +91,7 @@ def _front(words: List[bytes], read: bytes, unless: Behind) -> bytes:
     """Return a pattern of what stands in front of the end that was read of some words: the byte before that first."""
     if len(words) == 1:
         (word,) = words
-        behind = b"(?!" + re.escape(unless[word]) + b")" if word in unless else b""
+        behind = _but_not(word, unless)
         return behind if word == read else b"(?<=" + re.escape(word) + b")" + behind
     longer: Dict[bytes, List[bytes]] = {}
     for word in words:
@@ -99,27 +99,76 @@ def _front(words: List[bytes], read: bytes, unless: Behind) -> bytes:
     return _either([b"(?<=" + re.escape(end) + b")" + _front(rest, end, unless) for end, rest in longer.items()])
 
 
+def _but_not(word: bytes, unless: Behind) -> bytes:
+    """Return a pattern of what may not stand behind a word."""
+    return b"(?!" + re.escape(unless[word]) + b")" if word in unless else b""
+
+
 def _either(parts: List[bytes]) -> bytes:
     return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
+
+
+class AnyOf:
+    """Says whether any of many words stands in a text, ``unless`` something stands behind it.
+
+    Its pattern is made when it is worth it: most logs ask about few texts.
+    """
+
+    def __init__(self, words: Iterable[bytes], unless: Behind = NOTHING) -> None:
+        self.words, self.unless = tuple(dict.fromkeys(words)), unless
+        self._sure = tuple(word for word in self.words if word not in unless)
+        self._unsure = [re.compile(re.escape(word) + _but_not(word, unless)) for word in self.words if word in unless]
+        self._asked = 0
+        self._pattern: Optional[Pattern[bytes]] = None
+
+    def stands_in(self, text: bytes) -> bool:
+        """Say whether any of the words stands in a text."""
+        if self._pattern is not None:
+            return self._pattern.search(text) is not None
+        self._asked += 1
+        if self._asked > _SOME:
+            return self.pattern().search(text) is not None
+        return any(map(text.__contains__, self._sure)) or any(each.search(text) for each in self._unsure)
+
+    def pattern(self) -> Pattern[bytes]:
+        """Return a pattern that is found where any of the words is."""
+        if self._pattern is None:
+            self._pattern = any_of(self.words, self.unless)
+        return self._pattern
 
 
 class Gate:
     """Finds lines that hold any of many words: in a large text one anchor after the other, as fast as memchr."""
 
-    def __init__(self, words: Iterable[bytes], few: Iterable[Pattern[bytes]], unless: Behind = NOTHING) -> None:
-        self._words, self._unless = words, unless
+    def __init__(self, words: Iterable[bytes], few: Iterable[AnyOf], unless: Behind = NOTHING) -> None:
+        self._words, self._unless = tuple(words), unless
         self._few = tuple(few)  # that find the same words, for little text
         self._each: List[Pattern[bytes]] = []  # by anchor, once asked
+        self._read = 0  # bytes in which places were looked for
 
     def places(self, text: bytes, start: int, end: int) -> List[int]:
         """Return at least one place in each such line, in order."""
-        patterns: Iterable[Pattern[bytes]] = self._few
+        self._read += end - start
+        if self._read < _SOME_BYTES:
+            return sorted(self._by_word(text, start, end))
+        patterns: Iterable[Pattern[bytes]] = (words.pattern() for words in self._few)
         if end - start > _LARGE:
             if not self._each:  # each once in a line, whose end may be a word's
                 parts = _by_anchor(self._words, self._unless)
                 self._each = [re.compile(part + rb"(?:(?<!\n)[^\n]*)?") for part in parts]
             patterns = self._each
         return sorted([match.start() for pattern in patterns for match in pattern.finditer(text, start, end)])
+
+    def _by_word(self, text: bytes, start: int, end: int) -> Iterator[int]:
+        """Yield each word's places, once in a line."""
+        for word in self._words:
+            behind, at = self._unless.get(word), text.find(word, start, end)
+            while at >= 0:
+                rest = at + 1
+                if behind is None or not text.startswith(behind, at + len(word), end):
+                    yield at
+                    rest = text.find(b"\n", rest, end)
+                at = text.find(word, rest, end) if rest >= 0 else -1
 
 
 class Index:
@@ -152,11 +201,12 @@ class Patterns(Generic[Owner]):
     """Patterns, each with its owner and in parts that ``|`` joins; of a text those are tried whose words it holds."""
 
     def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
-        self._parts = [(owner, part) for owner, pattern in patterns for part in parts_of(pattern)]
+        each = [(owner, part, words) for owner, pattern in patterns for part, words in _worded(pattern)]
+        self._parts = [(owner, part) for owner, part, _ in each]
+        self._words = [(word, at) for at, (_, _, words) in enumerate(each) for word in words]  # of parts
         self._compiled: Dict[int, Pattern[bytes]] = {}  # on their first use: a log shows few
         self._index: Optional[Index] = None
         self._asked = 0
-        self._words: List[Tuple[bytes, int]] = []  # of parts, once asked
         self._near: Dict[bytes, List[Tuple[bytes, int]]] = {}  # by two of their bytes, once asked for more than a few
 
     def matches(self, text: bytes) -> Iterator[Owner]:
@@ -172,8 +222,6 @@ class Patterns(Generic[Owner]):
         """Return the parts whose words a text holds."""
         if self._index is not None:
             return self._index.owners(text)
-        if not self._words:
-            self._words = [(word, at) for at, (_, part) in enumerate(self._parts) for word in _of_part(part)]
         self._asked += 1
         if self._asked <= _FEW:
             return {part for word, part in self._words if word in text}
@@ -194,67 +242,70 @@ def _pairs(text: bytes) -> List[bytes]:
 
 def parts_of(pattern: bytes) -> List[bytes]:
     """Return the alternatives of which a pattern is made; itself where it is one."""
-    parts, depth, begin, at = [], 0, 0, 0
-    in_set = -1  # where the set of bytes began that is open
-    while at < len(pattern):
-        byte = pattern[at : at + 1]
-        if byte == b"\\":
-            at += 1
-        elif in_set >= 0:
-            if byte == b"]" and at > in_set:
-                in_set = -1
-        elif byte == b"[":
-            in_set = at + (2 if pattern[at + 1 : at + 2] == b"^" else 1)
-        elif byte in b"()":
-            depth += 1 if byte == b"(" else -1
-        elif byte == b"|" and not depth:
-            parts.append(pattern[begin:at])
-            begin = at + 1
-        at += 1
-    return [*parts, pattern[begin:]]
-
-
-_parser = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
-
-
-_MEANS = re.compile(rb"[\\.^$*+?{}\[\]|()]")  # any byte that is not itself in a pattern
+    return [part for part, _ in _alternatives(pattern)]
 
 
 def needed(pattern: bytes) -> Tuple[bytes, ...]:
     """Return words of which every match of a pattern holds at least one; raises ValueError where there are none."""
-    return tuple(dict.fromkeys(word for part in parts_of(pattern) for word in _of_part(part)))
+    return tuple(dict.fromkeys(word for _, words in _worded(pattern) for word in words))
+
+
+def _worded(pattern: bytes) -> Iterator[Tuple[bytes, List[bytes]]]:
+    for part, words in _alternatives(pattern):
+        if words is None:
+            raise ValueError("no word stands in every match of %r" % part)
+        yield part, words
+
+
+_TOKEN = re.compile(
+    rb"((?:[^\\.^$*+?{}\[\]|()]|\\[^0-9A-Za-z])+)(?![*+?{])"  # letters, of which none is repeated
+    rb"|(\((?:\?(?:[:=!]|<[=!]|P<\w+>)|(?!\?)))"  # what opens a group
+    rb"|(\|)"
+    rb"|(?:(\))|\[\^?\]?(?:[^\]\\]|\\.)*\]|\\(?:x..|[0-9]{1,3}|.)|[^()|\\])"  # what closes it, or matches a byte,
+    rb"([*+?]|\{[\d,]+\})?[+?]?",  # and how often it may be there
+    re.DOTALL,
+)
+_OPTIONAL = re.compile(rb"[*?]|\{0*[,}]")
 
 
 @lru_cache(maxsize=None)
-def _of_part(part: bytes) -> Tuple[bytes, ...]:
-    if part and _MEANS.search(part) is None:
-        return (part,)
-    parsed = _parser.parse(part)
-    words = None if parsed.state.flags & re.IGNORECASE else _needed(parsed)
-    if words is None:
-        raise ValueError("no word stands in every match of %r" % part)
-    return tuple(words)
+def _alternatives(pattern: bytes) -> List[Tuple[bytes, Optional[List[bytes]]]]:
+    """Return the alternatives of which a pattern is made, each with words of which every match of it holds one.
+
+    None in their place where a match may hold none. Raises ValueError for a group with flags and the like.
+    """
+    parts: List[Tuple[bytes, Optional[List[bytes]]]] = []
+    groups: List[Tuple[bytes, List[Optional[List[bytes]]], Optional[List[bytes]]]] = []  # that are open
+    either: List[Optional[List[bytes]]] = []  # the words of a group's alternatives
+    words: Optional[List[bytes]] = None  # of the alternative that is read
+    begin = at = 0
+    for token in _TOKEN.finditer(pattern + b"|"):
+        if token.start() != at:
+            raise ValueError("no word is looked for in %r" % pattern)
+        at = token.end()
+        letters, opening, bar, closing, times = token.groups()
+        if letters:
+            words = _rarer(words, [_ESCAPED.sub(rb"\1", letters)])
+        elif opening:
+            groups.append((opening, either, words))
+            either, words = [], None
+        elif bar and groups:
+            either.append(words)
+            words = None
+        elif bar:
+            parts.append((pattern[begin : token.start()], words))
+            begin, words = at, None
+        elif closing:
+            inner = [*either, words]
+            opening, either, words = groups.pop()
+            if opening[-1:] not in b"=!" and not (times and _OPTIONAL.match(times)) and None not in inner:
+                words = _rarer(words, [word for each in inner for word in each or ()])
+    return parts
 
 
-def _needed(items: Any) -> Optional[List[bytes]]:
-    """Return words of which any match of a parsed pattern holds at least one; None where it may hold none."""
-    found: List[List[bytes]] = []
-    run = b""
-    for operation, value in [*items.data, (None, None)]:
-        if operation is _parser.LITERAL:
-            run += bytes((value,))
-            continue
-        if run:
-            found.append([run])
-        run = b""
-        inner: Optional[List[bytes]] = None
-        if operation is _parser.SUBPATTERN and not value[1]:  # no flags of its own
-            inner = _needed(value[3])
-        elif operation is _parser.MAX_REPEAT and value[0] > 0:
-            inner = _needed(value[2])
-        elif operation is _parser.BRANCH:
-            parts = [_needed(part) for part in value[1]]
-            inner = None if None in parts else [word for part in parts for word in part or ()]
-        if inner:
-            found.append(inner)
-    return max(found, key=lambda words: min(map(len, words)), default=None)
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+
+
+def _rarer(words: Optional[List[bytes]], others: List[bytes]) -> List[bytes]:
+    """Return those of which the shortest is longer."""
+    return others if words is None or min(map(len, others)) > min(map(len, words)) else words

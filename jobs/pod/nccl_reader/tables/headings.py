@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any, Dict, Optional
 
-from ..lines.patterns import any_of
+from ..lines.patterns import AnyOf
 from .rows import number
 
 RANK = re.compile(
@@ -35,7 +35,7 @@ PERF = re.compile(
 COLUMNS = re.compile(rb"(?i)algbw.{0,60}busbw")
 # A tracker's Markdown takes "# " for a heading, and shows the rest.
 HEADLESS = re.compile(rb"nThread +\d|\bRank +\d.{0,80} Pid |ccl-tests version|Collective test|Out of bounds values")
-_HEADING = any_of(
+_HEADING = AnyOf(
     (b"#", b"Performance of ", b"in-place", b"nThread", b" Pid ", b"-tests version", b"ive test", b"of bounds")
 )
 FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop"}  # in the first releases, with "res" for "error"
@@ -44,7 +44,7 @@ FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop"}  # in the first rel
 def may_head(raw: bytes) -> bool:
     """Say whether a line holds any of the words by which lines around a table's rows are known, in forms.py too."""
     low = raw.lower()
-    return b"bw" in low or b"bandwidth" in low or _HEADING.search(raw) is not None
+    return b"bw" in low or b"bandwidth" in low or _HEADING.stands_in(raw)
 
 
 def library_version(code: int) -> str:
