@@ -62,7 +62,18 @@ SAID = [
         "nccl.ucx-error",
         "over CUDA IPC",
     ),
+    (
+        UCX + "sock.c:261  UCX  ERROR connect(fd=23, dest_addr=127.0.0.1:4779) failed: Connection refused",
+        "nccl.bootstrap-unroutable",
+        "127.0.0.1, the peer's loopback address",
+    ),
+    (
+        "pml_ucx.c:323 Error: ucp_ep_create(proc=1) failed: Destination is unreachable",
+        "nccl.ucx-error",
+        "UCX_TLS or UCX_NET_DEVICES",
+    ),
     # PSM2 and libfabric's psm3
+    ("train: Assertion failure at psm_ep.c:832: ep->epid != 0", "nccl.psm", "libfabric chose psm3"),
     ("gpu-node-0:rank1: PSM3 can't open nic unit: 0 (err=23)", "nccl.psm", "PSM cannot open this card"),
     (
         "gpu-node-0.1000train: CUDA failure: cuIpcOpenMemHandle() (at /b/libpsm2-12/ptl_am/am_cuda.c:4) returned 709",
@@ -80,6 +91,47 @@ SAID = [
         "nccl.ofi-error",
         "MPI's own transport over libfabric gave up",
     ),
+    (
+        "MPIDI_OFI_handle_cq_error(1062): OFI poll failed (ofi_events.c:1064:handle_cq_error:Input/output error - UNDELIVERABLE)",
+        "nccl.ofi-error",
+        "could not deliver a message",
+    ),
+    (
+        "MPIDI_OFI_handle_cq_error(1075): OFI poll failed (ofi_events.c:1077:handle_cq_error:Input/output error - PTLTE_NOT_FOUND)",
+        "nccl.ofi-error",
+        "MPI's own transport over libfabric gave up",
+    ),
+    (
+        "[node][[4,1],7][btl_ofi_component.c:238:mca_btl_ofi_exit] BTL OFI will now abort.",
+        "nccl.ofi-error",
+        "MPI's own",
+    ),
+    # NVSHMEM's ibgda.cpp
+    (
+        "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:2234: NULL value Unable to create ah.",
+        "nccl.nvshmem",
+        "no address handle for the peer",
+    ),
+    (
+        "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar",
+        "nccl.nvshmem",
+        "the container has not the rights",
+    ),
+    (
+        "ibv_modify_qp failed\n/nvshmem/src/modules/transport/ibrc/ibrc.cpp:1433: non-zero status: 7 ",
+        "nccl.nvshmem",
+        "found no route to each other",
+    ),
+    # the kernel, and who starts the NVSwitches
+    (
+        "[9.1] mlx5_core 0000:41:00.0: mlx5_cmd_out_err:800:(pid 2): CREATE_MKEY(0x200) op_mod(0x0) failed, status limits exceeded(0x8)",
+        "nccl.ib-memlock",
+        "no memory keys or queue pairs left",
+    ),
+    ("[ERROR] failed to configure all the available GPUs or NVSwitches", "nccl.fabric-manager", "nvidia-fabricmanager"),
+    ("Error: rank 27 and rank 19 both on CUDA device 53000", "nccl.duplicate-gpu", "no device is selected per rank"),
+    # nccl-tests: CUDA's word for a call that no other rule knows
+    ("Test CUDA failure common.cu:730 'unknown error'", "nccl.driver-state", "a GPU failed or was lost"),
     # who asks CUDA for memory that other nodes may open, or a card for a queue pair
     (
         "[CUDA_ERROR_NOT_PERMITTED] operation not permitted in expression cuMemCreate(&handle, size, &prop, 0)",
@@ -91,6 +143,11 @@ SAID = [
     ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "nccl.driver-mismatch", "forward-compatibility"),
     # launchers and limits
     ("A process or daemon was unable to complete a TCP connection", "nccl.mpi", "cannot connect to each other"),
+    (
+        "[node:1] [[INVALID],INVALID] ORTE_ERROR_LOG: Not found in file ess_env_module.c at line 135",
+        "nccl.mpi",
+        "launcher and library",
+    ),
     ("srun: error: task 0 launch failed: Unspecified error", "nccl.launch-failed", "Slurm could not start the tasks"),
     ("srun: StepId=7.0 aborted before step completely launched.", "nccl.launch-failed", "Slurm could not start"),
     ("slurmstepd: error: Job 7 exceeded memory limit (6 > 5), being killed", "nccl.oom-killed", "memory limit"),
@@ -119,6 +176,9 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "mtl_ofi_component.c:347: mtl:ofi:prov: efa;ofi_rxr",
         "cuMemImportFromShareableHandle: mapped 8 buffers",
         "Modified QP to RTR in 3 us",
+        "rank 2 and rank 3 both on node gpu-7",
+        "psm_ep.cpp is compiled",
+        "OFI poll interval 3 us",
         "step 7: 33 lines, memory limit 512 GB",
     ],
 )

@@ -72,9 +72,16 @@ _NOT_OPENED = re.compile(
 )
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's cards write to GPUs by it"
-_BY_ANOTHER: dict[str, tuple[str, str | None]] = {  # what another line, mostly of a library below, explains
-    "nccl.nvshmem": ("nccl.gdr-no-module", _NO_PEERMEM),
-    "nccl.ofi-error": ("nccl.cxi-service", None),  # Slingshot's provider
+_NO_WAY = (
+    "NVSHMEM's cards found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
+    "entry or card, or cards of the two ends are in different subnets"
+)
+_BY_ANOTHER = {  # what another line, mostly of a library below, explains: its event, the fault and the cause
+    "nccl.nvshmem": (
+        ("symptom nccl.gdr-no-module", "nccl.gdr-no-module", _NO_PEERMEM),
+        ("unheaded nccl.ib-unreachable", None, _NO_WAY),
+    ),
+    "nccl.ofi-error": (("symptom nccl.cxi-service", "nccl.cxi-service", None),),  # Slingshot's provider
 }
 _REFUSED_ARGUMENT = (
     "CUDA refused what it was given: mostly memory of another process that cannot be shared (a container that sees its "
@@ -103,8 +110,8 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return "nccl.loopback-name", None
     if fault in _REFUSED:
         return _refused(fault, note)
-    if (explained := _BY_ANOTHER.get(fault)) and judgement.event("symptom " + explained[0]):
-        return explained
+    if (explained := next((each for each in _BY_ANOTHER.get(fault, ()) if judgement.event(each[0])), None)) is not None:
+        return explained[1:]
     for kind, pattern, why, text in SAYS:
         if kind == fault and pattern in note.text:
             return why, text
@@ -122,7 +129,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
 # What a status says (cublasStatus_t, cudnnStatus_t); the libraries of a release name theirs alike.
 _NO_ROOM = ("NOT_INITIALIZED", "ALLOC_FAILED", "INTERNAL_ERROR")
 _NOT_FIT = ("INVALID_VALUE", "NOT_SUPPORTED", "ARCH_MISMATCH", "VERSION_MISMATCH", "BAD_PARAM")
-_STATUS = re.compile(r"\b(CU[A-Z]{3,8})_STATUS_([A-Z]+(?:_[A-Z]+){0,4})(?: when calling .?(\w{3,60}))?")
+_STATUS = re.compile(r"\b(CU[A-Z]{3,8})_STATUS_(?!SUCCESS)([A-Z]+(?:_[A-Z]+){0,4})(?: when calling .?(\w{3,60}))?")
 _LIBRARIES = {"CUBLAS": "cuBLAS", "CUDNN": "cuDNN", "CUFFT": "cuFFT", "CUSOLVER": "cuSOLVER", "CUSPARSE": "cuSPARSE"}
 
 
@@ -175,6 +182,11 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
         return "nccl.bootstrap-link-local", (
             f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
             "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
+        )
+    if peer is not None and peer.is_loopback and "UCX" in note.text:
+        return "nccl.bootstrap-unroutable", (
+            f"UCX was given {peer}, the peer's loopback address: on another host, who connects to it reaches itself "
+            "(UCX_NET_DEVICES names the interface); on the same one it had ended"
         )
     if peer == _OWN_BRIDGE:
         return "nccl.bootstrap-unroutable", (

@@ -109,10 +109,20 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
     ),
     (
         "nccl.ofi-error",
-        "OFI MTL",
+        "UNDELIVERABLE",
         None,
-        "MPI's own transport over libfabric gave up, before or beside NCCL: --mca pml ucx or ob1, or FI_PROVIDER names "
-        "the provider that this cluster has",
+        "MPI's transport over libfabric could not deliver a message: a link of the fabric went down, or the node at "
+        "the other end did",
+    ),
+    *(
+        (
+            "nccl.ofi-error",
+            words,
+            None,
+            "MPI's own transport over libfabric gave up, before or beside NCCL: --mca pml ucx or ob1, or FI_PROVIDER "
+            "names the provider that this cluster has",
+        )
+        for words in ("OFI MTL", "OFI Libfabric", "OFI poll", "BTL OFI")
     ),
     (
         "nccl.mpi",
@@ -184,6 +194,26 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
         None,
         "NVSHMEM's cards found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
         "entry or card, or cards of the two ends are in different subnets",
+    ),
+    (
+        "nccl.nvshmem",
+        "create ah",
+        None,
+        "the card gave NVSHMEM no address handle for the peer: NVSHMEM_IB_GID_INDEX names a wrong entry, or this "
+        "NVSHMEM is older than the card (IBGDA)",
+    ),
+    (
+        "nccl.nvshmem",
+        "devx_uar",
+        None,
+        "the card's doorbells may not be mapped here (DEVX, which IBGDA needs): the container has not the rights "
+        "(privileged, or the device files and IPC_LOCK), or the card's driver is too old",
+    ),
+    (
+        "nccl.ib-memlock",
+        "limits exceeded",
+        None,
+        "the card, or its virtual function, has no memory keys or queue pairs left: its own limit, not the container's",
     ),
     (
         "nccl.nvshmem",

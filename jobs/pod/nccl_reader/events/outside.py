@@ -52,6 +52,9 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|health recovery flow aborted)",
     ),
     ("nccl.ib-link-flap", "cause", rb"mlx5_core .{1,60}Port module event\[error\]"),
+    ("nccl.ib-memlock", "cause", rb"mlx5_core .{1,120}status limits exceeded"),
+    # of NVSentinel and the like, which read the kernel's log
+    ("nccl.gpu-xid", "cause", rb"\(XID (?:48|63|64|74|79|94|95|119|120|140)\)"),
     (
         "nccl.pcie-error",
         "cause",
@@ -73,7 +76,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.fabric-manager",
         "cause",
         rb"\(\d{3}\) : system not yet initialized|driver interface version \S{1,20} doesn't match with driver version"
-        rb"|fabric manager don't have matching versions",
+        rb"|fabric manager don't have matching versions|fabric manager instances finished their conf"
+        rb"|to configure all the available GPUs or NVSw",
     ),
     ("nccl.driver-state", "cause", rb"CUDA unknown error - this may be due|detection error: nvml error: unknown"),
     ("nccl.cuda-init", "cause", rb"CUDA driver initialization failed|rror \d{1,3}: initialization error"),
@@ -186,7 +190,11 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"device does not support multicast|[Ff]ailed to create (?:a )?multicast (?:object|handle)"
         rb"|(?:in|of) symmetric memory multicast",
     ),
-    ("nccl.duplicate-gpu", "cause", rb"detected allocations from overlapping devices from different ranks"),
+    (
+        "nccl.duplicate-gpu",
+        "cause",
+        rb"detected allocations from overlapping devices from different ranks|\brank \d{1,7} both on CUDA device",
+    ),
     # -- UCX (cuda_ipc_cache.c, Open MPI's pml_ucx.c), UCC (tl_cuda_cache.c), and whoever sets up queue pairs himself
     (
         "nccl.ucx-error",
@@ -195,10 +203,18 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.ib-unreachable", "cause", rb"[Ff]ailed to modify QP .{0,16}to RTR"),
     # -- Omni-Path and libfabric's psm3: ptl_am, psm_ep.c, psmx3_trx_ctxt.c
-    ("nccl.psm", "cause", rb"PSM\d? can't open|/libpsm\d.{1,120}\) returned \d|psm\d_ep_(?:open|connect) returns \d"),
+    (
+        "nccl.psm",
+        "cause",
+        rb"PSM\d? can't open|\bpsm\d?_ep\.c:\d|/libpsm\d.{1,120}\) returned \d|psm\d_ep_(?:open|connect) returns \d",
+    ),
     # -- libfabric, as it says so itself: prov/cxi/src (cxip_cq.c, cxip_rxc.c, cxip_nic.c), prov/efa/src
     ("nccl.efa-peer-gone", "cause", rb"reachable by EFA device but handshake failed"),
-    ("nccl.ofi-error", "cause", rb"prov_errno: |OFI MTL is aborting|OFI Libfabric library call"),
+    (
+        "nccl.ofi-error",
+        "cause",
+        rb"prov_errno: |OFI MTL is aborting|OFI Libfabric library call|OFI poll failed|BTL OFI will now abort",
+    ),
     # -- NVLink between hosts, asked for by a program itself
     ("nccl.mnnvl-failed", "cause", rb"CUDA_ERROR_NOT_PERMITTED.{0,60}cuMemCreate"),
     ("nccl.imex-import", "cause", rb"cuMemImportFromShareableHandle\W{1,3}(?:invalid|operation not)"),
@@ -303,7 +319,8 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.mpi",
         "cause",
-        rb"not built with SLURM's PMI|(?:OPAL|ORTE|PMIX) ERROR: |An error occurred in MPI_Init|plugin name for mpi/"
+        rb"INVALID\] ORTE_ERROR_LOG"
+        rb"|not built with SLURM's PMI|(?:OPAL|ORTE|PMIX) ERROR: |An error occurred in MPI_Init|plugin name for mpi/"
         rb"|pair of MPI processes are unable to reach|Open MPI (?:detected two|accepted a TCP|failed to TCP)"
         rb"|unable to complete a TCP connection|error during MPI_Init|No components were able to be opened"
         rb"|PML \w{1,10} cannot be selected|Local abort before MPI_INIT|HYDU_sock_connect",

@@ -72,7 +72,8 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
         "signal",
         re.compile(
-            rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
+            rb"(?:died from|terminated with) signal (?:6|7|8|11)\b"
+            rb"|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
             rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
             rb"|\(core dumped\)|terminate called |double free or corruption|stack smashing detected"
             rb"|free\(\): invalid "
@@ -151,24 +152,20 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
 )
 # Which lines are looked at more closely.
 _WORDS = (
-    rb"#|NCCL|RCCL|(not read: |NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend"
-    rb"|DUE TO|Segmentation|Signal: |OOMKilled|ORTE |Host key|Invalid num|MPI_ABORT|Avg bus|Out of bounds"
-    rb"|UCX  ERROR|CANCELLED|Exited with|Last error|] INFO |PRTE|WORLD_SIZE|_perf|world_size|signal |slots"
-    rb"|non-zero| with PID|dumped core|kill|watchdog|executable|exceeded time|exitcode|invalid sizes| pid "
-    rb"|usbw|usBw|usBW|us BW|algbw: |average bandwidth of |---- Performance of |nccl=(|nThread | Pid "
-    rb"|Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid |client socket has timed|NET/IB"
-    rb"|NET/Socket|[Gloo] Rank|per process  |core dumped|Bus error|terminate called|double free"
-    rb"|Forwarding signal|xit code|xit status|with code |with status |Traceback (|collective timeout"
-    rb"|Heartbeat m|no heartbeat|received signal|due to process|BAD TERM|ChildFailed|Force Term"
-    rb"|step aborted|exit barrier|.cpp:|CRITICAL|panic: |ollective mismatch|DeepEP |ncclUnhandled"
-    rb"|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|unhandled |was unable|reliably start|Detected mism"
-    rb"|gloo/transport/|death signal|the child failed|SIG|NVRM: |mlx|SXid|AER: |fell off|fallen off"
-    rb"|rrectable ECC|determine the device|KeyboardI|SystemExit|StopIter"
-    rb"|Memory access f|version mism|FullMesh|MNNVL |Detected mix|Assertion `|stack smash|malloc()"
+    rb"#|NCCL|RCCL|(not read: |RAS decl|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO"
+    rb"|Segmentation|Signal: |ORTE |Host key|Invalid num|Avg bus|CANCELLED|] INFO |PRTE|WORLD_SIZE|_perf"
+    rb"|world_size|slots|non-zero| with PID|dumped core|kill|watchdog|executable|exitcode|invalid sizes"
+    rb"| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of |---- Performance of |nccl=(| Pid "
+    rb"|Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid |[Gloo] Rank|per process  "
+    rb"|core dumped|terminate called|double free|Forwarding signal|xit code|xit status|with code "
+    rb"|with status |Traceback (|Heartbeat m|received signal|due to process|BAD TERM|Force Term|.cpp:"
+    rb"|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|was unable|reliably start|gloo/transport/"
+    rb"|death signal|SIG|NVRM: |mlx|AER: |fell off|fallen off|rrectable ECC|determine the device|KeyboardI"
+    rb"|SystemExit|StopIter|Memory access f|version mism|FullMesh|MNNVL |Assertion `|stack smash|malloc()"
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
-    rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA driver|CUDA some|CUDA graph|CUDA-capable"
-    rb"|libnccl-net|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX connect|UCX ret"
-    rb'|ncclSocket|+0x| 0x0000|", line |] Check failed|backtrace (tid'
+    rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
+    rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x| 0x0000"
+    rb'|", line |] Check failed|backtrace (tid'
 ).split(b"|")
 MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS, *unheaded.WORDS)))  # of these a line holds one
 # In front of every operation stands what the program asked of NCCL: of no interest here.
