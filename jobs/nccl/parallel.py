@@ -19,8 +19,9 @@ from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 from ..pod.nccl_reader.digest import Digest, Digester
-from ..pod.nccl_reader.scan import Reader
+from ..pod.nccl_reader.scan import Reader, chunks
 from ..pod.nccl_reader.scan import read as read_alone
+from .json_reports import spelled_out
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -40,6 +41,7 @@ _DEPTH = 2  # blocks that a worker has at a time, so that it has the next one wh
 
 def read(sources: Iterable[tuple[str, Any]], limit: int | None = None) -> Partial:
     """Read streams and return what was seen in them, as the pods' reader does, on the cores that there are."""
+    sources = ((name, spelled_out(chunks(stream))) for name, stream in sources)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if cores < 2 or threading.active_count() > 1:
         return read_alone(sources, limit)

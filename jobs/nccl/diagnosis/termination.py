@@ -336,16 +336,20 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
     One that a stream ends in although those before are whole: its tests never came to their end. So of a single one
     that is there from its beginning; else what is missing was left out of an excerpt, where the job came to its end.
     """
-    streams = [source.tables for source in judgement.job.sources.values()]
-    cut: list[ReadTable] = [
-        cast("ReadTable", tables[-1])
+    streams = [cast("list[ReadTable]", source.tables) for source in judgement.job.sources.values()]
+    cut = [
+        tables[-1]
         for tables in streams
-        if tables and not tables[-1]["complete"] and (tables[-2]["complete"] if tables[1:] else tables[-1]["config"])
+        if tables and not tables[-1]["complete"] and (tables[-2]["complete"] if tables[1:] else _begun(tables[-1]))
     ]
     if not cut and not judgement.job.destroyed(judgement.job.world):
         cut = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
-    begun = bool(cut) and not cut[-1]["rows"] and "connected" in judgement.job.flags
-    return cut[-1] if cut and (cut[-1]["config"] or cut[-1]["collective"] or begun) else None
+    return cut[-1] if cut and (_begun(cut[-1]) or cut[-1]["collective"]) else None
+
+
+def _begun(table: ReadTable) -> bool:
+    """Say whether a table is there from its beginning, or has one and no row."""
+    return bool(table["config"]) or (bool(table["columns"]) and not table["rows"])
 
 
 def _half_shown(view: View) -> str:

@@ -1,4 +1,4 @@
-"""Wrapped streams: container logs (CRI, docker, JSON lines) are taken apart, and nccl-tests' own JSON is found.
+"""Wrapped streams: container logs (CRI, docker, JSON lines) are taken apart.
 
 The wrapping is recognised by the first line of a stream and then applies to all of it.
 """
@@ -10,10 +10,8 @@ import re
 from typing import Any, Dict, Optional
 
 from .lines.pasted import Pasted, found
-from .tables.testsjson import JsonReader
 
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
-_DOCUMENT = re.compile(rb"[{\[]\s*[\"{\[]")  # and no prefix in brackets
 _KEYS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
 MAX_PART = 64 * 1024
 
@@ -22,13 +20,8 @@ def unwrapper(first: bytes, reader: Any) -> Any:
     """Return what is fed the stream's chunks and finished at its end: the reader itself where nothing is wrapped."""
     head = first[:65536].lstrip(b"\xef\xbb\xbf \r\n\t")
     line = head.split(b"\n", 1)[0]
-    if head[:1] in (b"{", b"["):
-        if text_of(line) is not None:
-            return _Lines(reader, _JsonLines())
-        if _DOCUMENT.match(head) and (
-            b'"bus_bw"' in first or b'"nccl_version"' in first or b'"busBw"' in first or b'"minimum_bytes"' in first
-        ):
-            return JsonReader(reader.source, reader)
+    if head[:1] == b"{" and text_of(line) is not None:
+        return _Lines(reader, _JsonLines())
     if _CRI.match(line):
         return _Lines(reader, _CriLines())
     done = found(first)
