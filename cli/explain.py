@@ -94,7 +94,7 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     if named:
         logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
     jobs = nccl.conclude_hang(hangs, logs + reported, partial, workload.tail)
-    if profile is not None or any(job["tables"] for job in jobs):
+    if profile is not None or any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
         _hold_against(jobs, profile)
     if alone and jobs:
         workload.tell_around(jobs[0])

@@ -26,6 +26,12 @@ from .published import FAR_BELOW, MIDDLING, compare_published, is_card, least_el
 def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
     """Add to each table what the wires carried and, with a profile, how its rows compare; name what follows."""
     for job in jobs:
+        if job["verdict"] == "go" and (off := _peers_off(job)):
+            names = tuple(job["gpus"])
+            if links_gbps(names) and not any(map(_shares_nothing, names)):
+                nccl.call_peers_off(job, f"{off}, though NVLink connects {names[0]}")
+            elif not names:
+                nccl.withhold(job, "not-judged", f"{off}; the log does not show whether NVLink or PCIe joins its GPUs")
         for table in job["tables"]:
             table["wire"] = _wire(job, table, profile)
             table["reference"] = _rows(job, table, profile) if profile is not None else []
@@ -43,6 +49,20 @@ def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
             (wire := table["wire"]) is not None and wire["above_wire"] for table in job["tables"]
         ):
             job["diagnosis"] = "healthy-nvlink-limited"
+
+
+def _peers_off(job: JobDocument) -> str:
+    """Say what carries all channels between the GPUs of the hosts, where that is the hosts' memory alone."""
+    inside = job["intra_node"]
+    if not inside["shm"] or inside["p2p"] or inside["mnnvl"] or inside["nvls"]:
+        return ""
+    settings = [f"{name}={job['env'][name]}" for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") if name in job["env"]]
+    return "shared memory carries all channels inside the hosts" + "".join(f", with {text}" for text in settings[:1])
+
+
+def _shares_nothing(gpu: str) -> bool:
+    """Say whether no link leaves a GPU of this name: a card, or a part of a GPU (MIG user guide: no P2P)."""
+    return is_card(gpu) or "MIG" in gpu.split()
 
 
 def algorithm_of(table: Table) -> str:

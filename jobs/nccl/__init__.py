@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..pod.nccl_reader.errors import NcclLogError
     from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
     from .diagnosis.amd import tell_of_amd
-    from .diagnosis.conclusion import call_odd, call_slow, withhold
+    from .diagnosis.conclusion import call_odd, call_peers_off, call_slow, withhold
     from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
     from .document import conclude
     from .hang.collect import collect as collect_hang
@@ -32,6 +32,7 @@ __all__ = [
     "NcclLogError",
     "Partial",
     "call_odd",
+    "call_peers_off",
     "call_slow",
     "collect_hang",
     "conclude",
@@ -53,6 +54,7 @@ _HOMES = {
     "POD_BUDGET": "..pod.nccl_reader.state.partial:POD_BUDGET",
     "Partial": "..pod.nccl_reader.state.partial:Partial",
     "call_odd": ".diagnosis.conclusion:call_odd",
+    "call_peers_off": ".diagnosis.conclusion:call_peers_off",
     "call_slow": ".diagnosis.conclusion:call_slow",
     "collect_hang": ".hang.collect:collect",
     "conclude": ".document:conclude",

@@ -222,3 +222,39 @@ def test_wires_that_are_guessed_limit_nothing(tmp_path, capsys):
     job = explained(capsys, tmp_path, NET.format(rate=1.25, card=0) + logged(9, maker=sockets))
     assert job["wires_gbps"] is None
     assert "cannot be true" not in job["sentence"]
+
+
+# -- P2P that is off alike on every host -------------------------------------------------------------------------------
+def without_peers(env: dict[str, str], gpu: str, hosts: tuple[str, ...]) -> str:
+    """Return a healthy job's log whose hosts' memory carries what crosses between their GPUs; no table without a name."""
+    maker = Maker(gpus=8, rails=8, channels=8, hosts=hosts, env=env)
+    channels = sequential(maker.processes()).decode().replace("via P2P/CUMEM/read", "via SHM/direct/direct")
+    return channels + ("\n".join(table_of(maker)).replace("NVIDIA H100", gpu) + "\n" if gpu else "")
+
+
+@pytest.mark.parametrize("env", [{}, {"NCCL_P2P_DISABLE": "1"}], ids=["not-set", "disabled"])
+@pytest.mark.parametrize("hosts", [("one",), ("one", "two")], ids=["one-host", "two-hosts"])
+@pytest.mark.parametrize(
+    ("gpu", "verdict"),
+    [
+        ("", "inconclusive"),  # nothing names the GPUs, and no number says what it costs
+        ("NVIDIA H100 80GB HBM3", "no-go"),
+        ("NVIDIA A100-SXM4-80GB", "no-go"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "go"),
+        ("NVIDIA H100 PCIe", "go"),
+        ("NVIDIA L40S", "go"),
+    ],
+)
+def test_memory_of_the_host_alone_is_no_go_where_the_gpus_have_links(gpu, verdict, hosts, env, tmp_path, capsys):
+    """P2P is off alike on every host: no host differs from another, and the job runs."""
+    job = explained(capsys, tmp_path, without_peers(env, gpu, hosts))
+    assert job["verdict"] == verdict, job["sentence"]
+    assert ("shared memory carries all channels" in job["sentence"]) is (verdict != "go")
+    assert ("NCCL_P2P_DISABLE=1" in job["sentence"]) is (verdict != "go" and bool(env))
+    assert [fault["fault"] for fault in job["faults"]] == ["nccl.p2p-off"] * (verdict == "no-go")
+
+
+def test_one_channel_by_peer_access_is_another_host(tmp_path, capsys):
+    """GPUs that hang at two CPUs: memory between those, P2P below each."""
+    text = without_peers({}, "NVIDIA H100 80GB HBM3", ("one",)).replace("via SHM/direct/direct", "via P2P/CUMEM", 8)
+    assert explained(capsys, tmp_path, text)["verdict"] == "go"

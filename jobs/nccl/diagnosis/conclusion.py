@@ -74,9 +74,7 @@ def call_slow(document: JobDocument, table: Table, cause: str) -> None:
     What the transport already explains keeps its diagnosis.
     """
     alone = all(fault["severity"] == "info" for fault in document["faults"])
-    fault = found_fault("nccl.low-bandwidth", table["collective"] or "the benchmark", [], cause=cause)
-    document["faults"].append(fault)
-    document["causes"] = [*document["causes"], *rank([fault], {})][:MOST_CAUSES]
+    fault = _add(document, "nccl.low-bandwidth", table["collective"] or "the benchmark", cause)
     document["verdict"] = "no-go"
     if alone and document["diagnosis"] not in ("hang", "crash"):
         rdma = document["evidence_shown"] and document["inter_node_transport"] not in TCP | {"none", "unknown"}
@@ -87,12 +85,25 @@ def call_slow(document: JobDocument, table: Table, cause: str) -> None:
 
 def call_odd(document: JobDocument, cause: str) -> None:
     """Add to a finished document that a benchmark's numbers cannot be true, as a comparison from outside found."""
-    fault = found_fault("nccl.odd-numbers", "the benchmark", [], cause=cause)
-    document["faults"].append(fault)
-    document["causes"] = [*document["causes"], *rank([fault], {})][:MOST_CAUSES]
+    _add(document, "nccl.odd-numbers", "the benchmark", cause)
     if document["verdict"] == "go":
         why = "the benchmark's numbers cannot be true (%s), so they prove nothing" % cause
         withhold(document, "odd-numbers", why)
+
+
+def call_peers_off(document: JobDocument, cause: str) -> None:
+    """Make a go a no-go whose GPUs do not reach each other over the links that they have, as their names tell."""
+    fault = _add(document, "nccl.p2p-off", "the job", cause)
+    document["verdict"], document["diagnosis"] = "no-go", "degraded"
+    size = f"{document['ranks']} ranks on {document['nodes']} host{'' if document['nodes'] == 1 else 's'}"
+    document["sentence"] = f"{size}: {lowered(fault['title'])}; {cause}."
+
+
+def _add(document: JobDocument, name: str, subject: str, cause: str) -> FoundFault:
+    fault = found_fault(name, subject, [], cause=cause)
+    document["faults"].append(fault)
+    document["causes"] = [*document["causes"], *rank([fault], {})][:MOST_CAUSES]
+    return fault
 
 
 def withhold(document: JobDocument, diagnosis: str, why: str) -> None:
