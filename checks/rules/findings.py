@@ -1,6 +1,15 @@
-"""The findings that rules make: what could not be told, what failed, what passed, and what a comparison gave."""
+"""The findings that rules make: what could not be told, what failed, what passed, and what a comparison gave.
+
+Of nodes that must be alike most decide what is usual, and a tie accuses nobody: where no value is on more than half of
+the nodes it cannot be told which node is the odd one. The finding is then about the difference, with every value and
+where it is.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from reports.record import Finding
 
@@ -29,3 +38,67 @@ def compared(subject: str, ok: bool | None, observed: str, expected: str, fault:
 def proven(subject: str, ok: bool, observed: str, expected: str, *, fault: str = "") -> Finding:
     """Return a pass where it is proven, else what could not be told, with the ``fault`` that explains that."""
     return passed(subject, observed, expected) if ok else unknown(subject, observed, expected, fault=fault)
+
+
+_Value = TypeVar("_Value", bound="Hashable")
+SHOWN = 8
+"""Nodes and values that a text names; the record of a large fleet must stay readable."""
+
+
+def majority(values: Iterable[_Value]) -> tuple[_Value, int, int] | None:
+    """Return the value that more than half have, how many, and of how many; None where there is no such value."""
+    counts = Counter(values)
+    total = counts.total()
+    value, count = next(iter(counts.most_common(1)), (None, 0))
+    return (value, count, total) if value is not None and 2 * count > total else None
+
+
+def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
+    """Return the finding that nodes differ in ``what`` (node -> value), where nobody can say which of them is wrong."""
+    where: dict[str, list[str]] = {}
+    for node, value in values.items():
+        where.setdefault(value, []).append(node)
+    texts = [f"{value} on {_some(nodes)}" for value, nodes in where.items()]
+    return failed(
+        what,
+        f"{what} differs: {_some(texts, '; ')}",
+        "the same on all nodes; which of them is right cannot be told from a tie",
+        fault,
+    )
+
+
+def unlike(
+    facts: Mapping[str, Mapping[str, str]], fault: str, line: Callable[[str, str], str] = lambda _, value: value
+) -> Iterator[Finding]:
+    """Compare nodes (node -> fact -> value): one finding for each node, and one for each fact that has no majority.
+
+    ``line(fact, value)``: what two nodes must share of a value. A fact that a node does not tell is not compared; a
+    node that tells nothing, while others do, is unclear.
+    """
+    names = list(dict.fromkeys(name for node_facts in facts.values() for name in node_facts))
+    usual: dict[str, tuple[str, str]] = {}
+    for name in names:
+        values = {node: node_facts[name] for node, node_facts in facts.items() if node_facts.get(name)}
+        if most := majority(line(name, value) for value in values.values()):
+            shown = next(value for value in values.values() if line(name, value) == most[0])
+            usual[name] = (most[0], f"{name} {shown} as on {most[1]} of {most[2]} nodes")
+        elif values:
+            yield difference(name, values, fault)
+    for node, node_facts in facts.items():
+        decided = [name for name, value in node_facts.items() if value and name in usual]
+        other = [name for name in decided if line(name, node_facts[name]) != usual[name][0]]
+        shown = ", ".join(f"{name} {node_facts[name]}" for name in other or decided)
+        blank = "nothing that most nodes share" if any(node_facts.values()) else "nothing is told"
+        silent = not any(node_facts.values()) and any(any(each.values()) for each in facts.values())
+        yield Finding(
+            subject=node,
+            ok=None if silent else not other,
+            observed=shown or blank,
+            fault=fault if other else "",
+            expected=", ".join(usual[name][1] for name in other) or "as on most nodes",
+        )
+
+
+def _some(texts: list[str], comma: str = ", ") -> str:
+    more = f"{comma}{len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return comma.join(texts[:SHOWN]) + more

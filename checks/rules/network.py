@@ -15,8 +15,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
-from .alike import unlike
-from .findings import compared, failed, proven, unknown
+from .findings import compared, failed, proven, unknown, unlike
 from .ranks import missing_stage, place, silent, stage
 from .rendezvous import arrow
 

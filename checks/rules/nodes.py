@@ -13,9 +13,8 @@ from jobs.cluster.facts.inventory import Inventory, Node
 from reports.record import Finding
 
 from ..profiles.loader import Profile
-from .alike import majority, unlike
 from .api import major_minor
-from .findings import compared, failed, unknown
+from .findings import compared, failed, majority, unknown, unlike
 from .pool import LEFT_OUT, Pool, product, resource_of, sharing_fault
 
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"

@@ -18,8 +18,7 @@ from reports.record import Finding
 
 from ..framework.evidence import Evidence
 from ..profiles.loader import Profile
-from .alike import unlike
-from .findings import compared, passed, unknown
+from .findings import compared, passed, unknown, unlike
 from .gpu_health import left_out, tell
 from .pool import of_other_kind
 from .ranks import place, silent, stage

@@ -22,8 +22,7 @@ from reports.record import Finding
 
 from ..profiles.loader import Profile
 from ..profiles.schema import LEVELS, VERBS
-from .alike import difference, majority
-from .findings import compared, failed, passed, unknown
+from .findings import compared, difference, failed, majority, passed, unknown
 from .ranks import missing_stage, place, rdma_ports, stage
 
 STAGE: Final = "topology"

@@ -26,13 +26,12 @@ from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
 from .cleanup import Ledger, remove
-from .conclusion import conclude
+from .conclusion import conclude, with_service_gone
 from .creation import Creation
 from .job_lookup import JobLookup
 from .queueing import Queueing
 from .recorder import RecordedKube, Recorder
 from .result import TrialResult
-from .service_gone import with_service_gone
 from .sweep_watcher import SweepWatcher
 from .waiting import Limits
 from .watcher import Watcher

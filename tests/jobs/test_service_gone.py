@@ -4,9 +4,9 @@ import pytest
 
 from jobs.cluster.client.errors import Forbidden, NotFound
 from jobs.diagnosis.state import FailureAnalysis, JobState, PodFacts
+from jobs.run.conclusion import _without, with_service_gone
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
-from jobs.run.service_gone import _without, with_service_gone
 from jobs.trial.spec import TrialSpec
 
 PODS = tuple(PodFacts(index=i, name=f"p-{i}", began=f"2026-11-22T10:00:0{i}Z") for i in range(2))

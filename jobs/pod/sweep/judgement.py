@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .disturbed import ENOUGH, FALLEN, disturbed, upper
-from .history import tidy
+from .disturbed import ENOUGH, FALLEN, disturbed, tidy, upper
 from .model import (
     ACROSS,
     AT_ONCE,
