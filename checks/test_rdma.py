@@ -8,7 +8,7 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.fit import doubt, fits, undefined
 from checks.rules.pool import Pool
-from checks.rules.ranks import place, rdma_ports, stage
+from checks.rules.ranks import place, rdma_ports, stages
 from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.rdma_offer import definition_findings, offer_findings
@@ -113,7 +113,7 @@ def test_every_pod_has_its_rdma_devices(
         evidence.skip("no profile names RDMA devices")
     if not profile.fabric.verbs:
         evidence.skip(f"the profile's fabric ({profile.fabric.kind or 'not named'}) is not used through RDMA devices")
-    evidence.expect(place(trial, rank) for rank in range(spec.nodes) if stage(trial, rank, "rdma") is None)
+    evidence.expect(place(trial, rank) for rank in range(spec.nodes) if stages(trial, rank).get("rdma") is None)
     evidence.put(device_findings(trial, spec, profile))
     if note := firmware_note(trial, spec):
         evidence.note(note)

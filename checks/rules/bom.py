@@ -16,7 +16,7 @@ from jobs.run.result import TrialResult
 
 from ..profiles.profile import Profile
 from .nodes import FACTS
-from .ranks import stage
+from .ranks import stages
 
 MOST = 40
 """Different values of one kind that are kept: more is no bill of materials, it is noise."""
@@ -84,8 +84,8 @@ def from_profile(profile: Profile) -> dict[str, object]:
 
 def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, object]:
     """Record what the trial's pods saw: driver, CUDA, NCCL, firmware of the NICs, images by digest."""
-    runtimes = [stage(trial, rank, "runtime") or {} for rank in sorted(trial.evidence)]
-    rdma_stages = [stage(trial, rank, "rdma") or {} for rank in sorted(trial.evidence)]
+    runtimes = [stages(trial, rank).get("runtime") or {} for rank in sorted(trial.evidence)]
+    rdma_stages = [stages(trial, rank).get("rdma") or {} for rank in sorted(trial.evidence)]
     devices = [device for each in rdma_stages for device in each.get("devices") or []]
     entries = {
         "driver": _counted(str(each.get("driver") or "") for each in runtimes),

@@ -19,7 +19,7 @@ from reports.schema import RecordedCheckpoint, RecordedState
 
 from ..profiles.schema import CheckpointSection, parameters
 from .findings import compared, unknown
-from .ranks import missing_stage, place, stage
+from .ranks import missing_stage, place, stages
 from .storage import format_gib
 
 VERIFIED = "verified"
@@ -58,7 +58,7 @@ def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
     saves: list[CheckpointSave] = []
     flushed = 0.0
     for rank in range(spec.nodes):
-        data = stage(trial, rank, "checkpoint") or {}
+        data = stages(trial, rank).get("checkpoint") or {}
         own = saves_of(data, ranks_of(rank, spec))
         flush = (data.get("flush") or {}).get("seconds") or 0.0
         if not own or (_is_staged(data) and flush <= 0):  # the slowest may be who did not tell
@@ -95,7 +95,7 @@ def _is_staged(data: CheckpointRun) -> bool:
 def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
     """Judge on each node whether its part was saved and the next node's read back; then the rate of all."""
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "checkpoint")
+        node, data = place(trial, rank), stages(trial, rank).get("checkpoint")
         if data is None:
             yield unknown(node, missing_stage(trial, rank, "checkpoint"), VERIFIED)
         elif data.get("skipped"):
@@ -103,7 +103,9 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
         else:
             yield _saved(trial, spec, rank, data)
     result = measured(trial, spec)
-    if result is None and any((stage(trial, rank, "checkpoint") or {}).get("verified") for rank in range(spec.nodes)):
+    if result is None and any(
+        (stages(trial, rank).get("checkpoint") or {}).get("verified") for rank in range(spec.nodes)
+    ):
         yield unknown("all ranks", "not every rank told what it saved", "MB/s of all")
     if result and asked.mb_s:
         observed = (
@@ -153,7 +155,7 @@ def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: Checkpoint
     peer, ranks = place(trial, other), ranks_of(other, spec)
     if verified.get("peer") != other:
         return f"the files read are those of pod {verified.get('peer')}, not of {peer}"
-    saved = sum(save.get("bytes") or 0 for save in saves_of(stage(trial, other, "checkpoint") or {}, ranks))
+    saved = sum(save.get("bytes") or 0 for save in saves_of(stages(trial, other).get("checkpoint") or {}, ranks))
     if (verified.get("files") or 0) < len(ranks):
         return f"{verified.get('files') or 'no'} files of {peer} were read back, of its {len(ranks)} ranks"
     if not 0 < saved <= (verified.get("bytes") or 0):
@@ -171,7 +173,7 @@ def _step(data: CheckpointRun) -> int:
 def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
     """Judge where the checkpoint ends up: whether that outlives the job and the node, and who else may touch it."""
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "checkpoint")
+        node, data = place(trial, rank), stages(trial, rank).get("checkpoint")
         places = [each for each in (data or {}).get("places") or [] if each.get("role") == "path"]
         if data is None or not places:
             why = missing_stage(trial, rank, "checkpoint") if data is None else data.get("skipped") or "not looked at"
@@ -218,7 +220,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge on each node whether the job went on from the newest verified step after a rank was killed."""
     expected = "resumed from the newest verified step"
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "checkpoint") or {}
+        node, data = place(trial, rank), stages(trial, rank).get("checkpoint") or {}
         resume, crash = data.get("resume"), data.get("crash") or {}
         if resume is None or resume.get("step") is None:
             why = (resume or {}).get("error") or data.get("skipped") or data.get("error") or "it never came to that"
@@ -258,7 +260,7 @@ def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
     for rank in range(spec.nodes):
         began: dict[int, float] = {}
         states: list[RecordedState] = []
-        for each in (stage(trial, rank, "checkpoint") or {}).get("states") or []:
+        for each in (stages(trial, rank).get("checkpoint") or {}).get("states") or []:
             step, at = int(each.get("step") or 0), each.get("at") or 0.0
             seconds = max(0.0, at - began.setdefault(step, at))
             states.append({"step": step, "state": str(each.get("state")), "seconds": round(seconds, 3)})
@@ -284,7 +286,7 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
     expected = f"at most {limit:g} s" if limit else "predicted at this trial's rate"
     yield compared(f"model {model}", ok, observed, expected, "checkpoint.slow")
     if asked.gather:
-        free = (stage(trial, 0, "checkpoint") or {}).get("memory_free")
+        free = (stages(trial, 0).get("checkpoint") or {}).get("memory_free")
         fits = None if free is None else free >= size
         memory = (
             "free memory is not told" if free is None else f"{format_gib(free)} left below its limit and on its node"
@@ -302,12 +304,12 @@ def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Yield what nobody asked to be judged and everybody should know, once for all nodes."""
     texts: set[str] = set()
     for rank in range(spec.nodes):
-        data = stage(trial, rank, "checkpoint") or {}
+        data = stages(trial, rank).get("checkpoint") or {}
         for each in data.get("places") or []:
             if int(each.get("mode") or 0) & OTHERS and each.get("kind") != "scratch":
                 texts.add(f"WARNING: {each.get('path')} has {opened(each)}")
         texts |= {f"removed what a killed run had left: {name}" for name in data.get("cleaned") or []}
-        for bucket in (stage(trial, rank, "storage") or {}).get("s3") or []:
+        for bucket in (stages(trial, rank).get("storage") or {}).get("s3") or []:
             if bucket.get("status") == 200:  # an unsigned request: HeadBucket wants s3:ListBucket
                 texts.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")
     yield from sorted(texts)

@@ -16,7 +16,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import failed, proven, unknown
-from .ranks import place, silent, stage
+from .ranks import place, silent, stages
 
 Ailments = Callable[[GpuFacts], Iterable[tuple[str, str, str]]]
 When = Literal["runtime", "training"]
@@ -116,7 +116,7 @@ def each_gpu(
     usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
     for rank in range(spec.nodes):
         node = place(trial, rank)
-        data = stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")
+        data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
         if data is None:
             yield silent(trial, rank, when)
             continue
@@ -149,7 +149,7 @@ def _all(trial: TrialResult, when: When = "runtime") -> list[GpuFacts]:
 
 
 def _data(trial: TrialResult, rank: int, when: When) -> RuntimeStage | TrainingRun:
-    return (stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")) or {}
+    return (stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")) or {}
 
 
 def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
@@ -168,13 +168,15 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
 
     ``keys``: fields of a GPU or of the stage. What no GPU of the trial tells, this kind of GPU does not have.
     """
-    data = stage(trial, rank, "runtime") or {}
+    data = stages(trial, rank).get("runtime") or {}
     lost = []
     for key in keys:
         silent = [str(gpu.get("index")) for gpu in data.get("gpus") or [] if gpu.get(key) is None]
         if key in GpuFacts.__annotations__:
             lost += [f"{key} of GPU {', '.join(silent)}"] if silent and _usual(trial, key) else []
-        elif not data.get(key) and any((stage(trial, other, "runtime") or {}).get(key) for other in trial.evidence):
+        elif not data.get(key) and any(
+            (stages(trial, other).get("runtime") or {}).get(key) for other in trial.evidence
+        ):
             lost.append(key)
     return f"not told, as others do: {'; '.join(lost)}" if lost else ""
 
@@ -182,7 +184,7 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
 def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") -> Iterator[Finding]:
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may."""
     for rank in range(spec.nodes):
-        data = stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")
+        data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
         for entry in (data or {}).get("xid") or []:
             number = entry.get("xid")
             if number is None:
@@ -208,7 +210,7 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     if _all(trial) and not tell(trial, ["ecc_uncorrected_volatile"]):
         yield "no GPU tells how many memory errors it has counted: ECC is off, or these GPUs have none"
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "runtime") or {}
+        node, data = place(trial, rank), stages(trial, rank).get("runtime") or {}
         gpus = data.get("gpus") or []
         off = [str(gpu.get("index")) for gpu in gpus if gpu.get("persistence") is False]
         if off:

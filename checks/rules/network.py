@@ -16,7 +16,7 @@ from reports.record import Finding
 
 from ..profiles.loader import Profile
 from .findings import compared, failed, proven, unknown, unlike
-from .ranks import missing_stage, place, silent, stage
+from .ranks import missing_stage, place, silent, stages
 from .rendezvous import arrow
 
 STAGE: Final = "network"
@@ -99,14 +99,14 @@ def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 def _own_mtu(trial: TrialResult, rank: int) -> int | None:
     """Return the MTU of the interface that has the pod's address; where that is not told, of the way to a peer."""
     own = _own(trial, rank)
-    peers = (stage(trial, rank, STAGE) or {}).get("peers") or []
+    peers = (stages(trial, rank).get(STAGE) or {}).get("peers") or []
     values = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
     return next((mtu for mtu in values if mtu), None)
 
 
 def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
     """Return what the probe saw of a pod's interfaces."""
-    return (stage(trial, rank, STAGE) or {}).get("interfaces") or []
+    return (stages(trial, rank).get(STAGE) or {}).get("interfaces") or []
 
 
 def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) ->
     least = profile.network.secondary_mtu or 0
     for rank in range(spec.nodes):
         node = place(trial, rank)
-        if stage(trial, rank, STAGE) is None:
+        if stages(trial, rank).get(STAGE) is None:
             yield silent(trial, rank, STAGE)
             continue
         own = _own(trial, rank)
@@ -135,7 +135,7 @@ def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) ->
 
 def _own(trial: TrialResult, rank: int) -> Interface | None:
     """Return the interface that has the pod's address; where addresses cannot be read, the one that is always there."""
-    address, there = (stage(trial, rank, "start") or {}).get("pod_ip"), interfaces(trial, rank)
+    address, there = (stages(trial, rank).get("start") or {}).get("pod_ip"), interfaces(trial, rank)
     own = next((each for each in there if address and address in (each.get("addresses") or [])), None)
     return own or next((each for each in there if each.get("name") == "eth0"), None)
 
@@ -168,7 +168,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
 
 def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:
     """Return what one rank found out about another, or why there is nothing."""
-    data = stage(trial, source, STAGE)
+    data = stages(trial, source).get(STAGE)
     if data is None:
         return None, missing_stage(trial, source, STAGE)
     for each in data.get("peers") or []:
@@ -178,5 +178,5 @@ def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer |
 
 
 def _range(trial: TrialResult, rank: int) -> tuple[int, int]:
-    ports = (stage(trial, rank, STAGE) or {}).get("port_range")
+    ports = (stages(trial, rank).get(STAGE) or {}).get("port_range")
     return (ports[0], ports[1]) if ports and len(ports) == 2 else (32768, 60999)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, cast
 
-from jobs.run.stages import COLLECTIVE
+from jobs.run.stages import COLLECTIVE, Stages
 
 from .findings import unknown
 
 if TYPE_CHECKING:
     from jobs.run.result import TrialResult
-    from jobs.run.stages.hardware import RdmaPort, RdmaStage, RuntimeStage, StartStage, TopologyStage
-    from jobs.run.stages.network import DnsStage, NetworkStage, PortStage, StorageStage
-    from jobs.run.stages.programs import CheckpointRun, CollectiveRun, ProgramFacts, TrainingRun
+    from jobs.run.stages.hardware import RdmaPort
+    from jobs.run.stages.programs import CollectiveRun, ProgramFacts
     from reports.record import Finding
 
 
@@ -24,35 +23,15 @@ def place(trial: TrialResult, rank: int) -> str:
     return f"rank {rank}"
 
 
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["start"]) -> StartStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["runtime"]) -> RuntimeStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["rdma"]) -> RdmaStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["topology"]) -> TopologyStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["dns"]) -> DnsStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["port"]) -> PortStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["network"]) -> NetworkStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["storage"]) -> StorageStage | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["training"]) -> TrainingRun | None: ...
-@overload
-def stage(trial: TrialResult, rank: int, name: Literal["checkpoint"]) -> CheckpointRun | None: ...
-def stage(trial: TrialResult, rank: int, name: str) -> Any:
-    """Return the data of one stage of one rank, or None where it never arrived."""
+def stages(trial: TrialResult, rank: int) -> Stages:
+    """Return what the probe of a rank printed, stage by stage; empty where nothing arrived."""
     evidence = trial.evidence.get(rank)
-    return evidence.stages.get(name) if evidence else None
+    return cast("Stages", evidence.stages) if evidence else {}
 
 
 def rdma_ports(trial: TrialResult, rank: int) -> list[RdmaPort]:
     """Return the ports of the RDMA devices that a rank saw; none where it told of none."""
-    return (stage(trial, rank, "rdma") or {}).get("devices") or []
+    return (stages(trial, rank).get("rdma") or {}).get("devices") or []
 
 
 def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
@@ -85,7 +64,7 @@ def hosts(trial: TrialResult) -> dict[str, str]:
     """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there."""
     by_host = {}
     for rank in trial.evidence:
-        start = stage(trial, rank, "start") or {}
+        start = stages(trial, rank).get("start") or {}
         if name := start.get("hostname"):
             by_host[str(name).partition(".")[0]] = place(trial, rank)
     return by_host
@@ -95,7 +74,7 @@ def dns_seconds(trial: TrialResult) -> dict[str, float]:
     """By node: how long a rank took until the last of its peers was resolved; ranks that never did are not there."""
     seconds = {}
     for rank in trial.evidence:
-        peers = (stage(trial, rank, "dns") or {}).get("peers") or []
+        peers = (stages(trial, rank).get("dns") or {}).get("peers") or []
         waits = [peer.get("seconds_to_first_answer") for peer in peers]
         known = [wait for wait in waits if wait is not None]
         if known and len(known) == len(waits):

@@ -22,7 +22,7 @@ from ..profiles.loader import Profile
 from ..profiles.schema import VERBS
 from .findings import failed, passed, unknown
 from .network import interfaces
-from .ranks import place, rdma_ports, silent, stage
+from .ranks import place, rdma_ports, silent, stages
 from .rdma_offer import attached_names
 
 STAGE: Final = "rdma"
@@ -110,7 +110,7 @@ def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> It
     devices = {rank: _devices_in_pod(trial, rank, spec) for rank in range(spec.nodes)}
     required = _Required(spec, profile)
     for rank in range(spec.nodes):
-        node, data, ports = place(trial, rank), stage(trial, rank, STAGE), devices[rank]
+        node, data, ports = place(trial, rank), stages(trial, rank).get(STAGE), devices[rank]
         if data is None:
             yield silent(trial, rank, STAGE)
         elif missing := list(_unattached(trial, rank, spec)):
@@ -129,7 +129,7 @@ def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Rdma
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
     """Name the networks that the pod asked for and that are no interface in it."""
     networks = attached_names(spec.annotations, spec.namespace)
-    if not networks or stage(trial, rank, "network") is None:
+    if not networks or stages(trial, rank).get("network") is None:
         return
     there = {str(each.get("name")) for each in interfaces(trial, rank)}
     if lost := {name: network for name, network in networks.items() if name not in there}:

@@ -14,7 +14,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import failed, proven
-from .ranks import place, ran, rdma_ports, stage
+from .ranks import place, ran, rdma_ports, stages
 from .rdma import considered
 
 LIMITS: dict[str, tuple[int, str]] = {
@@ -51,7 +51,7 @@ def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
         if name.startswith(COLLECTIVE):
             moved = (ran(trial, rank, name.removeprefix(COLLECTIVE)) or {}).get("rdma_counters") or {}
         elif name == "training":
-            moved = (stage(trial, rank, "training") or {}).get("rdma_counters") or {}
+            moved = (stages(trial, rank).get("training") or {}).get("rdma_counters") or {}
         else:
             continue
         for key, value in moved.items():

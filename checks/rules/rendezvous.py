@@ -12,7 +12,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import failed, passed, unknown
-from .ranks import missing_stage, place, silent, stage
+from .ranks import missing_stage, place, silent, stages
 
 MAX_SKEW_S = 5.0
 """Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""
@@ -33,7 +33,7 @@ def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """
     names = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
     for rank in range(spec.nodes):
-        env = (stage(trial, rank, "start") or {}).get("env")
+        env = (stages(trial, rank).get("start") or {}).get("env")
         gone = [name for name in names if env is not None and not env.get(name)]
         if gone:
             yield (
@@ -51,7 +51,7 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge what each rank got for the name of each rank, its own included: rank 0 connects to its own name too."""
     names = replace(spec, attempt=trial.attempts).peers  # each attempt has names of its own
     for rank in range(spec.nodes):
-        data = stage(trial, rank, "dns")
+        data = stages(trial, rank).get("dns")
         if data is None:
             yield silent(trial, rank, "dns")
             continue
@@ -101,14 +101,14 @@ def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) 
 
 
 def _pod_ip(trial: TrialResult, rank: int) -> str | None:
-    address = (stage(trial, rank, "start") or {}).get("pod_ip")
+    address = (stages(trial, rank).get("start") or {}).get("pod_ip")
     return str(address) if address else None
 
 
 def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge MASTER_PORT for every pair in both directions, from the side that dialled, else from the one that heard."""
     for source in range(spec.nodes):
-        own = stage(trial, source, "port")
+        own = stages(trial, source).get("port")
         if own is not None and own.get("listening") is False:
             observed = str(own.get("error") or "not listening")
             yield failed(place(trial, source), observed, f"port {spec.master_port} is free in the pod", "port.in-use")
@@ -121,7 +121,7 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
     subject = arrow(trial, source, target)
     expected = f"port {spec.master_port} (MASTER_PORT) open"
     dialled, heard = _peer(trial, source, target), _peer(trial, target, source)
-    listening = (stage(trial, target, "port") or {}).get("listening")
+    listening = (stages(trial, target).get("port") or {}).get("listening")
     if dialled is not None:
         if dialled.get("outbound"):
             observed = f"connected to {dialled.get('address')} in {dialled.get('outbound_seconds')} s"
@@ -138,7 +138,7 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
 
 
 def _peer(trial: TrialResult, rank: int, peer: int) -> PortPeer | None:
-    data = stage(trial, rank, "port") or {}
+    data = stages(trial, rank).get("port") or {}
     return next((p for p in data.get("peers") or [] if p.get("index") == peer), None)
 
 

@@ -21,7 +21,7 @@ from ..profiles.loader import Profile
 from .findings import compared, passed, unknown, unlike
 from .gpu_health import left_out, tell
 from .pool import of_other_kind
-from .ranks import place, silent, stage
+from .ranks import place, silent, stages
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 """NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""
@@ -42,7 +42,7 @@ def skip_if_managed(profile: Profile, env: Mapping[str, str], evidence: Evidence
 def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
     """Judge the tool, the GPUs and the driver of each rank; the first that is wrong ends a rank."""
     for rank in range(spec.nodes):
-        subject, data = place(trial, rank), stage(trial, rank, "runtime")
+        subject, data = place(trial, rank), stages(trial, rank).get("runtime")
         if data is None:
             yield silent(trial, rank, "runtime")
             continue
@@ -68,7 +68,7 @@ def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Name the pods that show the same GPUs: nodes that share one machine (kind, nested VMs) are no two nodes."""
     first: dict[str, str] = {}
     for rank in range(spec.nodes):
-        uuids, where = _uuids(stage(trial, rank, "runtime") or {}), f"rank {rank} on {place(trial, rank)}"
+        uuids, where = _uuids(stages(trial, rank).get("runtime") or {}), f"rank {rank} on {place(trial, rank)}"
         if shared := [uuid for uuid in uuids if uuid in first]:
             yield f"{len(shared)} GPUs of {where} have the UUIDs of {first[shared[0]]}'s: are they the same ones?"
         first.update((uuid, where) for uuid in uuids if uuid not in first)
@@ -137,7 +137,7 @@ def version_at_least(version: str, minimum: str) -> bool | None:
 def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimum: str) -> Iterator[Finding]:
     """Judge the container toolkit: what a pod sees of it, else what the operator installs; nothing is 'not seen'."""
     for rank in range(spec.nodes):
-        toolkit = str((stage(trial, rank, "runtime") or {}).get("toolkit") or "")
+        toolkit = str((stages(trial, rank).get("runtime") or {}).get("toolkit") or "")
         if toolkit or not installed:
             yield _toolkit(place(trial, rank), toolkit, "in the pod", minimum)
     if installed:
@@ -154,7 +154,7 @@ def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Compare driver, CUDA and the GPUs' model, memory and VBIOS over all nodes."""
     ranks = {place(trial, rank): rank for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
     for finding in unlike(
-        {node: _facts(stage(trial, rank, "runtime")) for node, rank in ranks.items()}, "runtime.drift"
+        {node: _facts(stages(trial, rank).get("runtime")) for node, rank in ranks.items()}, "runtime.drift"
     ):
         lost = left_out(trial, ranks[finding.subject], COMPARED) if finding.ok else ""
         yield replace(finding, ok=None, observed=f"{finding.observed}; {lost}") if lost else finding
@@ -176,7 +176,7 @@ def _facts(data: RuntimeStage | None) -> dict[str, str]:
 def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
     """Judge shared memory against what the pod asked for, and lockable memory against the profile."""
     for rank in range(spec.nodes):
-        subject, data = place(trial, rank), stage(trial, rank, "start")
+        subject, data = place(trial, rank), stages(trial, rank).get("start")
         if data is None:
             yield silent(trial, rank, "start")
             continue
@@ -188,7 +188,7 @@ def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Ite
 def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Say what the pod's cgroup allows: nothing judges it, and much is explained by it."""
     for rank in range(spec.nodes):
-        data = stage(trial, rank, "start") or {}
+        data = stages(trial, rank).get("start") or {}
         cpu, memory = data.get("cpu_max"), data.get("memory_max")
         limits = [f"{cpu:g} CPUs" if cpu is not None else "CPUs without limit"]
         limits.append(f"{memory / 2**30:.3g} GiB" if memory and memory > 0 else "memory without limit")

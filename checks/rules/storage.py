@@ -17,7 +17,7 @@ from reports.record import Finding
 from ..profiles.schema import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size
 from .findings import compared, failed, passed, unknown
-from .ranks import place, silent, stage
+from .ranks import place, silent, stages
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
@@ -93,7 +93,7 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
     if storage.scratch:
         asked.append(StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0)))
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "storage")
+        node, data = place(trial, rank), stages(trial, rank).get("storage")
         if data is None:
             yield silent(trial, rank, "storage")
             continue
@@ -109,7 +109,7 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
 
 
 def _tried(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
-    paths = (stage(trial, rank, "storage") or {}).get("paths") or []
+    paths = (stages(trial, rank).get("storage") or {}).get("paths") or []
     return {str(each.get("name")): each for each in paths}
 
 
@@ -240,7 +240,7 @@ def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
 def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge the checkpoint that all ranks write at once, node by node."""
     for rank in range(spec.nodes):
-        subject, burst = place(trial, rank), (stage(trial, rank, "storage") or {}).get("burst")
+        subject, burst = place(trial, rank), (stages(trial, rank).get("storage") or {}).get("burst")
         expected = f"at least {storage.burst_mb_s:g}" if storage.burst_mb_s else "it ends"
         if burst is None:
             yield unknown(subject, "no burst was tried", expected)
@@ -270,7 +270,7 @@ def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Fi
 def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge each bucket on each node: reached, there, and with credentials in the pod."""
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "storage")
+        node, data = place(trial, rank), stages(trial, rank).get("storage")
         if data is None:
             yield silent(trial, rank, "storage")
             continue
@@ -282,7 +282,7 @@ def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection
 def credential_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge on each node whether every credential of the profile came into the pod; no value is ever looked at."""
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "storage")
+        node, data = place(trial, rank), stages(trial, rank).get("storage")
         if data is None:
             yield silent(trial, rank, "storage")
             continue

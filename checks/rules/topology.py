@@ -23,7 +23,7 @@ from reports.record import Finding
 from ..profiles.loader import Profile
 from ..profiles.schema import LEVELS, VERBS
 from .findings import compared, difference, failed, majority, passed, unknown
-from .ranks import missing_stage, place, rdma_ports, stage
+from .ranks import missing_stage, place, rdma_ports, stages
 
 STAGE: Final = "topology"
 STRICT = ("single-numa-node", "restricted")
@@ -133,7 +133,7 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
     farthest = profile.topology.gpu_nic_max or LEVELS[-1]
     expected = f"{farthest} or nearer (profile {profile.name})"
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, STAGE)
+        node, data = place(trial, rank), stages(trial, rank).get(STAGE)
         nearest = _nearest(data, trial, rank, profile) if data else {}
         if not nearest:
             why = missing_stage(trial, rank, STAGE) if data is None else data.get("error")
@@ -196,7 +196,9 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if not own:
             yield unknown(
                 node,
-                missing_stage(trial, rank, STAGE) if stage(trial, rank, STAGE) is None else "its topology was not read",
+                missing_stage(trial, rank, STAGE)
+                if stages(trial, rank).get(STAGE) is None
+                else "its topology was not read",
             )
             continue
         if len(own) < spec.gpus_per_node:
@@ -226,13 +228,13 @@ def _apart(rows: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _rows(trial: TrialResult, rank: int) -> list[str]:
-    rows = (stage(trial, rank, STAGE) or {}).get("rows") or []
+    rows = (stages(trial, rank).get(STAGE) or {}).get("rows") or []
     return [re.sub(r"\s+", " ", str(row)) for row in rows]
 
 
 def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge ACS of the bridges above GPUs and cards, on the nodes where pods can read it."""
-    switches = {rank: (stage(trial, rank, STAGE) or {}).get("acs") for rank in range(spec.nodes)}
+    switches = {rank: (stages(trial, rank).get(STAGE) or {}).get("acs") for rank in range(spec.nodes)}
     for rank, bridges in switches.items() if any(switches.values()) else ():
         if not bridges or any(b.get("enabled") is None for b in bridges):
             observed = "ACS is not told of every bridge" if bridges else "ACS is not told, as it is on other nodes"

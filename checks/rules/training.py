@@ -19,7 +19,7 @@ from reports.record import Finding
 
 from . import training_evidence
 from .findings import compared, failed, proven, unknown
-from .ranks import place, silent, stage
+from .ranks import place, silent, stages
 
 Alike: TypeAlias = "tuple[object, ...]"
 ENDS = 3
@@ -66,8 +66,8 @@ def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
     """Return every rank that told something, in the order of the nodes."""
     all_members = []
     for rank in range(spec.nodes):
-        data = stage(trial, rank, "training") or {}
-        runtime = stage(trial, rank, "runtime") or {}
+        data = stages(trial, rank).get("training") or {}
+        runtime = stages(trial, rank).get("runtime") or {}
         listed = runtime.get("gpus") or []
         buses = {bus: int(gpu.get("index") or 0) for gpu in listed if (bus := _bus(gpu.get("bus_id")))}
         samples = {sample.get("index"): sample for sample in data.get("samples") or []}
@@ -88,7 +88,7 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge whether every node's ranks did their steps: one finding for each node, one more where they are no job's."""
     findings = []
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "training")
+        node, data = place(trial, rank), stages(trial, rank).get("training")
         if data is None:
             findings.append(silent(trial, rank, "training"))
         elif data.get("skipped"):
@@ -100,7 +100,9 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
                 findings[-1] = replace(findings[-1], ok=None, observed=f"{findings[-1].observed}; {short}")
     yield from findings
     reported = [
-        reported for rank in range(spec.nodes) for reported in (stage(trial, rank, "training") or {}).get("ranks") or []
+        reported
+        for rank in range(spec.nodes)
+        for reported in (stages(trial, rank).get("training") or {}).get("ranks") or []
     ]
     if all(each.ok for each in findings) and (odd := training_evidence.differing(reported)):
         yield unknown(JOB, odd, "all ranks at the same work")

@@ -5,26 +5,33 @@ A field may be missing or null, which is unknown: read it with ``get``. Fields t
 
 from __future__ import annotations
 
+from typing import TypedDict, get_type_hints
+
 from .hardware import EndStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
 from .network import DnsStage, NetworkStage, PortStage, StorageStage
 from .programs import CheckpointRun, CollectiveRun, TrainingRun
 from .sweep import SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
 
 COLLECTIVE = "collective."
-STAGES = {
-    "start": StartStage,
-    "runtime": RuntimeStage,
-    "rdma": RdmaStage,
-    "topology": TopologyStage,
-    "dns": DnsStage,
-    "port": PortStage,
-    "network": NetworkStage,
-    "storage": StorageStage,
-    "training": TrainingRun,
-    "checkpoint": CheckpointRun,
-    COLLECTIVE: CollectiveRun,
-    "end": EndStage,
-}
+
+
+class Stages(TypedDict, total=False):
+    """What a rank's probe prints, stage by stage; of a collective it is ``collective.NAME``."""
+
+    start: StartStage
+    runtime: RuntimeStage
+    rdma: RdmaStage
+    topology: TopologyStage
+    dns: DnsStage
+    port: PortStage
+    network: NetworkStage
+    storage: StorageStage
+    training: TrainingRun
+    checkpoint: CheckpointRun
+    end: EndStage
+
+
+STAGES = {**get_type_hints(Stages), COLLECTIVE: CollectiveRun}
 """Stages of a trial by name; those of collectives begin with the same word."""
 
 NUMBERED = {"sweep.fleet.": SweepFleet, "sweep.round.": SweepRound, "sweep.training.": SweepTraining}
