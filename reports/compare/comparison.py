@@ -23,8 +23,7 @@ from .proofs import (
     lost_ranks,
     lost_subjects,
 )
-from .rates import RATES, changed
-from .regression import LEAST_SIZE_MEDIUM, BandwidthRow, bandwidth_rows, judge
+from .regression import LEAST_SIZE_MEDIUM, RATES, BandwidthRow, bandwidth_rows, changed, judge
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
 from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
 

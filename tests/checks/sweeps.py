@@ -10,8 +10,7 @@ from jobs.diagnosis.state import JobState
 from jobs.pod.stages.coordinator import RELEASED
 from jobs.pod.sweep.model import Done, Result, Rules
 from jobs.pod.sweep.model import Fleet as PlannedFleet
-from jobs.pod.sweep.plan import next_round
-from jobs.pod.sweep.release import spare
+from jobs.pod.sweep.plan import next_round, spare
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.parts import Sweep

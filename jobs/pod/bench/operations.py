@@ -3,13 +3,47 @@
 Sizes, counts and the factors from algorithm to bus bandwidth are nccl-tests' own (its doc/PERFORMANCE.md): a size is
 what one rank holds of the whole, so that of all_gather and reduce_scatter counts all ranks' parts. torch's all_reduce
 and broadcast work in place only, its all_to_all and send/recv out of place only.
+
+Their test values are whole numbers that differ by rank, segment and position.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple, Type
 
-from . import values
+PERIOD = 65521  # a prime: NCCL's chunks are powers of two, so a misplaced chunk never lands on the same values
+LARGEST_VALUE = 8191
+EXACT = 1 << 24  # float32 holds every whole number up to here, so the sum is exact in any order
+CHECK_ROWS = 1024  # rows of PERIOD values compared at once: 64 MB of scratch memory
+
+
+def pattern(torch: Any, device: Any, ranks: int, seed: int) -> Any:
+    """Return one period of values; those of two seeds differ at every position."""
+    modulus = max(2, min(LARGEST_VALUE, EXACT // ranks))
+    index = torch.arange(PERIOD, dtype=torch.int64, device=device)
+    return ((index * 40503 // 7 + seed * 97) % modulus).to(torch.float32)
+
+
+def fill(part: Any, values: Any) -> None:
+    """Write the values over and over, without scratch memory."""
+    period = values.numel()
+    whole = part.numel() // period * period
+    if whole:
+        part[:whole].view(-1, period).copy_(values)
+    if whole < part.numel():
+        part[whole:].copy_(values[: part.numel() - whole])
+
+
+def mismatches(part: Any, expected: Any) -> int:
+    """Count the values that are not exactly as expected (a NaN is not)."""
+    period = expected.numel()
+    whole = part.numel() // period * period
+    count = int((part[whole:] != expected[: part.numel() - whole]).sum())
+    rows = part[:whole].view(-1, period)
+    for first in range(0, rows.shape[0], CHECK_ROWS):
+        count += int((rows[first : first + CHECK_ROWS] != expected).sum())
+    return count
+
 
 __all__ = ["OPERATIONS", "Operation"]
 
@@ -77,7 +111,7 @@ class Operation:
 
     def pattern(self, seed: int) -> Any:
         """Return the values of a sender (or of a sender's part for one receiver)."""
-        return values.pattern(self.torch, self.device, self.ranks, seed)
+        return pattern(self.torch, self.device, self.ranks, seed)
 
     def seed(self, sender: int, receiver: int) -> int:
         """Return the seed of what one rank has for another."""
@@ -119,13 +153,13 @@ class AllReduce(Operation):
         return 1.0, 0.0
 
     def prepare(self) -> None:
-        values.fill(self.source, self.pattern(self.seed(self.rank, 0)))
+        fill(self.source, self.pattern(self.seed(self.rank, 0)))
 
     def run(self) -> None:
         self.dist.all_reduce(self.source)
 
     def wrong(self) -> int:
-        return values.mismatches(self.source, self.summed(0))
+        return mismatches(self.source, self.summed(0))
 
 
 class Broadcast(Operation):
@@ -140,13 +174,13 @@ class Broadcast(Operation):
         return 1.0, 0.0
 
     def prepare(self) -> None:
-        values.fill(self.source, self.pattern(self.rank))
+        fill(self.source, self.pattern(self.rank))
 
     def run(self) -> None:
         self.dist.broadcast(self.source, 0)
 
     def wrong(self) -> int:
-        return values.mismatches(self.source, self.pattern(0))
+        return mismatches(self.source, self.pattern(0))
 
 
 class AllGather(Operation):
@@ -159,13 +193,13 @@ class AllGather(Operation):
 
     def prepare(self) -> None:
         self.target.zero_()
-        values.fill(self._mine(), self.pattern(self.rank))
+        fill(self._mine(), self.pattern(self.rank))
 
     def run(self) -> None:
         self._call("all_gather_single", "all_gather_into_tensor", "_all_gather_base")(self.target, self._mine())
 
     def wrong(self) -> int:
-        counts = (values.mismatches(self.piece(self.target, r), self.pattern(r)) for r in range(self.ranks))
+        counts = (mismatches(self.piece(self.target, r), self.pattern(r)) for r in range(self.ranks))
         return sum(counts)
 
     def _mine(self) -> Any:
@@ -183,13 +217,13 @@ class ReduceScatter(Operation):
     def prepare(self) -> None:
         self.target.zero_()
         for receiver in range(self.ranks):
-            values.fill(self.piece(self.source, receiver), self.pattern(self.seed(self.rank, receiver)))
+            fill(self.piece(self.source, receiver), self.pattern(self.seed(self.rank, receiver)))
 
     def run(self) -> None:
         self._call("reduce_scatter_single", "reduce_scatter_tensor", "_reduce_scatter_base")(self._mine(), self.source)
 
     def wrong(self) -> int:
-        return values.mismatches(self._mine(), self.summed(self.rank))
+        return mismatches(self._mine(), self.summed(self.rank))
 
     def _mine(self) -> Any:
         return self.piece(self.source, self.rank) if self.side == "in_place" else self.target[: self.part]
@@ -203,14 +237,14 @@ class AllToAll(Operation):
     def prepare(self) -> None:
         self.target.zero_()
         for receiver in range(self.ranks):
-            values.fill(self.piece(self.source, receiver), self.pattern(self.seed(self.rank, receiver)))
+            fill(self.piece(self.source, receiver), self.pattern(self.seed(self.rank, receiver)))
 
     def run(self) -> None:
         self.dist.all_to_all_single(self.target, self.source)
 
     def wrong(self) -> int:
         mine = (self.pattern(self.seed(sender, self.rank)) for sender in range(self.ranks))
-        return sum(values.mismatches(self.piece(self.target, s), expected) for s, expected in enumerate(mine))
+        return sum(mismatches(self.piece(self.target, s), expected) for s, expected in enumerate(mine))
 
 
 class SendRecv(Operation):
@@ -223,7 +257,7 @@ class SendRecv(Operation):
 
     def prepare(self) -> None:
         self.target.zero_()
-        values.fill(self.source, self.pattern(self.rank))
+        fill(self.source, self.pattern(self.rank))
 
     def run(self) -> None:
         to, whence = (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
@@ -233,7 +267,7 @@ class SendRecv(Operation):
             work.wait()
 
     def wrong(self) -> int:
-        return values.mismatches(self.target, self.pattern((self.rank - 1) % self.ranks))
+        return mismatches(self.target, self.pattern((self.rank - 1) % self.ranks))
 
 
 _ALL: List[Type[Operation]] = [AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv, Broadcast]
