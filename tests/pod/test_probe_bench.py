@@ -125,7 +125,7 @@ def test_a_single_wrong_value_is_counted(torch_python: str) -> None:
     code = f"""
 import sys; sys.path.insert(0, {str(BENCH.parent)!r})
 import torch
-from bench import values
+from bench import operations as values
 cpu = torch.device("cpu")
 patterns = [values.pattern(torch, cpu, 16, rank) for rank in range(16)]
 assert len({{tuple(p[:50].tolist()) for p in patterns}}) == 16 and len(set(patterns[0].tolist())) > 8000
