@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from checks.framework.options import seconds
 from cli.usage import Parser
+from jobs.pod.sweep.decode import spare
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
-from jobs.pod.sweep.plan import next_round, spare
+from jobs.pod.sweep.plan import next_round
 
 DESCRIPTION = """\
 Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at

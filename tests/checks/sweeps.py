@@ -8,9 +8,10 @@ from checks.rules.sweep import link_findings, node_findings, ran_findings
 from checks.rules.sweep_reading import read_sweep
 from jobs.diagnosis.state import JobState
 from jobs.pod.stages.coordinator import RELEASED
+from jobs.pod.sweep.decode import spare
 from jobs.pod.sweep.model import Done, Result, Rules
 from jobs.pod.sweep.model import Fleet as PlannedFleet
-from jobs.pod.sweep.plan import next_round, spare
+from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.parts import Sweep

@@ -34,7 +34,7 @@ class Planner:
         self.next_round = importlib.import_module("sweep.plan").next_round
         self.matchings = importlib.import_module("sweep.judgement").matchings_of
         self.decode = importlib.import_module("sweep.decode").decode
-        self.spare = importlib.import_module("sweep.plan").spare
+        self.spare = importlib.import_module("sweep.decode").spare
 
     def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
         """Return a fleet of nodes in the order in which they are to be tested."""
