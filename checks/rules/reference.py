@@ -12,15 +12,18 @@ fraction of what is published for the hardware that the log names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from jobs import nccl
 from jobs.nccl.job_document import FloorRow, JobDocument, Table, WireUse
 from jobs.nccl.rows import bandwidths, sides
 from reports.plain import format_size
 
-from ..profiles.loader import Profile
 from .physics import TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
 from .published import FAR_BELOW, MIDDLING, compare_published, is_card, least_elsewhere, looks_like_tcp, published_for
+
+if TYPE_CHECKING:
+    from ..profiles.loader import Profile
 
 
 def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:

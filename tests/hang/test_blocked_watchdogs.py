@@ -2,6 +2,8 @@
 
 import pytest
 
+from jobs.nccl.hang.collect import collect
+
 STUCK = (
     "ProcessGroupNCCL's watchdog got stuck for {0} seconds without making progress in monitoring enqueued collectives. "
     "This typically indicates a NCCL/CUDA API hang blocking the watchdog, and could be triggered by another thread\n"
@@ -64,3 +66,13 @@ def test_the_rank_in_a_group_is_no_rank_of_the_job(explain, tmp_path):
     log = TIMEOUT.format(8).replace("[Rank 8]", "[Rank 1]") + again + TIMEOUT.format(1).partition("] ")[2]
     _, job = told(explain, tmp_path, log)
     assert "rank 8 waited in operation 21" in job["sentence"]
+
+
+@pytest.mark.parametrize("before", [0, 1, 40, 60, 5000])
+def test_a_report_is_found_wherever_it_stands_in_a_long_log(tmp_path, before):
+    """Also where its words are cut by the end of a block: a log is searched 256 KiB at a time."""
+    log = tmp_path / "job.log"
+    log.write_bytes(b"x" * (3 * 256 * 1024 - before - 1) + b"\n" + TIMEOUT.format(3).encode())
+    (evidence,), logs = collect([str(log)])
+    assert [(each.rank, each.sequence, each.line) for each in evidence.timeouts] == [(3, 21, 2)]
+    assert logs == [str(log)]

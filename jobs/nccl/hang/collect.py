@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
+from ...pod.nccl_reader.lines.patterns import AnyOf, Gate
 from ..sources import MAX_FILES, logs_below
 from . import flight_recorder, inspector, ras, ras_in_logs, ras_monitor, ras_text, watchdog
 from .apart import Job, absorb, add, apart
@@ -212,13 +213,31 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
         evidence.notes.append(f"{shown}: cut or damaged JSON of NCCL RAS")
 
 
+_ANCHORS = (*ras_in_logs.ANCHORS, *watchdog.ANCHORS)
+_GATE = Gate(_ANCHORS, (AnyOf(_ANCHORS),))
+_BLOCK = 256 << 10  # stays in a core's cache while it is searched
+
+
+def _first_anchor(whole: mmap.mmap) -> int:
+    """Return a place in front of which no anchor begins; -1 where a log holds none."""
+    overlap = max(map(len, _ANCHORS))
+    for at in range(0, len(whole), _BLOCK):
+        block = whole[at : at + _BLOCK + overlap]
+        if _GATE.places(block, 0, len(block)):
+            return at
+    return -1
+
+
 def _scan_log(evidence: Evidence, shown: str, file: BinaryIO) -> None:
     """Look for a watchdog's words; a log without them costs one search."""
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        if answers := [place for anchor in ras_in_logs.ANCHORS if (place := whole.find(anchor)) >= 0]:
+        first = _first_anchor(whole)
+        if first < 0:
+            return
+        if answers := [place for anchor in ras_in_logs.ANCHORS if (place := whole.find(anchor, first)) >= 0]:
             begin = max(0, min(answers) - HEAD)
             ras_in_logs.read(evidence, shown, whole[begin : begin + ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
-        places = [place for anchor in watchdog.ANCHORS if (place := whole.find(anchor)) >= 0]
+        places = [place for anchor in watchdog.ANCHORS if (place := whole.find(anchor, first)) >= 0]
         if not places:
             return
         begin = whole.rfind(b"\n", 0, min(places)) + 1
