@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 
 import pytest
@@ -51,6 +52,12 @@ SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
         # the others' time-out came: gloo calls what ended in it retired, and their words tell that it is not done
         ("timed_out", "hang-late", {"late": [0], "waiting": [1, 2, 3]}, ("default_pg", "broadcast", 4)),
         ("timed_out_pipeline", "hang-late", {"late": [1], "waiting": [0, 2, 3]}, ("TP0", "all_reduce", 4)),
+        # rank 2 came when the others had given up, and broke in turn: its own error clears it no more
+        ("timed_out_handled", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
+        ("timed_out_chain", "hang-late", SLEEPER, ("TP1", "all_reduce", 4)),
+        ("timed_out_monitored", "hang-late", {"late": [2], "waiting": [1, 3]}, (None, "monitored_barrier", None)),
+        # its recorder left an operation open that all others have behind them
+        ("raises", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
         # rank 2 called one operation more, or all others are late: the dumps show the same
         ("branch_extra", "hang-late", {"waiting": [2], "unknown": [0, 1, 3]}, ("default_pg", "all_reduce", 6)),
         # gloo records no sends and receives: rank 3 waits in one for rank 2, and seems to do nothing
@@ -204,3 +211,39 @@ def test_a_folder_with_the_words_of_torch_alone_is_read(capsys, tmp_path):
     assert main(["--format", "json", str(tmp_path)]) == 1
     jobs = json.loads(capsys.readouterr().out)["jobs"]
     assert [2] in [job.get("late_ranks") for job in jobs]
+
+
+def test_a_rank_that_went_on_stands_nowhere(explain):
+    """gloo's recorder does not mark every end: in this job, which ended well, rank 0 has an open operation."""
+    code, job = explain(DATA / "ended")
+    assert (code, job["diagnosis"], named(job)) == (10, "hang-undecided", {})
+
+
+def altered(folder, case, change):
+    """Copy a case, and let ``change`` alter the entries of each dump, of which it drops those that it returns False for."""
+    shutil.copytree(DATA / case, folder)
+    for rank in range(4):
+        content = loads((folder / f"rank_{rank}").read_bytes())
+        content["entries"] = [entry for entry in content["entries"] if change(rank, entry) is not False]
+        (folder / f"rank_{rank}").write_bytes(pickle.dumps(content, protocol=2))
+    return folder
+
+
+def test_a_dump_of_an_earlier_run_is_no_late_rank(explain, tmp_path):
+    """All that rank 2 queued is an hour older: nothing was queued together."""
+
+    def age(rank, entry):
+        entry["time_created_ns"] -= 3600 * 10**9 if rank == 2 else 0
+
+    _, job = explain(altered(tmp_path / "d", "timed_out_handled", age))
+    assert (job["late_ranks"], "earlier run" in job["sentence"]) == ([], True), job["sentence"]
+
+
+def test_who_waited_elsewhere_is_not_late(explain, tmp_path):
+    """Rank 2 never came to TP1: rank 3 came late to all others for that, and nothing tells what rank 2 did."""
+
+    def never(rank, entry):
+        return not (rank == 2 and entry["process_group"][1] == "TP1" and entry["collective_seq_id"] == 4)
+
+    _, job = explain(altered(tmp_path / "d", "timed_out_chain", never))
+    assert 3 not in job["late_ranks"], job["sentence"]

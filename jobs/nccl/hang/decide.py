@@ -9,6 +9,7 @@ from .contradictions import add_contradictions
 from .counts import advanced, from_counts, looks, of_the_dumps, still
 from .model import Decision, Evidence, Group, Lagging, Process, Timeout
 from .moments import beginning_lost, of_another_run, waited, went_on
+from .overdue import overdue
 from .performed import from_records, from_times
 from .queued import queued_less
 from .ras_monitor import add_gone
@@ -58,7 +59,7 @@ def decide(evidence: Evidence) -> Decision:
     if samples:
         made.reported = sorted(samples[-1].errors, key=lambda text: "Remote" in text)
     _places(made, evidence)
-    recorded = _from_recorder(made, evidence)
+    recorded = overdue(made, evidence) or _from_recorder(made, evidence)
     _from_ras_dead(made, evidence)
     _from_errors(made, evidence)
     if made.kind == "undecided":
@@ -214,7 +215,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     """
     innocent = set(evidence.broken)
     made.suspects -= innocent
-    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent:
+    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent or made.seconds:
         return
     made.waiting |= innocent
     if made.late - innocent:
@@ -250,7 +251,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     worst = [item for item in reports if progress(item) == behind]
     ranks = {rank for item in worst for rank in item.ranks}
     made.because += [(item.file, item.line, item.text) for item in worst[:3]]
-    if evidence.ranks and not worst[0].joined:
+    if evidence.ranks and not worst[0].joined and worst[0].operation != "monitored_barrier":
         ranks -= made.waiting  # their dumps show them there
     if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who stands there, not for whom it waits
         made.waiting |= ranks

@@ -30,6 +30,8 @@ ALIKE = frozenset(
 
 The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
 """
+MOST_QUEUED = 64
+"""Collectives of which a rank's times are compared with the others': what timed out is among the last."""
 Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""
 _RANK = re.compile(r"(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
@@ -185,8 +187,7 @@ def _rank(
             continue
         numbers[number(entry.get("pg_id"))] = operation.group
         made.last = operation
-        if not operation.p2p:
-            made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
+        _queued(made, operation)
         if _is_done(whole):
             if not operation.p2p and operation.sequence >= made.completed.get(operation.group, -1):
                 made.completed[operation.group] = operation.sequence
@@ -206,6 +207,17 @@ def _rank(
             made.first_pending.setdefault(operation.group, operation.sequence)
     made.lost = _lost(made, status, numbers)
     return made
+
+
+def _queued(made: Rank, operation: Operation) -> None:
+    """Take over that a rank queued a collective, and when."""
+    if operation.p2p:
+        return
+    made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
+    if operation.name.startswith("gloo:"):
+        made.queued_at[operation.group, operation.sequence] = operation
+        if len(made.queued_at) > MOST_QUEUED:
+            del made.queued_at[next(iter(made.queued_at))]
 
 
 def _lost(made: Rank, status: dict[Any, Any], numbers: dict[int, str]) -> bool | None:

@@ -55,6 +55,8 @@ class Rank:
     """When its latest operations were queued: two dumps of one process share some."""
     span: tuple[int, int] | None = None
     """When the first and the last operation that it recorded were queued, nanoseconds since 1970."""
+    queued_at: dict[tuple[str, int], Operation] = field(default_factory=dict)
+    """(group, number) of its last collectives by gloo, whose recorder does not tell what broke from what is done."""
     sends: bool = False
     """It counted more operations than it recorded: gloo leaves out sends and receives."""
     recorded: int = 0
@@ -324,7 +326,7 @@ class Decision:
     """A late rank may stand in a send or a receive, which its backend's recorder leaves out."""
     reported: list[str] = field(default_factory=list)
     """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
-    seconds: int = 0
-    """How long a watchdog stood still."""
+    seconds: float = 0
+    """How long a watchdog stood still, or after the others a rank came that they had given up."""
     nameless: list[Process] = field(default_factory=list)
     """Late or dead processes whose rank nothing tells."""

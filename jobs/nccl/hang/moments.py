@@ -28,7 +28,7 @@ _NEED_ALL = frozenset(
     )
 )
 """Collectives that end on no rank before all have entered; an all_to_all without data for a peer does, and roots do."""
-_NS = 1_000_000_000
+NS = 1_000_000_000
 _TIMEOUT_MS = 600_000  # init_process_group's for NCCL, where a dump does not say it
 _WRITTEN_WITHIN = 120.0
 """Seconds after a time-out in which its dumps are written: torch waits for them for 15 s by default, and for as long as
@@ -52,15 +52,28 @@ def of_another_run(evidence: Evidence) -> set[int]:
                 done[group, operation.sequence][rank] = operation
     old: set[int] = set()
     for behind in done.values():
-        newest = max(operation.created for operation in behind.values())
-        old |= {rank for rank, operation in behind.items() if newest - operation.created > _limit(operation)}
+        last = max(behind, key=lambda rank: behind[rank].created)
+        old |= {
+            rank
+            for rank, operation in behind.items()
+            if behind[last].created - operation.created > time_limit(operation)
+            and not _together(evidence.ranks[rank], evidence.ranks[last])
+        }
     spans = {rank: made.span for rank, made in evidence.ranks.items() if made.span is not None}
     begun = max((first for first, _ in spans.values()), default=0)
     for rank, (_, last) in spans.items():
-        limit = max((_limit(operation) for operation in evidence.ranks[rank].pending), default=_limit(None))
+        limit = max((time_limit(operation) for operation in evidence.ranks[rank].pending), default=time_limit(None))
         if last + limit < begun:
             old.add(rank)
     return old
+
+
+def _together(one: Rank, other: Rank) -> bool:
+    """Say whether two ranks queued some collective by gloo within its time-out: they are of one run."""
+    return any(
+        abs(one.queued_at[key].created - other.queued_at[key].created) <= time_limit(one.queued_at[key])
+        for key in one.queued_at.keys() & other.queued_at.keys()
+    )
 
 
 def beginning_lost(evidence: Evidence) -> set[int]:
@@ -71,9 +84,9 @@ def beginning_lost(evidence: Evidence) -> set[int]:
     return lost | {rank for rank, made in evidence.ranks.items() if made.cut and made.lost is None}
 
 
-def _limit(operation: Operation | None) -> int:
+def time_limit(operation: Operation | None) -> int:
     """Return the nanoseconds after which the watchdog ends an operation."""
-    return ((operation.timeout_ms if operation else 0) or _TIMEOUT_MS) * _NS // 1000
+    return ((operation.timeout_ms if operation else 0) or _TIMEOUT_MS) * NS // 1000
 
 
 def went_on(evidence: Evidence) -> str:
@@ -123,11 +136,11 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
     own: list[tuple[float, float]] = []
     by_file: list[tuple[float, float]] = []
     for rank, head in heads.items():
-        made, limit = ranks[rank], _limit(head) / _NS
+        made, limit = ranks[rank], time_limit(head) / NS
         if made.taken is not None and head.created:
-            own.append((made.taken - head.created / _NS, limit))
-        if made.written is not None and 0 < head.created <= made.written * _NS:
-            by_file.append((made.written - head.created / _NS, limit))
+            own.append((made.taken - head.created / NS, limit))
+        if made.written is not None and 0 < head.created <= made.written * NS:
+            by_file.append((made.written - head.created / NS, limit))
     if not own and len(by_file) < len(heads):
         return None
     waits = own or by_file

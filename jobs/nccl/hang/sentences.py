@@ -61,20 +61,8 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         return _watchdog(made)
     if made.suspects and made.proven:
         return _either(made, waits)
-    if made.kind == "late" and made.proven and made.departed:
-        them = "those processes" if many else "that process"
-        return (
-            f"{capital(_placed(made, late))} left {made.group} or never created it{waits} in it. Look at {them} first"
-        )
     if made.kind == "late" and made.proven:
-        return (
-            (
-                f"{capital(_everybody(made, late))} never entered {where}{waits}. Look at "
-                f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
-            )
-            + (NO_PAIRS if made.unrecorded else "")
-            + _missing(made)
-        )
+        return _late(made, waits)
     if made.kind == "stalled":
         who, queued = capital(_placed(made, late)), "hold up {}: their" if many else "holds up {}: its"
         return (
@@ -109,6 +97,24 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.kind == "alive":
         return "The job is alive: the counts of its operations advance between the samples. That proves no health"
     return _undecided(made)
+
+
+def _late(made: Decision, waits: str) -> str:
+    """Say who is late, and what they did not come to."""
+    late, where = made.late, _where(made)
+    them = "those processes" if len(late) + len(made.nameless) > 1 else "that process"
+    if made.departed:
+        return (
+            f"{capital(_placed(made, late))} left {made.group} or never created it{waits} in it. Look at {them} first"
+        )
+    who = capital(_everybody(made, late))
+    if made.seconds:
+        return (
+            f"{who} came to {where} {made.seconds:.1f} s after the first rank, whose time-out was over{waits}. Look at"
+            f" what {them} did before, not at the network"
+        ) + _missing(made)
+    never = f"{who} never entered {where}{waits}. Look at {them} before the fabric and the ranks that wait"
+    return never + (NO_PAIRS if made.unrecorded else "") + _missing(made)
 
 
 def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form

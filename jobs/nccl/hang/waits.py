@@ -45,6 +45,7 @@ class Waits:
 def analyse(evidence: Evidence) -> Waits:
     """Return who waits for whom in the end."""
     _members(evidence)
+    _close(evidence)
     _reopen(evidence)
     heads = (
         _gloo_heads(evidence)
@@ -67,6 +68,24 @@ def analyse(evidence: Evidence) -> Waits:
         waits.inside, waits.stalled, waits.crossed = set(), set(), False
     waits.late -= {rank for rank in waits.late - set(heads) if _may_have_failed(evidence, rank)}
     return waits
+
+
+def _close(evidence: Evidence) -> None:
+    """Take from the pending ones what gloo's recorder did not mark: its rank went on, and so did all others."""
+    ranks = evidence.ranks
+    for rank, made in ranks.items():
+        newest = max((operation.created for operation in made.finished.values()), default=0)
+        left = []
+        for operation in made.pending:
+            members = set(evidence.groups[operation.group].members) - {rank}
+            through = members and all(_completed(ranks.get(m), operation.group, operation.sequence) for m in members)
+            if not (through and operation.created < newest and operation.name.startswith("gloo:")):
+                left.append(operation)
+        if len(left) < len(made.pending):
+            made.pending, made.first_pending = left, {}
+            for operation in left:
+                if not operation.p2p:
+                    made.first_pending.setdefault(operation.group, operation.sequence)
 
 
 def _reopen(evidence: Evidence) -> None:
