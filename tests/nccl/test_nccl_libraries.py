@@ -130,6 +130,12 @@ SAID = [
     ),
     ("[ERROR] failed to configure all the available GPUs or NVSwitches", "nccl.fabric-manager", "nvidia-fabricmanager"),
     ("Error: rank 27 and rank 19 both on CUDA device 53000", "nccl.duplicate-gpu", "no device is selected per rank"),
+    (
+        'CUDA error at simpleP2P.cu:111 code=205(cudaErrorMapBufferObjectFailed) "cudaDeviceEnablePeerAccess(1, 0)"',
+        "nccl.gpu-mapping",
+        "P2P that this GPU or board has not",
+    ),
+    ("Couldn't create IB resource.", "nccl.ib-create", "rdma-core in the image"),
     # nccl-tests: CUDA's word for a call that no other rule knows
     ("Test CUDA failure common.cu:730 'unknown error'", "nccl.driver-state", "a GPU failed or was lost"),
     # who asks CUDA for memory that other nodes may open, or a card for a queue pair
@@ -192,6 +198,18 @@ def test_a_kernel_that_went_wrong_stands_before_the_library_that_sees_it():
     library = "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(handle)`"
     kernel = "RuntimeError: CUDA error: an illegal memory access was encountered"
     assert first(died(library) + died(kernel)) == "nccl.kernel-fault"
+
+
+def test_what_ends_a_rank_stands_before_what_nccl_only_warns_of():
+    """NCCL goes on without the symbols that it looks for; an index out of range ends the program."""
+    warned = "gpu-node-0:1000:1000 [0] misc/cudawrap.cc:90 NCCL WARN Failed to find CUDA library in (null) (NCCL_CUDA_PATH=(null))\n"
+    assertion = "Indexing.cu:1141: indexSelectLargeIndex: block: [545,0,0], thread: [96,0,0] Assertion `srcIndex < size` failed.\n"
+    assert first(warned + assertion) == "nccl.kernel-fault"
+    assert first(warned + died("ValueError: x")) == "nccl.cuda-symbols"
+
+
+def test_a_call_of_a_benchmark_that_failed_is_quoted_where_no_rule_knows_it():
+    assert first("node: Test CUDA failure common.cu:401 'invalid argument'\n") == "nccl.crash"
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
             late = trace is not None and place(note) > place(trace)
             causes.append((late or name in _SECOND, note.source, note.line, name, note))
     said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
-    bare = all(name in _ABOVE for *_, name, _ in causes)  # an application's own word may stand before it
+    bare = all(name in _ABOVE | _SECOND for *_, name, _ in causes)  # an application's own word may stand before it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]

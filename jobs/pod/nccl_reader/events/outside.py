@@ -37,6 +37,7 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.cuda-mps", "cause", rb"CUDA_ERROR_MPS_|cudaErrorMps"),
     ("nccl.gpu-busy", "cause", rb"cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"),
     ("nccl.driver-state", "cause", rb"CUDA_ERROR_UNKNOWN|cudaErrorUnknown"),
+    ("nccl.gpu-mapping", "cause", rb"CUDA_ERROR_MAP_FAILED|cudaErrorMapBufferObjectFailed"),
     ("nccl.cuda-failure", "cause", rb"CUDA_ERROR_LAUNCH_(?:FAILED|TIMEOUT)|cudaErrorLaunch(?:Failure|Timeout)"),
 )
 
@@ -79,7 +80,12 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|fabric manager don't have matching versions|fabric manager instances finished their conf"
         rb"|to configure all the available GPUs or NVSw",
     ),
-    ("nccl.driver-state", "cause", rb"CUDA unknown error - this may be due|detection error: nvml error: unknown"),
+    (
+        "nccl.driver-state",
+        "cause",
+        rb"CUDA unknown error - this may be due|Test CUDA failure .{1,60}'unknown error"
+        rb"|detection error: nvml error: unknown",
+    ),
     ("nccl.cuda-init", "cause", rb"CUDA driver initialization failed|rror \d{1,3}: initialization error"),
     (
         "nccl.no-gpu",
@@ -202,6 +208,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"cuda_ipc_\w{2,5}\.c:\d{1,5} +(?:UCX +)?Fatal: |ucp_ep_create\(.{1,30}failed|UCC  ERROR ",
     ),
     ("nccl.ib-unreachable", "cause", rb"[Ff]ailed to modify QP .{0,16}to RTR"),
+    ("nccl.ib-create", "cause", rb"Couldn't create IB resource"),  # of perftest
     # -- Omni-Path and libfabric's psm3: ptl_am, psm_ep.c, psmx3_trx_ctxt.c
     (
         "nccl.psm",

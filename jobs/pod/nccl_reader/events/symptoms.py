@@ -339,7 +339,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         CAUSE,
         rb"Cuda failure|HIP failure|cudaError|unspecified launch failure|illegal memory access|device-side assert"
         rb"|CUDA error: (?:misaligned address|an illegal instruction)|Call to CUDA function failed"
-        rb"|Memory access fault by GPU|Test CUDA failure ",
+        rb"|Memory access fault by GPU",
     ),
     # -- GPUDirect: why it is off
     _symptom("nccl.gdr-no-module", WHY, rb"NET/(?!Socket)[\w ]{1,40} ?: GPU Direct RDMA Disabled", 17),
