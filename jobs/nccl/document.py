@@ -228,11 +228,10 @@ def _intra_node(judgement: Judgement) -> IntraNode:
 
 def _init(judgement: Judgement) -> Init:
     job = judgement.job
-    world = [comm for key in job.world for comm in job.comms[key]]
     return {
         "nranks": judgement.view.ranks,
-        "started": len({comm.rank for comm in world if comm.started}),
-        "completed": len({comm.rank for comm in world if comm.completed}),
+        "started": len(set().union(*(job.started[key] for key in job.world))),
+        "completed": len(set().union(*(job.completed[key] for key in job.world))),
         "communicators": len(job.comms),
     }
 

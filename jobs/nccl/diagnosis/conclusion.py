@@ -217,7 +217,7 @@ _TRIED = ("nccl.no-route", "nccl.connect-timeout", "nccl.connect-refused")
 
 def signs_shown(judgement: Judgement) -> list[str]:
     """Return what keeps processes of the job from their peers or their fabric, whatever came of it."""
-    came_up = any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
+    came_up = any(judgement.job.completed.values())
     tried = [] if came_up else [name for name in _TRIED if "info:" + name in judgement.job.noted]
     if not came_up and judgement.view.nodes != 1 and link_local_interfaces(judgement):
         tried.append("nccl.bootstrap-link-local")

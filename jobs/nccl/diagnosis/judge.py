@@ -243,8 +243,7 @@ class Judgement:
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = "connected" in self.job.flags or view.local["p2p"] + view.local["shm"] > 0
-            completed = {rank for proc in self.job.procs for (_, rank), comm in proc.comms.items() if comm.completed}
-            whole = connected and len(completed) >= view.ranks
+            whole = connected and len(set().union(*self.job.completed.values())) >= view.ranks
             return (ran and not view.list_cut) or whole
         return False
 

@@ -33,8 +33,8 @@ def signs_of(judgement: Judgement) -> Signs:
     view = judgement.view
     roce = True if view.transport == "roce" else False if view.transport == "ib" and view.link_shown() else None
     connected = "connected" in judgement.job.flags or any(table["rows"] for table in judgement.tables)
-    completed = any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
-    began = any(comm.started for proc in judgement.job.procs for comm in proc.comms.values())
+    completed = any(judgement.job.completed.values())
+    began = any(judgement.job.started.values())
     running = True if connected else False if began and not completed else None
     return {
         "roce": roce,

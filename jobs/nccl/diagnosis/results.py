@@ -62,13 +62,13 @@ def _ranks_said(judgement: Judgement) -> int:
 
 def _hosts_apart(judgement: Judgement) -> list[str]:
     """Return the hosts of a log where each has whole communicators of its own, and none spans two; else nothing."""
-    hosts: dict[str, set[str]] = {}
+    hosts: dict[str, str] = {}  # by communicator
     for proc in judgement.job.procs:
         for key, _ in proc.comms:
-            hosts.setdefault(key, set()).add(judgement.job.node_of[proc])
-    whole = all(key.startswith("0x") and len(on) == 1 for key, on in hosts.items())
-    every = set().union(*hosts.values()) if hosts else set()
-    return sorted(every) if whole and len(every) > 1 else []
+            if not key.startswith("0x") or hosts.setdefault(key, host := judgement.job.node_of[proc]) != host:
+                return []
+    every = set(hosts.values())
+    return sorted(every) if len(every) > 1 else []
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

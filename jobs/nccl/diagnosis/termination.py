@@ -98,7 +98,7 @@ _UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 
 def _came_up(judgement: Judgement) -> bool:
     """Say whether any communicator was set up."""
-    return any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
+    return any(judgement.job.completed.values())
 
 
 def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
@@ -323,11 +323,12 @@ def judge_truncation(judgement: Judgement) -> None:
 
 def _unfinished_start(view: View) -> str:
     """Count the ranks that began to initialise and never finished."""
-    started = {(key, rank) for proc in view.job.procs for (key, rank), comm in proc.comms.items() if comm.started}
-    ended = {(key, rank) for proc in view.job.procs for (key, rank), comm in proc.comms.items() if comm.completed}
-    if not started - ended or not any(key.startswith("0x") for key, _ in started):
+    started, completed = view.job.started, view.job.completed
+    missing = sum(len(ranks - completed[key]) for key, ranks in started.items())
+    if not missing or not any(ranks and key.startswith("0x") for key, ranks in started.items()):
         return ""
-    return "%d of %d ranks began to initialise and are not seen to finish" % (len(started - ended), len(started))
+    began = sum(map(len, started.values()))
+    return "%d of %d ranks began to initialise and are not seen to finish" % (missing, began)
 
 
 def _table_without_end(judgement: Judgement) -> ReadTable | None:

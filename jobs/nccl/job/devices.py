@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cached_property
 from typing import NamedTuple
 
 from ...pod.nccl_reader.events.transports import family
@@ -90,7 +91,11 @@ class Devices:
                 for start, transport in _PROVIDERS:
                     if value.startswith(start):
                         return transport
-        return "cxi" if any(map(_on_slingshot, self._procs)) else "efa"
+        return "cxi" if self._slingshot else "efa"
+
+    @cached_property
+    def _slingshot(self) -> bool:
+        return any(map(_on_slingshot, self._procs))
 
 
 # libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA (row 13).

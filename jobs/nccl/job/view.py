@@ -89,10 +89,11 @@ class View:
         node_kinds, shown = self.inside.setdefault(here, set()), self.shown.setdefault(comm, set())
         ways: dict[str, Carrier] = {}
         for (src, dst, text), mask in lanes.items():
-            if text in inner:
+            within = inner.get(text)
+            if within is not None:
                 shown.add(src)
-                node_kinds.add(inner[text])
-                local[inner[text]] += channels_in(mask)
+                node_kinds.add(within)
+                local[within] += channels_in(mask)
                 continue
             carrier = carriers.get(text) or self.devices.carrier(proc, text)
             side, _, kind = carrier[0][:3]

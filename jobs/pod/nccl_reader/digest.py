@@ -10,7 +10,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .events.comms import COMMUNICATORS, usual
+from .events.comms import COMMUNICATORS, RANKS, usual
 from .events.facts import COMM, FACT, HEAD, READ_BACK, SIGHT, TRACE, Effect, effects_of, keeps_line, ring_order
 from .events.heads import ALONE, Heads
 from .events.kinds import KINDS, LANES, OPERATION
@@ -74,11 +74,11 @@ class _Process:
 
     def flush(self, number: int) -> List[Spoken]:
         """Put the channels to what is said, and return that."""
-        lanes = self.odd
+        lanes, ranks = self.odd, RANKS
         for (conn, src, dst, how), bits in zip(NAMED.findall(b"".join(self.channels)), self.channels.values()):
             end = end_of(how, conn, False)
             if end is not None:
-                lane = int(src), int(dst), end[0]
+                lane = ranks[src], ranks[dst], end[0]
                 lanes[lane] = lanes[lane] | bits if lane in lanes else bits
         if lanes:
             self.said.append((number, lanes))

@@ -23,7 +23,7 @@ from .state.process import Source
 from .tables.table import TableReader
 from .unwrap import unwrapper
 
-BLOCK = 1 << 22  # bytes that are digested at a time
+BLOCK = 1 << 20  # bytes that are digested at a time
 HELD = (
     1 << 25
 )  # bytes whose digests are applied together, at most: a process speaks in many blocks, with the same lanes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 _COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
@@ -32,6 +32,20 @@ _POINTER = b"0123456789abcdefABCDEF"
 
 COMMUNICATORS = frozenset((b"nccl", b"comm", b"[Ran"))  # how these messages begin
 
+
+class _Numbers(Dict[bytes, int]):
+    """Numbers by their digits: one object for all that hold one, since a large job has each rank in many places."""
+
+    def __missing__(self, digits: bytes) -> int:
+        number = int(digits)
+        if len(self) < _MOST:
+            self[digits] = number
+        return number
+
+
+_MOST = 65_536
+RANKS = _Numbers()
+
 Step = Tuple[int, bytes, bool, str, Optional[Tuple[int, int, int]], bytes, str]
 """What a line says of a communicator whose rank it names: size; Init, Destroy, Abort, Revoke, or empty where the line
 reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split;
@@ -50,7 +64,7 @@ def usual(text: bytes) -> Optional[Said]:
     opening, _, pointer = head.rpartition(b" ")
     if not 3 <= len(pointer) <= 18 or pointer[:2] != b"0x" or pointer[2:].strip(_POINTER) or not _opens(opening):
         return None
-    rank = int(digits)
+    rank = RANKS[digits]
     return (rank, pointer, step) if rank < step[0] else None
 
 

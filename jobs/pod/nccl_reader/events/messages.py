@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Callable
 
 from ..lines.prefix import torn_at
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 INFO, WARN = b"NCCL INFO ", b"NCCL WARN "
 MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
 _PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # in front of a warning whose head was left out
+
+_effects_of_part = lru_cache(maxsize=256)(effects_of)  # what torn lines begin with
 
 
 class Messages:
@@ -63,7 +66,7 @@ class Messages:
             return
         first = text[:second].rstrip().rstrip(b"|").rstrip()
         if first[:4] not in LANES:  # its end may be lost, so no channel is taken from it
-            tracker.apply(effects_of(first), number, piece)
+            tracker.apply(_effects_of_part(first), number, piece)
         self._piece(text[second:], number)
 
     def message(self, tracker: Tracker, text: bytes, number: int, raw: bytes) -> None:
