@@ -13,6 +13,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 from jobs.nccl import Partial, conclude, merge, parallel, read
+from jobs.nccl.job import devices
 from jobs.pod.nccl_reader import digest, scan
 from jobs.pod.nccl_reader.events import heads, processes
 from jobs.pod.nccl_reader.lines import patterns
@@ -97,6 +98,17 @@ def test_numbers_beyond_reason_are_no_exception(judge):
     )
     judge(f"[Rank {many}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={many}, OpType=X\n")
     judge(f'{{"nccl_version": {many}, "results": [{{"size": {many}, "out_of_place": {{"bus_bw": {many}}}}}]}}')
+
+
+def test_the_interfaces_of_a_job_are_looked_at_once(monkeypatch):
+    """Where no process names its provider, all of them are asked which fabric that is: not by each of them."""
+    asked = []
+    monkeypatch.setattr(devices, "_on_slingshot", asked.append)
+    log = interleaved(Maker(net="AWS Libfabric").processes(), 1)
+    named = b"".join(line for line in log.splitlines(True) if b"Selected provider" not in line)
+    (job,) = conclude(read([("x", [named])]))
+    assert job["inter_node_transport"] == "efa"
+    assert len(asked) == Maker().ranks
 
 
 def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
