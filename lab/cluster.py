@@ -41,8 +41,6 @@ from .scenario import Scenario
 
 NAMESPACE = "default"
 HTTPS = 443
-#: Nodes whose shared files are written ahead: jobs of a rehearsal have two or a few, worlds may have thousands.
-READY_NODES = 4
 
 
 @dataclass(slots=True)
@@ -85,8 +83,6 @@ class Cluster:
                 reached=scenario.world.get("api", {}).get("reaches_kubelets", True),
             )
             _furnish(store, scenario, pods)
-            files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()[:READY_NODES]))
-            ends.push_async_callback(asyncio.wait, [files])
             await _services(store, scenario, pods, kubelet, ends)
             injected = FaultInjection(scenario.api_faults, lambda: store.revision) if scenario.api_faults else None
             server = await serve(

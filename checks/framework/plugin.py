@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _own_faults(paths: Iterable[Path]) -> Mapping[str, Fault]:
     """Return the faults that users' checks bring. Raises pytest.UsageError."""
-    theirs = {path for path in paths if not path.is_relative_to(CHECKS)}
+    theirs = {path for path in set(paths) if not path.is_relative_to(CHECKS)}
     if not theirs:
         return {}
     from checks.faults.catalogue import read_own  # noqa: PLC0415 -- a healthy run reads no catalogue

@@ -31,8 +31,17 @@ class Declaration:
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
 
 
+_DECLARED = pytest.StashKey[Declaration | None]()
+
+
 def declaration(item: pytest.Item) -> Declaration | None:
-    """Return what the item declares, or None for an ordinary test."""
+    """Return what the item declares, or None for an ordinary test; its markers are read once."""
+    if _DECLARED not in item.stash:
+        item.stash[_DECLARED] = _declared(item)
+    return item.stash[_DECLARED]
+
+
+def _declared(item: pytest.Item) -> Declaration | None:
     marker = item.get_closest_marker("check")
     if marker is None:
         return None

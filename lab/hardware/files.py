@@ -5,7 +5,6 @@ from __future__ import annotations
 import compileall
 import shutil
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +51,6 @@ os._exit(code)
 """
 #: Beside the pods' interpreter: no package of this machine is one of theirs (site.py, PEP 405).
 ENVIRONMENT = "home = {home}\ninclude-system-site-packages = false\n"
-#: Programs of an image that nobody has asked for yet are laid ready for this one.
-USUAL_IMAGE = "nvcr.io/nvidia/pytorch"
 
 
 class HardwareFiles:
@@ -64,7 +61,6 @@ class HardwareFiles:
         self._root, self._flags = root, " -IS" if contained else ""
         self._amd = gpu.get("vendor") == "amd"
         self._amd_sysfs = str(gpu["resource"]).startswith("amd.com/")
-        self._lock = threading.RLock()
 
     def replay(self, recorded: str) -> Path:
         """Return a copy of a recorded log, which pods print instead of one of their own."""
@@ -79,20 +75,19 @@ class HardwareFiles:
         brings = {name: program for name, program in offered.items() if name not in lacks}
         without = "".join(f"-{name}" for name in sorted(offered.keys() - brings)) + ("-tests" if tests else "")
         folder = self._root / (("bin-gpu" if gpus else "bin") + without)
-        with self._lock:
-            if folder.exists():
-                return folder
-            folder.mkdir(parents=True)
-            python, here = Path(sys.executable).resolve(), str(Path(__file__).resolve().parent)
-            compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
-            for name in ("python3", "python"):
-                (folder / name).symlink_to(python)
-            (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
-            more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
-            for name, (module, function) in (brings | more).items():
-                text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
-                (folder / name).write_text(text, encoding="utf-8")
-                (folder / name).chmod(0o755)
+        if folder.exists():
+            return folder
+        folder.mkdir(parents=True)
+        python, here = Path(sys.executable).resolve(), str(Path(__file__).resolve().parent)
+        compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
+        for name in ("python3", "python"):
+            (folder / name).symlink_to(python)
+        (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
+        more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
+        for name, (module, function) in (brings | more).items():
+            text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
+            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).chmod(0o755)
         return folder
 
     def kernel_log(self, node: str, lines: Sequence[str]) -> Path:
@@ -110,19 +105,17 @@ class HardwareFiles:
     def verbs(self, node: str, devices: int) -> Path:
         """Return /dev/infiniband of a node with so many devices."""
         folder = self._root / "verbs" / node
-        with self._lock:
-            if not folder.exists():
-                folder.mkdir(parents=True)
-                for name in (*(f"uverbs{number}" for number in range(devices)), "rdma_cm"):
-                    (folder / name).touch()
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            for name in (*(f"uverbs{number}" for number in range(devices)), "rdma_cm"):
+                (folder / name).touch()
         return folder
 
     def net(self, whose: str, interfaces: Sequence[Object]) -> Path:
         """/sys/class/net of a pod that has no network of its own."""
         folder = self._root / "net" / whose
-        with self._lock:
-            if not folder.exists():
-                sysfs.write_interfaces(folder, interfaces)
+        if not folder.exists():
+            sysfs.write_interfaces(folder, interfaces)
         return folder
 
     def sysfs(
@@ -130,11 +123,10 @@ class HardwareFiles:
     ) -> list[tuple[Path, str]]:
         """What sysfs shows of the NICs of a node or a pod, and of the node's PCI tree: folders and their places."""
         folder = self._root / "sysfs" / whose
-        with self._lock:
-            if not folder.exists():
-                sysfs.write_devices(folder / "class", folder / "live", devices)
-                sysfs.write_verbs(folder / "verbs", devices)
-                sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices, amd=self._amd_sysfs), pci)
+        if not folder.exists():
+            sysfs.write_devices(folder / "class", folder / "live", devices)
+            sysfs.write_verbs(folder / "verbs", devices)
+            sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices, amd=self._amd_sysfs), pci)
         return [
             (folder / "class", "/sys/class/infiniband"),
             (folder / "verbs", "/sys/class/infiniband_verbs"),

@@ -20,7 +20,7 @@ from ..node.images import Images
 from ..node.volumes import behaviour
 from ..scenario import merge
 from . import sysfs
-from .files import MOUNTED, PLACES, REPLAY, SYSTEM_PATH, USUAL_IMAGE, HardwareFiles
+from .files import MOUNTED, PLACES, REPLAY, SYSTEM_PATH, HardwareFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,20 +50,6 @@ class Hardware:
         self._files = HardwareFiles(root, world["gpu"], contained=contained)
         self.own_network = True
         """Whether pods have interfaces of their own; where they have not, sysfs shows those that they would have."""
-
-    def prepare(self, nodes: Sequence[str]) -> None:
-        """Write the files that all pods share; meant for a thread, because hundreds of small files take their time."""
-        usual = frozenset(self._images.lacks(USUAL_IMAGE))
-        for node in nodes:
-            self._files.programs(usual, gpus=True)
-            if not self._world["fabric"].get("networks"):
-                self._sysfs(node, node, self._devices(node))
-            self._files.verbs(node, len(self._devices(node)))
-
-    def nodes(self) -> list[str]:
-        """Return the nodes that have GPUs."""
-        names = [node["metadata"]["name"] for node in self._store.list("nodes")]
-        return [name for name in names if self._has_gpus(name)]
 
     def env(self, pod: Object, node: str) -> dict[str, str]:
         """More environment: where the fakes are, and which GPUs the container toolkit was asked for."""

@@ -39,6 +39,7 @@ _CUT_HEAD = re.compile(
     rb"^(?:[^\n]{0,300}[\s:>\])|])?([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?\s*?$",
     re.MULTILINE,
 )
+_CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # of such a head: few streams hold one
 _NUMBER = re.compile(r"[0-9a-f]+")
 
 
@@ -125,7 +126,8 @@ class Reader:
         """End the stream: settle what waits for more."""
         if self._held:
             self.settle()
-        cuts = list(_CUT_HEAD.finditer(ESCAPES.sub(b"", self._last)))
+        last = ESCAPES.sub(b"", self._last)
+        cuts = list(_CUT_HEAD.finditer(last)) if _CUT_END.search(last) else []
         known = {_named_like(host) for index, host, _ in self.partial.procs if cuts and index == self.index}
         for cut in cuts:
             host = cut.group(1).decode("ascii")

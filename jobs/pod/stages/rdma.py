@@ -16,7 +16,7 @@ import shutil
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import command
-from .files import first_line, whole
+from .files import first_line, names_in, whole
 
 TIMEOUT_S = 10.0
 # 4 lanes of each signalling rate (ibv_port_attr.active_width and active_speed; rdma-core prints them in words).
@@ -149,8 +149,10 @@ def difference(before: Dict[str, int], after: Dict[str, int]) -> Dict[str, int]:
 def _counters(folder: str) -> Dict[str, int]:
     values = {}
     for group in ("counters", "hw_counters"):
+        place = os.path.join(folder, group)
+        held = set(names_in(place))
         for counter in WATCHED:
-            value = first_line(os.path.join(folder, group, counter))
+            value = first_line(os.path.join(place, counter)) if counter in held else None
             if value is not None and value.isdigit():
                 values[counter] = int(value)
     return values

@@ -246,21 +246,21 @@ def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], en
 
 def _graph(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any]) -> None:
     plan, local, nics = job["plan"], rank["local"], len(rank["devices"])
+    buses = job["buses"][rank["node"]]
+    nearest = [nic_of(rank["devices"], gpu) for gpu in range(len(buses))]
     rate = rank["devices"][0]["rate_gbps"] / 8 if nics else 1.2
     log.note("GRAPH", f"=== System : maxBw {rate:.1f} totalBw 480.0 ===")
-    for gpu, bus in enumerate(job["buses"][rank["node"]]):
+    for gpu, bus in enumerate(buses):
         log.note("GRAPH", f"+ PCI[48.0] - GPU/0-{bus} ({rank['rank'] - local + gpu})")
         if rank["nvls"] or plan.local > 1:
             log.note("GRAPH", "            + NVL[360.0] - NVS/0")
         if nics:
-            device = rank["devices"][nic_of(rank["devices"], gpu)]
-            log.note(
-                "GRAPH", f"            + NET[{device['rate_gbps'] / 8:.1f}] - NET/0-{nic_of(rank['devices'], gpu)}"
-            )
+            device = rank["devices"][nearest[gpu]]
+            log.note("GRAPH", f"            + NET[{device['rate_gbps'] / 8:.1f}] - NET/0-{nearest[gpu]}")
     log.note("GRAPH", "==========================================")
     distance = "Enabled" if rank["gdr"] else "Disabled"
     for index in range(nics):
-        near = nic_of(rank["devices"], local) == index
+        near = nearest[local] == index
         text = f"(distance {4 if near else 7} <= {5 if near else 7}), read 1 mode Default"
         if near:
             log.note("NET", f"GPU Direct RDMA {distance} for GPU {local} / HCA {index} {text}")
@@ -299,7 +299,16 @@ def _neighbours(log: RankLog, plan: topology.Plan, number: int) -> None:
     log.note("INIT", "Trees " + trees)
 
 
-def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops: list[topology.Hop]) -> None:
+def connect(
+    log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], connections: list[tuple[str, list[topology.Hop]]]
+) -> None:
+    """Connect one after the other, "rings", "trees" or "nvls", each with all hops of all ranks."""
+    for what, hops in connections:
+        _ends(log, job, rank, hops)
+        _connected(log, rank, what, pxn=any(hop.proxy is not None for hop in hops))
+
+
+def _ends(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops: list[topology.Hop]) -> None:
     """The transport lines of this rank's own ends of `hops`: what it receives over the network, then what it sends."""
     number, plan = rank["rank"], job["plan"]
 
@@ -344,8 +353,7 @@ def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops:
             )
 
 
-def connected(log: RankLog, rank: Mapping[str, Any], what: str, *, pxn: bool = False) -> None:
-    """What was connected: "rings", "trees" or "nvls"."""
+def _connected(log: RankLog, rank: Mapping[str, Any], what: str, *, pxn: bool) -> None:
     if what == "rings":
         gdr = 1 if rank["gdr"] else 0
         log.note("INIT", f"Connected all rings, use ring PXN {1 if pxn else 0} GDR {gdr}")

@@ -154,9 +154,10 @@ def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: 
         return _fail(job, options, mine, logs)
     # Trees and the switch's reduction are for sums of everything; the rest goes round the ring.
     algorithm = _algorithm(job) if options.bench["op"] == "all_reduce" else "ring"
+    connections = _connections(job["plan"], algorithm)
     for log, rank in zip(logs, mine, strict=True):
         nccllog.initialise(log, job, rank, os.environ)
-        _connect(log, job, rank, algorithm)
+        nccllog.connect(log, job, rank, connections)
     if speaks:
         print("\n".join(bench.header(options.bench, job)), flush=True)
     if deaths.due(behaviour, options):
@@ -208,21 +209,16 @@ def _algorithm(job: Mapping[str, Any]) -> str:
     return "ring"
 
 
-def _connect(log: nccllog.RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], algorithm: str) -> None:
-    plan: topology.Plan = job["plan"]
+def _connections(plan: topology.Plan, algorithm: str) -> list[tuple[str, list[topology.Hop]]]:
+    """What the ranks connect, in this order, and all hops of it: the same for every rank."""
+    made = []
     if algorithm == "ring" or plan.nodes == 1:  # the bench's first small messages always go round the ring
-        hops = topology.ring_hops(plan)
-        nccllog.connect(log, job, rank, hops)
-        nccllog.connected(log, rank, "rings", pxn=any(hop.proxy is not None for hop in hops))
-    if algorithm == "ring":
-        return
-    if plan.nodes > 1:
-        nccllog.connect(log, job, rank, topology.tree_hops(plan))
-        nccllog.connected(log, rank, "trees")
+        made.append(("rings", topology.ring_hops(plan)))
+    if algorithm != "ring" and plan.nodes > 1:
+        made.append(("trees", topology.tree_hops(plan)))
     if algorithm == "nvls":
-        if plan.nodes > 1:
-            nccllog.connect(log, job, rank, topology.nvls_hops(plan))
-        nccllog.connected(log, rank, "nvls")
+        made.append(("nvls", topology.nvls_hops(plan) if plan.nodes > 1 else []))
+    return made
 
 
 def _measure(

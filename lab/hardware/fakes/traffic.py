@@ -26,9 +26,9 @@ def count(world: Mapping[str, Any], used: Iterable[str], sent_bytes: int) -> Non
 
 def _add(device: str, counter: str, amount: int) -> None:
     try:
-        with open(os.path.join(LIVE, f"{device}.{counter}"), "r+", encoding="ascii") as file:
+        with open(os.path.join(LIVE, f"{device}.{counter}"), "r+b", buffering=0) as file:
             value = int(file.read() or 0) + amount
             file.seek(0)
-            file.write(f"{value}\n")
+            file.write(b"%d\n" % value)
     except (OSError, ValueError):  # this device has no such counter
         return
