@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -132,11 +133,11 @@ def listening(pids: set[int]) -> set[str]:
     own = Path("/proc/self/ns/net").readlink()
     sockets = set()
     for pid in pids:
-        try:
+        with contextlib.suppress(OSError):  # a process that ends
             if Path(f"/proc/{pid}/ns/net").readlink() == own:
-                sockets |= {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
-        except OSError:
-            continue
+                for link in Path(f"/proc/{pid}/fd").iterdir():
+                    with contextlib.suppress(OSError):  # a file that is closed
+                        sockets.add(str(link.readlink()))
     addresses = set()
     for name in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:

@@ -51,7 +51,7 @@ def found(first: bytes) -> Optional[Done]:
     head = first[:LOOK]
     entities = b"-&gt;" in head or b"&lt;0&gt;" in head or b"&#91;" in head
     escaped = b"NCCL" in head and (b"\\[" in head or b"NCCL\\_" in head)
-    signs = (b"NCCL" in head or b"busbw" in head) and any(sign in head for sign, _ in _SIGNS)
+    signs = not head.isascii() and (b"NCCL" in head or b"busbw" in head) and any(sign in head for sign, _ in _SIGNS)
     bare = b"NCCL INFO" not in head and (
         b" via NET/" in head or b"NET/IB : Using [" in head or b"NET/Socket : Using [" in head
     )

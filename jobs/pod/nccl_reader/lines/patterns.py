@@ -23,8 +23,7 @@ _SOME = 200  # texts up to which each word is looked for: 0.1 ms for each, where
 _SOME_BYTES = 1 << 16  # the same of text in which places are looked for: 0.3 ms for each KiB
 _FEW = 60  # texts up to which each word is looked for: 0.1 ms for each, where an index by bytes takes 6 ms to be made
 _MANY = 1000  # texts from which on an index pays, which takes 30 to 60 ms to be made: 0.05 ms for each text
-_LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once, by 6 ns for each byte
-_MUCH = 4 << 20  # bytes in all from which on that is worth the 25 ms in which those patterns are compiled
+_LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once
 
 Owner = TypeVar("Owner")
 Behind = Mapping[bytes, bytes]
@@ -153,7 +152,7 @@ class Gate:
         if self._read < _SOME_BYTES:
             return sorted(self._by_word(text, start, end))
         patterns: Iterable[Pattern[bytes]] = (words.pattern() for words in self._few)
-        if end - start > _LARGE and self._read > _MUCH:
+        if end - start > _LARGE:
             if not self._each:  # each once in a line, whose end may be a word's
                 parts = _by_anchor(self._words, self._unless)
                 self._each = [re.compile(part + rb"(?:(?<!\n)[^\n]*)?") for part in parts]
