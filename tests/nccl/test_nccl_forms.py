@@ -187,3 +187,23 @@ def test_rccl_tests_name_their_library(judge):
         )["nccl_version"]
         == "2.27.7"
     )
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-nan", "-3.5"])
+def test_numbers_of_other_benches_that_are_none_are_named(judge, value):
+    """A row that cannot be a measurement is no row that was not there."""
+    text = "| payload |    busbw   |    algbw   |\n| ---: | ---: | ---: |\n| 32KB | 0.92GBps | 0.49GBps |\n"
+    assert "nccl.odd-numbers" not in {fault["fault"] for fault in judge(text)["faults"]}
+    faults = judge(text + f"| 1GB | {value}GBps | 87.60GBps |\n")["faults"]
+    assert [fault["cause"] for fault in faults if fault["fault"] == "nccl.odd-numbers"] == [
+        f"busbw at 1073741824 bytes is {value.replace('-nan', 'nan')}"
+    ]
+
+
+@pytest.mark.parametrize(("word", "wrong"), [("Pass", 0), ("Fail", 1)])
+def test_osus_validation_is_a_check(judge, word, wrong):
+    """osu_* -c prints a column of its own."""
+    head = "# OSU MPI-CUDA Allreduce Latency Test v7.3\n# Size       Avg Latency(us)     Validation\n"
+    job = judge(head + f"1048576    69.55   Pass\n1073741824   12234.00   {word}\n")
+    assert [row["out_of_place"]["wrong"] for row in job["tables"][0]["rows"]] == [0, wrong]
+    assert (job["diagnosis"] == "wrong-results") is bool(wrong)

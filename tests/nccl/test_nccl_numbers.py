@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 
+from jobs.pod.nccl_reader.tables import rows as reader_rows
 from tests.nccl.logmaker import TABLE, Maker, averaged, sequential, table_of
 
 ONE = Maker(hosts=("gpu-node-0",), gpus=8)
@@ -167,3 +171,52 @@ def test_of_how_many_ranks_is_not_known_only_what_no_job_allows_is_wrong(judge):
     for error, wrong in (("1e-03", False), ("1e+01", True)):
         faults = {fault["fault"] for fault in judge(head + row(1 << 20, 26.4, error, "0e+00"))["faults"]}
         assert ("nccl.wrong-results" in faults) is wrong
+
+
+# -- rows of the usual form, which are read at once -------------------------------------------------------------------
+def odd_rows(seed: int) -> str:
+    """Return rows of which some are as nccl-tests prints nearly all, and others are not."""
+    rng = random.Random(seed)
+    out = []
+    for step in range(20):
+        text = row(1 << (8 + step), rng.uniform(0.01, 400), kind=rng.choice(("float", "int8", "bfloat16", "f8e4m3")))
+        change = rng.choice(
+            [
+                lambda text: text,
+                lambda text: text,
+                lambda text: text.replace("  ", " "),
+                lambda text: text.replace("\n", "   \n"),
+                lambda text: "[1,0]<stdout>:" + text,
+                lambda text: re.sub(r"  0(?=\s)", "  N/A", text, count=1),
+                lambda text: re.sub(r"  0(?=\s)", "  3", text, count=1),
+                lambda text: re.sub(r"(\d)\.(\d)", r"\1,\2", text),
+                lambda text: re.sub(r"\d+\.\d+", "1.8e+07", text, count=1),
+                lambda text: re.sub(r"\d+\.\d+", "nan", text, count=1),
+                lambda text: text.replace("  sum", ""),
+                lambda text: text.replace("  -1", ""),
+                lambda text: text[: rng.randrange(len(text))] + "\n",
+                lambda text: text + text,
+                lambda text: text.replace("\n", "  7.5\n"),
+            ]
+        )
+        out.append(change(text))
+    return "".join(out)
+
+
+HEADERS = (
+    "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n",
+    "#  size  count  type  redop  root  time  algbw  busbw  error  time  algbw  busbw  error\n",
+    "#  size  count  type  redop  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n",
+    "#  size  count  type  redop  root  time  algbw  busbw  #wrong\n",
+    "#  in-place  out-of-place\n#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n",
+    "",
+)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=["usual", "error", "no-root", "one-side", "swapped", "none"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_row_says_the_same_whether_it_is_read_at_once_or_piece_by_piece(judge, monkeypatch, header, seed):
+    text = header + odd_rows(seed) + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n"
+    at_once = judge(text)
+    monkeypatch.setattr(reader_rows, "_USUAL", re.compile(rb"(?!)"))
+    assert judge(text) == at_once

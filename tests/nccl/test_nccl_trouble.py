@@ -145,6 +145,7 @@ WHOLE = LOG + TABLE
         "Warning  OOMKilling  Memory cgroup out of memory",
         "5m  Warning  Evicted  pod/train-1  The node had condition",
         "[1706] UCX  ERROR no active messages transport to <no debug data>: self/memory - no am bcopy",
+        "[gpu-node-0:01732] 7 more processes have sent help message help-mpi-errors.txt / mpi_errors_are_fatal",
     ],
 )
 def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
@@ -261,6 +262,8 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
         'eval: {"prompt": "What is the cause of death?", "answer": "He was killed in 1865", "score": 0.7}',
         " 99%|#########9| 99/100 [00:10<00:00, 9.9it/s, loss=2.3, errors=0]",
         "gpu-node-1:1014:1014 [0] NCCL INFO comm 0x55000002 rank 2 nranks 4 cudaDev 0 busId 1a000 - Abort COMPLETE",
+        "[gpu-node-0:01732] 7 more processes have sent help message help-mpi-btl-openib.txt / error in device init",
+        '[gpu-node-0:01732] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
     ],
 )
 def test_what_is_known_to_be_harmless_stays_a_go(judge, line):

@@ -24,7 +24,7 @@ _SAID = re.compile(
     rb"|\d seconds exceeded|called MPI_Abort"  # XLA, MPICH
     rb"|NCCL DIAG \[INFO\] (?:.{1,200}(?:mismatch|failed|inactive|inconsistent|corrected volatile)"
     rb"|p2p: (?:only )?\d).*"  # NCCL_RUN_DIAGNOSTICS and RAS since 2.31: what is well has [OK]
-    rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # of a JSON report that was put behind a log
+    rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # of a JSON report whose beginning is missing
     rb"|\bOOMKill(?:ed|ing)\b|Memory cgroup out of memory|Warning +(?:Evicted|Preempted|NodeNotReady|SystemOOM)\b"
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
     rb"|Watchdog timeout|[Bb]arrier timeout|Restarting worker group|Could not resolve hostname"
@@ -79,7 +79,7 @@ _LOWER = re.compile(
 # Tried again, done in another way, or of a terminal and the tools of a shell.
 _HANDLED = re.compile(
     rb"\b[Rr]etry(?:ing)?\b(?! count)|[Tt]rying (?:again|next)|[Aa]ttempt \d+/\d+|[Ii]gnor(?:ed?|ing)\b"
-    rb"|[Ss]kipp(?:ed|ing)\b"
+    rb"|[Ss]kipp(?:ed|ing)\b| have sent help message help-mpi-btl-|base_help_aggregate"
     rb"|[Rr]ecovered\b|[Ff]all(?:ing)?[ -]?back\b|couldn't chdir|[,;] using |from scratch\b|[Nn]on-?fatal"
     rb"|Inappropriate ioctl|\b(?:TTY|tty)\b|^setlocale: |^(?:pip: )?ERROR: pip's dependency"
     rb"|^fatal: not a git repository"

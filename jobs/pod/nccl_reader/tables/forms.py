@@ -6,6 +6,7 @@ reports, and of the OSU micro-benchmarks. A unit stands in the header or behind 
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -35,13 +36,14 @@ _AVERAGE_OF = re.compile(
     rb"The average bandwidth of (\w+) (?:with a ([\d.]+)GB payload \([^)]{0,60}?(\d+) ranks\)|over (\d+) ranks)"
 )
 _PERFORMANCE_OF = re.compile(rb"---- Performance of (\w+) on (\d+) devices")
-_CELL = re.compile(rb"[*`~\s]*([\d.,]+(?:e[+-]?\d+)?)\s?([A-Za-z/]{1,8})?")
+_CELL = re.compile(rb"[*`~\s]*(-?(?:[\d.,]+(?:e[+-]?\d+)?|nan|inf))\s?([A-Za-z/]{1,8})?")
+_CHECKED = {b"pass": 0.0, b"passed": 0.0, b"ok": 0.0, b"fail": 1.0, b"failed": 1.0}  # as OSU validates (-c)
 _UNIT_BLANK = re.compile(rb"(?<=\d) (?=(?:[KMGT]i?B|[mun]?s)\b)")
 _GAPS = re.compile(rb"\s{2,}|\t")
 _ROLES = (
     ("busbw", re.compile(rb"bus ?bw|bus bandwidth")),
     ("algbw", re.compile(rb"algo? ?bw|throughput|bandwidth")),
-    ("#wrong", re.compile(rb"wrong")),
+    ("#wrong", re.compile(rb"wrong|validation|correct")),
     ("size", re.compile(rb"\bsize|payload|\bbytes\b")),
     ("time", re.compile(rb"\btime|latency|duration")),
 )
@@ -105,9 +107,12 @@ def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
     for (role, scale), cell in zip(form.columns, cells):
         if role is None:
             continue
+        if role[:6] == "#wrong" and cell.strip().lower() in _CHECKED:
+            values[role] = _CHECKED[cell.strip().lower()]
+            continue
         match = _CELL.match(cell)
         value = number(match.group(1)) if match else None
-        if match is None or value is None:
+        if match is None or value is None or (role == "size" and not 0 <= value < 1e18):
             return None
         values[role] = value * ((_scale(role, match.group(2)) if match.group(2) else None) or scale)
     return _row(values)
@@ -143,7 +148,7 @@ def _row(values: Dict[str, float]) -> Dict[str, Any]:
 def _side(
     time: Optional[float], algbw: Optional[float], busbw: Optional[float], wrong: Optional[float]
 ) -> Dict[str, Any]:
-    wrong = None if wrong is None else int(wrong)
+    wrong = None if wrong is None or not math.isfinite(wrong) else math.ceil(wrong)
     return {"time_us": time, "algbw_gbps": algbw, "busbw_gbps": busbw, "wrong": wrong}
 
 

@@ -16,7 +16,7 @@ MAX_ROWS = 4096
 MAX_ALL_ROWS = 20_000  # of one stream
 MAX_TABLES = 512
 
-_DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
+DEFAULT = ["time", "algbw", "busbw", "#wrong"] * 2
 
 
 def new_table(line: int) -> Dict[str, Any]:
@@ -79,7 +79,7 @@ class OpenTable:
 
     def _one_side(self, line: int, text: bytes) -> bool:
         """Append a row of one side, as an excerpt or a parser's sample shows it without the header."""
-        columns = list(_DEFAULT[:4])
+        columns = list(DEFAULT[:4])
         tokens = text.split()
         at, right = type_at(tokens), tokens[-4:]
         if at is None or at + 5 > len(tokens) or not all(is_numeric(item) for item in right):
@@ -135,7 +135,7 @@ class OpenTable:
     # -- which table ---------------------------------------------------------------------------------------------------
     def _right_columns(self) -> List[str]:
         columns = self.table["columns"] if self.table else []
-        return list(columns) or list(_DEFAULT)
+        return list(columns) or list(DEFAULT)
 
     def _current(self, line: int) -> Dict[str, Any]:
         return self.table if self.table is not None else self._start(line)

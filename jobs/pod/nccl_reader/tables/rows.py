@@ -12,11 +12,16 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..lines.clean import ANSI_BYTES, printable
 
-TYPE = re.compile(
-    rb"[\s,;|](?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])"
+_NAMES = (
+    rb"(?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])"
     rb"|f(?:p)?8_?e[45]m[23]\w*|fp8_\w+|bf16|fp16|fp32|fp64)"
-    rb"(?:[\s,;|]|$)"
 )
+TYPE = re.compile(rb"[\s,;|]" + _NAMES + rb"(?:[\s,;|]|$)")
+_FIGURES = rb"\s+(\d{1,15}(?:\.\d{1,9})?)" * 3 + rb"\s+0"
+_USUAL = re.compile(
+    rb"\s*(\d{1,18})\s+(\d{1,18})\s+(" + _NAMES + rb")\s+([a-z]+)\s+(-?\d{1,9})" + _FIGURES * 2 + rb"\s*"
+)
+USUAL_LEFT = ["size", "count", "type", "redop", "root"]
 _BESIDE = (b" ", b"\t", b"\n", b"\r", b"\x0b", b"\x0c", b",", b";", b"|")
 _BEGIN = b"float half double bf uint char uchar fp8_ fp8e fp16 fp32 fp64 f8_ f8e int8 int32 int64".split()
 # One of these stands wherever TYPE matches, in a line with its end: what stands beside a name, and how that begins.
@@ -195,6 +200,28 @@ def side_of(
     if error:
         side["error"] = error
     return None if all(value is None for value in side.values()) else side
+
+
+def usual_row(raw: bytes) -> Optional[Dict[str, Any]]:
+    """Read a row as nccl-tests prints nearly all: whole, with plain numbers and nothing wrong; None for any other."""
+    match = _USUAL.fullmatch(raw)
+    if match is None:
+        return None
+    size, count, kind, redop, root, time, algbw, busbw, again, again_algbw, again_busbw = match.groups()
+    return {
+        "size_bytes": int(size),
+        "count": int(count),
+        "type": kind.decode(),
+        "redop": redop.decode(),
+        "root": int(root),
+        "out_of_place": {"time_us": float(time), "algbw_gbps": float(algbw), "busbw_gbps": float(busbw), "wrong": 0},
+        "in_place": {
+            "time_us": float(again),
+            "algbw_gbps": float(again_algbw),
+            "busbw_gbps": float(again_busbw),
+            "wrong": 0,
+        },
+    }
 
 
 def note_odd(table: Dict[str, Any], text: str) -> None:

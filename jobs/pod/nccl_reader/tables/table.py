@@ -28,11 +28,12 @@ from .headings import (
     config_of,
     library_version,
 )
-from .opened import MAX_ALL_ROWS, MAX_ROWS, OpenTable, is_wrong
+from .opened import DEFAULT, MAX_ALL_ROWS, MAX_ROWS, OpenTable, is_wrong
 from .rows import (
     ENDS,
     SIDES,
     TYPE,
+    USUAL_LEFT,
     column_names,
     is_label,
     is_numeric,
@@ -42,6 +43,7 @@ from .rows import (
     side_width,
     strip_tags,
     type_at,
+    usual_row,
     value_count,
     whole,
 )
@@ -194,7 +196,7 @@ class TableReader(OpenTable):
     # -- rows ----------------------------------------------------------------------------------------------------------
     def row(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
         """Read a line that holds a data type's name; say whether it was a row, or the left half of one."""
-        if self.full or (raw in self._known and self._repeat(raw)):
+        if self.full or self._usual(raw) or (raw in self._known and self._repeat(raw)):
             return True
         text = strip_tags(raw)
         tokens = text.split()
@@ -233,6 +235,21 @@ class TableReader(OpenTable):
             self._known[raw] = (columns, row)
         return True
 
+    def _usual(self, raw: bytes) -> bool:
+        """Append a row whose form and header are those of nearly all; say whether it was one."""
+        table = self.table
+        if table is None or table["columns"] != DEFAULT or table.get("left") != USUAL_LEFT or table["swapped"]:
+            return False
+        if self.open_left is not None or len(table["rows"]) >= MAX_ROWS or self._rows >= MAX_ALL_ROWS:
+            return False
+        row = usual_row(raw)
+        if row is None:
+            return False
+        self._rows += 1
+        table["rows"].append(row)
+        self._copies.row()
+        return True
+
     def _form_row(self, form: Form, raw: bytes, table: Dict[str, Any]) -> bool:
         """Read a row of another bench; its table ends where many lines in a row are none."""
         row = row_of(form, raw)
@@ -244,6 +261,12 @@ class TableReader(OpenTable):
         self._missed = 0
         self._rows += 1
         if len(table["rows"]) < MAX_ROWS and self._rows <= MAX_ALL_ROWS:
+            for side in (row["out_of_place"], row["in_place"]):
+                for key in [
+                    key for key, value in (side or {}).items() if value is not None and not math.isfinite(value)
+                ]:
+                    note_odd(table, "%s at %d bytes is %s" % (key.partition("_")[0], row["size_bytes"], side[key]))
+                    side[key] = None
             table["rows"].append(row)
             return True
         table["unreadable"] += 1
