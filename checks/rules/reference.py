@@ -146,7 +146,7 @@ def _rows(job: JobDocument, table: Table, profile: Profile) -> list[FloorRow]:
     """Return every row that the profile names, beside its floor; the worse of both sides counts."""
     if job["ranks"] != (job["nodes"] or 0) * (profile.gpu.per_node or 0):
         return []  # other sizes give other numbers
-    floors = profile.floor(table["collective"] or "all_reduce", algorithm_of(table), job["nodes"] or 0)
+    floors = profile.floor(_collective_of(table), algorithm_of(table), job["nodes"] or 0)
     rows: list[FloorRow] = []
     for floor in floors:
         for row in table["rows"]:
@@ -203,7 +203,13 @@ def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
 
 
 def _key(table: Table, job: JobDocument, size: int) -> tuple[str, str, int, int]:
-    return table["collective"] or "all_reduce", algorithm_of(table), job["nodes"] or 0, size
+    return _collective_of(table), algorithm_of(table), job["nodes"] or 0, size
+
+
+def _collective_of(table: Table) -> str:
+    """Return a table's collective: all_reduce where it does not say, unless nothing was reduced."""
+    reduced = all(row["redop"] != "none" for row in table["rows"])
+    return table["collective"] or ("all_reduce" if reduced else "")
 
 
 def _floors(job: JobDocument, profile: Profile, applied: set[tuple[str, str, int, int]]) -> Iterator[str]:

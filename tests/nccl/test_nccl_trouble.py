@@ -145,7 +145,7 @@ WHOLE = LOG + TABLE
         "Warning  OOMKilling  Memory cgroup out of memory",
         "5m  Warning  Evicted  pod/train-1  The node had condition",
         "[1706] UCX  ERROR no active messages transport to <no debug data>: self/memory - no am bcopy",
-        "[gpu-node-0:01732] 7 more processes have sent help message help-mpi-errors.txt / mpi_errors_are_fatal",
+        "[gpu-node-0:01732] 7 more processes have seen an error in device init",
     ],
 )
 def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):

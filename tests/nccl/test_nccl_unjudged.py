@@ -224,6 +224,14 @@ def test_wires_that_are_guessed_limit_nothing(tmp_path, capsys):
     assert "cannot be true" not in job["sentence"]
 
 
+@pytest.mark.parametrize(("redop", "verdict"), [("sum", "go"), ("none", "inconclusive")])
+def test_a_table_without_a_name_is_held_against_what_it_can_be(redop, verdict, tmp_path, capsys):
+    """Where nothing was reduced, the floor of an all-reduce met no row."""
+    text = "".join(line for line in logged().splitlines(keepends=True) if "Collective test" not in line)
+    job = explained(capsys, tmp_path, text.replace("  sum  ", f"  {redop}  "), profiled())
+    assert job["verdict"] == verdict
+
+
 # -- P2P that is off alike on every host -------------------------------------------------------------------------------
 def without_peers(env: dict[str, str], gpu: str, hosts: tuple[str, ...]) -> str:
     """Return a healthy job's log whose hosts' memory carries what crosses between their GPUs; no table without a name."""
