@@ -110,6 +110,8 @@ class Sample:
     processes: list[Process] = field(default_factory=list)
     comms: set[str] = field(default_factory=set)
     """The hashes of all its communicators; text names only those in trouble, and leaves it empty."""
+    number: int = 0
+    """How many communicators there are, by the table of the text."""
     parts: set[str] = field(default_factory=set)
     """Smaller communicators whose counts are by world rank, since host and process tell who is who."""
     written: float | None = field(default=None, compare=False)

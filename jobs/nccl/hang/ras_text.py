@@ -60,6 +60,7 @@ def _sample(file: str, text: str, gpus: int) -> Sample:
     made, at = Sample(file), _At()
     rows = _ROW.findall(text)
     made.size = max([gpus, *(int(row[2]) for row in rows)])
+    made.number = sum(int(row[1]) for row in rows)
     begin = BEGIN.search(text)
     made.took = (begin and begin[1]) or ""
     made.ok = bool(rows) and all(row[3] == "OK" for row in rows)

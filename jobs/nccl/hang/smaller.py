@@ -54,6 +54,11 @@ def _troubles(sample: Sample) -> list[_Trouble]:
     return troubles
 
 
+def _may_be_ahead(who: _Who, troubles: list[_Trouble]) -> bool:
+    """Say whether a process may be ahead somewhere and not named; where it is named as behind, it is not."""
+    return any(trouble.unnamed_ahead and who not in trouble.behind for trouble in troubles)
+
+
 def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:
     """Return those of the ranks that are behind in the job's communicator that others wait for; none where unclear.
 
@@ -83,14 +88,20 @@ def from_smaller(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
     ahead = set().union(*(trouble.ahead for trouble in troubles))
     late = {who: p for trouble in troubles for who, p in trouble.behind.items() if who not in ahead}
     comms = {trouble.comm for trouble in troubles}
-    unclear = len(comms) > 1 and any(trouble.unnamed_ahead for trouble in troubles)
+    sure = {who: process for who, process in late.items() if len(comms) == 1 or not _may_be_ahead(who, troubles)}
+    hidden = last.number > len(comms)
+    unclear = bool(late) and (
+        not sure or (len(sure) > 1 and hidden)
+    )  # several may wait together where counts are equal
+    late = sure or late
     first = next((trouble for trouble in troubles if trouble.behind.keys() & late.keys()), troubles[0])
     made.group, made.operation, made.sequence = f"communicator {first.comm}", first.operation, first.low + 1
     if not late and len(troubles) == 1:
         made.unnamed = first.unnamed_behind
     made.proven = bool(late or made.unnamed) and not unclear and (frozen or bool(evidence.timeouts))
     made.kind = "late" if made.proven else "undecided"
-    made.late = {process.rank for process in late.values() if process.rank is not None}
+    ranks = {process.rank for process in late.values() if process.rank is not None}
+    made.late, made.suspects = (set(), ranks) if unclear else (ranks, set())
     made.nameless = [process for process in late.values() if process.rank is None]
     lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
     for trouble in troubles[:3]:
