@@ -125,3 +125,19 @@ def test_dumps_beside_it_say_more(explain, tmp_path):
     (tmp_path / "trace.txt").write_text(record({0}, range(4)))
     _, job = explain(tmp_path)
     assert (job["late_ranks"], job["diagnosis"]) == (alone["late_ranks"], alone["diagnosis"])
+
+
+def test_a_group_of_thousands_is_read_whole(explain, tmp_path):
+    """Rank 8100 stands in the whole job's operation, and so is not late in its pair."""
+    world = record({4}, range(8192))
+    (tmp_path / "trace.txt").write_text(record({8100}, {8100, 8101}, 9, "7:tp") + world)
+    _, job = explain(tmp_path / "trace.txt")
+    assert (job["late_ranks"], len(job["waiting_ranks"])) == ([4], 8191)
+
+
+def test_where_it_is_not_told_who_stands_nobody_is_late(explain, tmp_path):
+    """torch 2.5 counts the ranks of a group: whether rank 3 stands in the other operation is not known."""
+    text = record({3}, {2, 3}, 9, "7:tp") + record({0}, range(4)).replace("{0, 1, 2, 3}", "4")
+    (tmp_path / "trace.txt").write_text(text)
+    _, job = explain(tmp_path / "trace.txt")
+    assert (job["late_ranks"], job["unknown_ranks"]) == ([], [0, 3])

@@ -28,6 +28,10 @@ WORDS = (
     rb"|(?:group info|collective|missing ranks|expected ranks|collective state|error msg|collective stack trace):"
 )
 MAX_KEPT = 10_000
+MAX_LINE = 200_000
+"""Characters; a group of 30,000 ranks fills so many."""
+MAX_RANKS = 1_000_000
+"""Of all records together; of those beyond it is not known who stands there."""
 _UNTIMED = "torchfrtrace prints no times"
 # torch/distributed/flight_recorder/components/utils.py (error_analysis); before torch 2.6 "... collective 5 at entry 4"
 _HEAD = re.compile(
@@ -36,7 +40,7 @@ _HEAD = re.compile(
     r"|(Input/output mismatch) in the collective sequence number: (\d{1,15})"
 )
 _FIELD = re.compile(
-    r"(?:^|[\s\]>|:])(group info|collective|missing ranks|expected ranks|collective state|error msg): (.{0,4000})"
+    r"(?:^|[\s\]>|:])(group info|collective|missing ranks|expected ranks|collective state|error msg): (.{0,200000})"
 )
 _LAST = re.compile(r"collective stack trace:")
 _NO_DUMP = re.compile(r"(?:missed FR dumps from ranks \(|Missing dump files from ranks )\{([\d, ]{1,4000})\}")
@@ -54,6 +58,7 @@ class Reader:
         """Begin outside of any record."""
         self.evidence, self.file = evidence, file
         self.fields: dict[str, str] = {}
+        self.ranks = 0
         self.head: tuple[int, str, int] | None = None
 
     def take(self, number: int, line: str) -> None:
@@ -75,14 +80,16 @@ class Reader:
             return
         sequence, text, number = head
         named, _, group = fields.get("group info", "").partition(":")
-        expected = fields.get("expected ranks", "")
+        listed = fields.get("expected ranks", "")
+        expected = _numbers(listed) if "{" in listed else set()
+        self.ranks += len(expected)
         self.evidence.traced.append(
             Traced(
                 (named.strip()[:40], group.strip()[:80]),
                 fields.get("collective", "")[:80],
                 sequence,
                 frozenset(_numbers(fields.get("missing ranks", ""))),
-                frozenset(_numbers(expected)) if "{" in expected else frozenset(),
+                frozenset(expected if self.ranks <= MAX_RANKS else ()),
                 fields["collective state"][:20],
                 _culprits(fields.get("error msg", "")),
                 "mismatch in the" in text,
@@ -121,6 +128,8 @@ def from_trace(made: Decision, evidence: Evidence) -> bool:
     held_up = held_up or pending
     missing = [item.missing - standing for item in held_up]
     late = {rank for ranks in missing if len(ranks) == 1 for rank in ranks}
+    if len(pending) > 1 and not all(item.expected for item in pending):
+        late = set()  # of some records it is not known who stands there
     other = {rank for ranks in missing if not ranks & late for rank in ranks}  # of them, some may wait unseen
     first = min(held_up, key=lambda item: (len(item.missing - standing), len(item.expected), item.sequence))
     made.group, made.operation, made.sequence = first.group[1] or None, _bare(first.operation), first.sequence

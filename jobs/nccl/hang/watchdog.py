@@ -110,11 +110,12 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
     """Add the time-outs and reports of some lines, each with its number."""
     at, snapshot, report = "", 0, trace_report.Reader(evidence, file)
     for number, line in ((number, piece) for number, whole in lines for piece in _reports(whole)):
+        if len(line) <= trace_report.MAX_LINE:
+            report.take(number, line)
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
         text = line.strip()[:300]
         world = int(match[1]) if "[rank" in line and (match := _WORLD.match(line)) else None
-        report.take(number, line)
         again = world is None and _OF_GROUP.search(line)
         if "Watchdog caught" in line and not again and (match := _TIMEOUT.search(line)):
             rank = int(match[2]) if world is None else world
