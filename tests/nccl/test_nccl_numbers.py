@@ -89,6 +89,52 @@ def test_a_row_without_numbers_is_named(judge, maker):
     assert (job["verdict"], "no bandwidth is given at 1048576 bytes" in job["sentence"]) == ("inconclusive", True)
 
 
+@pytest.mark.parametrize("column", [5, 6, 7, 9, 10, 11])
+def test_a_row_in_which_one_number_is_missing_proves_nothing(judge, maker, column):
+    """N/A stands for what was not run, and then for all of a side."""
+    lines = rows().splitlines()
+    fields = lines[1].split()
+    one = [*fields[:column], "N/A", *fields[column + 1 :]]
+    side = fields[: 9 if column > 8 else 5] + ["N/A"] * 4 + fields[9:] * (column < 8)
+    job = judge(log(maker, "\n".join([lines[0], "  ".join(one), *lines[2:]]) + "\n", END))
+    assert (job["verdict"], "is missing at 67108864 bytes" in job["sentence"]) == ("inconclusive", True)
+    job = judge(log(maker, "\n".join([lines[0], "  ".join(side), *lines[2:]]) + "\n"))
+    assert job["verdict"] == "go", job["sentence"]
+
+
+END = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 110\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        (6, "0.69", "no collective has a factor above 2"),
+        (6, "0.00", "no collective has a factor above 2"),
+        (5, "6.95", "algbw says 15.086"),
+        (5, "0.06951", None),  # milliseconds
+    ],
+)
+def test_a_number_of_a_small_message_that_cannot_be_is_named(judge, maker, column, value, said):
+    """Below 100 us a time may be in milliseconds, as nccl-tests 1.0 printed it; it is never in both and neither."""
+    lines = rows().splitlines()
+    fields = lines[0].split()
+    fields[column] = value
+    job = judge(log(maker, "\n".join(["  ".join(fields), *lines[1:]]) + "\n", END))
+    assert job["verdict"] == ("go" if said is None else "inconclusive")
+    assert said is None or said in job["sentence"]
+
+
+@pytest.mark.parametrize(("step", "missing"), [("step: 2(factor)", True), ("step: 8(factor)", False), ("", False)])
+def test_a_sweep_in_which_a_size_is_missing_proves_nothing(judge, maker, step, missing):
+    """64, 256 and 1,024 MiB: in steps of two, two sizes were left out, and the average may fit all the same."""
+    text = log(maker, "".join(row(size, 120.0) for size in (1 << 26, 1 << 28, 1 << 30)))
+    text = text.replace("step: 1024(factor)", step)
+    job = judge(text)
+    assert (job["verdict"], "no row is between 67108864 and" in job["sentence"]) == (
+        ("inconclusive", True) if missing else ("go", False)
+    )
+
+
 @pytest.mark.parametrize(
     "end",
     ["", "# Out of bounds values : 0 OK\n", "# Collective test concluded: all_reduce_perf\n"],

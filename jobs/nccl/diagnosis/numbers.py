@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import fmean
 
 from ..job_document import ReadTable, Row, Side
@@ -68,10 +69,11 @@ def _ends(table: ReadTable) -> Iterator[str]:
 
 
 def of_other_rows(table: ReadTable) -> list[str]:
-    """Say that a table's last line is not the average of the rows that the log shows."""
+    """Say what shows that rows of a table are missing: sizes left out, and an average that is not theirs."""
     average, values = table["avg_busbw"], [value for row in table["rows"] for value in bandwidths(row)]
-    if average is None or average < 0 or table["unreadable"] or not values:
-        return []
+    gaps = list(_gaps(table))
+    if gaps or average is None or average < 0 or table["unreadable"] or not values:
+        return gaps
     if abs(average - fmean(values)) <= _AVERAGED * average + _DIGITS:
         return []
     what = "%g GB/s is not the average of the %d rows (%.4g): some are missing, or numbers were changed"
@@ -84,10 +86,30 @@ that are printed with two digits behind the point: over real tables the differen
 
 
 def _numberless(table: ReadTable) -> Iterator[str]:
-    """Yield the rows of a table with a column for bus bandwidth that have none."""
-    for row in table["rows"] if "busbw" in table["columns"] else ():
+    """Yield the rows of a table of nccl-tests in which a number is missing, where its columns have one."""
+    for row in table["rows"] if "busbw" in table["columns"] and not table["odd"] else ():
         if row["count"] is not None and not bandwidths(row):
             yield "no bandwidth is given at %d bytes" % row["size_bytes"]
+        elif row["count"] is not None and {"time", "algbw"} <= {*table["columns"]}:
+            for side in sides(row):
+                if None in (side["time_us"], side["algbw_gbps"], side["busbw_gbps"]):
+                    yield "time, algbw or busbw is missing at %d bytes" % row["size_bytes"]
+
+
+def _gaps(table: ReadTable) -> Iterator[str]:
+    """Yield the sizes between which a sweep has others that are not there, as its first line says how it goes on."""
+    step, kind = table["config"].get("step"), table["config"].get("step_kind")
+    sizes = sorted({row["size_bytes"] for row in table["rows"]})
+    if step is None or isinstance(step, str) or step <= 1:
+        return
+    for one, other in pairwise(sizes):
+        last = one * step if kind == "factor" else one + step if kind == "bytes" else other
+        if one >= _ROUNDED_SIZE and other > last * 1.25:
+            yield "no row is between %d and %d bytes" % (one, other)
+
+
+_ROUNDED_SIZE = 1 << 20
+"""Bytes; a size is rounded to what all ranks share, so that small ones are any (nccl-tests, getCollByteCount)."""
 
 
 ALLOWED_ERROR = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}
@@ -121,6 +143,7 @@ def counted(table: ReadTable, ranks: int | None) -> list[Row]:
     return table["rows"]
 
 
+_SOME = 100.0  # microseconds; less may be milliseconds
 _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 """busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
 
@@ -128,8 +151,9 @@ _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 def _contradicting(size: int, side: Side, collective: str | None, ranks: int | None) -> list[str]:
     """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
     time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
-    timed = size / time / 1e3 if time and time >= 100 else 0.0  # what algbw has to be; GB/s
-    if algbw is None or max(algbw, timed) < 1:
+    # What algbw has to be, in GB/s. Of few digits nothing follows; nccl-tests 1.0 printed milliseconds.
+    timed = [size / time / unit for unit in (1e3, 1e6)] if time and time >= 1 else []
+    if algbw is None or max(algbw, busbw or 0.0, *(timed[:1] if (time or 0) >= _SOME else ())) < 1:
         return []
     texts = []
     if time == 0 and size > 0:
@@ -146,8 +170,8 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
         texts.append(
             "busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (size, busbw, algbw)
         )
-    if timed and abs(timed - algbw) > _ROUNDED * algbw:
-        texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time or 0, timed, algbw))
+    if timed and all(abs(rate - algbw) > _ROUNDED * algbw for rate in timed[: 1 if (time or 0) >= _SOME else 2]):
+        texts.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time or 0, timed[0], algbw))
     return texts
 
 
