@@ -46,7 +46,7 @@ GANG_S = 15.0
 SIMULATED_DEADLINES = {"start_s": 20, "queue_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
 """Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
 SIMULATED_NETWORK_S = 0.05
-"""Seconds of TCP between two pods: their network is this machine."""
+"""Seconds of TCP between two pods: their network is this machine. What seems slow is measured for longer."""
 
 
 SWEEP_REQUIRED = ("rights.run", "sweep.ran", "sweep.nodes", "sweep.links")
