@@ -238,3 +238,12 @@ def test_a_copy_of_one_dump_is_no_second_look_at_the_job(explain, tmp_path):
     shutil.copy(tmp_path / "_dump_1", tmp_path / "again")
     code, (job,) = explain(tmp_path)
     assert (code, job["diagnosis"]) == (10, "hang-undecided")
+
+
+def test_half_of_the_ranks_of_another_run_under_the_same_names(explain, tmp_path):
+    """Ranks 2 and 3 are of a run that ended before the others' began: by its own time-out, not by the longest there is."""
+    for rank in range(4):
+        case = "sleep" if rank < 2 else "branch"
+        shutil.copy2(REAL / case / f"nccl_trace_rank_{rank}", tmp_path)
+    code, (job,) = explain(tmp_path)
+    assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [2, 3]), job["sentence"]

@@ -62,7 +62,9 @@ def of_another_run(evidence: Evidence) -> set[int]:
     spans = {rank: made.span for rank, made in evidence.ranks.items() if made.span is not None}
     begun = max((first for first, _ in spans.values()), default=0)
     for rank, (_, last) in spans.items():
-        limit = max((time_limit(operation) for operation in evidence.ranks[rank].pending), default=time_limit(None))
+        made = evidence.ranks[rank]
+        operations: list[Operation | None] = [*made.pending] or [made.last]
+        limit = max(time_limit(operation) for operation in operations)
         if last + limit < begun:
             old.add(rank)
     return old
