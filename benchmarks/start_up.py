@@ -1,27 +1,31 @@
-"""The cost of `seatrial --help`: its ratio to `python -c "import pytest"`, both measured in one run.
+"""What short commands cost, in processor time: its ratio to that of `python -c "import pytest"`, measured in one run.
 
 Usage: python benchmarks/start_up.py [ROUNDS]
+
+On a shared core, where `import pytest` takes 0.13 s: --help 0.2, explain of a log of 3 KB 1.3, checks 3.7.
 """
 
+import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {
     "import pytest": [sys.executable, "-c", "import pytest"],
     "seatrial --help": [sys.executable, "-m", "checks", "--help"],
+    "seatrial explain": [sys.executable, "-m", "checks", "explain", "tests/pod/data/nccl-2.28.9-node0.log"],
     "seatrial checks": [sys.executable, "-m", "checks", "checks"],
 }
 
 
 def seconds(command):
-    """Wall seconds of one run of the command."""
-    began = time.perf_counter()
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    """Processor seconds of one run of the command, whatever its verdict."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    assert os.waitstatus_to_exitcode(status) in (0, 1, 10), command
+    return used.ru_utime + used.ru_stime
 
 
 def main():

@@ -139,6 +139,20 @@ def test_collecting_the_checks_imports_neither_the_kubernetes_client_nor_the_rea
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
+def test_a_log_is_explained_without_pytest_the_profiles_and_the_kubernetes_client():
+    """Who waits for `seatrial explain` waits for what it loads."""
+    log = ROOT / "tests/pod/data/nccl-2.28.9-node0.log"
+    code = (
+        "import sys\nfrom cli.__main__ import main\n"
+        f"assert main(['explain', {str(log)!r}]) == 1\n"
+        "heavy = {m for m in sys.modules if m.split('.')[0] in ('pytest', '_pytest', 'kubernetes', 'urllib3')}\n"
+        "heavy |= {m for m in sys.modules if m.startswith(('checks.profiles.', 'checks.rules.'))}\n"
+        "assert heavy == {'checks.profiles.errors'}, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_all_of_the_log_analysis_is_found_where_it_is_asked_for():
     """Its package imports a part on first use: all that it offers is there, and nothing else."""
     assert sorted(nccl._HOMES) == sorted(nccl.__all__)

@@ -24,7 +24,7 @@ _WATCHDOG = re.compile(
     rb"WorkNCCL\(SeqNum=(\d{1,15})"
 )
 _NEXT = re.compile(rb"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))")  # reports without a line end
-_WATCHDOG_ANY = re.compile(
+_WATCHDOG_ANY = (
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
     rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout"
     rb"|no heartbeat of its watchdog|Heartbeat monitor timed out"
@@ -43,111 +43,93 @@ _GLOO_PEERS = re.compile(
     rb"\[Gloo\] Rank \d{1,7} is connected to \d{1,7} peer ranks\. Expected number [^:]{1,60}: (\d{1,6})"
 )
 _RAS_ROW = re.compile(rb"\s*(\d{1,6})\s+[\d-]{1,13}\s+[\d-]{1,13}\s+\d{1,7}\s+(\d{1,7})\s*$")
-_SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
+_SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     (
         "time-limit",
-        re.compile(
-            rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit"
-        ),
+        rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit",
     ),
-    ("not-read", re.compile(rb"\(not read: ")),  # what is put where a stream was left before its end
-    ("test-timeout", re.compile(rb"Test timeout \(\d+s\)")),
-    ("dead-peer", re.compile(rb"RAS declaring peer .* as DEAD")),
-    ("test-failure", re.compile(rb"Test (?:NCCL|CUDA) failure")),
-    ("test-stack", re.compile(rb"\.\. \S+ pid \d+: Test failure")),
+    ("not-read", rb"\(not read: "),  # what is put where a stream was left before its end
+    ("test-timeout", rb"Test timeout \(\d+s\)"),
+    ("dead-peer", rb"RAS declaring peer .* as DEAD"),
+    ("test-failure", rb"Test (?:NCCL|CUDA) failure"),
+    ("test-stack", rb"\.\. \S+ pid \d+: Test failure"),
     (
         "nccl-error",
-        re.compile(
-            rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA (?:driver )?error: (?!no error)"
-            rb"|\bCUDA runtime error in |\bCUDA failure \d{1,4}: "
-            rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
-            rb"|NCCL error in:"
-            rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalid(?:Usage"
-            rb"|Argument)"
-            rb"|^NCCL error "
-            rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
-            rb"|is setting up NCCL communicator .* got error"
-        ),
+        rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA (?:driver )?error: (?!no error)"
+        rb"|\bCUDA runtime error in |\bCUDA failure \d{1,4}: "
+        rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
+        rb"|NCCL error in:"
+        rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalid(?:Usage"
+        rb"|Argument)"
+        rb"|^NCCL error "
+        rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
+        rb"|is setting up NCCL communicator .* got error",
     ),
     (
         "signal",
-        re.compile(
-            rb"(?:died from|terminated with) signal (?:6|7|8|11)\b"
-            rb"|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
-            rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
-            rb"|\(core dumped\)|terminate called |double free or corruption|stack smashing detected"
-            rb"|free\(\): invalid "
-            rb"|free\(\): corrupted |Memory access fault by GPU|malloc\(\): |munmap_chunk\(\): "
-            rb"|corrupted (?:size vs\. prev_size|double-linked)"
-            rb"|Assertion `[^'`]{1,300}['`] failed|\.\w{1,3}:\d{1,5}\] Check failed: |==== backtrace \(tid"
-        ),
+        rb"(?:died from|terminated with) signal (?:6|7|8|11)\b"
+        rb"|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
+        rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
+        rb"|\(core dumped\)|terminate called |double free or corruption|stack smashing detected"
+        rb"|free\(\): invalid "
+        rb"|free\(\): corrupted |Memory access fault by GPU|malloc\(\): |munmap_chunk\(\): "
+        rb"|corrupted (?:size vs\. prev_size|double-linked)"
+        rb"|Assertion `[^'`]{1,300}['`] failed|\.\w{1,3}:\d{1,5}\] Check failed: |==== backtrace \(tid",
     ),
-    ("oom-kill", re.compile(rb"oom[-_]kill|[Oo]ut of memory: Kill|OOMKilled")),
+    ("oom-kill", rb"oom[-_]kill|[Oo]ut of memory: Kill|OOMKilled"),
     (
         "launch-failed",
-        re.compile(
-            rb"not enough slots available|There are not enough slots|ORTE (?:was unable|does not know)"
-            rb"|unable to reliably start|Host key verification failed|mpirun was unable to (?:launch|find)"
-            rb"|prte was unable|Invalid number of GPUs|invalid sizes for|could not find (?:an )?executable"
-        ),
+        rb"not enough slots available|There are not enough slots|ORTE (?:was unable|does not know)"
+        rb"|unable to reliably start|Host key verification failed|mpirun was unable to (?:launch|find)"
+        rb"|prte was unable|Invalid number of GPUs|invalid sizes for|could not find (?:an )?executable",
     ),
     (
         "terminated",
-        re.compile(
-            rb"noticed that process rank|exited with non-zero status|a non-zero exit code"
-            rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
-            rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
-            rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
-            rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal|Fatal error in P?MPI_"
-            rb"|^Abort\(\d{1,10}\) on node |processes terminated badly"
-        ),
+        rb"noticed that process rank|exited with non-zero status|a non-zero exit code"
+        rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
+        rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
+        rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
+        rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal|Fatal error in P?MPI_"
+        rb"|^Abort\(\d{1,10}\) on node |processes terminated badly",
     ),
     # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None is a go.
     (
         "ended",
-        re.compile(
-            rb"(?:^|\]:? |>: ?|Z )(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error|Aborted)\b"
-            rb"|CANCELLED AT |(?:terminated|exited|exits) with (?:exit |return )?(?:code|status)[=: ]{1,3}-?[1-9]"
-            rb"|(?:[Ee]xit|[Rr]eturn) (?:code|status):? -?[1-9]|Node failure on |[Ee]xit signal"
-            rb"|node was low on resource|(?:[Rr]eceived|[Cc]aught|[Ss]ending) (?:signal (?:SIG)?[A-Z1-9]|SIG[A-Z])"
-            rb"|closed by remote host"
-            rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG"
-            rb"|Error waiting on exit barrier"
-            rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
-            rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|hang detected)"
-            rb"|NCCL watchdog timeout(?! ?(?:of|is|set to|to|[:=]) ?\d)"
-            rb"|[Cc]ollectives? timed out|gloo/transport/\S{1,60}:\d{1,5}\] "
-            rb"|Received \d{1,2} death signal|usually means the child failed"
-        ),
+        rb"(?:^|\]:? |>: ?|Z )(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error|Aborted)\b"
+        rb"|CANCELLED AT |(?:terminated|exited|exits) with (?:exit |return )?(?:code|status)[=: ]{1,3}-?[1-9]"
+        rb"|(?:[Ee]xit|[Rr]eturn) (?:code|status):? -?[1-9]|Node failure on |[Ee]xit signal"
+        rb"|node was low on resource|(?:[Rr]eceived|[Cc]aught|[Ss]ending) (?:signal (?:SIG)?[A-Z1-9]|SIG[A-Z])"
+        rb"|closed by remote host"
+        rb"|Forwarding signal \d|Force Terminated|Job step aborted|closing signal SIG"
+        rb"|Error waiting on exit barrier"
+        rb"|\[[EF]\d{0,4} (?:[\d:.]{1,24} )?\w{1,80}\.cpp:\d"  # torch's own errors (c10/util/Logging.cpp)
+        rb"|\b(?:FATAL|CRITICAL|panic): |NCCL[^\n]{0,60}(?:timed out|timeout detected|hang detected)"
+        rb"|NCCL watchdog timeout(?! ?(?:of|is|set to|to|[:=]) ?\d)"
+        rb"|[Cc]ollectives? timed out|gloo/transport/\S{1,60}:\d{1,5}\] "
+        rb"|Received \d{1,2} death signal|usually means the child failed",
     ),
-    ("traceback", re.compile(rb"Traceback \(most recent call last\)")),
+    ("traceback", rb"Traceback \(most recent call last\)"),
     # the kernel's own words of a GPU, a NIC or a PCI device (nvidia.ko, mlx5_core, pcieport); "Link up" is none of them
     (
         "xid",
-        re.compile(
-            rb"NVRM: (?:Xid|GPU at |.{0,80}(?:fail|error|fallen|lost))|nvidia-nvswitch\d{1,3}: SXid"
-            rb"|[Uu]ncorrectable ECC error encountered|pcieport .{1,40}AER: |fell off the bus"
-            rb"|mlx5_core .{1,80}(?:Link down|health|compromised|fail|error|err\()"
-            rb"|Unable to determine the device handle"
-        ),
+        rb"NVRM: (?:Xid|GPU at |.{0,80}(?:fail|error|fallen|lost))|nvidia-nvswitch\d{1,3}: SXid"
+        rb"|[Uu]ncorrectable ECC error encountered|pcieport .{1,40}AER: |fell off the bus"
+        rb"|mlx5_core .{1,80}(?:Link down|health|compromised|fail|error|err\()"
+        rb"|Unable to determine the device handle",
     ),
     # What a rank's own program said: torchrun's table of exit codes (torch/distributed/elastic/multiprocessing/errors)
     # names no cause unless the program uses its @record, and says its own ChildFailedError. torch puts the rank before
     # what nobody caught (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
     (
         "uncaught",
-        re.compile(
-            rb"# seatrial bench: rank \S+ failed: "
-            rb"|\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
-        ),
+        rb"# seatrial bench: rank \S+ failed: "
+        rb"|\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ",
     ),
     (
         "exception",
-        re.compile(
-            rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
-            rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
-            rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)"
-        ),
+        rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
+        rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
+        rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)",
     ),
 )
 # Which lines are looked at more closely.
@@ -178,7 +160,7 @@ def matters(raw: bytes) -> bool:
     return MATTER.stands_in(raw)
 
 
-_SPEAKS = re.compile(
+_SPEAKS = (
     rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: |NVRM: Xid|waiting for clients|client socket has timed"
     rb"|cudaError|rror 802|DeepEP |ollective mismatch|Detected mismatch between coll|NVSHMEM|nvshmem|remote transport"
     rb"|RendezvousTimeout|server socket has|shared memory|start new thread|SXid|mlx5_core"
@@ -207,12 +189,12 @@ _UNHEADED = "unheaded"  # the text of a warning of NCCL's, whose head was cut of
 _LINE = Patterns(
     (
         (_VERSION, _APP_NCCL.pattern),
-        (_WATCHED, _WATCHDOG_ANY.pattern),
+        (_WATCHED, _WATCHDOG_ANY),
         (_LAST, _LAST_ERROR.pattern),
-        (_SPEAKING, _SPEAKS.pattern),
+        (_SPEAKING, _SPEAKS),
         (_SPEAKING, _OLD_WARN.pattern),
         *((_SPEAKING, pattern) for _, _, pattern in outside.BESIDES),
-        *((what, pattern.pattern) for what, pattern in _SIGNALS),
+        *_SIGNALS,
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
         ("frame", FRAME),
@@ -223,11 +205,11 @@ _EVENTS = tuple(what for what, _ in _SIGNALS)  # the first that a line shows cou
 _SAYS_MASKED = AnyOf(
     word.translate(DIGITS)
     for word in (
-        *(word for _, pattern in _SIGNALS for word in needed(pattern.pattern)),
+        *(word for _, pattern in _SIGNALS for word in needed(pattern)),
         *(
             word
-            for each in (_WATCHDOG, _WATCHDOG_ANY, _OLD_WARN, _SPEAKS, _LAST_ERROR)
-            for word in needed(each.pattern)
+            for each in (_WATCHDOG.pattern, _WATCHDOG_ANY, _OLD_WARN.pattern, _SPEAKS, _LAST_ERROR.pattern)
+            for word in needed(each)
         ),
         *WORDS,
         *outside.WORDS,

@@ -13,7 +13,7 @@ from typing import Collection
 from ..lines.patterns import needed
 
 # Said at any level.
-_SAID = re.compile(
+_SAID = (
     rb"(?:[Jj]ob|[Tt]raining|[Ww]orker|[Pp]rocess|[Nn]ode|[Rr]ank|[Ee]ngine|[Ss]cheduler|[Aa]ctor|[Cc]ontainer"
     rb"|[Ss]tep|GPU|[Ll]ink|[Dd]evice|[Pp]eer|[Hh]ost)s?\b"
     rb"(?![^.:;]{0,40}(?:\b(?:be|never|not) |[,(] ?(?:0|no) ))[^.:;]{0,40} (?:[Ff]ailed|FAILED|died|crashed|diverged"
@@ -44,13 +44,13 @@ _SAID = re.compile(
     rb"|(?:[Ee]xited|\brc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
     rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]"
 )
-_NOT_A_NUMBER = re.compile(
+_NOT_A_NUMBER = (
     rb"[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
     rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|[=:] ?inf)\b"
     rb"|\b(?:NaN|nan)s? (?:loss|grad|detected|encountered|found)|[Ff]ound (?:nan|NaN|NAN)\b"
 )
 # Words of failure, as far as the line does not take them back.
-_WORD = re.compile(
+_WORD = (
     rb"(?<![\w./=-])(?:[Ee]rrors?|ERRORS?|ERR|[Ff]ailed|FAIL(?:ED)?|[Ff]ailures?|FAILURE|[Ff]atal|FATAL"
     rb"|[Aa]bort(?:ed|ing)|ABORT(?:ED|ING)|Abort trap|[Cc]rashed|CRASHED|died|Died|[Kk]illed|[Ee]xceptions?"
     rb"|[Uu]nhandled|[Uu]ncaught|[Uu]nreachable|[Cc]orrupt(?:ed|ion)|[Ee]victed|[Pp]reempted|[Dd]iverged"
@@ -131,9 +131,9 @@ _ALSO = (
 ).split(b"|")
 _NUMBERS = (b": nan", b"=nan", b" nan", b"NaN", b"NAN", b"=inf", b"= inf", b": inf")
 UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts them
-WORDS = tuple(dict.fromkeys((*needed(_WORD.pattern), *_ALSO, *_NUMBERS)))  # of which such a line holds one
+WORDS = tuple(dict.fromkeys((*needed(_WORD), *_ALSO, *_NUMBERS)))  # of which such a line holds one
 _FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
-FAILURES = ((_FAILED, _SAID.pattern), (_NAN, _NOT_A_NUMBER.pattern), (_WORDED, _WORD.pattern))
+FAILURES = ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER), (_WORDED, _WORD))
 
 
 def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
@@ -141,11 +141,11 @@ def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
     patterns = [pattern for name, pattern in ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER)) if name in said]
     if not (patterns or _WORDED in said) or _SPOKEN.match(raw):
         return False
-    if any(not _taken_back(raw, match) for pattern in patterns for match in pattern.finditer(raw)):
+    if any(not _taken_back(raw, match) for pattern in patterns for match in re.finditer(pattern, raw)):
         return True
     if _WORDED not in said:
         return False
-    first = next((match for match in _WORD.finditer(raw) if not _taken_back(raw, match)), None)
+    first = next((match for match in re.finditer(_WORD, raw) if not _taken_back(raw, match)), None)
     if first is None or _HANDLED.search(raw):
         return False
     level = _LOWER.search(raw)
