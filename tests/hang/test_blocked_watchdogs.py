@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobs.nccl.diagnosis.faults import DIAGNOSES
 from jobs.nccl.hang.collect import collect
 
 STUCK = (
@@ -39,6 +40,7 @@ def told(explain, tmp_path, log):
 def test_whose_watchdog_stands_still(explain, tmp_path, log, unknown, seconds):
     code, job = told(explain, tmp_path, log)
     assert (code, job["diagnosis"], job["causes"][0]["fault"]) == (1, "hang-watchdog", "nccl.hang-watchdog")
+    assert job["diagnosis"] in DIAGNOSES
     assert (job["late_ranks"], job["waiting_ranks"], job["unknown_ranks"]) == ([], [], unknown)
     assert f"did not run for {seconds} s" in job["sentence"]
 

@@ -79,6 +79,7 @@ DIAGNOSES: tuple[str, ...] = (
     "hang-dead",  # a process is gone or does not answer
     "hang-mismatch",  # another operation or size under the same number
     "hang-order",  # ranks wait for one another in different operations
+    "hang-watchdog",  # a watchdog stands still, and no operation timed out
     "hang-undecided",  # the evidence names no cause
     "alive",  # the operations advance
     "crash",
