@@ -14,7 +14,6 @@ from typing import Any
 
 from ..redact import safe
 from .errors import ConfigError
-from .http_client import gc_paused
 from .kubeconfig import ClusterSource
 from .reading import is_loopback
 
@@ -24,8 +23,7 @@ _EXEC_PLUGIN_S = 60.0
 
 def api_client(source: ClusterSource) -> Any:
     """Let the official client read credentials and TLS settings; everything it objects to becomes a ConfigError."""
-    with gc_paused():
-        from kubernetes import client, config  # noqa: PLC0415  (0.1 s, only when a cluster is meant)
+    from kubernetes import client, config  # noqa: PLC0415  (0.2 s, only when a cluster is meant)
 
     settings = client.Configuration()
     settings.retries = False
