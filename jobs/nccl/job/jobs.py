@@ -26,9 +26,15 @@ class Job:
         self.node_of: dict[Proc, str] = _nodes(procs)
         self.members: dict[str, dict[int, Proc]] = {}  # communicator -> rank -> process
         self.comms: dict[str, list[Comm]] = {}
-        self.started: dict[str, set[int]] = {}  # communicator -> ranks that began to set it up
-        self.completed: dict[str, set[int]] = {}  # and those that ended that
-        self._take_communicators()
+        for proc in procs:
+            for (key, rank), comm in proc.comms.items():
+                if key not in self.comms:
+                    self.members[key], self.comms[key] = {}, []
+                self.members[key].setdefault(rank, proc)
+                self.comms[key].append(comm)
+        # communicator -> ranks that began to set it up, and those that ended that
+        self.started = {key: {comm.rank for comm in comms if comm.started} for key, comms in self.comms.items()}
+        self.completed = {key: {comm.rank for comm in comms if comm.completed} for key, comms in self.comms.items()}
         self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
         self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
@@ -56,18 +62,6 @@ class Job:
                 if number.isdigit():
                     self.numbers.setdefault(kind, set()).add(int(number))
         self.rank_hosts = {rank: str(line[0]) for rank, line in self.rank_lines.items() if line and line[0]}
-
-    def _take_communicators(self) -> None:
-        for proc in self.procs:
-            for (key, rank), comm in proc.comms.items():
-                if key not in self.comms:
-                    self.members[key], self.comms[key], self.started[key], self.completed[key] = {}, [], set(), set()
-                self.members[key].setdefault(rank, proc)
-                self.comms[key].append(comm)
-                if comm.started:
-                    self.started[key].add(rank)
-                if comm.completed:
-                    self.completed[key].add(rank)
 
     def first_note(self, name: str, procs: list[Proc]) -> Note | None:
         """Return the first line of a kind that one of these processes printed."""

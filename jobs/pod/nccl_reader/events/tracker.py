@@ -21,24 +21,13 @@ _MAX_POINTERS = 64
 _UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
 
 Key = Tuple[str, int]  # a communicator's name, and this process's rank in it
-_NEVER = b"", ("", -1), None
+_NEVER: Tuple[bytes, Key] = b"", ("", -1)
 
 
 class Tracker:
     """Follows one process through one stream."""
 
-    __slots__ = (
-        "_current",
-        "_latest",
-        "_ordinals",
-        "_pointers",
-        "_waiting",
-        "announced",
-        "pending",
-        "proc",
-        "source",
-        "stream",
-    )
+    __slots__ = ("_current", "_ordinals", "_pointers", "_waiting", "announced", "pending", "proc", "source", "stream")
 
     def __init__(self, proc: Proc, source: int, stream: Source, waiting: List[Tracker]) -> None:
         self.proc = proc
@@ -48,7 +37,6 @@ class Tracker:
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
-        self._latest: Tuple[bytes, Key, Optional[Comm]] = _NEVER  # pointer, name, and the communicator
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
         self.pending: Dict[Lane, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
 
@@ -160,10 +148,10 @@ class Tracker:
         init, proc = what == b"Init", self.proc
         if self.pending and (self.announced or (init and not done)):
             self.settle()  # channels in front of this line belong to what was current there
-        latest, key, comm = self._latest  # of which most of its lines are
+        latest, key = self._pointers[-1] if self._pointers else _NEVER  # of which most of its lines are
         if pointer != latest or rank != key[1] or part or (ident != key[0] if ident else init and done):
             key = self._key(said)
-            comm = proc.comms.get(key)
+        comm = proc.comms.get(key)
         span = self.stream.spans.get(key[0])
         if span is None or not span[0] <= line <= span[1]:
             self.stream.span(key[0], line)
@@ -171,12 +159,9 @@ class Tracker:
         if ending and done and what != b"Revoke":
             proc.add("aborted" if what == b"Abort" else "destroyed", key[0])
         if comm is None:
-            self._latest = _NEVER
             if (ending and proc.comms) or not proc.joins():
                 return
             comm = proc.comms[key] = Comm(rank, nranks)
-        if comm is not self._latest[2] and self._pointers[-1:] == ((pointer, key),):
-            self._latest = pointer, key, comm
         if init:
             comm.started = True
             self._current = key
