@@ -50,8 +50,18 @@ def opened(chunks: Iterator[bytes]) -> Iterator[bytes]:
     whole = b"".join(parts)
     lines = lines_of(whole)
     yield lines or whole
+    if not lines and not _decodes(whole):
+        yield b"\n(not read: the rest of a JSON document that is damaged or cut)"
     if lines and (left := may_lack(lines.count(b"\n"))):
         yield left
+
+
+def _decodes(document: bytes) -> bool:
+    try:
+        json.loads(document)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _is_answer(head: bytes) -> bool:

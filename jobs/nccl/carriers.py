@@ -31,6 +31,7 @@ _DEEP = 5
 LIMITS = frozenset((30, 100, 1000, 5000, 10_000))
 """Lines of an answer that a store gives unless it is asked for more: logcli, Loki's query_range, Grafana, Loki's
 max_entries_limit_per_query, CloudWatch Logs (``limit``) and Elasticsearch (index.max_result_window)."""
+NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not closed)"
 _LOGCLI = re.compile(rb"\d{4}-\d\d-\d\dT\S{8,24} \{[^{}\n]*\} ")
 _LEAVES = ("stringValue", "value")  # inside of OpenTelemetry's body
 _RUBY = re.compile(r'"(?:log|message|msg)"=>"((?:[^"\\]|\\.)*)"')  # Fluent Bit's and Fluentd's stdout
@@ -109,7 +110,7 @@ def _csv_of(head: bytes) -> _Csv | None:
             continue
         records = list(_records(iter([start]), separator))[:_MAX_RECORDS]
         records = records[:-1] if len(head) > _LOOK_CSV else records  # whose last one is cut
-        if len(records) < 2 or len({len(record) for record in records}) > 1:
+        if len(records) < 2 or not all(records) or len({len(record) for record in records}) > 1:
             continue
         names = [name.strip().lower() for name in records[0]]
         known = [names.index(name.lower()) for name in TEXTS if name.lower() in names]
@@ -125,12 +126,12 @@ _MAX_RECORDS = 50
 
 
 def _records(chunks: Iterator[bytes], separator: str) -> Iterator[list[str]]:
-    """Yield the records of a CSV file; what is none ends them."""
+    """Yield the records of a CSV file, an empty one where it cannot be read any further; empty lines have none."""
     limit = csv.field_size_limit(_MAX_FIELD)
     try:
-        yield from csv.reader(_lines(chunks), delimiter=separator)
+        yield from (record for record in csv.reader(_lines(chunks), delimiter=separator) if record)
     except csv.Error:
-        return
+        yield []
     finally:
         csv.field_size_limit(limit)
 
@@ -141,6 +142,9 @@ def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
     if form.named:
         next(records, None)
     for record in records:
+        if not record:  # what cannot be taken apart
+            yield NOT_CSV
+            return
         if len(record) != form.fields:
             yield form.separator.join(record).encode("utf-8", "replace") + b"\n"
             continue
@@ -163,9 +167,9 @@ def _time(field: str) -> str:
 
 
 def _line(time: str, text: str) -> bytes:
-    """Return a line with its time in front; what stands in several lines is one record's."""
+    """Return the lines of a text, its time in front of the first."""
     front = time.encode() + b" " if time else b""
-    return front + text.rstrip("\r\n").replace("\n", "\r").encode("utf-8", "replace") + b"\n"
+    return front + text.rstrip("\r\n").encode("utf-8", "replace") + b"\n"
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[str]:

@@ -175,6 +175,21 @@ def test_a_size_between_two_that_collapses_is_a_fall(judge, maker):
     assert judge(log(maker, rows(at_28=45.0)))["verdict"] == "go"
 
 
+@pytest.mark.parametrize(
+    ("header", "verdict"),
+    [
+        ("#  size  count  type  redop  root  time  algbw  busbw  #wrong", "no-go"),
+        ("#  size  count  type  redop  lgbw  busbw  #wrong  time  algbw  busbw  #wrong", "inconclusive"),
+    ],
+    ids=["half", "damaged"],
+)
+def test_a_header_of_fewer_columns_hides_no_side_of_a_row(judge, maker, header, verdict):
+    """The wrong values stand on the side that the header does not name."""
+    text = log(maker, rows().replace("  0  ", "  7  ", 1))
+    job = judge("".join(header + "\n" if "algbw" in line else line for line in text.splitlines(keepends=True)))
+    assert job["verdict"] == verdict, job["sentence"]
+
+
 # -- tables before nccl-tests 2.13, whose column is an error and no count ----------------------------------------------
 @pytest.mark.parametrize(
     ("kind", "error", "verdict"),

@@ -52,6 +52,7 @@ MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has s
 MAX_RANK_LINES = 65_536
 
 _UNIT_BEHIND = re.compile(rb"GB/s$")
+_SIDE = 4  # numbers; as many more than the header has columns are no label that stands in front of them
 _MISSES = 200  # lines in a row behind which another bench's table is over
 
 
@@ -217,6 +218,11 @@ class TableReader(OpenTable):
             return True
         if self.table is None and not (len(right) in (4, 8) and all(is_numeric(item) for item in right)):
             return False
+        if len(right) == 2 * len(columns) and all(map(is_numeric, right)):  # of a header that lost its second half
+            columns = columns * 2
+        if len(right) >= len(columns) + _SIDE and all(map(is_numeric, right)):
+            self._current(line)["unreadable"] += 1
+            return True
         if len(right) > len(columns):
             right = right[: len(columns)] if not all(is_numeric(item) for item in right) else right[-len(columns) :]
         if not all(is_numeric(item) for item in right[: value_count(columns)]):
