@@ -11,11 +11,11 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from statistics import fmean
 from typing import Any
 
 from ..pod.nccl_reader.lines.patterns import DIGITS
 from ..pod.nccl_reader.tables.headings import PERF
+from .rows import mean
 
 MAX_REPORT = 16 * 1024 * 1024
 MAX_ROWS = 4096
@@ -210,7 +210,7 @@ def _of_rccl(records: list[Any], whole: bool) -> list[str]:
             float(busbw) for row in rows.values() for side in _SIDES if (busbw := _busbw(row.get(side))) is not None
         ]
         if whole and values:  # what the benchmark prints as its last line, and leaves out here
-            out.append("# Avg bus bandwidth    : %r" % fmean(values))
+            out.append("# Avg bus bandwidth    : %r" % mean(values))
     return out
 
 

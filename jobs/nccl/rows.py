@@ -13,3 +13,8 @@ def sides(row: Row) -> list[Side]:
 def bandwidths(row: Row) -> list[float]:
     """Return the bus bandwidths of a row, in GB/s: of each side that has one."""
     return [value for side in sides(row) if (value := side["busbw_gbps"]) is not None]
+
+
+def mean(values: list[float]) -> float:
+    """Return the mean of some values, of which there is one at least."""
+    return sum(values) / len(values)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import fmean
 
 from ..job_document import ReadTable, Row, Side
-from ..rows import bandwidths, sides
+from ..rows import bandwidths, mean, sides
 
 # One order of magnitude above the fastest NVLink domain of 2026 (932 GB/s over 64 GPUs, reference-busbw.yaml).
 _MOST_GBPS = 10_000.0
@@ -74,10 +73,10 @@ def of_other_rows(table: ReadTable) -> list[str]:
     gaps = list(_gaps(table))
     if gaps or average is None or average < 0 or table["unreadable"] or not values:
         return gaps
-    if abs(average - fmean(values)) <= _AVERAGED * average + _DIGITS:
+    if abs(average - mean(values)) <= _AVERAGED * average + _DIGITS:
         return []
     what = "%g GB/s is not the average of the %d rows (%.4g): some are missing, or numbers were changed"
-    return [what % (average, len(table["rows"]), fmean(values))]
+    return [what % (average, len(table["rows"]), mean(values))]
 
 
 _AVERAGED, _DIGITS = 0.01, 0.02
