@@ -33,9 +33,9 @@ MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
 PATIENCE_S = 5.0  # between two words about a stream that has no end yet
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
-# What stands where a stream was left: a last line without an end, so that it counts as torn.
-CUT = b"(not read: the compressed data end here, before their end)"
-ENOUGH = b"(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
+# What stands where a stream was left: a last line of its own without an end, so that it counts as torn.
+CUT = b"\n(not read: the compressed data end here, before their end)"
+ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
 _STRANGE = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})  # control bytes that no text holds

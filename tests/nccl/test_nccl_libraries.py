@@ -157,6 +157,11 @@ SAID = [
     ("srun: error: task 0 launch failed: Unspecified error", "nccl.launch-failed", "Slurm could not start the tasks"),
     ("srun: StepId=7.0 aborted before step completely launched.", "nccl.launch-failed", "Slurm could not start"),
     ("slurmstepd: error: Job 7 exceeded memory limit (6 > 5), being killed", "nccl.oom-killed", "memory limit"),
+    ("ConnectionError: Tried to launch distributed communication on port `29144`", "nccl.port-in-use", "listens at"),
+    ("(pid=7) E0328 18:23:00.165781 7 core_worker.cc:382] Raylet failed. Shutting down.", "nccl.node-lost", "node"),
+    # nvmlErrorString and NVIDIA's go-nvml
+    ("Failed to initialize NVML: Unknown Error", "nccl.no-gpu", "systemctl daemon-reload"),
+    ("Failed to initialize NVML: could not load NVML library.", "nccl.no-gpu", "toolkit is not set up"),
 ]
 
 
@@ -186,6 +191,9 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "psm_ep.cpp is compiled",
         "OFI poll interval 3 us",
         "step 7: 33 lines, memory limit 512 GB",
+        "Launched distributed communication on port `29144`",
+        "core_worker.cc:382] Raylet started.",
+        "initialized NVML: Unknown processes are left out",
     ],
 )
 def test_what_only_names_a_library_speaks_against_nothing(said):

@@ -106,6 +106,15 @@ def test_a_fifo_is_read_until_it_ends(tmp_path):
     writer.join()
 
 
+@pytest.mark.parametrize("mark", [sources.CUT, sources.ENOUGH])
+def test_a_stream_left_in_the_middle_of_a_line_is_never_good(mark):
+    """The mark of what was not read is lost in no half of a line."""
+    for end in (b"", b" Init COMPL", b"[receive] via NET/IB/0", b" nranks 4 cudaDev 0 busId 1a000 c"):
+        cut = LOG + LOG[: LOG.rindex(end) + len(end)]
+        job = conclude(read([("x", io.BytesIO(cut + mark))]))[0]
+        assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated"), job["sentence"]
+
+
 def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
     """/dev/urandom's text brothers never end: reading stops."""
     monkeypatch.setattr(sources, "MAX_ENDLESS", 1 << 20)
@@ -123,7 +132,8 @@ def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
     writer = threading.Thread(target=write)
     writer.start()
     said: list[str] = []
-    assert conclude(read(open_sources([str(path)], tell=said.append)))[0]["verdict"] == "go"
+    job = conclude(read(open_sources([str(path)], tell=said.append)))[0]
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")  # what comes behind may say anything
     assert said == [f"{path}: 1 MB were read and it goes on; what follows judges these"]
     writer.join()
 

@@ -323,7 +323,14 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
             "the container runtime could not give the container its GPUs: the node's driver is not loaded, or the "
             "NVIDIA container toolkit is not set up there (nvidia-smi on the node; nvidia-ctk runtime configure)",
         )
-        for words in ("nvidia-container-cli", "could not select device driver")
+        for words in ("nvidia-container-cli", "could not select device driver", "NVML: could not load")
+    ),
+    (
+        "nccl.no-gpu",
+        "NVML: Unknown",
+        None,
+        "the container may not open its GPUs, or lost them while it ran: systemctl daemon-reload on a node whose "
+        "containers' cgroups systemd manages takes them away (nvidia-container-toolkit's notice #48); start it again",
     ),
 )
 """(fault, its words, the fault that explains it, the cause where the catalogue's own is not enough)."""

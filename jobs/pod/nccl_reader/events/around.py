@@ -100,7 +100,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"number of required GPUs exceeds|CUDA (?:runtime )?error[^']{0,250}: invalid device ordinal"
         rb"|No CUDA GPUs are available|no GPUs found!"
         rb"|Found no NVIDIA driver|NVML Shared Library Not Found|Failed to open libnvidia-ml|Failed to load CUDA driver"
-        rb"|Failed to initialize NVML: (?:Unknown Error|Insufficient Perm)",
+        rb"|Failed to initialize NVML: (?:Unknown Error|Insufficient Perm|could not load)",
     ),
     ("nccl.p2p-refused", "cause", rb"cudaIpc(?:Get|Open)MemHandle failed|failed to peer with device"),
     ("nccl.peer-gone", "consequence", rb"driver shutting down"),  # cudaErrorCudartUnloading: this process is exiting
@@ -150,7 +150,12 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|ncclUniqueId from \[?\d{1,7}\]? via c10d key-value store.{1,160}(?:reset by peer|Broken pipe|closed)",
     ),
     ("nccl.ports-used-up", "cause", rb"Call to bind failed ?: ?Address already in use"),
-    ("nccl.port-in-use", "cause", rb"(?:EADDRINUSE|errno: 98\b).{0,20}in use|RuntimeError: Address already in use"),
+    (
+        "nccl.port-in-use",
+        "cause",
+        rb"(?:EADDRINUSE|errno: 98\b).{0,20}in use|RuntimeError: Address already in use"
+        rb"|Tried to launch distributed communication on port",  # accelerate (utils/launch.py)
+    ),
     (
         "nccl.name-resolution",
         "cause",

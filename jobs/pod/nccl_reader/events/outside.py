@@ -315,7 +315,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|ORTE has lost communication|daemon has unexpectedly failed after launch"
         rb"|health check failed due to missing"
         rb"|marked dead because the detector|coordinator detected missing heartbeats"
-        rb"|tasks? (?:is|are) unhealthy \(stopped sending heartbeats\)",
+        rb"|tasks? (?:is|are) unhealthy \(stopped sending heartbeats\)|Raylet failed\. Shutting down",
     ),
     (
         "nccl.ended-outside",
