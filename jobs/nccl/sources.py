@@ -269,7 +269,7 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
         first += more
     pieces = chain([first] if first else [], pieces)
     if first[:2] == b"\x1f\x8b":
-        pieces = _inflate(pieces, name)
+        pieces = _whole_lines(_inflate(pieces, name))
     elif size is None:
         pieces = _bounded(pieces, name, tell)
     taken = 0
@@ -297,16 +297,27 @@ def _pieces(file: Any, size: int | None) -> Iterator[bytes]:
 
 
 def _bounded(pieces: Iterator[bytes], name: str, tell: Callable[[str], None] | None) -> Iterator[bytes]:
-    """Yield the chunks of a stream that may have no end, up to a bound."""
+    """Yield the chunks of a stream that may have no end, up to a bound and the end of a line."""
     taken = 0
     for chunk in pieces:
-        yield chunk
         taken += len(chunk)
+        yield chunk if taken < MAX_ENDLESS else chunk[: chunk.rfind(b"\n") + 1]
         if taken >= MAX_ENDLESS:
             if tell is not None:
                 tell("%s: %d MB were read and it goes on; what follows judges these" % (name, taken // 1_000_000))
             yield ENOUGH
             return
+
+
+def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield chunks; where the data were cut, without the half of a line: 2.28.9 cut to 2.2 is another version."""
+    held = b""
+    for chunk in chunks:
+        if held:
+            yield held[: held.rfind(b"\n") + 1] if chunk == CUT else held
+        held = chunk
+    if held:
+        yield held
 
 
 def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
