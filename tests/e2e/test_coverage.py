@@ -38,6 +38,11 @@ SHOWN_OTHERWISE = {
         f"nccl.hang-{kind}": (HANGS, "of dumps and reports that a hung job leaves, not of a trial")
         for kind in ("late", "dead", "mismatch", "stalled", "order", "inside")
     },
+    "nccl.hang-watchdog": ("tests/hang/test_blocked_watchdogs.py", "a watchdog's report, which no trial leaves"),
+    **{
+        f"nccl.{name}": ("tests/nccl/test_nccl_libraries.py", "words of libraries beside NCCL")
+        for name in ("cuda-library", "iommu", "psm")
+    },
     "sweep.misplaced": ("tests/checks/test_judge_sweep.py", "no pod of the lab lies about its node"),
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
