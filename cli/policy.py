@@ -24,10 +24,10 @@ IPC_LOCK, the queue's label). Apply it as an administrator: seatrial policy ... 
 EXAMPLES = ("seatrial policy --profile h100-ib --warn | kubectl apply -f -",)
 
 SWITCH_ON = """\
-# No rule, an advice: what training pods set so that the next hang explains itself (docs/hang.md):
+# Not enforced, only advised: what training pods should set so that the next hang explains itself (docs/hang.md):
 #   NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, TORCH_FR_BUFFER_SIZE=2000,
 #   TORCH_NCCL_DUMP_ON_TIMEOUT=1, TORCH_NCCL_ENABLE_TIMING=1, TORCH_FR_DUMP_TEMP_FILE on a volume that outlives the
-#   pod; NCCL_RAS_ENABLE left alone
+#   pod; leave NCCL_RAS_ENABLE unset
 """
 
 

@@ -80,7 +80,8 @@ def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
             yield from _wrap(item.text, width, "    ", f"  {number} " if part.numbered else "  ")
         for below in item.below:
             if below.label == "confirm":
-                yield from _wrap(below.text, width, " " * 13, f"    {below.label:<9}")
+                start = "    " if item.text else "  "  # below its cause, or in line with the remedy
+                yield from _wrap(below.text, width, start + " " * 9, f"{start}{below.label:<9}")
             else:
                 yield from _wrap(f"{below.label}: {below.text}" if below.label else below.text, width, " " * 6, " " * 4)
     for line in part.quoted:

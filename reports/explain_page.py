@@ -5,6 +5,7 @@ One file without scripts or anything from elsewhere; every text of a log is esca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from jobs.nccl.job_document import JobDocument as Job
 from jobs.nccl.job_document import Pair
 
-from .explain_parts import Below, Part, what_happened, what_is_wrong, where
+from .explain_parts import Below, Part, names_of, what_happened, what_is_wrong, where
 from .plain import plain
 
 MAX_HOSTS = 96
@@ -33,6 +34,7 @@ h1{font-size:1.3rem}h2{font-size:1.05rem;margin:1.4rem 0 .4rem}
 .no-go{color:var(--no)}.go{color:var(--yes)}.inconclusive{color:var(--maybe)}
 table{border-collapse:collapse;margin:.6rem 0}
 td,th{border:1px solid var(--line);padding:.2rem .45rem;text-align:left;vertical-align:top}
+.wide th:first-child{white-space:nowrap}
 .wide{overflow-x:auto}.ok{background:var(--ok)}.bad{background:var(--bad)}.other{background:var(--other)}
 .rank{display:inline-block;min-width:1.9em;margin:1px;padding:0 .2em;text-align:center;border:1px solid var(--line)}
 .late{background:var(--late);color:var(--on)}.dead{background:var(--dead);color:var(--on)}
@@ -57,6 +59,7 @@ def _text(value: object, limit: int = 600) -> str:
 
 def _job(job: Job) -> Iterator[str]:
     yield f'<h1><span class="{job["verdict"]}">{job["verdict"].upper()}</span> {_text(job["diagnosis"], 60)}</h1>'
+    yield f"<p><code>{_text(names_of(job, 200))}</code></p>" if job["files"] else ""
     yield f"<p>{_text(job['sentence'], 2000)}</p>"
     if failure_class := job.get("failure_class"):
         yield f"<p>Failure class: {failure_class}</p>"
@@ -113,7 +116,7 @@ def _hosts(job: Job, states: dict[int, str]) -> Iterator[str]:
         rows.append(("host not shown", rest))
     if not rows:
         return
-    rows.sort(key=lambda row: not any(states.get(rank) in ("late", "dead") for rank in row[1]))
+    rows.sort(key=lambda row: (not any(states.get(rank) in ("late", "dead") for rank in row[1]), _natural(row[0])))
     yield "<h2>Ranks by host</h2>"
     if states:
         yield "<p>" + " ".join(f'<span class="rank {state}">{state}</span>' for _, state in STATES) + "</p>"
@@ -129,6 +132,11 @@ def _hosts(job: Job, states: dict[int, str]) -> Iterator[str]:
     yield "</table>"
 
 
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return what sorts names with numbers as people count: node-2 before node-10."""
+    return [(int(part[:18]), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", name)]
+
+
 def _matrix(job: Job, states: dict[int, str]) -> Iterator[str]:
     """Yield the matrix of hosts: a row sends, a column receives."""
     pairs = {(pair["src"], pair["dst"]): pair for pair in job["pairs"]}
@@ -136,7 +144,7 @@ def _matrix(job: Job, states: dict[int, str]) -> Iterator[str]:
         return
     lost = {rank for rank, state in states.items() if state in ("late", "dead")}
     marked = {str(host["name"]) for host in job["hosts"] if lost & set(host["ranks"])}
-    names = sorted({end for ends in pairs for end in ends}, key=lambda name: (name not in marked, name))
+    names = sorted({end for ends in pairs for end in ends}, key=lambda name: (name not in marked, _natural(name)))
     shown = names[:MAX_HOSTS]
     yield "<h2>Who talks to whom (row sends to column, channels by transport)</h2>"
     yield '<div class="wide"><table><tr><th></th>' + "".join(_head(name, marked) for name in shown) + "</tr>"

@@ -78,30 +78,39 @@ def parts(job: Job) -> Iterator[Part]:
 
 
 def what_happened(job: Job) -> Iterator[Part]:
-    """Yield what is to be done, what is known of the job, what happened around it, and which ranks do not come."""
+    """Yield what is to be done, what is known of the job, what happened around it, and which ranks others wait for."""
     if job["causes"]:
         yield _causes(job)
+    elif _asks_for_more(job):
+        yield Part(title="What to do", said=f"Run it again: {job['advice']}.")
     yield Part(said=" · ".join(_facts(job)))
     if job.get("around"):
         yield Part(title="What happened around it (UTC)", items=list(_around(job)))
     if job.get("places"):
-        yield Part(title="Ranks that do not come", items=list(_places(job)))
+        yield Part(title="Ranks that the others wait for", items=list(_places(job)))
 
 
 def what_is_wrong(job: Job) -> Iterator[Part]:
     """Yield the faults with their evidence, the benchmark's numbers, and what the log does not show."""
     for fault in job["faults"]:
-        yield _fault(fault, told_above=fault is _main(job))
+        asked = fault["fault"] == "nccl.no-evidence" and _asks_for_more(job)
+        yield _fault(fault, told_above=asked or fault is _main(job))
     for table in job["tables"]:
         yield _benchmark(table)
     if not_judged := job.get("not_judged"):
         yield Part(
             title="Not judged against the profile", items=[Item(plain(text, 200)) for text in not_judged[:MAX_NOT_SEEN]]
         )
-    if job["advice"]:
+    if job["advice"] and not _asks_for_more(job):
         yield Part(title="Next time", said=f"{job['advice']}.")
     if not_seen := job.get("not_seen"):
         yield Part(title="Not seen", items=[Item(text) for text in not_seen[:MAX_NOT_SEEN]])
+
+
+def _asks_for_more(job: Job) -> bool:
+    """Say whether a log shows too little, so that another run is all that helps; a hang may still be looked at."""
+    too_little = job["verdict"] == "inconclusive" and not job["causes"] and "late_ranks" not in job
+    return too_little and bool(job["advice"])
 
 
 def _main(job: Job) -> FoundFault | None:
@@ -115,7 +124,7 @@ def _causes(job: Job) -> Part:
     several = len(job["causes"]) > 1
     fault = _main(job)
     return Part(
-        title="Likely causes, the first one first" if several else "What to do",
+        title="Likely causes, most likely first" if several else "What to do",
         items=[
             Item(cause["cause"] if several else "", (Below("confirm", cause["confirm"], code=True),))
             for cause in job["causes"]
@@ -203,7 +212,7 @@ def between_hosts(job: Job) -> Iterator[Part]:
         cells = (carried, _GPUDIRECT[pair["gdr"]] + (", PXN" if pair["pxn"] else ""), shown)
         items.append(Item(ends, (Below("", "  ".join(filter(None, cells))),)))
     more = len(job["pairs"]) - MAX_PAIRS
-    left = f"and {more} more pairs, the last kind repeated or listed in the JSON form"
+    left = f"and {_count(more, 'more pair')}, the last kind repeated or listed in the JSON form"
     yield Part(title="Between hosts (channels by transport)", items=items, notes=[left] if more > 0 else [])
 
 
@@ -215,7 +224,7 @@ def _fault(fault: FoundFault, *, told_above: bool) -> Part:
     return Part(
         severity=fault["severity"],
         fault=plain(fault["fault"], 60) + (f"  (why: {plain(fault['why'], 60)})" if fault["why"] else ""),
-        said=f"{fault['title']}: {fault['subject']}",
+        said=fault["title"] + ("" if fault["subject"] == "the job" else f": {fault['subject']}"),
         quoted=fault["evidence"],
         advice=advice,
     )
@@ -232,7 +241,7 @@ def _benchmark(table: Table) -> Part:
         title += f", NCCL_ALGO={plain(table['algorithm'], 20)}"
     rows = [(_size(row["size_bytes"]), plain(row["type"], 9), *_values(row)) for row in table["rows"][-MAX_ROWS:]]
     more = len(table["rows"]) - MAX_ROWS
-    left = [f"{more} smaller rows are in the JSON form."] if more > 0 else []
+    left = [f"{_count(more, 'smaller row')} left out here: --format json has all."] if more > 0 else []
     return Part(title=title, table=[HEADS, *rows] if rows else [], notes=[*left, *_notes(table)])
 
 
@@ -277,7 +286,7 @@ def _notes(table: Table) -> Iterator[str]:
     if table["rows"] and not table["checked"]:
         yield "The results were not checked (#wrong is N/A)."
     if table["unreadable_rows"]:
-        yield f"{table['unreadable_rows']} rows could not be read (torn lines)."
+        yield f"{_count(table['unreadable_rows'], 'row')} could not be read (torn lines)."
 
 
 def _references(table: Table) -> Iterator[str]:

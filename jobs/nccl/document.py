@@ -19,7 +19,8 @@ from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
-from .diagnosis.termination import judge_ending, judge_truncation
+from .diagnosis.termination import judge_ending
+from .diagnosis.truncation import judge_truncation
 from .diagnosis.usual import with_usual
 from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices

@@ -2,7 +2,7 @@
 
 nccl-tests ``-J``, rccl-tests ``-Z json`` and ``-Z csv``: in a file of their own or behind a log, with a launcher's tag
 in front of every line or without, whole or cut short. Of a report only figures and names are taken: its environment
-block holds the whole environment of the process, secrets included (catalogue 3.4).
+block holds the whole environment of the process, secrets included.
 """
 
 from __future__ import annotations

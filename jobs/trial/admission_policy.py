@@ -44,7 +44,7 @@ def policies(spec: TrialSpec, *, enforce: bool = True) -> list[Unstructured]:
         for group, version, resource, pod in JOBS:
             rule = {
                 "expression": f"has(object.metadata.labels) && {_text(QUEUE)} in object.metadata.labels",
-                "message": f"a training job names its queue (label {QUEUE}): else it takes GPUs past the quota, or "
+                "message": f"a training job must name its queue (label {QUEUE}): else it takes GPUs past the quota, or "
                 "waits for pods that never start together",
             }
             condition = _whole_node(pod, spec) if pod else "true"
@@ -92,12 +92,12 @@ def _of_pod(spec: TrialSpec) -> Iterator[dict[str, str]]:
     gpus = f"({_amount(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
         given = f"({_amount(resource)})"
-        # Containers that share the GPUs share the cards alike; more than the trial had is never asked for.
+        # Containers that share the GPUs share the NICs alike; more than the trial had is never asked for.
         enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield {
             "expression": _each(enough),
             "message": (
-                f"{whole} asks for {amount} {resource} in the containers that have the GPUs, as the accepted "
+                f"{whole} must ask for {amount} {resource} in the containers that have the GPUs, as the accepted "
                 "trial did: without it NCCL lacks network cards, and falls back to sockets or to fewer rails"
             ),
         }
@@ -105,7 +105,7 @@ def _of_pod(spec: TrialSpec) -> Iterator[dict[str, str]]:
         if key in spec.annotations:
             yield {
                 "expression": f"has(object.metadata.annotations) && {_text(key)} in object.metadata.annotations",
-                "message": f"{whole} attaches the training networks (annotation {key} of the pod)",
+                "message": f"{whole} must attach the training networks (annotation {key} of the pod)",
             }
     if "IPC_LOCK" in spec.capabilities:
         added = (
@@ -116,7 +116,7 @@ def _of_pod(spec: TrialSpec) -> Iterator[dict[str, str]]:
         free = "has(c.securityContext) && has(c.securityContext.privileged) && c.securityContext.privileged"
         yield {
             "expression": _each(f"{gpus} == 0 || ({added}) || ({free})"),
-            "message": f"{whole} has the capability IPC_LOCK: RDMA locks the memory that it registers",
+            "message": f"{whole} must have the capability IPC_LOCK: RDMA locks the memory that it registers",
         }
 
 

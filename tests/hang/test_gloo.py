@@ -182,7 +182,7 @@ def test_a_few_of_the_dumps_leave_open_which_side_is_wrong(explain):
     _, job = explain(*((DATA / "branch_extra" / f"rank_{rank}") for rank in (1, 2)))
     assert (job["late_ranks"], job["waiting_ranks"], job["unknown_ranks"]) == ([], [2], [0, 1, 3])
     assert "or rank 2 called one operation more" in job["sentence"]
-    assert "No dump is there of ranks 0 and 3" in job["sentence"]
+    assert "There is no dump of ranks 0 and 3" in job["sentence"]
 
 
 def test_a_rank_that_only_its_error_shows_counts_as_one_of_the_world(explain, tmp_path):

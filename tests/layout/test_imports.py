@@ -53,7 +53,7 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_a_package_imports_only_what_it_may(package):
-    """DESIGN: jobs and lab know nothing of ours, reports only its record, checks the jobs and the record."""
+    """The table of docs/house.md: jobs and lab know nothing of ours, reports only its record, checks the jobs and the record."""
     for path in (ROOT / package).rglob("*.py"):
         if any(path.relative_to(ROOT).is_relative_to(place) for place in COMPOSITION):
             continue

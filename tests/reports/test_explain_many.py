@@ -34,7 +34,7 @@ def test_the_causes_that_remain_are_ranked_in_every_form(form):
     text = " ".join(RENDERERS[form]([job]).replace("\\", "").split())
     places = [text.find(cause["confirm"].split(" ")[0]) for cause in job["causes"]]
     assert min(places) >= 0
-    assert "Likely causes, the first one first" in text or form == "json"
+    assert "Likely causes, most likely first" in text or form == "json"
 
 
 def test_what_the_log_rules_out_is_no_cause_and_what_it_speaks_for_comes_first():

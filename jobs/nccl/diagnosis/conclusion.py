@@ -119,11 +119,11 @@ def withhold(document: JobDocument, diagnosis: str, why: str) -> None:
 def _size_text(document: JobDocument, judgement: Judgement) -> str:
     ranks, nodes = document["ranks"], document["nodes"]
     if judgement.view.ranks_by_device and ranks is not None:
-        return "This job (%d ranks of one host show)" % ranks
+        return "A job (%d ranks of one host show)" % ranks
     if ranks is None:
         if nodes is None:
-            return "This job (size not shown)"
-        return "This job on %d host%s" % (nodes, "" if nodes == 1 else "s")
+            return "A job of unknown size"
+        return "A job on %d host%s" % (nodes, "" if nodes == 1 else "s")
     text = "%d rank%s" % (ranks, "" if ranks == 1 else "s")
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
 
@@ -256,7 +256,9 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
         mention = next(iter(unheaded), None) or judgement.event("mention") or judgement.unexplained()
         if mention is None:
             return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
-        said = "No line of this log has NCCL's head, so nothing of it can be judged; it does speak of it: %s."
+        said = (
+            "No line of this log begins as NCCL's own lines do, so there is nothing to judge; it does mention NCCL: %s."
+        )
         return said % quoted(mention)
     hint = next(
         (why for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and (why := fault["why"])), None

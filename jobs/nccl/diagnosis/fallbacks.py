@@ -1,4 +1,4 @@
-"""Why sockets, why no GPUDirect: the decision list of the catalogue (2, "WHY-a-fallback"); the first hit wins."""
+"""Why sockets, why no GPUDirect: a list of causes, tried in order; the first that holds is the answer."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _what_is_missing(judgement: Judgement) -> str:
     lines = sum(source.nccl_lines for source in judgement.job.sources.values())
     if not lines:
         return (
-            "there is no line of NCCL's in the log: NCCL_DEBUG was not set, or its output went elsewhere "
+            "the log has no line that NCCL printed itself: NCCL_DEBUG was not set, or its output went elsewhere "
             "(NCCL_DEBUG_FILE)"
         )
     if judgement.view.transport != "unknown":

@@ -46,4 +46,6 @@ def pairs_text(judgement: Judgement) -> str:
     ends = {(item.src_node, item.dst_node) for item in judgement.view.crossings}
     pairs = sorted({tuple(sorted((src, dst))) for src, dst in ends if src and dst})
     texts = ["%s - %s" % pair for pair in pairs[:3]]
-    return ", ".join(texts) + (" and %d more pairs" % (len(pairs) - 3) if len(pairs) > 3 else "")
+    return ", ".join(texts) + (
+        " and %d more pair%s" % (len(pairs) - 3, "" if len(pairs) == 4 else "s") if len(pairs) > 3 else ""
+    )

@@ -329,7 +329,7 @@ def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:
         made.kind, made.proven, made.late = "mismatch", True, {event.rank}
         made.group, made.operation, made.sequence = event.group or None, event.operation, event.sequence
         ranks = f"{len(callers)} ranks called {' and '.join(sorted(names))}"
-        made.called = f"under number {event.sequence} 1 rank called {event.operation}, {ranks}"
+        made.called = f"as number {event.sequence}: 1 rank called {event.operation}, {ranks}"
         made.because.append((event.file, event.line, event.text))
         return True
     return False
@@ -350,7 +350,7 @@ def _called_otherwise(made: Decision, evidence: Evidence, stuck: Lagging) -> boo
     made.waiting |= set().union(*calls.values()) - made.late
     made.group, made.operation = stuck.group[1] or None, common
     made.sequence = evidence.timeouts[0].sequence if evidence.timeouts else stuck.sequence
-    made.called = f"under number {stuck.sequence} " + ", ".join(
+    made.called = f"as number {stuck.sequence}: " + ", ".join(
         f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} called {name}" for name, ranks in sorted(calls.items())
     )
     return True

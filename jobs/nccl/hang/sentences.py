@@ -85,7 +85,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         what = "other operations or sizes" if many else "another operation or size"
         who = f"{capital(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
         called = f" ({made.called})" if made.called else ""
-        return f"{who} in the place of {where}{called}{waits}. Which side is right, the program tells" + _missing(made)
+        return f"{who} in place of {where}{called}{waits}. The program tells which side is right" + _missing(made)
     if made.kind == "order" and late:
         them, calls = ("them", "their calls differ") if many else ("it", "its calls differ")
         who = f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called}"
@@ -134,14 +134,14 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         )
     if made.undated:
         missing = late | made.suspects
-        came = f"{capital(_placed(made, missing))} had not come" if missing else "Ranks waited and had come"
+        came = f"{capital(_placed(made, missing))} had not reached" if missing else "Ranks waited and had reached"
         return (
-            f"{came} to {where} when these dumps were taken, and nothing tells when that was: {made.undated}. A job"
+            f"{came} {where} when these dumps were taken, and nothing tells when that was: {made.undated}. A job"
             " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
             " ranks wrote to standard error"
         ) + _missing(made)
     if made.passing is not None:
-        behind = f", and {_placed(made, late)} had not come to {where}" if late else ""
+        behind = f", and {_placed(made, late)} had not reached {where}" if late else ""
         return (
             f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too early"
             " to tell a hang, one look only. Take a second dump of all ranks some minutes later, and give both"
@@ -157,7 +157,7 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.suspects and counted:
         return f"{capital(ranks_in_words(made.suspects))} launched less than the others, but {UNCLEAR}"
     if late:
-        return f"{capital(_placed(made, late))} had not come to {where}, and nothing proves that this lasts"
+        return f"{capital(_placed(made, late))} had not reached {where}, and nothing proves that this lasts"
     if made.waiting and counted:
         return (
             f"{capital(ranks_in_words(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
@@ -223,4 +223,4 @@ def _either(made: Decision, waits: str) -> str:
 def _missing(made: Decision) -> str:
     if not made.unknown - made.suspects:
         return ""
-    return f". No dump is there of {ranks_in_words(made.unknown - made.suspects)}: neither guilty nor cleared"
+    return f". There is no dump of {ranks_in_words(made.unknown - made.suspects)}: neither guilty nor cleared"

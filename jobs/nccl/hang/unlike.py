@@ -47,7 +47,7 @@ def called_otherwise(made: Decision, evidence: Evidence) -> bool:
         made.late = odd if len(odd) < len(calls[common]) else set()
         made.waiting |= set(spoke) - made.late if made.late else set()  # of two sides, none is innocent
         made.group, made.operation, made.sequence = group or None, common.partition(" ")[0], sequence
-        made.called = f"under number {sequence} " + ", ".join(
+        made.called = f"as number {sequence}: " + ", ".join(
             f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} called {name}" for name, ranks in sorted(calls.items())
         )
         made.because += [(e.file, e.line, e.text) for ranks in calls.values() for e in list(ranks.values())[:1]][:4]

@@ -194,7 +194,7 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         if common[1] > len(ranks) - common[1]:
             waits.differing = {r for r in ranks if label[r] != common[0]}
         waits.waiting -= waits.differing
-        waits.mismatch = f"under number {sequence} " + ", ".join(
+        waits.mismatch = f"as number {sequence}: " + ", ".join(
             f"{count} rank{'s' if count > 1 else ''} called {text}" for text, count in ordered[:4]
         )
         return True

@@ -1,4 +1,4 @@
-"""Lines of communicators: rank, size, id, and whether the set-up began or ended (catalogue 1.1).
+"""Lines of communicators: rank, size, id, and whether the set-up began or ended.
 
 Forms: ``comm 0x.. rank 0 nranks 2 cudaDev 0 .. commId 0x.. - Init START`` (2.18.3+), ``- Init COMPLETE`` (2.4.2+),
 ``rank 2 nRanks 8 nNodes 4 localRanks 2 localRank 0 MNNVL 0`` (2.20.3+), ``Destroy`` and ``Abort``, and

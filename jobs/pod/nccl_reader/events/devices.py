@@ -1,4 +1,4 @@
-"""Network devices that NCCL lists: the ``NET/IB : Using`` line (catalogue 1.4).
+"""Network devices that NCCL lists: the ``NET/IB : Using`` line.
 
 An empty list is printed too from 2.24.3 on (``NET/IB : Using [RO]; OOB ..``): only an index in brackets is a device.
 """

@@ -1,7 +1,7 @@
 """What one INFO message of NCCL says about its process, as effects: facts, settings, devices, notes, communicators.
 
 What a message says depends on its text alone, so that it is read once for all processes that print it; what it changes
-is the business of the process's tracker. Forms differ by version (catalogue 1.1 to 1.8); each pattern says which it
+is the business of the process's tracker. Forms differ by version; each pattern says which it
 covers. What no pattern knows has no effect.
 """
 
@@ -36,8 +36,7 @@ _WIRE = re.compile(rb"\+ NET\[[\d.]{1,12}\] - NET/([\d-]{1,12}) \([^()]{0,80}?([
 RING_ORDER = re.compile(rb"^Channel (\d+)(?:/(\d+))? :((?:\s+\d+)+)\s*$")
 
 
-# How NCCL says that there is no plugin, by version (catalogue 1.3). Two hosts that say it differently run two versions
-# (row 43).
+# How NCCL says that there is no plugin, by version. Two hosts that say it differently run two versions.
 _PLUGIN_FORMS = (
     ("2.22 to 2.25", b"Using internal network plugin"),
     ("2.26 or later", b"NET/Plugin: Could not find: libnccl-net"),
@@ -180,7 +179,7 @@ def _env(text: bytes, said: List[Effect]) -> bool:
     variable = match.group(1).decode("ascii")
     value = match.group(2).rstrip()
     if value.endswith(b".") and not value.endswith(b".."):
-        value = value[:-1]  # ncclLoadParam ends its sentence (catalogue 1.1)
+        value = value[:-1]  # ncclLoadParam ends its sentence
     shown = (name(match.group(1) + b"=" + value, 240) or "").partition("=")[2]
     said.append((ENV, variable, shown))
     if variable in _TELLING:

@@ -31,7 +31,7 @@ def says(raw: bytes) -> bool:
 
 
 def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
-    """Yield NCCL 2.2's heads, which have no "NCCL" in them (catalogue 1.0), with the level and where it stands."""
+    """Yield NCCL 2.2's heads, which have no "NCCL" in them, with the level and where it stands."""
     for level in (b"] INFO ", b" WARN "):
         at = raw.find(level)
         head = parse_head(raw[: at + 2]) if at >= 0 else None

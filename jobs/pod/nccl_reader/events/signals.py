@@ -333,7 +333,7 @@ class SignalReader:
             self.source.watch[rank] = [number]
 
     def _after_last_error(self, raw: bytes, line: int) -> None:
-        """PyTorch puts NCCL's last error on the line behind "Last error:" (catalogue 1.10)."""
+        """PyTorch puts NCCL's last error on the line behind "Last error:"."""
         self._last_error -= 1
         symptom = classify(raw)
         if symptom is not None and symptom.role == CONSEQUENCE:

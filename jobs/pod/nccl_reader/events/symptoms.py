@@ -36,7 +36,7 @@ def _symptom(fault: str, role: str, pattern: bytes, *rows: int) -> Symptom:
 
 # The first match wins. Benign and secondary lines come first where a later pattern would also take them.
 SYMPTOMS: Tuple[Symptom, ...] = (
-    # -- benign, however they look (catalogue 1.3, 1.8, 1.9 and rows marked I)
+    # -- benign, however they look
     _symptom("", BENIGN, rb"NUMA auto balancing enabled|HSA_FORCE_FINE_GRAIN_PCIE|amdgpu driver|MSCCL", 63),
     _symptom("nccl.iommu", WHY, rb"Missing \"?iommu=pt"),  # of RCCL
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),

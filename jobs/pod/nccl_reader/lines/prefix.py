@@ -2,7 +2,7 @@
 
 NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread and
 no rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines stand
-in front of it in every order (catalogue 1.0).
+in front of it in every order.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def launcher_tag(left: bytes) -> str:
 def torn_at(text: bytes) -> Optional[int]:
     """Find where a second head begins inside a message; None where there is none.
 
-    Two processes that write at once leave one physical line (catalogue 1.0, "torn lines").
+    Two processes that write at once leave one physical line.
     """
     if b" NCCL " not in text:
         return None

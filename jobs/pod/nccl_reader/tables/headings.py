@@ -1,6 +1,6 @@
 """Headers of nccl-tests, rccl-tests and benches of their form.
 
-Every pattern is also found where a tracker's Markdown took the ``#`` in front for a heading (catalogue 3.1).
+Every pattern is also found where a tracker's Markdown took the ``#`` in front for a heading.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One row of a benchmark's table: tags taken out, the data type found, the sides read from the right.
 
-Forms (catalogue 3.2): ``size count type [redop] [root]`` and per side ``time algbw busbw #wrong`` (``error`` before
+Forms: ``size count type [redop] [root]`` and per side ``time algbw busbw #wrong`` (``error`` before
 2.13). Values may be ``1.8e+07``, ``nan``, ``inf`` or ``N/A``; what is not finite becomes None and is noted.
 """
 

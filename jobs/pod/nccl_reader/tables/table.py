@@ -1,6 +1,6 @@
 """The tables of nccl-tests, rccl-tests and of benches that print the same form.
 
-Columns are found by the header line, counted from the right: the left side can have empty fields (catalogue 3.2). Tags
+Columns are found by the header line, counted from the right: the left side can have empty fields. Tags
 stand inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with
 other ranks' lines in between. Nothing unreadable ever becomes a zero.
 """
