@@ -66,6 +66,17 @@ SAID = [
         "nccl.gloo-interface",
     ),
     ("RuntimeError: cuda runtime error (101) : invalid device ordinal at torch/csrc/cuda/Module.cpp:59", "nccl.no-gpu"),
+    ("RuntimeError: cuda runtime error (10) : invalid device ordinal at /torch/csrc/cuda/Module.cpp:33", "nccl.no-gpu"),
+    ("THCudaCheck FAIL file=torch/csrc/cuda/Module.cpp line=33 error=10 : invalid device ordinal", "nccl.no-gpu"),
+    ("RuntimeError: cuda runtime error (30) : unknown error at THCGeneral.cpp:70", "nccl.driver-state"),
+    ("RuntimeError: cuda runtime error (3) : initialization error at THCGeneral.cpp:70", "nccl.cuda-init"),
+    # AMD's runtime, as torch and itself (hip_fatbin.cpp, hip_platform.cpp) print its errors
+    ("RuntimeError: HIP error: invalid device ordinal", "nccl.no-gpu"),
+    ("RuntimeError: No HIP GPUs are available", "nccl.no-gpu"),
+    ("RuntimeError: HIP error: no ROCm-capable device is detected", "nccl.no-gpu"),
+    ("RuntimeError: HIP error: operation not supported", "nccl.cuda-unsupported"),
+    ("hipErrorNoBinaryForGpu: Unable to find code object for all current devices!", "nccl.cuda-arch"),
+    ("Cannot retrieve Static function, error: 218", "nccl.cuda-arch"),
     (
         "RuntimeError: [gloo/gloo/transport/tcp/pair.cc:144] timed out connecting: SO_ERROR: Connection timed out, remote=[10.0.0.3]:4321",
         "nccl.connect-timeout",

@@ -43,6 +43,13 @@ DEFECTS = (
         "connects to all peers of an alltoall at once and runs out of ports (2.19.4 connects in steps)",
     ),
     Defect(
+        "nccl.ranks-differ",
+        "does not loop back",
+        (2, 19),
+        (2, 20),
+        "works out other rings on each rank where the kernel does not tell a link's speed (NVIDIA/nccl#1020)",
+    ),
+    Defect(
         "nccl.gdr-no-module",
         "",
         (2, 0),

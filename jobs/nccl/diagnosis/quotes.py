@@ -29,6 +29,7 @@ _MESSAGE = re.compile(
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
 )
 _CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
+_PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # of a socket that was closed
 _LONGEST = 160
 
 
@@ -85,6 +86,8 @@ def crash_cause(judgement: Judgement) -> str | None:
         signal = judgement.event("signal")
         died = _stack(judgement, signal) if signal is not None else ""
         cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+        if signal is None and (peer := _PEER.search(text)):
+            cause += "; mostly the process at %s ended first: read its log" % peer[1]
         cause += died and "; a process whose stack is shown ended" + died.removeprefix(",")
     elif note is last or note in said or note is _exception(judgement):
         cause = "the first sign of it is: %s%s" % (text, _stack(judgement, note))

@@ -23,6 +23,37 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
         "NCCL_DMABUF_ENABLE=0, or a newer OFED or NCCL",
     ),
     (
+        "nccl.topology-search",
+        "reverse path",
+        None,
+        "of two GPUs one has an NVLink to the other, and that one has none back: the driver's view of the links is "
+        "not whole (a link is down, or a defect of this driver: nvidia-smi nvlink -s), or NCCL is too old for them",
+    ),
+    *(
+        (
+            "nccl.bootstrap-interface",
+            words,
+            None,
+            "the address that NCCL_COMM_ID names is in none of the subnets of this host's interfaces, and NCCL takes "
+            "an interface of it alone: name an address of a subnet that all hosts share, or do without NCCL_COMM_ID",
+        )
+        for words in ("same subnet", "No usable listening interface")
+    ),
+    (
+        "nccl.rxdm",
+        "equal to the actual number",
+        None,
+        "the RxDM finds fewer GPUs in the PCI tree of its container than CUDA has: the pod is not in its host's "
+        "network and /sys does not show them all, or another network's interface took the slot of a GPU's card",
+    ),
+    (
+        "nccl.launch-failed",
+        "kubectl: ",
+        None,
+        "kubectl, by which this launcher starts processes in the workers, is not where it looks for it: MPI Operator "
+        "v1 brings it to the launcher alone: workers cannot start others (-mca plm_rsh_no_tree_spawn 1); v2 uses ssh",
+    ),
+    (
         "nccl.invalid-usage",
         "must be CUDA and dense",
         None,

@@ -74,18 +74,38 @@ USUAL = (
 def with_usual(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str, bool | None]) -> list[Cause]:
     """Return a job's causes with what mostly lies behind an end of which no line says more than NCCL's error."""
     faults = judgement.faults
-    if not faults or faults[0]["fault"] != "nccl.crash" or _said_more(judgement):
+    if not faults or faults[0]["fault"] not in _GRAPH:
         return list(causes)
+    given = _given_graph(judgement)
+    if faults[0]["fault"] != "nccl.crash" or _said_more(judgement):
+        return [*causes[:1], *given, *causes[1:]]
     text = "\n".join(line["text"] for line in faults[0]["evidence"])
     usual: list[Cause] = [
         {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + cause, "confirm": confirm}
         for pattern, needed, cause, confirm in USUAL
         if re.search(pattern, text) and not (needed and signs.get(needed) is False)
     ]
+    usual = given + usual
     if not usual:
         return list(causes)
     slow = [cause for cause in causes[1:] if cause["fault"].startswith("nccl.bandwidth")]  # ends no job
     return [*(cause for cause in causes[1:] if cause not in slow), *usual, *slow]  # the first one only quotes the error
+
+
+_GRAPH = frozenset(("nccl.crash", "nccl.internal", "nccl.ranks-differ", "nccl.topology-search"))  # a graph may end so
+
+
+def _given_graph(judgement: Judgement) -> list[Cause]:
+    """Return the graph that NCCL was given as a cause: it is made for an experiment, and fits one kind of machine."""
+    files = sorted(judgement.job.env["NCCL_GRAPH_FILE"] - {""})
+    if not files:
+        return []
+    text = (
+        "NCCL_GRAPH_FILE=%s is set, and a graph fits the number and kind of GPUs alone that it was made for" % files[0]
+    )
+    return [
+        {"fault": "nccl.graph-file", "cause": text, "confirm": "unset NCCL_GRAPH_FILE; cat /etc/nccl.conf ~/.nccl.conf"}
+    ]
 
 
 def _said_more(judgement: Judgement) -> bool:

@@ -98,7 +98,7 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.no-gpu",
         "cause",
         rb"number of required GPUs exceeds|CUDA (?:runtime )?error[^']{0,250}: invalid device ordinal"
-        rb"|No CUDA GPUs are available|no GPUs found!"
+        rb"|No (?:CUDA|HIP) GPUs are available|no GPUs found!"
         rb"|Found no NVIDIA driver|NVML Shared Library Not Found|Failed to open libnvidia-ml|Failed to load CUDA driver"
         rb"|Failed to initialize NVML: (?:Unknown Error|Insufficient Perm|could not load)",
     ),

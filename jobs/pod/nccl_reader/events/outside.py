@@ -19,26 +19,32 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.fabric-manager", "cause", rb"CUDA_ERROR_SYSTEM_NOT_READY"),
     ("nccl.driver-mismatch", "cause", rb"(?:CUDA_ERROR_SYSTEM_DRIVER|cudaErrorSystemDriver)_?M(?:ismatch|ISMATCH)"),
     ("nccl.gpu-xid", "cause", rb"CUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE"),
-    ("nccl.no-gpu", "cause", rb"CUDA_ERROR_(?:INVALID_DEVICE\b|NO_DEVICE)|cudaError(?:InvalidDevice\b|NoDevice)"),
+    (
+        "nccl.no-gpu",
+        "cause",
+        rb"CUDA_ERROR_(?:INVALID_DEVICE\b|NO_DEVICE)|(?:cuda|hip)Error(?:InvalidDevice\b|NoDevice)"
+        rb"|no ROCm-capable device",
+    ),
     ("nccl.cuda-driver", "cause", rb"cudaErrorInsufficientDriver|CUDA_ERROR_UNSUPPORTED_PTX|cudaErrorUnsupportedPtx"),
     (
         "nccl.cuda-arch",
         "cause",
-        rb"CUDA_ERROR_(?:NO_BINARY_FOR_GPU|INVALID_IMAGE)|cudaErrorNoKernelImage"
+        rb"CUDA_ERROR_(?:NO_BINARY_FOR_GPU|INVALID_IMAGE)|cudaErrorNoKernelImage|hipErrorNoBinaryForGpu"
+        rb"|Unable to find code object for|No compatible code objects found|Cannot retrieve Static function"
         rb"|Triton Error .{1,30}image is invalid",
     ),
     (
         "nccl.kernel-fault",
         "cause",
         rb"CUDA_ERROR_(?:ILLEGAL|MISALIGNED|ASSERT|HARDWARE_STACK|INVALID_PC)"
-        rb"|cudaError(?:Illegal|Misaligned|Assert\b|HardwareStack|InvalidPc)",
+        rb"|(?:cuda|hip)Error(?:Illegal|Misaligned|Assert\b|HardwareStack|InvalidPc)",
     ),
-    ("nccl.p2p-refused", "cause", rb"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|cudaErrorPeerAccessUnsupported"),
+    ("nccl.p2p-refused", "cause", rb"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|(?:cuda|hip)ErrorPeerAccessUnsupported"),
     ("nccl.cuda-mps", "cause", rb"CUDA_ERROR_MPS_|cudaErrorMps"),
     ("nccl.gpu-busy", "cause", rb"cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"),
-    ("nccl.driver-state", "cause", rb"CUDA_ERROR_UNKNOWN|cudaErrorUnknown"),
+    ("nccl.driver-state", "cause", rb"CUDA_ERROR_UNKNOWN|(?:cuda|hip)ErrorUnknown"),
     ("nccl.gpu-mapping", "cause", rb"CUDA_ERROR_MAP_FAILED|cudaErrorMapBufferObjectFailed"),
-    ("nccl.cuda-failure", "cause", rb"CUDA_ERROR_LAUNCH_(?:FAILED|TIMEOUT)|cudaErrorLaunch(?:Failure|Timeout)"),
+    ("nccl.cuda-failure", "cause", rb"CUDA_ERROR_LAUNCH_(?:FAILED|TIMEOUT)|(?:cuda|hip)ErrorLaunch(?:Failure|Timeout)"),
 )
 
 OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
@@ -93,7 +99,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"nvidia-container-cli: (?:initialization|device|detection|mount) error|could not select device driver"
         rb"|not found: nvidia-container-cli"
         rb"|Failed to initialize NVML: Driver|NVMLError_DriverNotLoaded|^No devices were found"
-        rb"|couldn't communicate with the NVIDIA driver|rror (?:\d{1,3}|\(101\)) ?: invalid device ordinal"
+        rb"|couldn't communicate with the NVIDIA driver|rror[ =:]{1,2}(?:\(?\d{1,3}\)? ?: )?invalid device ordinal"
         rb"|object on CUDA device \d{1,4} but torch\.cuda\.device_count|Device index must be less than device count"
         rb"|NVML_SUCCESS == r INTERNAL ASSERT|device < num_gpus INTERNAL|Torch not compiled with CUDA enabled"
         rb"|Current node has no GPU available"
@@ -126,8 +132,10 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.cuda-failure",
         "cause",
-        # torch's words, TensorRT-LLM's "CUDA runtime error in CALL: TEXT", ONNX Runtime's "CUDA failure N: TEXT"
-        rb"CUDA (?:(?:driver )?error|runtime error in .{1,200}|failure \d{1,4}): "
+        # torch's words, old torch's "cuda runtime error (N) : TEXT", TensorRT-LLM's "CUDA runtime error in CALL: TEXT",
+        # ONNX Runtime's "CUDA failure N: TEXT"
+        rb"(?:(?:CUDA|HIP) (?:(?:driver )?error|runtime error in .{1,200}|failure \d{1,4})"
+        rb"|cuda runtime error \(\d{1,4}\) ?): "
         rb"(?:unknown error|initialization error|mapping of buffer"
         rb"|operation not (?:supported|permitted)"
         rb"|hardware stack error|invalid program counter|exclusive-thread device|peer access has not"
@@ -238,7 +246,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.mr-memory", "cause", rb"libfabric:.{1,120}<warn> .{0,200}Cannot allocate memory"),
     # -- Google's receive data path manager, beside the plugin's own warnings (warned.py)
-    ("nccl.rxdm", "cause", rb"GPUs detected \d{1,3} is not equal to the actual number"),
+    ("nccl.rxdm", "cause", rb"GPUs detected (?:in the PCI tree )?\d{1,3} is not equal to the actual number"),
     # -- NVSHMEM's transports (ibrc.cpp, ibdevx.cpp, ibgda.cpp)
     ("nccl.gdr-no-module", "why", rb"neither nv_peer_mem,? or nvidia_peermem detected"),
     # -- what the program asks for
@@ -337,7 +345,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"kex_exchange_identification|Connection closed by \S{1,80} port|(?:orted|prted"
         rb"|\bsshd?): .{0,4}[Cc]ommand not found"
-        rb"|(?:orted|prted|sshd?): (?:not found|No such file)|detected an attempt to run as root"
+        rb"|(?:orted|prted|sshd?|kubectl): (?:not found|No such file)|detected an attempt to run as root"
         rb"|Command 'ssh .{1,200} non-zero exit status 255|not reachable via ssh"  # deepspeed/launcher/runner.py
         rb"|(?:mpirun|mpiexec|torchrun|srun|deepspeed|horovodrun|accelerate|python3?|_perf): .{0,4}"
         rb"(?:[Cc]ommand not found|not found)|executable file not found in"

@@ -83,7 +83,11 @@ WARNED: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Call to bind failed ?: ?Cannot assign",
     ),
     ("nccl.connect-timeout", "cause", rb"exceeded (?:error retry count|timeouts|retries) ?[\(a]"),
-    ("nccl.connect-timeout", "cause", rb"onnect to \S{1,80} failed ?:|PollConnect to \S{1,80} failed"),
+    (
+        "nccl.connect-timeout",
+        "cause",
+        rb"onnect to \S{1,80} failed ?:|PollConnect to \S{1,80} failed|PollConnect poll\(\) ",
+    ),
     (
         "nccl.wrong-peer",
         "cause",
