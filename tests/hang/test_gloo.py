@@ -56,6 +56,8 @@ SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
         ("timed_out_handled", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
         ("timed_out_chain", "hang-late", SLEEPER, ("TP1", "all_reduce", 4)),
         ("timed_out_monitored", "hang-late", {"late": [2], "waiting": [1, 3]}, (None, "monitored_barrier", None)),
+        # rank 2 left the broadcast out, whose root is soon through; ranks 1 and 3 gave up in what they called next
+        ("timed_out_skipped", "hang-mismatch", SLEEPER, ("default_pg", "broadcast", 6)),
         # its recorder left an operation open that all others have behind them
         ("raises", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
         # rank 2 called one operation more, or all others are late: the dumps show the same
@@ -247,3 +249,22 @@ def test_who_waited_elsewhere_is_not_late(explain, tmp_path):
 
     _, job = explain(altered(tmp_path / "d", "timed_out_chain", never))
     assert 3 not in job["late_ranks"], job["sentence"]
+
+
+@pytest.mark.parametrize("change", [{"profiling_name": "gloo:broadcast"}, {"collective_seq_id": 7}])
+def test_what_all_called_alike_is_no_mismatch(explain, tmp_path, change):
+    """Near misses of the broadcast that rank 2 left out."""
+
+    def alike(rank, entry):
+        if rank == 2 and entry["collective_seq_id"] == 6:
+            entry.update(change)
+
+    _, job = explain(altered(tmp_path / "d", "timed_out_skipped", alike))
+    assert job["diagnosis"] != "hang-mismatch", job["sentence"]
+
+
+def test_ranks_that_gave_up_are_said_to_have_waited(explain):
+    """gloo counts sends and receives and records none: who is late nothing tells, but that ranks waited their words do."""
+    code, job = explain(DATA / "timed_out_sends")
+    assert (code, named(job)) == (10, {"waiting": [0, 1, 3]})
+    assert "waited for others" in job["sentence"], job["sentence"]

@@ -397,6 +397,18 @@ def test_all_are_inside_of_one_operation(explain, tmp_path):
     assert job["faults"][0]["fault"] == "nccl.hang-inside"
 
 
+def test_sizes_of_different_operations_are_not_compared(explain, tmp_path):
+    """Two pairs stand in operations of their own, each in one that both have entered."""
+    dumped(tmp_path, [[("g", 1, "all_to_all", "started")]] * 2 + [[("h", 4, "all_reduce", "started")]] * 2)
+    for rank in (2, 3):
+        content = loads((tmp_path / f"_dump_{rank}").read_bytes())
+        content["entries"][0]["input_sizes"] = [[16]]
+        (tmp_path / f"_dump_{rank}").write_bytes(pickle.dumps(content, protocol=2))
+    job = explain(tmp_path)[1]
+    assert job["diagnosis"] == "hang-inside"
+    assert "sizes differ" not in job["sentence"]
+
+
 @pytest.mark.parametrize(
     ("name", "diagnosis"),
     [

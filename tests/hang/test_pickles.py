@@ -11,6 +11,7 @@ import pytest
 
 from jobs.nccl.hang.collect import collect
 from jobs.nccl.hang.decide import decide
+from jobs.nccl.hang.flight_recorder import parse
 from jobs.nccl.hang.pickles import PickleRefusedError, loads
 from tests.hang.recorded import DATA
 
@@ -122,3 +123,38 @@ def test_lists_within_lists_that_a_memo_repeats_are_not_unfolded(tmp_path, bomb,
     older = [{"pg_id": 0, "seq_id": bomb(), "profiling_name": "nccl:all_reduce", "state": "scheduled"}]
     (tmp_path / "dump_1").write_bytes(pickle.dumps(older, protocol=2))
     assert decide(collect([str(tmp_path)])[0][0]).late == {2}
+
+
+def one_entry(**changes):
+    group = {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
+    entry = {
+        "record_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": 1,
+        "profiling_name": "nccl:all_reduce",
+        "state": "scheduled",
+        "time_created_ns": 10**18,
+    }
+    return {"version": "2.9", "pg_config": {"0": group}, "pg_status": {}, "entries": [entry]} | changes
+
+
+@pytest.mark.parametrize("name", ["dump_9999999", "fr_20261124", "fr_20261124.pickle"])
+def test_a_number_that_is_no_rank_is_none(explain, tmp_path, name):
+    """A date has eight digits; a rank of ten million made a job of as many, in 5 GB."""
+    (tmp_path / name).write_bytes(pickle.dumps(one_entry(pg_config={}), protocol=2))
+    code, said = explain(tmp_path)
+    assert (code, "ends in its rank" in said) == (4, True)
+
+
+def test_an_entry_that_a_memo_repeats_a_million_times_is_refused(tmp_path):
+    """Each costs two bytes in the file and microseconds to read: no recorder writes one twice."""
+    repeated = one_entry()["entries"] * 100_000
+    with pytest.raises(PickleRefusedError, match="many times"):
+        parse("dump_0", pickle.dumps(one_entry(entries=repeated), protocol=2), {})
+    parse("dump_0", pickle.dumps(one_entry(entries=[dict(each) for each in repeated[:1000]]), protocol=2), {})
+
+
+def test_a_group_of_more_ranks_than_a_job_has_is_refused():
+    ranks = {"0": {"name": "0", "desc": "default_pg", "ranks": f"[{'1, ' * 4_000_000}]"}}
+    with pytest.raises(PickleRefusedError, match="1000000 ranks"):
+        parse("dump_0", pickle.dumps(one_entry(pg_config=ranks), protocol=2), {})

@@ -130,8 +130,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
             made.called = f"{first.name} {first.sequence} of {evidence.groups[first.group].name}"
     elif len(analysis.inside) > 1 and not analysis.unknown:
         made.kind, made.proven = "inside", True
-        sizes = Counter(analysis.heads[rank].sizes for rank in analysis.inside if rank in analysis.heads)
-        if len(sizes) > 1:
+        heads = [analysis.heads[rank] for rank in analysis.inside if rank in analysis.heads]
+        sizes = Counter(head.sizes for head in heads)
+        if len(sizes) > 1 and len({(head.group, head.sequence) for head in heads}) == 1:
             made.uneven = " and ".join(f"{size} ({count})" for size, count in sizes.most_common(3))
     if not analysis.mismatch and not evidence.timeouts and not evidence.broken:
         _doubt(made, analysis, evidence)
@@ -215,6 +216,8 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     """
     innocent = set(evidence.broken)
     made.suspects -= innocent
+    if made.kind == "mismatch" and made.late:
+        made.waiting |= innocent
     if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent or made.seconds:
         return
     made.waiting |= innocent

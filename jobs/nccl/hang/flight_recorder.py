@@ -15,11 +15,14 @@ from .model import Evidence, Group, Operation, Rank
 from .older_dumps import modern
 from .pickles import PickleRefusedError, loads
 from .plain import number, sizes, word
+from .ras_text import MAX_RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_PENDING = 4096
+ENTRY_BYTES = 16
+"""An entry's two times and its two numbers alone take more in a dump, as pickle or JSON."""
 MAX_NAME = 120
 MAX_CALLS = 20_000
 MARKS = 32
@@ -34,7 +37,7 @@ MOST_QUEUED = 64
 """Collectives of which a rank's times are compared with the others': what timed out is among the last."""
 Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""
-_RANK = re.compile(r"(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
+_RANK = re.compile(r"(?<!\d)(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(->|<-)(\d{1,7})")
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}")
 _MEMBERS = re.compile(r"\d{1,7}")
@@ -67,7 +70,7 @@ def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]
     ``members`` remembers lists of ranks over the files of a job.
     """
     rank = rank_of(path)
-    if rank is None:
+    if rank is None or rank >= MAX_RANKS:
         raise PickleRefusedError("a dump's file name ends in its rank (dump_3), and this one does not")
     if data[:1] == b"\x80":
         content = loads(data)
@@ -79,6 +82,8 @@ def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]
     content = modern(content, rank)
     if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
         raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
+    if len(content.get("entries") or ()) * ENTRY_BYTES > len(data):
+        raise PickleRefusedError("it lists more entries than it holds, some of them many times")
     return _own_rank(rank, content, members), content
 
 
@@ -127,6 +132,8 @@ def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:
     text = entry.get("ranks")
     text = text if isinstance(text, str) else ", ".join(map(word, text)) if isinstance(text, list) else ""
     members = cache.get(text)
+    if len(text) > MAX_RANKS * 9:  # "1000000, "
+        raise PickleRefusedError(f"it lists a group of more than {MAX_RANKS} ranks")
     if members is None:
         members = cache.setdefault(text, tuple(int(item) for item in _MEMBERS.findall(text)))
     return members

@@ -168,8 +168,9 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             f"{capital(ranks_in_words(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'}, the innermost in"
             f" {where}; whether {ranks_in_words(made.unknown)} came cannot be told"
         ) + _missing(made)
-    if made.waiting and made.operation:
-        return f"{capital(ranks_in_words(made.waiting))} timed out in {where}; the evidence does not tell who is late"
+    if made.waiting:
+        what = f"timed out in {where}" if made.operation else "waited for others"
+        return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not tell who is late"
     if any("launched equally many" in text for _, _, text in made.because):
         return (
             "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"

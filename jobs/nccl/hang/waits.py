@@ -177,7 +177,9 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
     for rank, made in evidence.ranks.items():
         for group, done in made.finished.items():
             through[group, done.sequence][rank] = done
-    for (group, sequence), standing in sorted(at.items(), key=lambda item: item[0]):
+    places = _broke_apart(waits, evidence, through) + sorted(at)
+    for group, sequence in places:
+        standing = at.get((group, sequence), set())
         called = {**through.get((group, sequence), {}), **{rank: waits.heads[rank] for rank in standing}}
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
@@ -199,6 +201,26 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         )
         return True
     return False
+
+
+def _broke_apart(
+    waits: Waits, evidence: Evidence, through: dict[tuple[str, int], dict[int, Operation]]
+) -> list[tuple[str, int]]:
+    """Return where ranks called different operations by gloo, the first one first, and add these to ``through``.
+
+    Its recorder calls what broke retired, as what is done: ranks that gave up there stand at it, or further on.
+    """
+    if not evidence.broken:
+        return []
+    queued: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
+    standing = {head.group for head in waits.heads.values()}
+    for rank, made in evidence.ranks.items():
+        for key, operation in made.queued_at.items():
+            if key[0] in standing:
+                queued[key][rank] = operation
+    apart = [key for key, called in queued.items() if len({operation.name for operation in called.values()}) > 1]
+    through.update({key: queued[key] for key in apart})
+    return sorted(apart, key=lambda key: min(operation.created for operation in queued[key].values()))
 
 
 Node = int | tuple[str, int]
