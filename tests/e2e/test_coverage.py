@@ -41,7 +41,7 @@ SHOWN_OTHERWISE = {
     "nccl.hang-watchdog": ("tests/hang/test_blocked_watchdogs.py", "a watchdog's report, which no trial leaves"),
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_libraries.py", "words of libraries beside NCCL")
-        for name in ("cuda-library", "iommu", "psm")
+        for name in ("cuda-interposer", "cuda-library", "iommu", "psm")
     },
     "sweep.misplaced": ("tests/checks/test_judge_sweep.py", "no pod of the lab lies about its node"),
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),

@@ -11,6 +11,7 @@ from tests.nccl.test_nccl_outside import died, first
 SIGNAL = "[gpu-node-0:1000] *** Process received signal ***\n[gpu-node-0:1000] Signal: Aborted (6)\n"
 UCX = "[1790000000.000001] [gpu-node-0:1000 :0] "
 
+INTERPOSER = "nccl.cuda-interposer"
 SAID = [
     # cublasStatus_t and cudnnStatus_t, as torch and Paddle print them
     (
@@ -162,12 +163,25 @@ SAID = [
     # nvmlErrorString and NVIDIA's go-nvml
     ("Failed to initialize NVML: Unknown Error", "nccl.no-gpu", "systemctl daemon-reload"),
     ("Failed to initialize NVML: could not load NVML library.", "nccl.no-gpu", "toolkit is not set up"),
+    # HAMi-core (src/multiprocess/multiprocess_memory_limit.c, src/allocator/allocator.c)
+    ("[HAMI-core ERROR (pid:5 thread=1 multiprocess_memory_limit.c:831)]: Illegal device id: 8", INTERPOSER, "preloads"),
+    ('  File "/libvgpu/src/cuda/memory.c", line 582, in cuMemCreate', INTERPOSER, "preloads a library"),
+    ("[HAMI-core ERROR (pid:5 thread=1 allocator.c:52)]: Device 0 OOM 12 / 8", "nccl.cuda-memory", "is used up"),
+    # ld.so(8), cudaGetErrorString, and who loads libraries by name
+    ("ImportError: libcuda.so.1: cannot open shared object file: No such file", "nccl.cuda-symbols", "not in the container"),
+    ("RuntimeError: CUDA error: CUDA driver is a stub library", "nccl.cuda-symbols", "a stub of the build image"),
+    ("ncclGetUniqueId(&id) failed: Unable to load NCCL library.", "nccl.library", "no such library"),
+    # gdb, glog and Python's faulthandler of a SIGBUS; the kernel of a GPU, in a line of its own behind the device's
+    ('Thread 787 "train" received signal SIGBUS, Bus error.', "nccl.bus-error", "/dev/shm"),
+    ("*** SIGBUS (@0x7f2) received by PID 7 (TID 0x7f) from PID 2; stack trace: ***", "nccl.bus-error", "/dev/shm"),
+    ("Fatal Python error: Bus error", "nccl.bus-error", "/dev/shm"),
+    ("               NVRM: fallen off the bus and is not responding to commands.", "nccl.gpu-lost", "PCIe"),
 ]
 
 
 @pytest.mark.parametrize(("said", "fault", "cause_text"), SAID)
 def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
-    """nccl.cuda-library, nccl.psm, and what others beside NCCL say of theirs."""
+    """nccl.cuda-library, nccl.psm, nccl.cuda-interposer, and what others beside NCCL say of theirs."""
     job = judged(died("ValueError: x") + said + "\n")
     assert (job["verdict"], job["causes"][0]["fault"]) == ("no-go", fault), job["sentence"]
     assert cause_text in job["causes"][0]["cause"]
@@ -194,6 +208,13 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "Launched distributed communication on port `29144`",
         "core_worker.cc:382] Raylet started.",
         "initialized NVML: Unknown processes are left out",
+        "[HAMI-core Msg(5:1:libvgpu.c:836)]: Initializing.....",
+        "[HAMI-core Warn(5:1:utils.c:181)]: get default cuda from (null)",
+        "LD_PRELOAD=/usr/local/vgpu/libvgpu.so",
+        "found libcuda.so.1 at /usr/lib64, no stub library",
+        "INFO utils.py:580] Loaded NCCL library from libnccl.so.2",
+        "give the container --shm-size to avoid SIGBUS",
+        "NVRM: the bus is responding to commands",
     ],
 )
 def test_what_only_names_a_library_speaks_against_nothing(said):

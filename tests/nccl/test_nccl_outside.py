@@ -242,7 +242,11 @@ SAID = [
         "libfabric:17778:1732779731::efa:cq:efa_rdm_cq_open():688<warn> Unable to create extended CQ: Cannot allocate memory",
         "nccl.mr-memory",
     ),
-    ("Number of GPUs detected 7 is not equal to the actual number of GPUs 8", "nccl.rxdm"),
+    (
+        "E0312 fastrak_gpumem_manager.cc:200] Number of GPUs detected in the PCI tree 7 is not equal to the actual "
+        "number of GPUs reported by CUDA 8",
+        "nccl.rxdm",
+    ),
 ]
 
 

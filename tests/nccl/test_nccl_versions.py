@@ -346,3 +346,26 @@ def test_verbs_errors_of_old_versions_have_no_errno(judge):
     """Before 2.8 only the call is named."""
     log = "a:1:1 [0] misc/ibvwrap.cc:268 NCCL WARN Call to ibv_create_cq failed\na:1:1 [0] NCCL INFO transport/net_ib.cc:349 -> 2\n"
     assert judge(log)["faults"][0]["fault"] == "nccl.ib-memlock"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "mismatch"),
+    [
+        ("n1:5:9 [0]", "n2:7:9 [0]", True),
+        ("n1:5:9 [0]", "n1:5:9 [32750]", False),  # a damaged device: no line says whose it is
+    ],
+    ids=["two-hosts", "no-host"],
+)
+def test_hosts_that_word_a_message_differently_run_two_versions(judge, one, other, mismatch):
+    """A missing plugin is worded by version; a line whose host is not told accuses none."""
+    older = other + " NCCL INFO NET/Plugin : dlerror=libnccl-net.so: cannot open shared object file\n"
+    newer = one + " NCCL INFO NET/Plugin: Using internal network plugin.\n"
+    died = "n1:5:9 [0] x.cc:1 NCCL WARN Cuda failure 'invalid argument'\n"
+    assert ("nccl.version-mismatch" in faults(judge(older + newer + died))) is mismatch
+
+
+def test_one_version_says_two_lines_of_a_missing_plugin(judge):
+    """NCCL 2.21 has both lines; a log of one host may have lost one of them."""
+    both = "NCCL INFO NET/Plugin: No plugin found (libnccl-net.so)\n"
+    text = f"n1:5:9 [0] {both}n2:7:9 [0] NCCL INFO NET/Plugin: Using internal network plugin.\n"
+    assert "nccl.version-mismatch" not in faults(judge(text + "n1:5:9 [0] x.cc:1 NCCL WARN Cuda failure 'x'\n"))

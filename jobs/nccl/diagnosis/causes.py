@@ -50,6 +50,7 @@ _CUDA_SAYS = (
         re.compile(r"named symbol not found|kernel image is invalid|no kernel image|Cuda failure (?:500|200|209)\b"),
     ),
     ("nccl.cuda-driver", re.compile(r"unsupported toolchain|driver version is insufficient|Cuda failure (?:222|35)\b")),
+    ("nccl.cuda-symbols", re.compile(r"driver is a stub library|Cuda failure 34\b")),
     ("nccl.cuda-init", re.compile(r"initialization error|Cuda failure 3\b")),
     ("nccl.gpu-busy", re.compile(r"busy or unavailable|device already in use|Cuda failure 46\b")),
     ("nccl.gpu-mapping", re.compile(r"mapping of buffer object failed|Cuda failure 205\b")),

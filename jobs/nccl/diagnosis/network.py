@@ -127,7 +127,7 @@ def judge_forms(judgement: Judgement) -> None:
     nodes: dict[str, set[str]] = {}
     for proc in judgement.job.procs:
         nodes.setdefault(judgement.job.node_of[proc], set()).update(proc.facts.get("plugin-form", ()))
-    forms = {node: node_forms for node, node_forms in nodes.items() if len(node_forms) == 1}
+    forms = {node: node_forms for node, node_forms in nodes.items() if node and len(node_forms) == 1}
     if len({next(iter(node_forms)) for node_forms in forms.values()}) > 1:
         texts = ["%s on %s" % (next(iter(node_forms)), node) for node, node_forms in sorted(forms.items())]
         text = "the hosts word the same message as different versions do: NCCL " + "; ".join(texts[:4])

@@ -120,7 +120,9 @@ def _of(fault: FoundFault, signs: Mapping[str, bool | None]) -> list[Cause]:
     name = fault["why"] or fault["fault"]
     alternatives = _alternatives(name, signs)
     specific = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in _DESCRIBED
-    return [_own(fault), *alternatives] if specific or not alternatives else alternatives
+    if not specific and alternatives:
+        return alternatives
+    return [_own(fault), *(each for each in alternatives if each["cause"] != fault["cause"])]
 
 
 def _alternatives(name: str, signs: Mapping[str, bool | None]) -> list[Cause]:

@@ -59,6 +59,16 @@ SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
         None,
         "NCCL was given a tensor in the host's memory: move it to the GPU, or make a Gloo group for it",
     ),
+    *(
+        ("nccl.library", words, None, "the image has no such library, or torch was built without it")
+        for words in ("load NCCL library", "cannot open shared object", "load any of {lib")
+    ),
+    (
+        "nccl.cuda-memory",
+        "HAMI-core",
+        None,
+        "the share of the GPU's memory that the scheduler gave this container (HAMi: nvidia.com/gpumem) is used up",
+    ),
     (
         "nccl.socket-address",
         "Address family not supported",

@@ -69,7 +69,8 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.bus-error",
         "cause",
-        rb"exitcode: -7\b|Signal 7 \(SIGBUS\)|return code = -7\b|signal 7 \(Bus|signal: Bus error(?!.*shared mem)",
+        rb"exitcode: -7\b|Signal 7 \(SIGBUS\)|return code = -7\b|signal 7 \(Bus|signal: Bus error(?!.*shared mem)"
+        rb"|received signal SIGBUS|\*\*\* SIGBUS \(|Fatal Python error: Bus error",
     ),
     (
         "nccl.oom-killed",
@@ -111,8 +112,13 @@ AROUND: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"Invalid config \w{1,40} attribute value -?\d{7}|argument not initialized via NCCL_CONFIG_INIT"
         rb"|Unable to load NCCL library|undefined symbol: p?nccl[A-Z]"
-        rb"|error while loading shared libraries: lib(?:nccl|cudart|cuda)\b"
-        rb"|lib(?:nccl|cudart|cuda)\.so[.\d]*: cannot open shared object|package doesn't have NCCL built in",
+        rb"|error while loading shared libraries: lib(?:nccl|cudart)\b"
+        rb"|lib(?:nccl|cudart)\.so[.\d]*: cannot open shared object|package doesn't have NCCL built in",
+    ),
+    (  # the driver's own library: no part of the image
+        "nccl.cuda-symbols",
+        "cause",
+        rb"error while loading shared libraries: libcuda\.so|libcuda\.so[.\d]*: cannot open shared object",
     ),
     (
         "nccl.collective-mismatch",

@@ -38,9 +38,8 @@ RING_ORDER = re.compile(rb"^Channel (\d+)(?:/(\d+))? :((?:\s+\d+)+)\s*$")
 
 # How NCCL says that there is no plugin, by version. Two hosts that say it differently run two versions.
 _PLUGIN_FORMS = (
-    ("2.22 to 2.25", b"Using internal network plugin"),
+    ("2.21 to 2.25", b"Using internal network plugin"),
     ("2.26 or later", b"NET/Plugin: Could not find: libnccl-net"),
-    ("2.21", b"NET/Plugin: No plugin found (libnccl-net.so)"),
     ("2.19 to 2.20", b"NET/Plugin : dlerror="),
     ("2.17 to 2.18", b"NET/Plugin : Plugin load"),
     ("2.5 to 2.16", b"NET/Plugin : No plugin found (libnccl-net.so), using internal"),

@@ -40,6 +40,7 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|(?:cuda|hip)Error(?:Illegal|Misaligned|Assert\b|HardwareStack|InvalidPc)",
     ),
     ("nccl.p2p-refused", "cause", rb"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|(?:cuda|hip)ErrorPeerAccessUnsupported"),
+    ("nccl.cuda-symbols", "cause", rb"CUDA_ERROR_STUB_LIBRARY|cudaErrorStubLibrary|CUDA driver is a stub library"),
     ("nccl.cuda-mps", "cause", rb"CUDA_ERROR_MPS_|cudaErrorMps"),
     ("nccl.gpu-busy", "cause", rb"cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"),
     ("nccl.driver-state", "cause", rb"CUDA_ERROR_UNKNOWN|(?:cuda|hip)ErrorUnknown"),
@@ -49,9 +50,12 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
 
 OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
     *CUDA_NAMES,
+    # -- what stands between a program and CUDA: HAMi's libvgpu and its forerunner (multiprocess_memory_limit.c)
+    ("nccl.cuda-memory", "cause", rb"\[(?:HAMI-core|4pdvGPU) (?:ERROR|Warn).{0,80}\]: ?Device \d{1,3} OOM"),
+    ("nccl.cuda-interposer", "cause", rb"\[(?:HAMI-core|4pdvGPU) ERROR|/libvgpu/src/\w{1,40}/\w{1,40}\.c\b"),
     # -- the kernel
     ("nccl.gpu-reset", "cause", rb"NVRM: Xid \([^)]{4,40}\): (?:62|110|143)\b"),  # Xid catalog: RESET_GPU
-    ("nccl.gpu-lost", "cause", rb"NVRM: GPU .{1,60}fallen off the bus|(?:NVML|nvml|pynvml)\S{0,60}:? GPU is lost"),
+    ("nccl.gpu-lost", "cause", rb"NVRM: (?:GPU .{1,60})?fallen off the bus|(?:NVML|nvml|pynvml)\S{0,60}:? GPU is lost"),
     (
         "nccl.ib-card",
         "cause",
