@@ -164,11 +164,19 @@ SAID = [
     ("Failed to initialize NVML: Unknown Error", "nccl.no-gpu", "systemctl daemon-reload"),
     ("Failed to initialize NVML: could not load NVML library.", "nccl.no-gpu", "toolkit is not set up"),
     # HAMi-core (src/multiprocess/multiprocess_memory_limit.c, src/allocator/allocator.c)
-    ("[HAMI-core ERROR (pid:5 thread=1 multiprocess_memory_limit.c:831)]: Illegal device id: 8", INTERPOSER, "preloads"),
+    (
+        "[HAMI-core ERROR (pid:5 thread=1 multiprocess_memory_limit.c:831)]: Illegal device id: 8",
+        INTERPOSER,
+        "preloads",
+    ),
     ('  File "/libvgpu/src/cuda/memory.c", line 582, in cuMemCreate', INTERPOSER, "preloads a library"),
     ("[HAMI-core ERROR (pid:5 thread=1 allocator.c:52)]: Device 0 OOM 12 / 8", "nccl.cuda-memory", "is used up"),
     # ld.so(8), cudaGetErrorString, and who loads libraries by name
-    ("ImportError: libcuda.so.1: cannot open shared object file: No such file", "nccl.cuda-symbols", "not in the container"),
+    (
+        "ImportError: libcuda.so.1: cannot open shared object file: No such file",
+        "nccl.cuda-symbols",
+        "not in the container",
+    ),
     ("RuntimeError: CUDA error: CUDA driver is a stub library", "nccl.cuda-symbols", "a stub of the build image"),
     ("ncclGetUniqueId(&id) failed: Unable to load NCCL library.", "nccl.library", "no such library"),
     # gdb, glog and Python's faulthandler of a SIGBUS; the kernel of a GPU, in a line of its own behind the device's
