@@ -78,17 +78,19 @@ def test_a_worker_that_is_late_is_not_waited_for(logs, monkeypatch):
     assert same(logs)
 
 
-def test_what_is_read_at_once_is_shared_in_blocks(logs, monkeypatch):
-    """Several cores may work on what one process reads at a time, and a digest may be larger than its block."""
-    monkeypatch.setattr(scan, "BLOCK", 1 << 30)
-    monkeypatch.setattr(parallel, "_BLOCK", 1 << 12)
+def test_blocks_are_handed_over_together(logs, monkeypatch):
+    """Each digest costs what it is applied; one may be larger than its span."""
+    monkeypatch.setattr("jobs.nccl.sources.CHUNK", 1 << 9)
+    monkeypatch.setattr(scan, "BLOCK", 1 << 10)
+    monkeypatch.setattr(parallel, "_SPAN", 1 << 12)
     monkeypatch.setattr(parallel, "_ROOM", 1 << 12)
-    blocks = []
+    spans = []
     share = parallel._Crew.share
-    monkeypatch.setattr(parallel._Crew, "share", lambda *given: (share(*given), blocks.append(len(given[2]))))
+    monkeypatch.setattr(parallel._Crew, "share", lambda *given: (share(*given), spans.append(list(map(len, given[2])))))
     assert same(logs)
-    assert len(blocks) > 3 * len(logs)
-    assert max(blocks) <= 1 << 12
+    assert max(map(len, spans)) > 2
+    assert len(spans) > 3 * len(logs)
+    assert max(sum(span) for span in spans if len(span) > 1) <= 1 << 12
 
 
 def test_a_small_log_starts_none(logs, monkeypatch):
