@@ -9,7 +9,6 @@ from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
 from ..pod.nccl_reader.state.process import channels_in
-from .diagnosis.alone import tell_alone
 from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
@@ -19,9 +18,10 @@ from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
+from .diagnosis.separate_jobs import tell_alone
 from .diagnosis.termination import judge_ending
 from .diagnosis.truncation import judge_truncation
-from .diagnosis.usual import with_usual
+from .diagnosis.usual_causes import with_usual_causes
 from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices
 from .job.jobs import Job
@@ -176,7 +176,7 @@ def _judge(judgement: Judgement) -> None:
 def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Collection[str]) -> list[Cause]:
     signs, faults = signs_of(judgement), judgement.faults
     causes = rank(faults, signs, _further(judgement, diagnosis))
-    return with_usual(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
+    return with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[str]:

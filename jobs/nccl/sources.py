@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.events.signals import tells_trouble
 from ..pod.nccl_reader.lines.clean import printable
-from .answers import opened
+from .log_store_answers import opened
 
 CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
 SNIFF = 256 * 1024

@@ -21,17 +21,17 @@ IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name", "
 IN_LINES += ("efa-peer-gone", "efa-unreachable", "nvls-slots", "imex-import", "gpu-xid", "rendezvous", "no-gpu")
 IN_LINES += ("cuda-driver", "nic-count-ignored", "uneven-hosts", "port-in-use", "nvshmem", "process-limit")
 IN_LINES += ("invalid-usage", "ofi-error", "p2p-refused", "driver-mismatch", "kernel-fault")
-AROUND = ("bus-error", "cuda-init", "cuda-unsupported", "cumem-host", "driver-state", "ended-outside")
-AROUND += ("gpu-busy", "gpu-lost", "gpu-mapping", "gpu-reset", "graph-file", "ib-card", "ib-create")
-AROUND += ("ib-length", "ib-netdev", "library", "loopback-name", "mpi", "name-resolution", "no-algorithm")
-AROUND += ("no-launcher", "no-transport", "no-unique-id", "nvlink-broken", "nvlink-error", "peer-limit")
-AROUND += ("ports-used-up", "process-killed", "roce-version", "stalled-ranks", "store-gone")
-AROUND += ("too-many-processes", "topology-nic", "topology-search", "topology-unreadable")
-WARNED = ("cuda-symbols", "device-api", "gdrcopy-failed", "ib-given-up", "internal", "local-socket")
-WARNED += ("nic-fusion", "plugin-failed", "plugin-invalid", "ranks-differ", "setting-invalid")
-WARNED += ("gid-changed", "plugin-interface", "plugin-versions", "rxdm", "system-call")
-OUTSIDE = ("ddp-unused", "gloo-interface", "node-lost", "parallel-sizes", "pcie-error", "storage", "wrong-store")
-OUTSIDE += ("cuda-mps", "custom-all-reduce", "cxi-queue", "cxi-service", "shm-permission")
+ENVIRONMENT = ("bus-error", "cuda-init", "cuda-unsupported", "cumem-host", "driver-state", "ended-outside")
+ENVIRONMENT += ("gpu-busy", "gpu-lost", "gpu-mapping", "gpu-reset", "graph-file", "ib-card", "ib-create")
+ENVIRONMENT += ("ib-length", "ib-netdev", "library", "loopback-name", "mpi", "name-resolution", "no-algorithm")
+ENVIRONMENT += ("no-launcher", "no-transport", "no-unique-id", "nvlink-broken", "nvlink-error", "peer-limit")
+ENVIRONMENT += ("ports-used-up", "process-killed", "roce-version", "stalled-ranks", "store-gone")
+ENVIRONMENT += ("too-many-processes", "topology-nic", "topology-search", "topology-unreadable")
+NCCL_WARNINGS = ("cuda-symbols", "device-api", "gdrcopy-failed", "ib-given-up", "internal", "local-socket")
+NCCL_WARNINGS += ("nic-fusion", "plugin-failed", "plugin-invalid", "ranks-differ", "setting-invalid")
+NCCL_WARNINGS += ("gid-changed", "plugin-interface", "plugin-versions", "rxdm", "system-call")
+OTHER_SOFTWARE = ("ddp-unused", "gloo-interface", "node-lost", "parallel-sizes", "pcie-error", "storage", "wrong-store")
+OTHER_SOFTWARE += ("cuda-mps", "custom-all-reduce", "cxi-queue", "cxi-service", "shm-permission")
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{
@@ -47,10 +47,14 @@ SHOWN_OTHERWISE = {
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
-    **{f"nccl.{name}": ("tests/nccl/test_nccl_around.py", "words of what stands around NCCL") for name in AROUND},
-    **{f"nccl.{name}": ("tests/nccl/test_nccl_warned.py", "a warning of NCCL's sources") for name in WARNED},
     **{
-        f"nccl.{name}": ("tests/nccl/test_nccl_outside.py", "words of torch, launchers, the kernel") for name in OUTSIDE
+        f"nccl.{name}": ("tests/nccl/test_nccl_environment.py", "words of what stands around NCCL")
+        for name in ENVIRONMENT
+    },
+    **{f"nccl.{name}": ("tests/nccl/test_nccl_warnings.py", "a warning of NCCL's sources") for name in NCCL_WARNINGS},
+    **{
+        f"nccl.{name}": ("tests/nccl/test_nccl_other_software.py", "words of torch, launchers, the kernel")
+        for name in OTHER_SOFTWARE
     },
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it

@@ -6,7 +6,7 @@ import pytest
 
 from tests.nccl.logmaker import Maker, sequential
 from tests.nccl.test_nccl_causes import HEALTHY, STARTED, judged
-from tests.nccl.test_nccl_outside import STORE, TORCHRUN, WATCHDOG, died, first
+from tests.nccl.test_nccl_other_software import STORE, TORCHRUN, WATCHDOG, died, first
 
 SOCKETS = (
     "n1:1:1 [0] NCCL INFO NET/Socket : Using [0]bond0:192.168.1.161<0> [1]br-05ab815fa14e:172.19.0.1<0>\n"

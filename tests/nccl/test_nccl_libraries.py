@@ -6,7 +6,7 @@ import pytest
 
 from tests.nccl.logmaker import Maker, sequential
 from tests.nccl.test_nccl_causes import HEALTHY, judged
-from tests.nccl.test_nccl_outside import died, first
+from tests.nccl.test_nccl_other_software import died, first
 
 SIGNAL = "[gpu-node-0:1000] *** Process received signal ***\n[gpu-node-0:1000] Signal: Aborted (6)\n"
 UCX = "[1790000000.000001] [gpu-node-0:1000 :0] "

@@ -9,7 +9,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from .said import SAYS
+from .line_details import LINE_DETAILS
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note
@@ -113,7 +113,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return _refused(fault, note)
     if (explained := next((each for each in _BY_ANOTHER.get(fault, ()) if judgement.event(each[0])), None)) is not None:
         return explained[1:]
-    for kind, pattern, why, text in SAYS:
+    for kind, pattern, why, text in LINE_DETAILS:
         if kind == fault and pattern in note.text:
             return why, text
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):

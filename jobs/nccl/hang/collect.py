@@ -14,9 +14,9 @@ from ...pod.nccl_reader.lines.clean import printable
 from ...pod.nccl_reader.lines.patterns import AnyOf, Gate
 from ..sources import MAX_FILES, logs_below
 from . import flight_recorder, inspector, ras, ras_in_logs, ras_monitor, ras_text, watchdog
-from .apart import Job, absorb, add, apart
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
+from .split_jobs import Job, absorb, add, apart
 
 HEAD = 64 * 1024
 MAX_TEXT = 64 << 20

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from . import smaller
-from .apart import SECOND_LOOK
+from . import subcommunicators
 from .departed import departed
 from .ras_text import MAX_RANKS
+from .split_jobs import SECOND_LOOK
 
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Sample
@@ -106,13 +106,13 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         whole = made.unnamed or len(behind)
         # who is ahead in a part of the job waits there, and comes late to all others only for that
         behind = behind - _sides_of_parts(evidence.samples[-1])[1] or behind
-        root = smaller.root_of(evidence.samples[-1], comm, behind)
+        root = subcommunicators.root_of(evidence.samples[-1], comm, behind)
         minority = 2 * len(behind) < size
         made.proven = frozen or bool(evidence.timeouts)
         made.kind = "late" if made.proven else "undecided"
         made.late = root if made.proven or minority else set()
         if not root:  # who of them waits in a smaller communicator, only JSON tells
-            made.suspects, made.unsure = behind, f": {smaller.UNCLEAR}"
+            made.suspects, made.unsure = behind, f": {subcommunicators.UNCLEAR}"
         made.waiting |= _everyone(evidence.samples[-1]) - (root or behind) if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
         lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
@@ -121,7 +121,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         )
         made.because.append((evidence.samples[-1].file, 0, text))
         return True
-    if _from_parts(made, evidence, frozen) or smaller.from_smaller(made, evidence, frozen=frozen):
+    if _from_parts(made, evidence, frozen) or subcommunicators.from_smaller(made, evidence, frozen=frozen):
         return True
     if frozen and any(series.values()):
         made.because.append(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 
+from .completed_operations import from_records, from_times
 from .contradictions import add_contradictions
 from .counts import advanced, from_counts, looks, of_the_dumps, still
+from .dump_times import beginning_lost, of_another_run, waited, went_on
+from .gloo_latecomers import overdue
+from .last_enqueued import queued_less
+from .minority import UNTOLD_GROUPS, weigh, weigh_report
 from .model import Decision, Evidence, Group, Lagging, Process, Timeout
-from .moments import beginning_lost, of_another_run, waited, went_on
-from .overdue import overdue
-from .performed import from_records, from_times
-from .queued import queued_less
 from .ras_monitor import add_gone
-from .sides import UNTOLD_GROUPS, weigh, weigh_report
 from .trace_report import from_trace
-from .unlike import called_otherwise
 from .waits import Waits, analyse
 from .watchdog import in_world
+from .watchdog_mismatches import called_otherwise
 
 PASSING = 2.0
 """Seconds; a dump of a time-out is minutes younger than what hangs (init_process_group: 10 minutes; 30 with gloo)."""

@@ -9,15 +9,15 @@ from ..diagnosis.faults import found_fault
 from ..diagnosis.ranking import rank
 from ..document import conclude as conclude_logs
 from ..job_document import MOST_CAUSES
-from .apart import said_in, speakers, without
 from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
 from .join import join, place_sentences, processes, waits_in_creation
+from .last_enqueued import tells
 from .model import Evidence
-from .queued import tells
 from .sentences import capital, ranks_in_words, sentence, unnamed
-from .unlike import unlike_calls
+from .split_jobs import said_in, speakers, without
+from .watchdog_mismatches import unlike_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

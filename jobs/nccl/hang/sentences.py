@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .sides import NO_PAIRS
-from .smaller import UNCLEAR
+from .minority import NO_PAIRS
+from .subcommunicators import UNCLEAR
 
 if TYPE_CHECKING:
     from .model import Decision

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Tuple
 from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
-from . import outside, trouble, unheaded
+from . import other_software, trouble, unheaded
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
 from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
 
@@ -149,7 +149,7 @@ _WORDS = (
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x| 0x0000"
     rb'|", line |] Check failed|backtrace (tid'
 ).split(b"|")
-MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *outside.WORDS, *unheaded.WORDS)))  # of these a line holds one
+MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *other_software.WORDS, *unheaded.WORDS)))  # of these a line holds one
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
@@ -193,7 +193,7 @@ _LINE = Patterns(
         (_LAST, _LAST_ERROR.pattern),
         (_SPEAKING, _SPEAKS),
         (_SPEAKING, _OLD_WARN.pattern),
-        *((_SPEAKING, pattern) for _, _, pattern in outside.BESIDES),
+        *((_SPEAKING, pattern) for _, _, pattern in other_software.NOT_NCCL),
         *_SIGNALS,
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
@@ -212,7 +212,7 @@ _SAYS_MASKED = AnyOf(
             for word in needed(each)
         ),
         *WORDS,
-        *outside.WORDS,
+        *other_software.WORDS,
         *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
     )
 )

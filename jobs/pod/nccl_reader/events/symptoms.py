@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Tuple
 
 from ..lines.patterns import HEX_DIGITS, AnyOf, Patterns, needed
-from .outside import BESIDES
-from .warned import LOCAL_SOCKET, WARNED
+from .nccl_warnings import LOCAL_SOCKET, NCCL_WARNINGS
+from .other_software import NOT_NCCL
 
 CAUSE = "cause"  # by itself the reason of a failure
 WHY = "why"  # explains a choice (sockets, no GPUDirect); a fault only together with that choice
@@ -42,7 +42,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
-    *(_symptom(*each) for each in (LOCAL_SOCKET, *BESIDES)),
+    *(_symptom(*each) for each in (LOCAL_SOCKET, *NOT_NCCL)),
     _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
     _symptom(
         "nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"
@@ -344,11 +344,11 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     # -- GPUDirect: why it is off
     _symptom("nccl.gdr-no-module", WHY, rb"NET/(?!Socket)[\w ]{1,40} ?: GPU Direct RDMA Disabled", 17),
     _symptom("nccl.gdr-distance", WHY, rb"GPU Direct RDMA Disabled for GPU.*\(distance \d+ > \d+\)", 18, 19),
-    *(_symptom(*each) for each in WARNED),
+    *(_symptom(*each) for each in NCCL_WARNINGS),
 )
 
 # Of a job that came to its end all the same, such a warning leaves nothing proven.
-LASTING = frozenset(_symptom(*each) for each in WARNED if each[1] != BENIGN)
+LASTING = frozenset(_symptom(*each) for each in NCCL_WARNINGS if each[1] != BENIGN)
 _PATTERNS = Patterns((item, item.pattern) for item in SYMPTOMS)
 _GATE = AnyOf(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
 

@@ -6,8 +6,8 @@ own watchdog tells.
 
 from __future__ import annotations
 
+from .minority import weigh_report
 from .model import Decision, Evidence
-from .sides import weigh_report
 
 
 def tells(evidence: Evidence) -> bool:

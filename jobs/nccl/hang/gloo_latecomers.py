@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from .moments import NS, time_limit
+from .dump_times import NS, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

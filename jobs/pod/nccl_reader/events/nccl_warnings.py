@@ -10,7 +10,7 @@ from typing import Tuple
 
 # Tried before the errno of a connection between hosts, which it is not (misc/ipcsocket.cc).
 LOCAL_SOCKET = ("nccl.local-socket", "cause", rb"UDS: (?:Socket creation|Binding to|Sending|Receiving)")
-WARNED: Tuple[Tuple[str, str, bytes], ...] = (
+NCCL_WARNINGS: Tuple[Tuple[str, str, bytes], ...] = (
     LOCAL_SOCKET,
     # -- NCCL takes another value, or does without, and says so: init.cc, tuning.cc, net_socket.cc, xml.cc, profiler.cc
     (

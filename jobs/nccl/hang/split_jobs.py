@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from .dump_times import same_process
 from .model import Evidence
-from .moments import same_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

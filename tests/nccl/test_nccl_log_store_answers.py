@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jobs.nccl import answers, conclude, open_sources, read
+from jobs.nccl import conclude, log_store_answers, open_sources, read
 from jobs.pod.nccl_reader.errors import NcclLogError
 from tests.nccl.logmaker import Maker, interleaved
 from tests.nccl.test_nccl_causes import HEALTHY, INFO, A
@@ -20,7 +20,9 @@ LOGS = {
 
 
 def judged(data: bytes, size: int = 1 << 17) -> dict:
-    (job,) = conclude(read([("log", answers.opened(data[at : at + size] for at in range(0, len(data), size)))]))
+    (job,) = conclude(
+        read([("log", log_store_answers.opened(data[at : at + size] for at in range(0, len(data), size)))])
+    )
     return {
         key: job[key]
         for key in ("verdict", "sentence", "ranks", "nodes", "faults", "causes", "inter_node_transport", "nccl_lines")
@@ -72,7 +74,7 @@ def gcloud(lines: list[str]) -> object:
 def test_the_answer_of_a_log_store_is_judged_as_the_log_in_it(store, log):
     plain, answer = LOGS[log].encode(), store(LOGS[log].splitlines())
     for document in (json.dumps(answer), json.dumps(answer, indent=2), json.dumps(answer, separators=(",", ":"))):
-        assert answers.lines_of(document.encode()) == plain
+        assert log_store_answers.lines_of(document.encode()) == plain
         assert judged(document.encode()) == judged(plain)
         assert judged(document.encode(), 100_000) == judged(plain)
 
@@ -86,7 +88,7 @@ def test_an_answer_in_a_file_is_judged(tmp_path):
 
 
 def test_json_for_each_line_is_no_answer(monkeypatch):
-    monkeypatch.setattr(answers, "MAX_ANSWER", 100)
+    monkeypatch.setattr(log_store_answers, "MAX_ANSWER", 100)
     lines = [json.dumps({"log": line + "\n", "hits": [1], "events": []}) for line in FAILED.splitlines()]
     assert judged("\n".join(lines).encode()) == judged(FAILED.encode())
 
@@ -111,7 +113,7 @@ def test_what_is_wrapped_in_an_answer_is_taken_apart():
     ],
 )
 def test_a_document_that_holds_no_lines_proves_nothing(document):
-    assert answers.lines_of(json.dumps(document).encode()) == b""
+    assert log_store_answers.lines_of(json.dumps(document).encode()) == b""
     assert judged(json.dumps(document).encode())["verdict"] == "inconclusive"
 
 
@@ -124,12 +126,12 @@ def test_an_answer_that_was_cut_is_no_proof(cut):
 def test_unlike_times_leave_the_order():
     entries = [["b", 2.0], ["a", "1"], ["c", float("nan")], ["d", None]]
     document = {"events": [{"message": text, "timestamp": time} for text, time in entries]}
-    assert answers.lines_of(json.dumps(document).encode()) == b"b\na\nc\nd\n"
+    assert log_store_answers.lines_of(json.dumps(document).encode()) == b"b\na\nc\nd\n"
 
 
 def test_an_answer_is_bounded(monkeypatch):
     document = json.dumps(loki(HEALTHY.splitlines())).encode()
-    monkeypatch.setattr(answers, "MAX_ANSWER", len(document) - 1)
+    monkeypatch.setattr(log_store_answers, "MAX_ANSWER", len(document) - 1)
     with pytest.raises(NcclLogError, match="ask it for fewer lines"):
         judged(document, 1000)
 
@@ -148,6 +150,6 @@ def test_a_part_of_the_lines_that_a_store_found_is_refused(total, refused):
     answer = json.dumps({"hits": {"total": total, "hits": hits}}).encode()
     if refused:
         with pytest.raises(NcclLogError, match="found 4 lines and this answer holds 3"):
-            answers.lines_of(answer)
+            log_store_answers.lines_of(answer)
     else:
-        assert answers.lines_of(answer) == b"a\nb\nc\n"
+        assert log_store_answers.lines_of(answer) == b"a\nb\nc\n"

@@ -28,7 +28,7 @@ _INTERFACES = (
     "ip -br addr on every host; then NCCL_SOCKET_IFNAME=the one that connects them; NCCL_DEBUG=WARN names the call"
 )
 _SHARED = "the shared memory (/dev/shm) is too small for NCCL's segments (64 MB is the container default)"
-USUAL = (
+USUAL_CAUSES = (
     (
         r"ncclInvalidUsage|invalid usage",
         "",
@@ -71,7 +71,7 @@ USUAL = (
 )
 
 
-def with_usual(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str, bool | None]) -> list[Cause]:
+def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str, bool | None]) -> list[Cause]:
     """Return a job's causes with what mostly lies behind an end of which no line says more than NCCL's error."""
     faults = judgement.faults
     if not faults or faults[0]["fault"] not in _GRAPH:
@@ -82,7 +82,7 @@ def with_usual(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str
     text = "\n".join(line["text"] for line in faults[0]["evidence"])
     usual: list[Cause] = [
         {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + cause, "confirm": confirm}
-        for pattern, needed, cause, confirm in USUAL
+        for pattern, needed, cause, confirm in USUAL_CAUSES
         if re.search(pattern, text) and not (needed and signs.get(needed) is False)
     ]
     usual = given + usual

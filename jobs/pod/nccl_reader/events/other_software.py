@@ -1,6 +1,6 @@
 """Symptoms that no line of NCCL's shows: what torch, CUDA, launchers, engines and the kernel say for themselves.
 
-Each is (fault, role, pattern), as in symptoms.SYMPTOMS, behind those of around.py. The words are those of torch
+Each is (fault, role, pattern), as in symptoms.SYMPTOMS, behind those of environment.py. The words are those of torch
 (torch/csrc/distributed/c10d: socket.cpp, TCPStore.cpp, ProcessGroupNCCL.cpp, reducer.cpp; torch/distributed,
 torch/cuda, torch/utils/data; third_party/gloo), of cudaGetErrorString and nvmlErrorString, of libnvidia-container,
 ld.so(8), Open MPI's help-*.txt, Hydra, Slurm, ssh(1), Ray, vLLM, SGLang, DeepSpeed and Megatron, and of the kernel
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Tuple
 
 from ..lines.patterns import needed
-from .around import AROUND
+from .environment import ENVIRONMENT
 
 # Names of CUDA's errors, as others than NCCL print them (cuda.h: CUresult; driver_types.h: cudaError).
 CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
@@ -48,7 +48,7 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.cuda-failure", "cause", rb"CUDA_ERROR_LAUNCH_(?:FAILED|TIMEOUT)|(?:cuda|hip)ErrorLaunch(?:Failure|Timeout)"),
 )
 
-OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
+OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
     *CUDA_NAMES,
     # -- what stands between a program and CUDA: HAMi's libvgpu and its forerunner (multiprocess_memory_limit.c)
     ("nccl.cuda-memory", "cause", rb"\[(?:HAMI-core|4pdvGPU) (?:ERROR|Warn).{0,80}\]: ?Device \d{1,3} OOM"),
@@ -249,7 +249,7 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb":cxi:\S{1,80}<warn> .{0,160}(?:Permission denied|auth_key|cxil_alloc_svc|default rgroup and vni)",
     ),
     ("nccl.mr-memory", "cause", rb"libfabric:.{1,120}<warn> .{0,200}Cannot allocate memory"),
-    # -- Google's receive data path manager, beside the plugin's own warnings (warned.py)
+    # -- Google's receive data path manager, beside the plugin's own warnings (nccl_warnings.py)
     ("nccl.rxdm", "cause", rb"GPUs detected (?:in the PCI tree )?\d{1,3} is not equal to the actual number"),
     # -- NVSHMEM's transports (ibrc.cpp, ibdevx.cpp, ibgda.cpp)
     ("nccl.gdr-no-module", "why", rb"neither nv_peer_mem,? or nvidia_peermem detected"),
@@ -367,5 +367,5 @@ OUTSIDE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
     ),
 )
-BESIDES: Tuple[Tuple[str, str, bytes], ...] = (*AROUND, *OUTSIDE)  # of what is not NCCL's own
-WORDS = tuple(dict.fromkeys(word for _, _, pattern in BESIDES for word in needed(pattern)))  # a match holds one
+NOT_NCCL: Tuple[Tuple[str, str, bytes], ...] = (*ENVIRONMENT, *OTHER_SOFTWARE)  # of what is not NCCL's own
+WORDS = tuple(dict.fromkeys(word for _, _, pattern in NOT_NCCL for word in needed(pattern)))  # a match holds one

@@ -13,7 +13,7 @@ import zipfile
 
 import pytest
 
-from jobs.nccl import carriers, conclude, open_sources, read
+from jobs.nccl import conclude, log_exports, open_sources, read
 from jobs.pod.nccl_reader.errors import NcclLogError
 from tests.nccl.logmaker import Maker, interleaved, table_of
 from tests.nccl.test_nccl_prefixes import essence
@@ -139,7 +139,7 @@ def test_chunks_end_anywhere(size):
     for form in ("datadog", "fluentd", "newest-first"):
         data = FORMS[form](LOGS["one-host"].replace("gpu", "gpü").splitlines()).encode()
         pieces = (data[at : at + size] for at in range(0, len(data), size))
-        assert b"".join(carriers.carried(pieces)) == b"".join(carriers.carried(iter([data])))
+        assert b"".join(log_exports.carried(pieces)) == b"".join(log_exports.carried(iter([data])))
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_chunks_end_anywhere(size):
     ids=["table", "numbers", "records", "few-fields", "hosts", "few-times", "no-end", "empty"],
 )
 def test_what_is_no_export_is_passed_on_to_the_byte(text):
-    assert b"".join(carriers.carried(iter([text.encode()]))) == text.encode()
+    assert b"".join(log_exports.carried(iter([text.encode()]))) == text.encode()
 
 
 def test_a_line_without_a_time_stays_behind_the_one_it_follows():
     text = "".join(f"2026-11-20T10:00:0{9 - at}Z line {9 - at}\n  its rest\n" for at in range(6))
-    assert b"".join(carriers.carried(iter([text.encode()]))).splitlines()[:3] == [
+    assert b"".join(log_exports.carried(iter([text.encode()]))).splitlines()[:3] == [
         b"2026-11-20T10:00:04Z line 4",
         b"  its rest",
         b"2026-11-20T10:00:05Z line 5",
@@ -172,17 +172,17 @@ def test_a_line_without_a_time_stays_behind_the_one_it_follows():
 
 
 def test_what_is_turned_round_is_bounded(monkeypatch):
-    monkeypatch.setattr(carriers, "MAX_TURNED", 1000)
+    monkeypatch.setattr(log_exports, "MAX_TURNED", 1000)
     text = "".join(f"2026-11-20T10:{59 - at}:00Z line\n" for at in range(49)).encode()
     with pytest.raises(NcclLogError, match="newest line comes first"):
-        b"".join(carriers.carried(iter([text])))
+        b"".join(log_exports.carried(iter([text])))
 
 
 def test_a_line_among_records_that_is_none_is_kept():
     """A launcher's own words between the records of a shipper."""
     lines = ['{"data": {"message": "one"}}', "mpirun: failed", '{"data": {"message": "two"}}', '{"data": 1}']
     text = "\n".join(lines).encode() + b"\n" + b'{"data": {"message": "three"}}\n'
-    assert b"".join(carriers.carried(iter([text]))).splitlines() == [
+    assert b"".join(log_exports.carried(iter([text]))).splitlines() == [
         b"one",
         b"mpirun: failed",
         b"two",
@@ -196,7 +196,7 @@ def test_a_line_among_records_that_is_none_is_kept():
 )
 def test_records_that_are_none_are_no_exception(nested):
     text = (nested + "\n").encode() * 3
-    assert b"".join(carriers.carried(iter([text]))) == text
+    assert b"".join(log_exports.carried(iter([text]))) == text
 
 
 # -- what a store or a copy left out -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.unwrap import text_of
-from .carriers import TEXTS, TIMES, carried, may_lack
+from .log_exports import TEXTS, TIMES, carried, may_lack
 
 MAX_ANSWER = 64 * 1024 * 1024  # bytes; Loki answers with at most 5,000 lines unless it is told otherwise
 _ENOUGH = 4096  # bytes, in which an answer shows what it is

@@ -11,7 +11,7 @@ _NO_PEER_CAUSE = (
     "CUDA has no peer access between these GPUs (consumer cards, a virtual machine, PCIe without P2P), or a process "
     "sees its own GPU alone"
 )
-SAYS: tuple[tuple[str, str, str | None, str | None], ...] = (
+LINE_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
     ("nccl.p2p-refused", "transport/shm.cc", "nccl.cumem-host", None),
     ("nccl.p2p-refused", _NO_PEER, None, _NO_PEER_CAUSE),
     ("nccl.custom-all-reduce", _NO_PEER, "nccl.p2p-refused", _NO_PEER_CAUSE + ": --disable-custom-all-reduce"),

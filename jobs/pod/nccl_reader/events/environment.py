@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Tuple
 
-AROUND: Tuple[Tuple[str, str, bytes], ...] = (
+ENVIRONMENT: Tuple[Tuple[str, str, bytes], ...] = (
     # -- the machine: what the kernel, /sys, a topology file and the verbs show
     ("nccl.topology-nic", "cause", rb"Attribute \w{1,40} of node nic not found"),
     ("nccl.graph-file", "cause", rb"XML Import Channel|XML Graph has wrong version|Could not open XML graph file"),
