@@ -104,7 +104,7 @@ def _document(judgement: Judgement) -> JobDocument:
     if beside is not None:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
     # One host is the whole job only where something tells its size.
-    shown = bool(view.ways) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
+    shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables) if judgement.tables else {}
     document: JobDocument = {
@@ -295,10 +295,14 @@ def _pairs(judgement: Judgement) -> list[Pair]:
         for key, mask in pair.channels().items():
             counts[key[4]] = counts.get(key[4], 0) + channels_in(mask)
         carriers = pair.carriers.values()
-        sides = {"send" if way.side == "s" else "receive" for way, _, _ in carriers}
+        sides = {"send" if connector.side == "s" else "receive" for connector, _, _ in carriers}
         # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
         both = len(sides) > 1 or any(transport == "mnnvl" for _, transport, _ in carriers)
-        gdr = {bool(way.gdr) for way, transport, _ in carriers if way.kind == "net" and transport not in TCP}
+        gdr = {
+            bool(connector.gdr)
+            for connector, transport, _ in carriers
+            if connector.kind == "net" and transport not in TCP
+        }
         pairs.append(
             {
                 "src": src_node,
@@ -307,7 +311,7 @@ def _pairs(judgement: Judgement) -> list[Pair]:
                 "transports": dict(sorted(counts.items())),
                 "devices": compact_devices({device for _, _, device in carriers}),
                 "gdr": "mixed" if len(gdr) > 1 else next(iter(gdr), None),
-                "pxn": any(way.proxy >= 0 for way, _, _ in carriers),
+                "pxn": any(connector.proxy >= 0 for connector, _, _ in carriers),
             }
         )
     return pairs

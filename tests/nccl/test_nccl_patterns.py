@@ -11,7 +11,7 @@ from jobs.pod.nccl_reader.digest import MARK, Digester
 from jobs.pod.nccl_reader.events import foreign, signals, trouble
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
-from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
+from jobs.pod.nccl_reader.events.kinds import CHANNEL_STARTS, KINDS
 from jobs.pod.nccl_reader.events.other_software import NOT_NCCL
 from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
@@ -146,7 +146,7 @@ def test_a_shape_that_says_nothing_stands_for_no_message_that_says_something():
     for text in messages():
         if is_quiet(text.translate(HEX_DIGITS)):
             assert KINDS.get(text[:4]) is not None or effects_of(text) == (), text
-            assert text[:4] not in LANES
+            assert text[:4] not in CHANNEL_STARTS
 
 
 def test_a_message_shows_the_first_symptom_that_its_text_matches():

@@ -300,15 +300,15 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
 )
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
-    from jobs.pod.nccl_reader.state.channels import parse_channel, way_of
+    from jobs.pod.nccl_reader.state.channels import connector_of, parse_channel
 
     parsed = parse_channel(line.encode())
     if edge is None:
         assert parsed is None
         return
     channel, conn, src, dst, side, *carrier = edge
-    ((*ranks, way), number, _) = parsed
-    assert (number, *ranks, *way_of(way)) == (channel, src, dst, side, conn, *carrier)
+    ((*ranks, connector), number, _) = parsed
+    assert (number, *ranks, *connector_of(connector)) == (channel, src, dst, side, conn, *carrier)
 
 
 def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):

@@ -51,7 +51,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
         if judgement.has(fault):
             return diagnosis
     if judgement.has("nccl.low-bandwidth", "nccl.bandwidth-falls"):
-        return "rdma-but-slow" if view.ways and view.transport in RDMA else "slow"
+        return "rdma-but-slow" if view.connectors and view.transport in RDMA else "slow"
     if verdict == "no-go":
         return "degraded"
     unsure = next((diagnosis for fault, diagnosis in _UNSURE_OF if judgement.has(fault)), None)
@@ -64,7 +64,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
     if verdict == "go":
         return {"none": "healthy-single-node", "mnnvl": "healthy-nvlink-fabric"}.get(view.transport, "healthy-rdma")
     if view.transport not in {"none", "unknown"}:
-        return "shown-in-part" if view.ways else "selected-only"
+        return "shown-in-part" if view.connectors else "selected-only"
     return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
 
 

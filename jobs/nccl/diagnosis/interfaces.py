@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .causes import Address
     from .judge import Judgement
 
-# Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35). Docker names a
+# Bridges and tunnels of a host: the other host has one of the same name, and no way to it. Docker names a
 # network's bridge by twelve digits of its id; a br-ex of OVN and the overlays of flannel and Calico reach other hosts.
 _VIRTUAL = re.compile(r"docker|virbr|veth|br-[0-9a-f]{12}\b|cni|cali|lxc|podman|ip6tnl")
 

@@ -236,7 +236,7 @@ class Judgement:
         view = self.view
         if self.hang or self.crash or self.not_shown:
             return False
-        if view.ways:
+        if view.connectors:
             right = RDMA | {self.expect.fabric}
             known = view.nodes is not None and view.nodes > 1
             return known and view.counts.keys() <= right and self._all_shown()
@@ -256,7 +256,9 @@ class Judgement:
         """
         world = [proc for key in self.job.world for proc in self.job.members[key].values()]
         across = {
-            proc for proc, ways in self.view.ways.items() if any(way.kind != "collnet" for way, _, _ in ways.values())
+            proc
+            for proc, connectors in self.view.connectors.items()
+            if any(connector.kind != "collnet" for connector, _, _ in connectors.values())
         }
         in_one = max(map(len, self.view.shown.values()), default=0)
         if self.view.ranks is None or max(in_one, len(across.intersection(world))) < self.view.ranks:

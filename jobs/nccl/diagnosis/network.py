@@ -38,7 +38,7 @@ def judge_network(judgement: Judgement) -> None:
         judge_rails(judgement)
     if judgement.expect.fabric is not None:
         _judge_fabric(judgement, judgement.expect.fabric)
-    if not view.ways and view.transport != "none" and not judgement.faults:
+    if not view.connectors and view.transport != "none" and not judgement.faults:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     judgement.apply(_LAYOUT)
@@ -163,14 +163,14 @@ def _judge_ends(judgement: Judgement) -> None:
     names: dict[str, set[Proc]] = {}
     for pair in ends:
         for item in pair:
-            names.setdefault(item.way.net, set()).add(item.proc)
+            names.setdefault(item.connector.net, set()).add(item.proc)
     few = min(sorted(names), key=lambda name: len(names[name]))
     cause = "the ends of %d network edges name different networks, such as %d -> %d: sent over %s, received over %s" % (
         len(ends),
         sender.src,
         sender.dst,
-        sender.way.net,
-        receiver.way.net,
+        sender.connector.net,
+        receiver.connector.net,
     )
     judgement.add(
         "nccl.mixed-transport", subject_of(judgement, sorted(names[few] or procs, key=process_order)), [], cause=cause
@@ -194,7 +194,7 @@ def _judge_peers(judgement: Judgement) -> None:
     every host.
     """
     job = judgement.job
-    ways = judgement.view.inside
+    intra_node = judgement.view.intra_node
     hosts = {
         host["name"]: len(host["ranks"])
         for host in judgement.hosts
@@ -203,8 +203,8 @@ def _judge_peers(judgement: Judgement) -> None:
     if judgement.has("nccl.p2p-off"):
         return
     linked = {job.node_of[proc] for proc in job.procs if proc.has("flag", "nvlink")}
-    for name in [name for name in hosts if ways.get(name) == {"shm"}]:
-        peers = [other for other in hosts if hosts[other] == hosts[name] and ways.get(other) == {"p2p"}]
+    for name in [name for name in hosts if intra_node.get(name) == {"shm"}]:
+        peers = [other for other in hosts if hosts[other] == hosts[name] and intra_node.get(other) == {"p2p"}]
         if not (peers or name in linked):
             continue
         own = [proc for proc in job.procs if job.node_of[proc] == name]
@@ -249,8 +249,8 @@ def _judge_gdr(judgement: Judgement) -> None:
     if view.gdr_mixed:
         with_it: dict[str, set[bool]] = {}
         for item in view.crossings:
-            if item.way.kind == "net":
-                with_it.setdefault(item.node, set()).add(bool(item.way.gdr))
+            if item.connector.kind == "net":
+                with_it.setdefault(item.node, set()).add(bool(item.connector.gdr))
         bad = sorted(node for node, each in with_it.items() if each == {False}) or sorted(
             node for node, each in with_it.items() if False in each
         )

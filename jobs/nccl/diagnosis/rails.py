@@ -48,7 +48,11 @@ def _in_one_ring(judgement: Judgement) -> bool:
 
 def judge_rails(judgement: Judgement) -> None:
     """Report hosts that use fewer rails than the profile says, or than their peers with more devices."""
-    if not any(way.kind == "net" for ways in judgement.view.ways.values() for way, _, _ in ways.values()):
+    if not any(
+        connector.kind == "net"
+        for connectors in judgement.view.connectors.values()
+        for connector, _, _ in connectors.values()
+    ):
         return
     hosts, expect = judgement.hosts, judgement.expect
     ranks = {id(host): max(len(host["ranks"]), len(host["connected"])) for host in hosts}

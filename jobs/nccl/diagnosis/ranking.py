@@ -57,9 +57,9 @@ def _rails_crossed(judgement: Judgement) -> bool:
     """Say whether the log shows both ends of an edge, and another card at one than at the other."""
     ends: dict[tuple[str, int, int, int], dict[str, set[str]]] = {}
     for item in judgement.view.crossings:
-        if item.way.kind == "net" and item.way.side and item.transport not in TCP:
-            sides = ends.setdefault((item.comm, item.src, item.dst, item.way.conn), {})
-            sides.setdefault(item.way.side, set()).add(item.carrier.device)
+        if item.connector.kind == "net" and item.connector.side and item.transport not in TCP:
+            sides = ends.setdefault((item.comm, item.src, item.dst, item.connector.conn), {})
+            sides.setdefault(item.connector.side, set()).add(item.carrier.device)
     return any(len(sides) == 2 and sides["s"].isdisjoint(sides["r"]) for sides in ends.values())
 
 
@@ -78,9 +78,11 @@ def _over_pcie(judgement: Judgement) -> bool | None:
     job, view = judgement.job, judgement.view
     if view.nodes != 1 or not view.local["p2p"] or not job.flags.isdisjoint(("nvlink", "nvls")):
         return False
-    lanes = [mask for proc in job.procs for edges in proc.edges.values() for mask in edges.values()]
+    connections = [mask for proc in job.procs for edges in proc.edges.values() for mask in edges.values()]
     waited = [number for source in job.sources.values() for numbers in source.watch.values() for number in numbers]
-    if max(map(channels_in, lanes), default=0) > _PCIE_CHANNELS or any(table["rows"] for table in judgement.tables):
+    if max(map(channels_in, connections), default=0) > _PCIE_CHANNELS or any(
+        table["rows"] for table in judgement.tables
+    ):
         return False
     return min(waited) <= _FIRST if waited else _no_row(judgement) or None
 

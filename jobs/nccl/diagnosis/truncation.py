@@ -102,8 +102,12 @@ _CONFIRMS = (2, 8)  # since 2.8.3 every rank closes its channels with a line suc
 
 def _unconfirmed(view: View) -> str:
     """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
-    over = {proc for proc, ways in view.ways.items() if any(way[1:3] == (0, "net") for way, _, _ in ways.values())}
-    crossing = over | {item.proc for item in view.local_net if item.way[1:3] == (0, "net")}
+    over = {
+        proc
+        for proc, connectors in view.connectors.items()
+        if any(connector[1:3] == (0, "net") for connector, _, _ in connectors.values())
+    }
+    crossing = over | {item.proc for item in view.local_net if item.connector[1:3] == (0, "net")}
     silent = [proc for proc in crossing if not proc.has("flag", "connected")]
     if not silent or (len(silent) == len(crossing) and not all(_version(proc) >= _CONFIRMS for proc in crossing)):
         return ""

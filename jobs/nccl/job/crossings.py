@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from ...pod.nccl_reader.state.channels import Way
+from ...pod.nccl_reader.state.channels import Connector
 from ...pod.nccl_reader.state.process import Proc
 from .devices import Carrier
 
@@ -25,13 +25,13 @@ class Crossing(NamedTuple):
     carrier: Carrier
 
     @property
-    def way(self) -> Way:
+    def connector(self) -> Connector:
         """As it was printed."""
-        return self.carrier.way
+        return self.carrier.connector
 
     @property
     def transport(self) -> str:
-        """The transport behind the way's name."""
+        """The transport behind the network's name."""
         return self.carrier.transport
 
 
@@ -67,8 +67,8 @@ def between(edges: Iterable[Edge]) -> dict[tuple[str, str], Between]:
         if pair is None:
             pair = pairs[hosts] = Between()
         pair.carriers[id(carrier)] = carrier
-        way, transport, _ = carrier
-        key = (comm, src, dst, way[1], transport)
-        ends = pair.sent if way[0] == "s" else pair.received if way[0] else pair.unsided
+        connector, transport, _ = carrier
+        key = (comm, src, dst, connector[1], transport)
+        ends = pair.sent if connector[0] == "s" else pair.received if connector[0] else pair.unsided
         ends[key] = ends.get(key, 0) | mask
     return pairs

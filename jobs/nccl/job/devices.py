@@ -8,15 +8,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ...pod.nccl_reader.events.transports import family
-from ...pod.nccl_reader.state.channels import Way, way_of
+from ...pod.nccl_reader.state.channels import Connector, connector_of
 from ...pod.nccl_reader.state.process import Proc
 from .jobs import Job
 
 
 class Carrier(NamedTuple):
-    """What carries an edge: the way as it was printed, the transport behind its name, and the device's name."""
+    """What carries an edge: the connector as it was printed, the transport behind its name, and the device's name."""
 
-    way: Way
+    connector: Connector
     transport: str
     device: str
 
@@ -46,20 +46,20 @@ class Devices:
             self.known[proc] = alike.setdefault((listed, proc.facts.get("provider")), {})
 
     def carrier(self, proc: Proc, text: str) -> Carrier:
-        """Return what carries a way of a process; a device that no list names is called by its index."""
-        way = way_of(text)
-        if way.kind in ("net", "collnet"):
-            net, dev = "IB" if way.kind == "collnet" else way.net, way.dev
+        """Return what carries a connector of a process; a device that no list names is called by its index."""
+        connector = connector_of(text)
+        if connector.kind in ("net", "collnet"):
+            net, dev = "IB" if connector.kind == "collnet" else connector.net, connector.dev
             verbs = family(net) == "verbs"
             lists = (proc.hcas, self._on_node.get(self._node_of[proc], {}), self._all)
             device = next((listed[dev] for listed in lists if dev in listed), "") if verbs and dev >= 0 else None
             index = "%s/%d" % (net, dev) if dev >= 0 else net
             name = sys.intern(device.replace("/SHARP", "").rpartition("/")[0] or device) if device else index
-            carrier = Carrier(way, self.transport(proc, net, device), name)
+            carrier = Carrier(connector, self.transport(proc, net, device), name)
             if verbs and proc.hcas and dev not in proc.hcas:  # as its node, or any other, lists it
                 return carrier
         else:
-            carrier = Carrier(way, way.kind, way.net)
+            carrier = Carrier(connector, connector.kind, connector.net)
         self.known[proc][text] = carrier
         return carrier
 
@@ -98,7 +98,7 @@ class Devices:
         return any(map(_on_slingshot, self._procs))
 
 
-# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA (row 13).
+# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA.
 _PROVIDERS = (
     ("efa", "efa"),
     ("cxi", "cxi"),

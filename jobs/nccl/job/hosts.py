@@ -16,10 +16,10 @@ def hosts_of(view: View) -> list[Host]:
     for proc in job.procs:
         nodes.setdefault(job.node_of[proc], []).append(proc)
     gdr: dict[str, set[bool]] = {}
-    for proc, ways in view.ways.items():
-        for way, transport, _ in ways.values():
-            if way.kind != "mnnvl" and transport not in TCP:
-                gdr.setdefault(job.node_of[proc], set()).add(bool(way.gdr))
+    for proc, connectors in view.connectors.items():
+        for connector, transport, _ in connectors.values():
+            if connector.kind != "mnnvl" and transport not in TCP:
+                gdr.setdefault(job.node_of[proc], set()).add(bool(connector.gdr))
     listed = {} if nodes else {rank: str(line[0]) for rank, line in job.rank_lines.items()}  # a table's header alone
     nodes = nodes or {name: [] for name in listed.values()}
     hosts: list[Host] = []
@@ -33,8 +33,8 @@ def hosts_of(view: View) -> list[Host]:
         connected = speak or {
             dst if text[:1] == "r" and dst >= 0 else src
             for proc in procs
-            for lanes in proc.edges.values()
-            for src, dst, text in lanes
+            for connections in proc.edges.values()
+            for src, dst, text in connections
         }
         versions = sorted(set().union(*[proc.facts.get("version", ()) for proc in procs]))
         nets = sorted(set().union(*[proc.facts.get("net", ()) for proc in procs]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...pod.nccl_reader.state.channels import way_of
+from ...pod.nccl_reader.state.channels import connector_of
 from .jobs import Job
 
 
@@ -167,7 +167,14 @@ def split_hosts(job: Job) -> bool:
 def _at_least(job: Job) -> int:
     """Return how many ranks the channels name, or the numbers need."""
     named = max(
-        [rank for proc in job.procs for lanes in proc.edges.values() for lane in lanes for rank in lane[:2]] or [-1]
+        [
+            rank
+            for proc in job.procs
+            for connections in proc.edges.values()
+            for connection in connections
+            for rank in connection[:2]
+        ]
+        or [-1]
     )
     return max(named + 1, _by_ratio(job))
 
@@ -183,8 +190,13 @@ def ranks_by_device(job: Job) -> int:
         return 0
     if "nccl.ofi-no-provider" in job.noted:  # a fabric between hosts was looked for
         return 0
-    lanes = [lane for proc in job.procs for lanes in proc.edges.values() for lane in lanes]
-    if any(max(src, dst) >= len(devs) or way_of(way).kind not in ("p2p", "shm") for src, dst, way in lanes):
+    connections = [
+        connection for proc in job.procs for connections in proc.edges.values() for connection in connections
+    ]
+    if any(
+        max(src, dst) >= len(devs) or connector_of(connector).kind not in ("p2p", "shm")
+        for src, dst, connector in connections
+    ):
         return 0  # a channel names more ranks, or leaves the host
     return len(devs) if sorted(devs) == list(range(len(devs))) else 0
 
@@ -193,9 +205,9 @@ def joined_ranks(job: Job) -> list[set[int]]:
     """Return the groups of ranks that channels inside hosts join, over the communicators that hold all of the job."""
     groups: dict[int, set[int]] = {}
     for proc in job.procs:
-        for comm, lanes in proc.edges.items():
-            for src, dst, way in lanes if not comm or comm in job.world else ():
-                if way_of(way).kind in ("p2p", "shm") and min(src, dst) >= 0:
+        for comm, connections in proc.edges.items():
+            for src, dst, connector in connections if not comm or comm in job.world else ():
+                if connector_of(connector).kind in ("p2p", "shm") and min(src, dst) >= 0:
                     one, other = groups.setdefault(src, {src}), groups.setdefault(dst, {dst})
                     if one is not other:
                         one |= other
@@ -207,7 +219,7 @@ def _closed_ring(job: Job) -> int:
     """Return how many ranks a ring closes over, by channel lines alone (0: none is seen whole)."""
     following: dict[int, set[int]] = {}
     for proc in job.procs:
-        for src, dst, _ in [lane for lanes in proc.edges.values() for lane in lanes]:
+        for src, dst, _ in [connection for connections in proc.edges.values() for connection in connections]:
             if src >= 0 and dst >= 0:
                 following.setdefault(src, set()).add(dst)
     size = len(following)

@@ -1,6 +1,6 @@
 """What a job really used: transports between nodes, GPUDirect, rails, sizes; facts, nothing judged yet.
 
-Evidence order (catalogue 1.5): channel lines, then the network that was selected, then device lists. What none of them
+Evidence order: channel lines, then the network that was selected, then device lists. What none of them
 shows stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is
 called "between nodes".
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
-from ...pod.nccl_reader.state.channels import Lane, way_of
+from ...pod.nccl_reader.state.channels import Connection, connector_of
 from ...pod.nccl_reader.state.process import Proc, channels_in
 from .crossings import Crossing, Edge, between
 from .devices import Carrier, Devices
@@ -35,11 +35,11 @@ class View:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._crossed: list[Edge] = []
-        self._inner: dict[str, str] = {}  # ways inside hosts, as they are written -> their kind
+        self._inner: dict[str, str] = {}  # connectors inside hosts, as text -> their kind
         self.local_net: list[Crossing] = []
-        self.ways: dict[Proc, dict[str, Carrier]] = {}  # by which a process's edges leave its host
+        self.connectors: dict[Proc, dict[str, Carrier]] = {}  # by which a process's edges leave its host
         self.rails: dict[str, dict[int, set[str]]] = {}  # node -> its ranks -> devices that carry their edges to others
-        self.inside: dict[str, set[str]] = {}  # node -> what carries channels inside it: p2p, shm
+        self.intra_node: dict[str, set[str]] = {}  # node -> what carries channels inside it: p2p, shm
         self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
         self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
@@ -62,10 +62,20 @@ class View:
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
         nodes = job.nodes_of_ranks()
         for proc in job.procs:
-            for comm, lanes in proc.edges.items():
-                self._lanes(proc, comm, lanes, nodes.get(comm) or {})
+            for comm, connections in proc.edges.items():
+                self._connections(proc, comm, connections, nodes.get(comm) or {})
         self.pairs = between(self._crossed)  # what crosses, by the hosts of sender and receiver
-        if len({way.net for ways in self.ways.values() for way, _, _ in ways.values() if way.kind == "net"}) > 1:
+        if (
+            len(
+                {
+                    connector.net
+                    for connectors in self.connectors.values()
+                    for connector, _, _ in connectors.values()
+                    if connector.kind == "net"
+                }
+            )
+            > 1
+        ):
             self._disagree()
         self.mixed = bool(self.counts.keys() & TCP) and bool(self.counts.keys() - TCP)  # some sockets, others not
         self._placed = len({rank for key in job.world for rank in job.members[key]})  # ranks with a node
@@ -81,14 +91,14 @@ class View:
         self.gdr, self.gdr_mixed = self._gdr()
 
     # -- edges ---------------------------------------------------------------------------------------------------------
-    def _lanes(self, proc: Proc, comm: str, lanes: dict[Lane, int], nodes: dict[int, str]) -> None:
+    def _connections(self, proc: Proc, comm: str, connections: dict[Connection, int], nodes: dict[int, str]) -> None:
         """Take the edges of a process in a communicator whose ranks are on these nodes."""
         here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
         listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
         carriers, local, inner = self.devices.known[proc], self.local, self._inner
-        node_kinds, shown = self.inside.setdefault(here, set()), self.shown.setdefault(comm, set())
-        ways: dict[str, Carrier] = {}
-        for (src, dst, text), mask in lanes.items():
+        node_kinds, shown = self.intra_node.setdefault(here, set()), self.shown.setdefault(comm, set())
+        connectors: dict[str, Carrier] = {}
+        for (src, dst, text), mask in connections.items():
             within = inner.get(text)
             if within is not None:
                 shown.add(src)
@@ -124,43 +134,45 @@ class View:
             else:
                 self._crossed.append(edge)
             transport = carrier[1]
-            ways[text] = carrier
+            connectors[text] = carrier
             self.counts[transport] = self.counts.get(transport, 0) + channels_in(mask)
             if kind != "mnnvl" and transport not in TCP:
                 self.rails.setdefault(here, {}).setdefault(own, set()).add(carrier[2])
-        if ways:
-            self.ways[proc] = {**self.ways.get(proc, {}), **ways}
+        if connectors:
+            self.connectors[proc] = {**self.connectors.get(proc, {}), **connectors}
 
     @cached_property
     def crossings(self) -> list[Crossing]:
         """The edges between hosts, as each end printed them."""
         return [Crossing(*edge) for edge in self._crossed]
 
-    def _certain(self, twice: set[int], comm: str, lane: Lane) -> bool:
+    def _certain(self, twice: set[int], comm: str, connection: Connection) -> bool:
         """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.
 
         A channel line names none. Where its process has that rank in several, the other end has to show the edge, too.
         """
-        src, dst, text = lane
-        way = way_of(text)
-        own, other = (src, dst) if way.side == "s" else (dst, src)
+        src, dst, text = connection
+        connector = connector_of(text)
+        own, other = (src, dst) if connector.side == "s" else (dst, src)
         if own not in twice:
             return True
         member = self.job.member(comm, other)
-        opposite = (src, dst, "r" if way.side == "s" else "s", "net")
-        lanes = {} if member is None else member.edges.get(comm, {})
-        return any((src, dst, way_of(text).side, way_of(text).kind) == opposite for src, dst, text in lanes)
+        opposite = (src, dst, "r" if connector.side == "s" else "s", "net")
+        connections = {} if member is None else member.edges.get(comm, {})
+        return any(
+            (src, dst, connector_of(text).side, connector_of(text).kind) == opposite for src, dst, text in connections
+        )
 
     def _disagree(self) -> None:
         """Find the edges whose ends name networks that do not understand each other."""
-        net = [item for item in self.crossings if item.way.kind == "net" and item.way.side]
-        if len({_speech(name) for name in {item.way.net for item in net}}) < 2:
+        net = [item for item in self.crossings if item.connector.kind == "net" and item.connector.side]
+        if len({_wire_format(name) for name in {item.connector.net for item in net}}) < 2:
             return
         ends: dict[tuple[str, int, int, int], dict[str, Crossing]] = {}
         for item in net:
-            ends.setdefault((item.comm, item.src, item.dst, item.way.conn), {})[item.way.side] = item
+            ends.setdefault((item.comm, item.src, item.dst, item.connector.conn), {})[item.connector.side] = item
         for both in ends.values():
-            if len(both) == 2 and _speech(both["s"].way.net) != _speech(both["r"].way.net):
+            if len(both) == 2 and _wire_format(both["s"].connector.net) != _wire_format(both["r"].connector.net):
                 self.disagreeing.append((both["s"], both["r"]))
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -227,7 +239,7 @@ class View:
     def chosen_alone(self) -> bool:
         """Say whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
         hosts = {self.job.node_of[proc] for proc in self.job.procs}
-        shown = self.ways or self.local_net or sum(self.local.values())
+        shown = self.connectors or self.local_net or sum(self.local.values())
         return "socket" in self.chosen and not (self.ranks or shown or len(hosts) > 1)
 
     def local_evidence(self) -> bool:
@@ -283,17 +295,17 @@ class View:
         return False if self.chosen or self.transport != "unknown" or self.verbs_used else None
 
     def _gdr(self) -> tuple[bool | None, bool]:  # noqa: PLR0911 -- one return per kind of evidence
-        carriers = {id(item): item for ways in self.ways.values() for item in ways.values()}.values()
-        net = [item for item in carriers if item.way.kind != "mnnvl"]
+        carriers = {id(item): item for connectors in self.connectors.values() for item in connectors.values()}.values()
+        net = [item for item in carriers if item.connector.kind != "mnnvl"]
         if net:
             rdma = [item for item in net if item.transport not in TCP]
             # Google's TCPX and FasTrak move GPU memory by design; their channel lines were never seen with the suffix.
-            rdma = [item for item in rdma if item.way.gdr or item.transport not in ("tcpx", "fastrak")] or rdma
-            if all(item.transport in ("tcpx", "fastrak") and not item.way.gdr for item in rdma) and rdma:
+            rdma = [item for item in rdma if item.connector.gdr or item.transport not in ("tcpx", "fastrak")] or rdma
+            if all(item.transport in ("tcpx", "fastrak") and not item.connector.gdr for item in rdma) and rdma:
                 return None, False
             if not rdma:
                 return False, False
-            used = {bool(item.way.gdr) for item in rdma}
+            used = {bool(item.connector.gdr) for item in rdma}
             return self._gdr_of(rdma) if len(used) > 1 else (used.pop(), False)
         if self.transport in TCP:
             return False, False
@@ -314,9 +326,9 @@ class View:
         A whole direction without it is one setting.
         """
         per_side: dict[tuple[str, str], set[bool]] = {}
-        for proc, ways in self.ways.items():
-            for way in [item.way for item in ways.values() if item in carriers]:
-                per_side.setdefault((self.job.node_of[proc], way.side), set()).add(bool(way.gdr))
+        for proc, connectors in self.connectors.items():
+            for connector in [item.connector for item in connectors.values() if item in carriers]:
+                per_side.setdefault((self.job.node_of[proc], connector.side), set()).add(bool(connector.gdr))
         directions: dict[str, set[bool]] = {}
         for (_, direction), gdr_seen in per_side.items():
             directions.setdefault(direction, set()).update(gdr_seen)
@@ -325,15 +337,15 @@ class View:
         ), True
 
     def direction_only(self) -> bool:
-        """Say whether GPUDirect is off where hosts send and on where they receive, on all alike (GDR read, row 20)."""
+        """Say whether GPUDirect is off where hosts send and on where they receive, on all alike (GDR read)."""
         directions: dict[str, set[bool]] = {}
         for item in self.crossings:
-            if item.way.kind == "net" and item.transport not in TCP:
-                directions.setdefault(item.way.side, set()).add(bool(item.way.gdr))
+            if item.connector.kind == "net" and item.transport not in TCP:
+                directions.setdefault(item.connector.side, set()).add(bool(item.connector.gdr))
         return directions == {"s": {False}, "r": {True}}
 
 
-def _speech(net: str) -> str:
+def _wire_format(net: str) -> str:
     """Return by what an end speaks: NCCL's own verbs and a plugin's do not understand each other."""
     return "IB" if net == "IB" else family(net)
 

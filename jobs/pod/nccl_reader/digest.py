@@ -10,16 +10,16 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .events.comms import COMMUNICATORS, RANKS, usual
-from .events.facts import COMM, FACT, HEAD, READ_BACK, SIGHT, TRACE, Effect, effects_of, keeps_line, ring_order
+from .events.comms import COMMUNICATORS, RANKS, parse_common_form
+from .events.facts import COMM, FACT, HEAD, QUOTE, READ_BACK, TRACE, Effect, effects_of, keeps_line, ring_order
 from .events.heads import ALONE, Heads
-from .events.kinds import KINDS, LANES, OPERATION
+from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION
 from .events.messages import MAX_TEXT
 from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
-from .events.transports import sight_of
+from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
 from .lines.patterns import DIGITS, HEX_DIGITS
-from .state.channels import BITS, NAMED, Lane, end_of, parse_channel
+from .state.channels import BITS, CONNECTION, Connection, parse_channel, parse_connector
 
 if TYPE_CHECKING:
     from .lines.prefix import Process
@@ -32,8 +32,9 @@ _LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else
 _HEADS = 65_536  # that are known
 _STRETCH = 16 * 1024  # bytes of lines that are not NCCL's, looked at together
 
-Spoken = Tuple[int, Any]
-"""Number of a line in its block; a communicator's line (Said), or what was said up to here: channels by lane, facts."""
+OwnEvent = Tuple[int, Any]
+"""Number of a line in its block; a communicator's line (CommLine), or what its process said up to here: channels by
+connection, facts."""
 Event = Tuple[int, int, Any, bytes]
 """Number of the line in its block; the process by its place in the digest; what is said; the line, where it is kept.
 
@@ -48,7 +49,7 @@ class Digest(NamedTuple):
     marked: int  # lines with NCCL INFO
     processes: List[Process]  # in the order in which they first speak
     events: List[Event]
-    said: List[List[Spoken]]  # by process: what depends on its own lines alone, in their order
+    own_events: List[List[OwnEvent]]  # by process: what depends on its own lines alone, in their order
 
 
 Message = Tuple[Tuple[Effect, ...], Tuple[Effect, ...], bool]
@@ -59,31 +60,31 @@ _NOTHING: Message = (), (), False
 class _Process:
     """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
 
-    __slots__ = ("channels", "devices", "facts", "index", "key", "odd", "said", "sights", "speaks")
+    __slots__ = ("channels", "connections", "devices", "facts", "index", "key", "own_events", "quote_kinds", "speaks")
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: there is more than a head in front of the message
         self.speaks = False  # in what is digested; never without a key
         self.index = -1  # its place in the digest
         self.devices: Tuple[bytes, ...] = ()  # of heads that begin their lines, as they are printed
-        self.channels: Dict[bytes, int] = {}  # what names a lane in the usual form -> its channels, as bits
-        self.odd: Dict[Lane, int] = {}  # those that are named otherwise
-        self.sights: Tuple[str, ...] = ()  # what a fault may quote of them, and was passed on
+        self.channels: Dict[bytes, int] = {}  # a connection, as it is printed -> its channels, as bits
+        self.connections: Dict[Connection, int] = {}  # read, from channels or from a rare form
+        self.quote_kinds: Tuple[str, ...] = ()  # what a fault may quote of them, and was passed on
         self.facts: List[Tuple[Effect, ...]] = []
-        self.said: List[Spoken] = []
+        self.own_events: List[OwnEvent] = []
 
-    def flush(self, number: int) -> List[Spoken]:
+    def flush(self, number: int) -> List[OwnEvent]:
         """Put the channels to what is said, and return that."""
-        lanes, ranks = self.odd, RANKS
-        for (conn, src, dst, how), bits in zip(NAMED.findall(b"".join(self.channels)), self.channels.values()):
-            end = end_of(how, conn, False)
+        connections, ranks = self.connections, RANKS
+        for (conn, src, dst, how), bits in zip(CONNECTION.findall(b"".join(self.channels)), self.channels.values()):
+            end = parse_connector(how, conn, False)
             if end is not None:
-                lane = ranks[src], ranks[dst], end[0]
-                lanes[lane] = lanes[lane] | bits if lane in lanes else bits
-        if lanes:
-            self.said.append((number, lanes))
-            self.channels, self.odd = {}, {}
-        return self.said
+                connection = ranks[src], ranks[dst], end[0]
+                connections[connection] = connections[connection] | bits if connection in connections else bits
+        if connections:
+            self.own_events.append((number, connections))
+            self.channels, self.connections = {}, {}
+        return self.own_events
 
 
 class Digester:
@@ -93,13 +94,13 @@ class Digester:
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
-        self._lanes: Dict[bytes, Optional[str]] = {}  # what names a lane, every digit a 0 -> what it shows (SIGHT)
+        self._quote_kinds: Dict[bytes, Optional[str]] = {}  # a connection, every digit a 0 -> what it shows (QUOTE)
         self._active: List[_Process] = []  # that speak in what is digested
         self.lines = self._marked = 0
         self._events: List[Event] = []
         self._heads = Heads()
-        self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
-        self._named: Dict[bytes, _Process] = {}  # by host and pid, as they are printed
+        self._by_head: Dict[bytes, _Process] = {}  # by what stands left of their messages
+        self._by_address: Dict[bytes, _Process] = {}  # by host and pid, as they are printed
         self._processes: Dict[Optional[Process], _Process] = {}
 
     def digest(self, data: bytes) -> Digest:
@@ -114,8 +115,8 @@ class Digester:
         """
         data = plain_lines(data)
         returns = b"\r" in data
-        here, known, quiet, quiet_lines, bits = self._here, self._known, self._quiet, self._quiet_lines, BITS
-        active, events, shapes, named = self._active, self._events, self._lanes, NAMED.fullmatch
+        by_head, known, quiet, quiet_lines, bits = self._by_head, self._known, self._quiet, self._quiet_lines, BITS
+        active, events, shapes, named = self._active, self._events, self._quote_kinds, CONNECTION.fullmatch
         number, marked, before = self.lines - 1, 0, len(events)
         lines = BytesIO(data)  # not split(): so a line's memory is the next one's
         for line in lines:
@@ -129,7 +130,7 @@ class Digester:
                 lines.seek(next_one)
                 continue
             marked += 1
-            process = here.get(left) or self._process(left)
+            process = by_head.get(left) or self._process(left)
             if not process.speaks and process.key is not None:
                 process.index, process.speaks = len(active), True
                 active.append(process)
@@ -138,23 +139,25 @@ class Digester:
                 continue
             bit = bits.get(text[:10])
             if bit is not None:
-                channels, lane = process.channels, text[10:]
-                if lane in channels:
-                    channels[lane] |= bit
+                channels, connection = process.channels, text[10:]
+                if connection in channels:
+                    channels[connection] |= bit
                     continue
-                shape = lane.translate(DIGITS)
-                sight = shapes.get(shape, "")
-                match = named(lane) if sight == "" and len(lane) < _LONGEST_NAME else None
-                end = end_of(match.group(4), match.group(1), False) if match is not None else None
-                if end is not None and b"anks" not in lane:  # whatever its digits: no form but P2P's has one of its own
+                shape = connection.translate(DIGITS)
+                quote_kind = shapes.get(shape, "")
+                match = named(connection) if quote_kind == "" and len(connection) < _LONGEST_NAME else None
+                end = parse_connector(match.group(4), match.group(1), False) if match is not None else None
+                if (
+                    end is not None and b"anks" not in connection
+                ):  # whatever its digits: no form but P2P's has one of its own
                     if len(shapes) >= _KNOWN:
                         shapes.clear()
-                    sight = shapes[shape] = sight_of(end[0])
-                if sight != "":
-                    channels[lane] = bit
-                    if sight is not None and sight not in process.sights:
-                        process.sights += (sight,)
-                        events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
+                    quote_kind = shapes[shape] = quote_kind_of(end[0])
+                if quote_kind != "":
+                    channels[connection] = bit
+                    if quote_kind is not None and quote_kind not in process.quote_kinds:
+                        process.quote_kinds += (quote_kind,)
+                        events.append((number, process.index, ((QUOTE, quote_kind),), line[:-1]))
                     continue
                 reading = self._read(process, line, text, number)
             else:
@@ -162,11 +165,11 @@ class Digester:
                 if reading is None:
                     start = text[:4]
                     if start in COMMUNICATORS:
-                        step = usual(text[:-1])
+                        step = parse_common_form(text[:-1])
                         if step is not None:
-                            if process.channels or process.odd:
+                            if process.channels or process.connections:
                                 process.flush(number)
-                            process.said.append((number, step))
+                            process.own_events.append((number, step))
                             continue
                     if text.translate(HEX_DIGITS) in quiet:
                         continue
@@ -184,46 +187,46 @@ class Digester:
                     continue
                 if what == TRACE:  # an error counts unless a communicator comes up behind it
                     events.append((number, process.index, process.flush(number), b""))
-                    process.said = []
+                    process.own_events = []
                 events.append((number, process.index, effects, line[:-1] if quoted else b""))
         self._marked += marked
         self.lines = number + 1
-        return len(here) + len(self._processes) > _HEADS or any(event[1] < 0 for event in events[before:])
+        return len(by_head) + len(self._processes) > _HEADS or any(event[1] < 0 for event in events[before:])
 
     def take(self) -> Digest:
         """Return what the blocks say that were read since the last one was taken."""
         number = self.lines
         digest = Digest(number, self._marked, [], self._events, [])
         for process in self._active:
-            said = process.flush(number)
+            own_events = process.flush(number)
             if process.facts:
-                said.append((number, process.facts))
+                own_events.append((number, process.facts))
                 process.facts = []
-            process.sights = ()
+            process.quote_kinds = ()
             assert process.key is not None  # else its lines are passed on whole
             digest.processes.append(process.key)
-            digest.said.append(said)
-            process.said, process.speaks = [], False
+            digest.own_events.append(own_events)
+            process.own_events, process.speaks = [], False
         self._events, self._active, self.lines, self._marked = [], [], 0, 0
-        if len(self._here) + len(self._processes) > _HEADS:
-            self._here, self._named, self._processes, self._heads = {}, {}, {}, Heads()
+        if len(self._by_head) + len(self._processes) > _HEADS:
+            self._by_head, self._by_address, self._processes, self._heads = {}, {}, {}, Heads()
         return digest
 
     def _process(self, left: bytes) -> _Process:
         """Return the process that a head names; one without a key where there is more than a head."""
         place, _, rest = left.rpartition(b":")
-        process = self._named.get(place)
+        process = self._by_address.get(place)
         if process is not None:
             thread, _, device = rest.partition(b" ")  # of a process that is known
             if device in process.devices and thread.isdigit() and len(thread) <= 20:
-                self._here[left] = process
+                self._by_head[left] = process
                 return process
         alone = ALONE.fullmatch(left)  # nothing stands in front of most
         if alone is not None and b"NCCL" not in left:
             host, pid, dev = alone.groups()
             if process is None:
                 key: Optional[Process] = (name(host, 255), int(pid), "")
-                process = self._named[place] = self._processes.setdefault(key, _Process(key))
+                process = self._by_address[place] = self._processes.setdefault(key, _Process(key))
             process.devices += (b"[%s] " % dev,)
             process.facts.append(((HEAD, int(dev), ""),))
             again = True
@@ -232,14 +235,14 @@ class Digester:
             if read_head is None:
                 process = self._processes.setdefault(None, _Process(None))
                 if again:
-                    self._here[left] = process
+                    self._by_head[left] = process
                 return process
             if read_head.owner is None:
                 read_head.owner = self._processes.setdefault(read_head.process, _Process(read_head.process))
                 read_head.owner.facts.append(((HEAD, read_head.head.dev, read_head.head.tag),))
             process = read_head.owner
         if again:
-            self._here[left] = process
+            self._by_head[left] = process
         return process
 
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
@@ -247,7 +250,7 @@ class Digester:
         start, message = text[:4], text[:-1]
         if b" NCCL " in text or len(message) > MAX_TEXT:
             return None
-        if start in LANES:
+        if start in CHANNEL_STARTS:
             return self._channel(process, line, text, number) or ((), ring_order(message), False)
         shape = text.translate(HEX_DIGITS)
         if is_quiet(shape):
@@ -274,16 +277,16 @@ class Digester:
         return reading
 
     def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
-        """Take a line of a lane that the process did not name before; None where it is none, or torn."""
+        """Take a line of a connection that the process did not name before; None where it is none, or torn."""
         channel_line = parse_channel(text[:-1])
         if channel_line is None:
             return None
-        lane, channel, size = channel_line
-        sight = sight_of(lane[2])
-        process.odd[lane] = process.odd.get(lane, 0) | 1 << channel
-        if sight is not None and sight not in process.sights:
-            process.sights += (sight,)
-            self._events.append((number, process.index, ((SIGHT, sight),), line[:-1]))
+        connection, channel, size = channel_line
+        quote_kind = quote_kind_of(connection[2])
+        process.connections[connection] = process.connections.get(connection, 0) | 1 << channel
+        if quote_kind is not None and quote_kind not in process.quote_kinds:
+            process.quote_kinds += (quote_kind,)
+            self._events.append((number, process.index, ((QUOTE, quote_kind),), line[:-1]))
         return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
     def _pass(self, data: bytes, start: int, end: int, number: int, place: int) -> Tuple[int, int]:

@@ -26,7 +26,7 @@ from .unwrap import unwrapper
 BLOCK = 1 << 20  # bytes that are digested at a time
 HELD = (
     1 << 25
-)  # bytes whose digests are applied together, at most: a process speaks in many blocks, with the same lanes
+)  # bytes whose digests are applied together, at most: a process speaks in many blocks, with the same connections
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
 _FIRST = 256 * 1024  # bytes of the beginning
 _MANY = 100_000  # objects for which it pays to tell the collector that they are old: three looks at them take 0.1 s
@@ -137,7 +137,7 @@ class Reader:
             if number >= 0:
                 self.source.note("%s %d" % (what, number), self.index, 1, b"")
         self.processes.let_go()
-        self.partial.limited = self.partial.limited or self.partial.crowd.full
+        self.partial.limited = self.partial.limited or self.partial.intern_pool.full
         self.tables.finish()
         self.source.lines = self.line
 
@@ -164,7 +164,7 @@ class Reader:
         start, self.line = self.line + 1, self.line + digest.lines
         self.source.nccl_lines += digest.marked
         processes, foreign = self.processes, self.foreign
-        processes.begin(digest.processes, digest.said, start)
+        processes.begin(digest.processes, digest.own_events, start)
         here, follow = processes.here, processes.follow
         lines = enumerate(BytesIO(data), before)
         at = 0  # the line behind the last event

@@ -225,13 +225,13 @@ def summarize(paths: List[str]) -> Dict[str, Any]:
                     summary["wrong"] += int(side.get("wrong") or 0)
     for proc in partial.procs.values():
         for (_, _, text), mask in [edge for masks in proc.edges.values() for edge in masks.items()]:
-            way = edges.way_of(text)
-            if way.kind != "net":
+            connector = edges.connector_of(text)
+            if connector.kind != "net":
                 continue
             count = sum(1 for bit in bin(mask) if bit == "1")
             summary["channels"] += count
-            if transports.family(way.net) in transports.TCP:
-                summary["tcp"], summary["net"] = summary["tcp"] + count, way.net
-            elif not way.gdr:
+            if transports.family(connector.net) in transports.TCP:
+                summary["tcp"], summary["net"] = summary["tcp"] + count, connector.net
+            elif not connector.gdr:
                 summary["no_gdr"] += count
     return summary

@@ -23,7 +23,7 @@ _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+
 
 # The forms of 2.12 to 2.30 as they are printed: what stands in front of the pointer, and behind the rank.
 _OPENING = re.compile(rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,40} )?comm")
-_USUAL = re.compile(
+_COMMON_FORM = re.compile(
     rb"n[rR]anks (\d{1,7}) (?:nNodes (\d{1,6}) localRanks (\d{1,5}) localRank \d{1,5} MNNVL (\d)"
     rb"|cudaDev \d{1,4} (?:[\w-]{1,24} \d{1,4} )?busId [0-9a-fA-F]{1,12} (?:commId (0x[0-9a-fA-F]{1,16}) )?- "
     rb"(Init|Destroy|Abort) (START|COMPLETE))"
@@ -50,11 +50,11 @@ Step = Tuple[int, bytes, bool, str, Optional[Tuple[int, int, int]], bytes, str]
 """What a line says of a communicator whose rank it names: size; Init, Destroy, Abort, Revoke, or empty where the line
 reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split;
 which part of it, as count of splits and color."""
-Said = Tuple[int, bytes, Step]
+CommLine = Tuple[int, bytes, Step]
 """One line about a communicator: rank, pointer, and what most ranks say alike."""
 
 
-def usual(text: bytes) -> Optional[Said]:
+def parse_common_form(text: bytes) -> Optional[CommLine]:
     """Read a line of one of the usual forms; None for any other. A large log has one of these lines in ten."""
     head, _, tail = text.partition(b" rank ")
     digits, _, rest = tail.partition(b" ")
@@ -76,7 +76,7 @@ def _opens(text: bytes) -> bool:
 @lru_cache(maxsize=4096)
 def _step(text: bytes) -> Optional[Step]:
     """Read what stands behind the rank in a line of a usual form."""
-    match = _USUAL.fullmatch(text)
+    match = _COMMON_FORM.fullmatch(text)
     if match is None:
         return None
     nranks, nodes, local, mnnvl, ident, what, step = match.groups()
@@ -84,12 +84,12 @@ def _step(text: bytes) -> Optional[Step]:
     return int(nranks), what or b"", step == b"COMPLETE", _ident(ident), counts, b"", ""
 
 
-def parse_communicator(text: bytes) -> Optional[Said]:
+def parse_communicator(text: bytes) -> Optional[CommLine]:
     """Read a communicator's line; None where it is none."""
-    said = usual(text)
-    rank = _RANK.search(text) if said is None else None
+    comm_line = parse_common_form(text)
+    rank = _RANK.search(text) if comm_line is None else None
     if rank is None or int(rank.group(1)) >= int(rank.group(2)):
-        return said
+        return comm_line
     ending = _ENDING.search(text)
     pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
     split = None if ident else _SPLIT.search(text)

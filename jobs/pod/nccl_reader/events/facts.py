@@ -75,9 +75,9 @@ DEVICES = 3  # index -> device, of NET/IB's list
 IB = 4  # what NET/IB said: none, empty, list
 CHOSE = 5  # the network that a communicator uses
 TRACE = 6  # the code of an error that a function returned, and whether it asked for a network's properties
-COMM = 7  # what is said of a communicator (comms.Said)
+COMM = 7  # what is said of a communicator (comms.CommLine)
 RING = 8  # the ranks of a ring, in its order
-SIGHT = 9  # name of a line that a fault may quote, kept once
+QUOTE = 9  # name of a line that a fault may quote, kept once
 HEAD = 10  # a device and a launcher's tag that stood in front of a line; of a process, and no line's effect
 READ_BACK = (("flag", "no-pci-path"), ("flag", "mnnvl"))  # facts that the reading of later lines asks for
 _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
@@ -97,7 +97,7 @@ def effects_of(text: bytes) -> Tuple[Effect, ...]:
 
 def keeps_line(effects: Tuple[Effect, ...]) -> bool:
     """Say whether the line of a message may be shown."""
-    return any(effect[0] in (NOTE, TRACE, SIGHT) for effect in effects)
+    return any(effect[0] in (NOTE, TRACE, QUOTE) for effect in effects)
 
 
 def _others(text: bytes, said: List[Effect]) -> None:

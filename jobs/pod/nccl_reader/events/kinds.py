@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-LANES = frozenset((b"Chan", b"Ring", b"Coll"))  # channels, and other things
+CHANNEL_STARTS = frozenset((b"Chan", b"Ring", b"Coll"))  # channels, and other things
 SILENT, OPERATION = 1, 2
 # Says nothing that is judged (GRAPH and TUNING dumps, proxy threads, affinities).
 _SILENT = b"Tree|Sett|thre|Allo|CC O|=== |====|Patt|work|Mem |[Pro|Max |ID  |NIC/|PCI/"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Callable
 from ..lines.prefix import torn_at
 from ..state.channels import parse_channel
 from ..tables.rows import TYPE
-from .facts import SIGHT, effects_of, ring_order
-from .kinds import KINDS, LANES, OPERATION
-from .transports import sight_of
+from .facts import QUOTE, effects_of, ring_order
+from .kinds import CHANNEL_STARTS, KINDS, OPERATION
+from .transports import quote_kind_of
 
 if TYPE_CHECKING:
     from ..state.process import Source
@@ -65,14 +65,14 @@ class Messages:
             self.message(tracker, text, number, piece)
             return
         first = text[:second].rstrip().rstrip(b"|").rstrip()
-        if first[:4] not in LANES:  # its end may be lost, so no channel is taken from it
+        if first[:4] not in CHANNEL_STARTS:  # its end may be lost, so no channel is taken from it
             tracker.apply(_effects_of_part(first), number, piece)
         self._piece(text[second:], number)
 
     def message(self, tracker: Tracker, text: bytes, number: int, raw: bytes) -> None:
         """Take one message of a process."""
         kind = KINDS.get(text[:4])
-        if text[:4] in LANES:
+        if text[:4] in CHANNEL_STARTS:
             self._channel(tracker, text, number, raw)
         elif kind is None or (kind == OPERATION and b"> Algo " in text):
             tracker.apply(effects_of(text), number, raw)
@@ -82,13 +82,13 @@ class Messages:
         if channel_line is None:
             tracker.apply(ring_order(text), number, raw)
             return
-        lane, channel, size = channel_line
-        tracker.channels({lane: 1 << channel})
+        connection, channel, size = channel_line
+        tracker.channels({connection: 1 << channel})
         if size:
             tracker.proc.add("nranks", size)
-        sight = sight_of(lane[2])
-        if sight is not None:
-            tracker.apply(((SIGHT, sight),), number, raw)
+        quote_kind = quote_kind_of(connection[2])
+        if quote_kind is not None:
+            tracker.apply(((QUOTE, quote_kind),), number, raw)
 
     def warn(self, piece: bytes, at: int, number: int) -> None:
         """Read a line with ``NCCL WARN`` at some place."""

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..lines.prefix import Process, parse_head, process_of
-from ..state.process import Crowd, Proc, alone
+from ..state.process import InternPool, Proc, alone
 from .tracker import Tracker
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Processes:
         self._by_pid: Dict[int, List[str]] = {}
         self._own = alone(index)
         self._beyond = Proc(None, None)
-        self._beyond.crowd = Crowd(edges=False)
+        self._beyond.intern_pool = InternPool(edges=False)
 
     def take(self, tracker: Tracker, said: List[Tuple[int, Any]]) -> None:
         """Take what a process said: lines of communicators, channels, facts."""
@@ -122,20 +122,20 @@ class Processes:
 
         A host is what is judged: its ranks, its edges to other hosts, its devices and warnings are all there.
         """
-        crowd = self.partial.crowd
-        if crowd.alone >= MAX_ALONE:
+        intern_pool = self.partial.intern_pool
+        if intern_pool.alone >= MAX_ALONE:
             key = (self.index, key[1], -2) if key[2] >= 0 else (self.index, "?", -1)
             known = self.partial.procs.get(key)
             if known is not None:
                 return known
-            if crowd.hosts >= MAX_HOSTS:
-                crowd.full = True
+            if intern_pool.hosts >= MAX_HOSTS:
+                intern_pool.full = True
                 return self._beyond  # read, and kept by nobody: its ranks would be taken for another's
-            crowd.hosts += 1
+            intern_pool.hosts += 1
         else:
-            crowd.alone += 1
+            intern_pool.alone += 1
         proc = self.partial.procs[key] = Proc(host, pid if key[2] >= 0 else None)
-        proc.sources, proc.crowd = self._own, crowd
+        proc.sources, proc.intern_pool = self._own, intern_pool
         if key[2] >= 0 and len(self._by_pid) < MAX_ALONE:
             self._by_pid.setdefault(key[2], []).append(key[1])
         return proc

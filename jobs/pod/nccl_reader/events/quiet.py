@@ -12,12 +12,12 @@ from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Gate
 from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
 from .foreign import says
-from .kinds import KINDS, LANES, SILENT
+from .kinds import CHANNEL_STARTS, KINDS, SILENT
 from .messages import MAX_TEXT
 from .signals import MATTER, MATTERS, UNLESS, matters
 from .symptoms import may_show
 
-_MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *LANES))
+_MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *CHANNEL_STARTS))
 _SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[", b"+ NVL[")
 _SAYS = AnyOf(word.translate(HEX_DIGITS) for word in _SAYING)
 _TRACE = re.compile(rb"\S{1,160}:0+ (?:\([^()]{1,120}\) )?-> 0")  # facts._TRACE, masked

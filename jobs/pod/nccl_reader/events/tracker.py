@@ -11,9 +11,9 @@ from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE,
 from .symptoms import BENIGN, LASTING, classify
 
 if TYPE_CHECKING:
-    from ..state.channels import Lane
+    from ..state.channels import Connection
     from ..state.process import Source
-    from .comms import Said
+    from .comms import CommLine
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
 _MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), told apart by their order
@@ -38,39 +38,41 @@ class Tracker:
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
-        self.pending: Dict[Lane, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
+        self.pending: Dict[Connection, int] = (
+            _UNUSED  # connections that wait for their communicator -> channels, as bits
+        )
 
     # -- channels ------------------------------------------------------------------------------------------------------
-    def channels(self, lanes: Dict[Lane, int]) -> None:
+    def channels(self, connections: Dict[Connection, int]) -> None:
         """Take channels, which wait until it is clear whose they are."""
         if not self.pending:
-            self.pending = lanes
+            self.pending = connections
             self._waiting.append(self)
             return
         pending = self.pending
-        for lane, bits in lanes.items():
-            if lane in pending:
-                pending[lane] |= bits
+        for connection, bits in connections.items():
+            if connection in pending:
+                pending[connection] |= bits
             elif len(pending) < MAX_EDGES:
-                pending[lane] = bits
-            elif self.proc.crowd is not None:
-                self.proc.crowd.full = True
+                pending[connection] = bits
+            elif self.proc.intern_pool is not None:
+                self.proc.intern_pool.full = True
 
     def settle(self) -> None:
         """Add the channels that wait to the communicator they belong to."""
-        lanes, self.pending = self.pending, _UNUSED
+        connections, self.pending = self.pending, _UNUSED
         comms, name = self.proc.comms, "" if self._current is None else self._current[0]
         if (len(comms) <= 1 and (not comms or self._current in comms)) or all(key[0] == name for key in comms):
-            self.proc.channels(name, lanes)
+            self.proc.channels(name, connections)
             return
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
-        owned: Dict[str, Dict[Lane, int]] = {}
-        for lane, bits in lanes.items():
-            rank = lane[1] if lane[2][:1] == "r" else lane[0]  # that printed them
+        owned: Dict[str, Dict[Connection, int]] = {}
+        for connection, bits in connections.items():
+            rank = connection[1] if connection[2][:1] == "r" else connection[0]  # that printed them
             comm = name if (name, rank) in comms else latest.get(rank, name)
-            owned.setdefault(comm, {})[lane] = bits
-        for comm, lanes in owned.items():
-            self.proc.channels(comm, lanes)
+            owned.setdefault(comm, {})[connection] = bits
+        for comm, connections in owned.items():
+            self.proc.channels(comm, connections)
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def apply(self, effects: Tuple[Effect, ...], line: int, raw: bytes) -> None:
@@ -142,7 +144,7 @@ class Tracker:
             self.proc.note(symptom.fault, self.source, line, raw)
 
     # -- communicators -------------------------------------------------------------------------------------------------
-    def communicator(self, said: Said, line: int) -> None:
+    def communicator(self, said: CommLine, line: int) -> None:
         """Take a line of a communicator."""
         rank, pointer, (nranks, what, done, ident, nodes, _, part) = said
         init, proc = what == b"Init", self.proc
@@ -174,7 +176,7 @@ class Tracker:
             comm.local = max(comm.local, nodes[1])
             comm.mnnvl = max(comm.mnnvl, nodes[2])
 
-    def _key(self, said: Said) -> Key:
+    def _key(self, said: CommLine) -> Key:
         """Name a communicator.
 
         By its id, which all ranks share (2.16.2+), else by its size and its turn in this process.

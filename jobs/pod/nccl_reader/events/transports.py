@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Dict, Optional
 
-from ..state.channels import way_of
+from ..state.channels import connector_of
 
 VIA_SOCKET, VIA_NO_GDR = "line via-socket", "line via-no-gdr"
 
 
 @lru_cache(maxsize=4096)
-def sight_of(text: str) -> Optional[str]:
-    """Name the lines that show a way where a fault may quote one: they show sockets, or no GPUDirect."""
-    way = way_of(text)
-    if way.kind != "net" or way.gdr:
+def quote_kind_of(text: str) -> Optional[str]:
+    """Name the kind of line that shows a connector where a fault may quote it: they show sockets, or no GPUDirect."""
+    connector = connector_of(text)
+    if connector.kind != "net" or connector.gdr:
         return None
-    return VIA_SOCKET if way.net == "Socket" else VIA_NO_GDR
+    return VIA_SOCKET if connector.net == "Socket" else VIA_NO_GDR
 
 
 # Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in

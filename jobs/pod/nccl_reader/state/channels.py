@@ -1,6 +1,6 @@
-"""The grammar of channel lines: which lane one names, and what carries it.
+"""The grammar of channel lines: which connection one names, and what carries it.
 
-Grammar (catalogue 1.5): ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
+Grammar: ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
 name may hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
 that is half of a known one is a torn line and is dropped: it must not turn "with GPUDirect" into "without".
 """
@@ -17,7 +17,7 @@ _CHANNEL = re.compile(
     rb"(?:-> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? )?((?:\[(?:send|receive)\] )?via \S.*)"
 )
 BITS = {form % number: 1 << number for form in (b"Channel %02d", b"Ring %02d : ") for number in range(100)}
-"""How most channel lines begin, ten bytes -> the channel, as a bit; what follows names the lane."""
+"""How most channel lines begin, ten bytes -> the channel, as a bit; what follows names the connection."""
 _LONGEST = 180  # bytes of a channel line; what is longer has something else behind it
 _NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_=.-]+)*)(?:\s.*)?$")
 _COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)(?:\s.*)?$")
@@ -33,8 +33,8 @@ _SIDES = {b"s": "s", b"r": "r", b"": ""}  # by the first letter of [send] and [r
 _SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
 
 
-class Way(NamedTuple):
-    """How an edge is carried, as one of its ends prints it."""
+class Connector(NamedTuple):
+    """How one end of an edge is carried, as it is printed (NCCL: ncclConnector, the connection and its transport)."""
 
     side: str  # "s" or "r" for the end that prints, "" where the line does not say
     conn: int  # connection: 0 ring or tree, 1 point to point
@@ -45,58 +45,58 @@ class Way(NamedTuple):
     proxy: int  # the rank whose NIC is used (PXN), -1 without one
 
 
-Lane = Tuple[int, int, str]
-"""All channels of one edge as one of its ends prints them: source and destination in the communicator, and the way.
+Connection = Tuple[int, int, str]
+"""All channels of one edge as one of its ends prints them: source and destination in the communicator, connector.
 
-The destination is -1 on a collective-network line. The way is written out: a text's hash is made once, and a large job
-has few ways."""
+The destination is -1 on a collective-network line. The connector is a text: its hash is made once, and a large job has
+few of them."""
 
 
-def written(way: Way) -> str:
-    """Write a way as one text."""
-    side, conn, kind, net, dev, gdr, proxy = way
+def connector_text(connector: Connector) -> str:
+    """Write a connector as one text."""
+    side, conn, kind, net, dev, gdr, proxy = connector
     return sys.intern("%s,%d,%s,%d,%d,%d,%s" % (side, conn, kind, dev, gdr, proxy, net))
 
 
 @lru_cache(maxsize=4096)
-def way_of(text: str) -> Way:
-    """Read a way that was written out; raises ValueError for another text."""
+def connector_of(text: str) -> Connector:
+    """Read the text of a connector; raises ValueError for another text."""
     side, conn, kind, dev, gdr, proxy, net = text.split(",", 6)
-    return Way(side, int(conn), kind, net, int(dev), int(gdr), int(proxy))
+    return Connector(side, int(conn), kind, net, int(dev), int(gdr), int(proxy))
 
 
-NAMED = re.compile(
+CONNECTION = re.compile(
     rb"(?:/(\d{1,3}))? : (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
     rb"((?:\[(?:send|receive)\] )?via \S.*)\n"
 )
 """What stands behind a channel (BITS) in a line of the usual form: connection, source, destination, how."""
 
 
-def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, str]]:
-    """Return the lane of one line, the channel, and the size of its communicator, empty unless the line says it (RCCL).
+def parse_channel(text: bytes) -> Optional[Tuple[Connection, int, str]]:
+    """Return the connection and the channel of one line, and the size of its communicator.
 
-    None where the line is none of a channel, or torn.
+    The size is empty unless the line says it (RCCL). None where the line is none of a channel, or torn.
     """
     match = _CHANNEL.match(text, 0, _LONGEST)
     if match is None:
         return None
     tree, channel, conn, src, dst, how = match.groups()
-    end = end_of(how, conn, tree is not None)
-    if end is None or (dst is None and way_of(end[0]).kind != "collnet"):
+    end = parse_connector(how, conn, tree is not None)
+    if end is None or (dst is None and connector_of(end[0]).kind != "collnet"):
         return None
     return (int(src), -1 if dst is None else int(dst), end[0]), int(channel), end[1]
 
 
 @lru_cache(maxsize=4096)
-def end_of(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[str, str]]:
-    """Read what stands behind the ranks: the way, and the communicator's size where it is said; None where torn."""
+def parse_connector(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[str, str]]:
+    """Read what stands behind the ranks: connector, and the communicator's size where it is said; None where torn."""
     side, _, via = how.partition(b"via ")
     carrier = None if b" NCCL " in how else _carrier(via, tree)
     if carrier is None:
         return None
     size = _SIZE.search(via) if b"anks " in via else None
-    way = written(Way(_SIDES[side[1:2]], int(conn or 0), *carrier))
-    return way, size.group(1).decode("ascii") if size else ""
+    connector = connector_text(Connector(_SIDES[side[1:2]], int(conn or 0), *carrier))
+    return connector, size.group(1).decode("ascii") if size else ""
 
 
 def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]:  # noqa: PLR0911 -- one return per form

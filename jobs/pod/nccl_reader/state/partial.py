@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
-from .channels import way_of, written
-from .process import Crowd, channels_in, shared
+from .channels import connector_of, connector_text
+from .process import InternPool, channels_in, shared
 from .wire import decode, encode
 
 if TYPE_CHECKING:
-    from .channels import Lane, Way
+    from .channels import Connection, Connector
     from .process import Proc, Source
 
 POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)
@@ -23,14 +23,14 @@ POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of t
 class Partial:
     """The state of an analysis over some sources."""
 
-    __slots__ = ("compacted", "crowd", "limited", "procs", "sources")
+    __slots__ = ("compacted", "intern_pool", "limited", "procs", "sources")
 
     def __init__(self) -> None:
         self.sources: List[Source] = []
         self.procs: Dict[Tuple[int, str, int], Proc] = {}
         self.limited = False  # a bound was reached: what is missing may be in what was not read or kept
         self.compacted = False
-        self.crowd = Crowd()  # while streams are read
+        self.intern_pool = InternPool()  # while streams are read
 
     def to_dict(self, budget: int = 0) -> Dict[str, Any]:
         """Return JSON-able data.
@@ -97,25 +97,25 @@ def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
     return data
 
 
-def _fold(partial: Partial, within_node: Callable[[Way], bool]) -> None:
+def _fold(partial: Partial, within_node: Callable[[Connector], bool]) -> None:
     """Forget between which ranks the channels run that are carried inside a node."""
     for proc in partial.procs.values():
-        for comm, lanes in proc.edges.items():
-            folded: Dict[Lane, int] = {}
-            for lane, mask in lanes.items():
-                way = way_of(lane[2])
-                key = (-1, -1, written(way._replace(side=""))) if within_node(way) else lane
+        for comm, connections in proc.edges.items():
+            folded: Dict[Connection, int] = {}
+            for connection, mask in connections.items():
+                connector = connector_of(connection[2])
+                key = (-1, -1, connector_text(connector._replace(side=""))) if within_node(connector) else connection
                 folded[key] = folded.get(key, 0) | mask
             proc.edges[comm] = folded
 
 
 def _merge_p2p_peers(partial: Partial) -> None:
     """Forget between which local ranks point-to-point channels inside a node run."""
-    _fold(partial, lambda way: way.conn == 1 and way.kind in ("p2p", "shm"))
+    _fold(partial, lambda connector: connector.conn == 1 and connector.kind in ("p2p", "shm"))
 
 
 def _merge_local_edges(partial: Partial) -> None:
-    _fold(partial, lambda way: way.kind in ("p2p", "shm"))
+    _fold(partial, lambda connector: connector.kind in ("p2p", "shm"))
 
 
 def _shorten_texts(partial: Partial) -> None:
@@ -142,11 +142,11 @@ def _drop_edges(partial: Partial) -> None:
     """Last resort: per process only the most frequent kinds of edges stay."""
     for proc in partial.procs.values():
         edges = [
-            (way.kind != "net", -channels_in(mask), comm, src, dst, way, mask)
-            for comm, lanes in proc.edges.items()
-            for (src, dst, text), mask in lanes.items()
-            for way in (way_of(text),)
+            (connector.kind != "net", -channels_in(mask), comm, src, dst, connector, mask)
+            for comm, connections in proc.edges.items()
+            for (src, dst, text), mask in connections.items()
+            for connector in (connector_of(text),)
         ]
         proc.edges = {}
-        for _, _, comm, src, dst, way, mask in sorted(edges)[:128]:
-            proc.edges.setdefault(comm, {})[src, dst, written(way)] = mask
+        for _, _, comm, src, dst, connector, mask in sorted(edges)[:128]:
+            proc.edges.setdefault(comm, {})[src, dst, connector_text(connector)] = mask

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List
 from ..lines.clean import printable
 
 if TYPE_CHECKING:
-    from .channels import Lane
+    from .channels import Connection
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64
@@ -138,7 +138,7 @@ class Shared(Dict[Any, Any]):
 _EMPTY = Shared()
 
 
-class Crowd:
+class InternPool:
     """What the processes of all streams share, so that thousands that say the same cost little; and their bounds."""
 
     def __init__(self, edges: bool = True) -> None:
@@ -197,7 +197,6 @@ class Proc:
 
     __slots__ = (
         "comms",
-        "crowd",
         "devs",
         "edges",
         "env",
@@ -205,6 +204,7 @@ class Proc:
         "hcas",
         "host",
         "ibs",
+        "intern_pool",
         "last_error",
         "notes",
         "pid",
@@ -226,9 +226,9 @@ class Proc:
         self.hcas: Dict[int, str] = _EMPTY
         self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
         self.comms: Dict[Tuple[str, int], Comm] = {}
-        self.edges: Dict[str, Dict[Lane, int]] = {}  # communicator -> lane -> its channels, as a mask
+        self.edges: Dict[str, Dict[Connection, int]] = {}  # communicator -> connection -> its channels, as a mask
         self.notes: Dict[str, Note] = _EMPTY
-        self.crowd: Optional[Crowd] = None
+        self.intern_pool: Optional[InternPool] = None
         self.ranks: FrozenSet[int] = _NONE  # ranks of the largest ring order that was printed
         self.last_error: Optional[List[int]] = None  # [source, line, code] of an error trace that nothing followed
 
@@ -239,7 +239,7 @@ class Proc:
             self.facts[fact] = shared((*values, value)) if values else alone(value)
 
     def _extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
-        return {**base, key: value} if self.crowd is None else self.crowd.extended(base, key, value)
+        return {**base, key: value} if self.intern_pool is None else self.intern_pool.extended(base, key, value)
 
     def set_env(self, variable: str, value: str) -> None:
         """Remember a setting as it was printed first."""
@@ -273,34 +273,34 @@ class Proc:
             seen.count += 1
             seen.last = max(seen.last, line) if seen.source == source else seen.last
         elif len(self.notes) < MAX_NOTES:
-            if self.crowd is None:
+            if self.intern_pool is None:
                 self.notes = {**self.notes, name: Note(source, line, raw)}
             else:
-                self.notes = self.crowd.note(self.notes, name, (source, line), raw)
+                self.notes = self.intern_pool.note(self.notes, name, (source, line), raw)
 
-    def channels(self, comm: str, lanes: Dict[Lane, int]) -> None:
-        """Add channels of a communicator, up to a bound; the lanes are this process's from here on."""
+    def channels(self, comm: str, connections: Dict[Connection, int]) -> None:
+        """Add channels of a communicator, up to a bound; the connections are this process's from here on."""
         edges = self.edges.get(comm)
-        if edges and not edges.keys().isdisjoint(lanes):
-            fresh: Dict[Lane, int] = {}
-            for lane, mask in lanes.items():
-                if lane in edges:
-                    edges[lane] |= mask
+        if edges and not edges.keys().isdisjoint(connections):
+            fresh: Dict[Connection, int] = {}
+            for connection, mask in connections.items():
+                if connection in edges:
+                    edges[connection] |= mask
                 else:
-                    fresh[lane] = mask
-            lanes = fresh
-        if self.crowd is not None and lanes:
-            room = self.crowd.room(sum(map(len, self.edges.values())) if self.edges else 0, len(lanes))
-            for lane in list(lanes)[room:] if room < len(lanes) else ():
-                del lanes[lane]
+                    fresh[connection] = mask
+            connections = fresh
+        if self.intern_pool is not None and connections:
+            room = self.intern_pool.room(sum(map(len, self.edges.values())) if self.edges else 0, len(connections))
+            for connection in list(connections)[room:] if room < len(connections) else ():
+                del connections[connection]
         if edges:
-            edges.update(lanes)
-        elif lanes:
-            self.edges[comm] = lanes
+            edges.update(connections)
+        elif connections:
+            self.edges[comm] = connections
 
     def joins(self) -> bool:
         """Say whether one more communicator may be kept."""
-        return len(self.comms) < MAX_COMMS and (self.crowd is None or self.crowd.joins())
+        return len(self.comms) < MAX_COMMS and (self.intern_pool is None or self.intern_pool.joins())
 
     def merge(self, other: "Proc") -> None:
         """Take over everything that another reading of the same process saw."""
@@ -318,10 +318,10 @@ class Proc:
             self.ibs[what] = min(line, self.ibs.get(what, line))
         for key, comm in other.comms.items():
             self.comms[key] = self.comms[key].joined(comm) if key in self.comms else comm
-        for name, lanes in other.edges.items():
+        for name, connections in other.edges.items():
             mine = self.edges.setdefault(name, {})
-            for lane, mask in lanes.items():
-                mine[lane] = mine.get(lane, 0) | mask
+            for connection, mask in connections.items():
+                mine[connection] = mine.get(connection, 0) | mask
         notes = dict(self.notes)
         for name, note in other.notes.items():
             notes[name] = notes[name].joined(note) if name in notes else note

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Set, Tuple
 
 from ..errors import NcclLogError
 from ..lines.clean import printable
-from .channels import Way, way_of, written
+from .channels import Connector, connector_of, connector_text
 from .process import Comm, Note, Proc, Source, shared
 
 SCHEMA = 1
@@ -66,11 +66,14 @@ def _source(source: Source) -> Dict[str, Any]:
 
 def _proc(key: Tuple[int, str, int], proc: Proc, pool: _Pool) -> List[Any]:
     edges: Dict[str, List[str]] = {}
-    for comm, lanes in sorted(proc.edges.items()):
-        for src, dst, way, mask in sorted((src, dst, way_of(way), mask) for (src, dst, way), mask in lanes.items()):
-            what = pool.put([comm, way.kind, way.net, way.conn])
+    for comm, connections in sorted(proc.edges.items()):
+        for src, dst, connector, mask in sorted(
+            (src, dst, connector_of(connector), mask) for (src, dst, connector), mask in connections.items()
+        ):
+            what = pool.put([comm, connector.kind, connector.net, connector.conn])
             edges.setdefault(str(what), []).append(
-                "%d %d %s %d %d %d %x" % (src, dst, way.side or "-", way.dev, way.gdr, way.proxy, mask)
+                "%d %d %s %d %d %d %x"
+                % (src, dst, connector.side or "-", connector.dev, connector.gdr, connector.proxy, mask)
             )
     return [
         list(key),
@@ -155,13 +158,13 @@ def _read_proc(item: List[Any], pool: List[Any]) -> Proc:
         proc.comms[(str(name), comm.rank)] = comm
     for what, texts in item[10].items():
         comm_name, kind, net, conn = pool[int(what)]
-        lanes = proc.edges.setdefault(str(comm_name), {})
+        connections = proc.edges.setdefault(str(comm_name), {})
         for text in texts:
             src, dst, direction, dev, gdr, proxy, mask = text.split(" ")
             side = "" if direction == "-" else str(direction)
-            way = written(Way(side, int(conn), str(kind), str(net), int(dev), int(gdr), int(proxy)))
-            way_of(way)  # may hold anything
-            lanes[int(src), int(dst), way] = int(mask, 16)
+            connector = connector_text(Connector(side, int(conn), str(kind), str(net), int(dev), int(gdr), int(proxy)))
+            connector_of(connector)  # may hold anything
+            connections[int(src), int(dst), connector] = int(mask, 16)
     proc.notes = {str(name): Note.from_list(note) for name, note in item[11].items()}
     proc.ranks = shared(_unranges(item[12]))
     proc.last_error = None if item[13] is None else [int(number) for number in item[13]]

@@ -21,7 +21,7 @@ class Form(NamedTuple):
     piped: bool
 
 
-class Said(NamedTuple):
+class BenchTitle(NamedTuple):
     """What a bench says in front of its numbers."""
 
     collective: Optional[str]
@@ -152,25 +152,25 @@ def _side(
     return {"time_us": time, "algbw_gbps": algbw, "busbw_gbps": busbw, "wrong": wrong}
 
 
-def said_of(raw: bytes) -> Optional[Said]:
+def bench_title(raw: bytes) -> Optional[BenchTitle]:
     """Read what stands in front of a bench's numbers."""
     match = _AVERAGE_OF.search(raw)
     if match:
         payload = number(match.group(2)) if match.group(2) else None
-        return Said(
+        return BenchTitle(
             collective_of(match.group(1)),
             int(match.group(3) or match.group(4)),
             None if payload is None else payload * 1e9,
         )
     match = _PERFORMANCE_OF.search(raw)
     if match:
-        return Said(collective_of(match.group(1)), int(match.group(2)), None)
+        return BenchTitle(collective_of(match.group(1)), int(match.group(2)), None)
     match = _OSU_TITLE.search(raw)
     if match is None:
         return None
     title = match.group(1).lower().replace(b"-", b"").replace(b"_", b"")
     named = next((name for word, name in _OSU_NAMES if word in title), None)
-    return Said(named, None, None)
+    return BenchTitle(named, None, None)
 
 
 _OSU_NAMES = (

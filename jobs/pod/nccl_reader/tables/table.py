@@ -12,7 +12,7 @@ import re
 from typing import Any, Dict, List
 
 from ..lines.clean import ANSI_BYTES, name, printable
-from .forms import Form, form_of, row_of, row_said, said_of, value_said
+from .forms import Form, bench_title, form_of, row_of, row_said, value_said
 from .headings import (
     AVERAGE,
     BENCH_NCCL,
@@ -97,7 +97,7 @@ class TableReader(OpenTable):
 
     def _bench(self, raw: bytes, line: int) -> bool:
         """Read what another bench prints around its numbers: its title, its header, or its one result."""
-        said = said_of(raw)
+        said = bench_title(raw)
         if said is not None:
             self._start(line)["collective"] = said.collective
             self.collective = said.collective
