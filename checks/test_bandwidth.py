@@ -94,7 +94,7 @@ def test_sendrecv_reaches_its_floor(
 ) -> None:
     """With every rank sending to the next, the named rows reach the profile's floors: what pipeline parallelism gets.
 
-    One pair of GPUs at a time uses the cards between two nodes, so this shows a single bad card or cable that a sum
+    One pair of GPUs at a time uses the NICs between two nodes, so this shows a single bad NIC or cable that a sum
     over all of them hides.
     """
     judge(SENDRECV, trial, nccl_jobs, spec, profile, evidence)

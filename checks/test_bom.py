@@ -53,7 +53,7 @@ def test_platform_is_on_record(
 def test_runtime_is_on_record(
     seatrial: Session, trial: TrialResult, nccl_jobs: dict[str, JobDocument | None], evidence: Evidence
 ) -> None:
-    """Driver, CUDA, NCCL, the firmware of the cards and the images' digests, as the trial's pods saw them.
+    """Driver, CUDA, NCCL, the firmware of the NICs and the images' digests, as the trial's pods saw them.
 
     The versions that a job meets are not always those that an operator was told to install. Nothing is judged but that
     something was seen.

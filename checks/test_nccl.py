@@ -103,7 +103,7 @@ def test_data_goes_over_the_right_fabric(
     faults=["nccl.gdr-off", "nccl.gdr-mixed", "nccl.no-evidence"],
 )
 def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
-    """The network cards read and write GPU memory directly on every channel between nodes.
+    """The NICs read and write GPU memory directly on every channel between nodes.
 
     Without GPUDirect all data takes a detour through host memory and reaches a quarter of the rate. Usually
     nvidia-peermem or DMA-BUF is missing on a node, or ACS is on.
@@ -166,7 +166,7 @@ def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evide
 def test_the_sums_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Every row of every table was checked and holds no wrong element (#wrong is 0; N/A is not 0).
 
-    Wrong sums are silent data corruption: a GPU, a cable or a network card that changes bits. Nothing trains on that.
+    Wrong sums are silent data corruption: a GPU, a cable or a NIC that changes bits. Nothing trains on that.
     """
     put_with_steps(evidence, correctness_findings(analysed(nccl_jobs)), nccl_jobs)
     evidence.verdict()

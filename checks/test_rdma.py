@@ -1,4 +1,4 @@
-"""Layer 9, RDMA: nodes offer the cards, pods get them, their ports work, and no link counts errors under load."""
+"""Layer 9, RDMA: nodes offer the NICs, pods get them, their ports work, and no link counts errors under load."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ def test_no_link_counts_errors(trial: TrialResult, spec: TrialSpec, evidence: Ev
     """
     devices = [rdma_ports(trial, rank) for rank in range(spec.nodes)]
     if not any(port.get("counters") for ports in devices for port in ports if isinstance(port, dict)):
-        evidence.skip("the cards show no counters in the pods")
+        evidence.skip("the NICs show no counters in the pods")
     findings = list(error_findings(trial, spec))
     if not any(f.ok is not None for f in findings):
-        evidence.skip("no collective sent data over the cards: there is nothing to count")
+        evidence.skip("no collective sent data over the NICs: there is nothing to count")
     evidence.put(findings)
     if note := idle_note(trial, spec):
         evidence.note(note)

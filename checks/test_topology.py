@@ -1,4 +1,4 @@
-"""Layer 10, topology: kubelets can align what pods ask for, and GPUs have their network cards beside them."""
+"""Layer 10, topology: kubelets can align what pods ask for, and GPUs have their NICs beside them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_topology_policy_refuses_the_pods(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "topology.affinity",
-    "Every GPU has a network card beside it",
+    "Every GPU has a NIC beside it",
     by_node=True,
     requires=["runtime.gpus"],
     unless_failed=["rdma.devices"],
@@ -58,10 +58,10 @@ def test_no_topology_policy_refuses_the_pods(
 def test_every_gpu_has_a_card_beside_it(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """From each GPU the way to its nearest network card is no longer than the profile allows (PIX, PXB, PHB, ...).
+    """From each GPU the way to its nearest NIC is no longer than the profile allows (PIX, PXB, PHB, ...).
 
-    GPUDirect RDMA is used up to PXB, and through the CPU it is slow. A card in the wrong slot, or a virtual function of
-    another card, costs the bandwidth of one rail, and with it everybody's.
+    GPUDirect RDMA is used up to PXB, and through the CPU it is slow. A NIC in the wrong slot, or a virtual function of
+    another NIC, costs the bandwidth of one rail, and with it everybody's.
     """
     if profile.topology.gpu_nic_max is None:
         evidence.skip("no profile names how far a GPU may be from its network card")
@@ -78,13 +78,13 @@ def test_every_gpu_has_a_card_beside_it(
     faults=["topology.differs"],
 )
 def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """GPU by GPU, the NUMA node and the ways to other GPUs and to the network cards are the same on all nodes.
+    """GPU by GPU, the NUMA node and the ways to other GPUs and to the NICs are the same on all nodes.
 
-    Fabrics are cabled by rail: the n-th card of every node leads to the same leaf switch. Where cards have swapped
+    Fabrics are cabled by rail: the n-th NIC of every node leads to the same leaf switch. Where NICs have swapped
     their places, NCCL pairs GPUs over different rails, and traffic crosses the spine without need.
     """
     if not profile.fabric.verbs:
-        evidence.skip("the profile names no fabric whose cards a pod can see")
+        evidence.skip("the profile names no fabric whose NICs a pod can see")
     findings = list(likeness_findings(trial, spec))
     if all(f.ok is None for f in findings):
         evidence.skip("neither nvidia-smi topo -m nor sysfs shows the topology in these pods")
@@ -95,13 +95,13 @@ def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "topology.acs",
-    "PCIe bridges let GPUs and network cards talk directly",
+    "PCIe bridges let GPUs and NICs talk directly",
     by_node=True,
     requires=["runtime.gpus"],
     faults=["topology.acs"],
 )
 def test_bridges_do_not_redirect(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Access Control Services do not send the traffic between a GPU and its card up to the CPU and back.
+    """Access Control Services do not send the traffic between a GPU and its NIC up to the CPU and back.
 
     Only privileged pods can read this register; elsewhere the check is skipped, and the command of the fault's entry
     shows it on the node.

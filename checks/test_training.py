@@ -133,7 +133,7 @@ def test_communication_hides_behind_compute(training_ranks: list[Member], profil
     """A step with all ranks takes little longer than the slowest rank's own compute.
 
     What it takes longer is held against the time that the same gradients take while nobody computes. More than that
-    means that compute and communication hinder each other: too few CPUs for NCCL's threads, a card that shares the
+    means that compute and communication hinder each other: too few CPUs for NCCL's threads, a NIC that shares the
     GPUs' PCIe lanes, waiting that no bandwidth test has.
     """
     pace = paced(training_ranks, evidence)

@@ -19,7 +19,7 @@ from reports.schema import RecordError
 
 DESCRIPTION = """\
 Print a ValidatingAdmissionPolicy and its binding (Kubernetes 1.30 and later): in one namespace, a pod that takes all
-GPUs of a node must also ask for what the trial's pods needed to train across nodes (network card, network annotation,
+GPUs of a node must also ask for what the trial's pods needed to train across nodes (NIC, network annotation,
 IPC_LOCK, the queue's label). Apply it as an administrator: seatrial policy ... | kubectl apply -f -"""
 EXAMPLES = ("seatrial policy --profile h100-ib --warn | kubectl apply -f -",)
 

@@ -70,12 +70,12 @@ NESTED: dict[str, dict[str, Any]] = {
     },
     "fabric": {
         "link_layer": str,  # InfiniBand | Ethernet | Unknown (EFA), as sysfs spells it
-        "rate_gbps": (int, float),  # of one card
+        "rate_gbps": (int, float),  # of one NIC
         "devices": list,  # names of a node's RDMA devices, in the order of the GPUs they sit beside
         "resource": str,  # the extended resource that brings them into a pod
         "shares": int,  # how many of it a node offers
         "exclusive": bool,  # a pod gets as many devices as it asks for; else one share brings all of them
-        "verbs": bool,  # false: the cards are no RDMA devices, and only the plugin knows how to use them
+        "verbs": bool,  # false: the NICs are no RDMA devices, and only the plugin knows how to use them
         "networks": dict,  # what Multus attaches, see NETWORKS
         "plugin": dict,  # the network plugin that NCCL needs here, see PLUGIN
         "mnnvl": dict,  # NVLink reaches over the nodes, see MNNVL
@@ -97,9 +97,9 @@ PLUGIN = {
     "file": str,  # the library
     "network": str,  # the name that NCCL prints
     "interface": str,  # the version of NCCL's plugin interface, "v11"
-    "cards_per_device": int,  # how many cards the plugin shows as one device
-    "says": list,  # what it prints when it starts; {count} cards. "WARN PLACE|TEXT" is a warning.
-    "refuses": list,  # what it prints when the pod has no card, or no daemon
+    "cards_per_device": int,  # how many NICs the plugin shows as one device
+    "says": list,  # what it prints when it starts; {count} NICs. "WARN PLACE|TEXT" is a warning.
+    "refuses": list,  # what it prints when the pod has no NIC, or no daemon
     "daemon": str,  # pattern of an image: the plugin works only beside a container of it
     "cannot_load": str,  # what NCCL prints because it cannot load this library
     "host_path": str,  # the plugin is not in the image: it lies on the node, in a folder that the pod must mount
@@ -203,7 +203,7 @@ DEVICE = frozenset(
         "pkeys",  # the P_Key table
         "fw",  # the firmware's version
         "mtu",  # of the interface that is attached with it
-        "slot",  # where the card is plugged in: gpu3 (beside that GPU), numa1 (anywhere on that socket)
+        "slot",  # where the NIC is plugged in: gpu3 (beside that GPU), numa1 (anywhere on that socket)
         "errors",  # counter -> how much it grows in each collective
     }
 )

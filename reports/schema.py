@@ -176,7 +176,7 @@ class RecordedCoverage(TypedDict):
 
 
 class RecordedAccusation(FindingRow, total=False):
-    """With the devices and cards of its rails, and the share of all others (``rest``)."""
+    """With the devices and NICs of its rails, and the share of all others (``rest``)."""
 
     devices: list[str]
     cards: list[str]

@@ -183,7 +183,7 @@ def _limits(profile: Profile, floor: Floor, node: float, gpus: int) -> tuple[flo
         gpu = node / gpus
         return (gpu if floor.algorithm == "ring" else 2 * gpu), gpu
     limit = wire_limit_gbps(floor.collective, floor.algorithm, node, nodes=floor.nodes, gpus_per_node=gpus)
-    # In sendrecv one GPU of a node sends to the next node, by the card beside it.
+    # In sendrecv one GPU of a node sends to the next node, by the NIC beside it.
     return limit, node / gpus if floor.collective == "sendrecv" else min(limit, node)
 
 

@@ -85,7 +85,7 @@ def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
         inherited.pop(key, None)
     merged = _merge(inherited, own)
     if "floors" not in own and _gpus(merged) != _gpus(inherited):
-        # Measured with another number of GPUs a node: NVLink SHARP and the cards that take part are others.
+        # Measured with another number of GPUs a node: NVLink SHARP and the NICs that take part are others.
         merged.pop("floors", None)
     return merged
 

@@ -38,7 +38,7 @@ FABRIC = (
     "amd.com/nic",
     "hpe.com/",
 )
-"""How extended resources begin that bring a network card into a pod (device plugins of RDMA, SR-IOV, EFA, GKE)."""
+"""How extended resources begin that bring a NIC into a pod (device plugins of RDMA, SR-IOV, EFA, GKE)."""
 GOOGLE = ("gib", "fastrak", "tcpx")
 """Fabrics that NCCL reaches through Google's plugins, on Google's machines only."""
 GKE_NETWORK = "networking.gke.io.networks/"
@@ -222,9 +222,7 @@ def _pod(pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profil
     small = modest(parent.pod if parent else PodSection(), pool.nodes)
     pod |= {"shm" if key == "shm_bytes" else key: value for key, value in small.items()}
     if not resources and not (parent and parent.pod.annotations):
-        made.open.append(
-            "no node offers a network card as a resource: where the fabric needs that, a device plugin is missing"
-        )
+        made.open.append("no node offers a NIC as a resource: where the fabric needs that, a device plugin is missing")
     if not (parent and _networks(parent)) and any(name.startswith(GKE_NETWORK) for name in _offered(pool)):
         made.open.append(f"the nodes have more networks: name them in pod.annotations ({GKE}), else NCCL uses sockets")
     if pod:
@@ -244,10 +242,10 @@ def _taints(pool: ProposedPool) -> list[tuple[str, str]]:
 
 
 def _resources(pool: ProposedPool, parent: Profile | None) -> dict[str, int]:
-    """What a pod asks for to get the cards: as the profile that fits, else one share, or all cards that are counted."""
+    """What a pod asks for to get the NICs: as the profile that fits, else one share, or all NICs that are counted."""
     offered = {name: count for name, count in _offered(pool).items() if not name.startswith(GKE_NETWORK)}
     known = {name: amount for name, amount in (parent.pod.resources if parent else {}).items() if name in offered}
     if known:
         return known
-    # The shared RDMA plugin hands out shares, each with all cards; the others count cards.
+    # The shared RDMA plugin hands out shares, each with all NICs; the others count NICs.
     return {name: 1 if name.startswith("rdma/") and count > 32 else count for name, count in offered.items()}

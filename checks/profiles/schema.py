@@ -111,7 +111,7 @@ def parameters(text: str) -> int:
 
 
 VERBS = {"ib": "InfiniBand", "roce": "Ethernet", "gib": "Ethernet", "efa": None}
-"""Fabrics whose cards are RDMA devices, and the link layer that sysfs shows of them; EFA has none."""
+"""Fabrics whose NICs are RDMA devices, and the link layer that sysfs shows of them; EFA has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,9 +369,9 @@ LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySection:
-    """The way between a GPU and its nearest network card, and what must not be in the way."""
+    """The way between a GPU and its nearest NIC, and what must not be in the way."""
 
-    gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest card
+    gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest NIC
     acs_off: bool | None = None  # true: Access Control Services must not redirect peer-to-peer traffic
     source: str = ""
     leaf_label: str | None = None  # the node label that names a node's leaf switch, where it is none of the usual ones

@@ -42,7 +42,7 @@ plugins/noderesources, nodeaffinity, dynamicresources; pkg/volume/hostpath)."""
 def misfit(pool: Pool, profile: Profile) -> str:
     """Say which key of the profile does not fit, and what is there; '' where it fits, or nobody can tell.
 
-    Other cards on every node, and the profile's on none, are another fabric; no card at all is a device plugin that is
+    Other NICs on every node, and the profile's on none, are another fabric; no NIC at all is a device plugin that is
     missing. Google's networks, of which each is counted as a resource, are on Google's nodes only.
     """
     outside = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
@@ -66,7 +66,7 @@ def misfit(pool: Pool, profile: Profile) -> str:
 
 
 def _instead(offers: Collection[Mapping[str, int]], asked: Collection[str]) -> str:
-    """Name the cards that nodes offer, where every one offers some, and none offers one of these; '' else."""
+    """Name the NICs that nodes offer, where every one offers some, and none offers one of these; '' else."""
     nics = [{name for name, count in offer.items() if count > 0 and name.startswith(FABRIC)} for offer in offers]
     if not asked or not nics or any(not each or each & {*asked} for each in nics):
         return ""

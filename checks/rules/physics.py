@@ -72,7 +72,7 @@ def wire_limit_gbps(collective: str, algorithm: str, node_gbps: float, *, nodes:
     reduce_scatter, broadcast and reduce are limited as all_reduce is. In an all_to_all each rank sends an equal part to
     every other: with R ranks, G of them on each of N nodes, a node sends ``G * (N - 1) / N`` of the algorithm
     bandwidth, and bus bandwidth is ``(R - 1) / R`` of that. In sendrecv one GPU of a node sends to the next node; it
-    may use every card through its neighbours (PXN), and not more.
+    may use every NIC through its neighbours (PXN), and not more.
     """
     if collective in ("all_to_all", "alltoall", "all-to-all"):
         ranks = nodes * gpus_per_node

@@ -53,7 +53,7 @@ class Wrong(NamedTuple):
 def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
     """Return the ports that NCCL may use by the pods' own NCCL_IB_HCA; all where that lets none through.
 
-    Then the filter is wrong and not the cards: NCCL says so itself.
+    Then the filter is wrong and not the NICs: NCCL says so itself.
     """
     spec = str(env.get("NCCL_IB_HCA") or "")
     return [p for p in ports if not spec or lets_through(spec, str(p.get("name")), p.get("port"))] or ports
@@ -166,7 +166,7 @@ def _ports(
     count, spec, profile = required.count, required.spec, required.profile
     wrong = {_name(p): ailing for p in ports if required.fits(p) and (ailing := ailment(p, spec, profile))}
     good = [p for p in required.good(ports) if _name(p) not in wrong]
-    if len(good) < count and not wrong:  # a filter that leaves out good cards is not the cards' fault: NCCL shows it
+    if len(good) < count and not wrong:  # a filter that leaves out good NICs is not the NICs' fault: NCCL shows it
         good = required.good(data.get("devices") or [])
     blamed = [name for name in wrong if len(good) < count or (elsewhere and all(name in names for names in elsewhere))]
     if blamed:
@@ -280,7 +280,7 @@ def _number(value: object) -> int | None:
 
 
 def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
-    """Say which firmware the cards run where they do not agree; '' where they do."""
+    """Say which firmware the NICs run where they do not agree; '' where they do."""
     versions: dict[str, list[str]] = {}
     for rank in range(spec.nodes):
         for port in _devices_in_pod(trial, rank, spec):
@@ -292,20 +292,20 @@ def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
         return ""
     few = sorted(versions.items(), key=lambda pair: len(pair[1]))
     texts = "; ".join(f"{version}: {', '.join(where[:3])}{' ...' if len(where) > 3 else ''}" for version, where in few)
-    return f"the cards do not run one firmware: {texts}"
+    return f"the NICs do not run one firmware: {texts}"
 
 
 SHOWN_NICS = 8
 
 
 def nic_notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
-    """Name each card whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
+    """Name each NIC whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
     texts = [
         text for rank in sorted(trial.evidence) for text in _nic_notes(trial, rank, profile.fabric.device_rate or 0.0)
     ]
     yield from texts[:SHOWN_NICS]
     if len(texts) > SHOWN_NICS:
-        yield f"and {len(texts) - SHOWN_NICS} more cards like these"
+        yield f"and {len(texts) - SHOWN_NICS} more NICs like these"
 
 
 def _nic_notes(trial: TrialResult, rank: int, least_gbps: float) -> Iterator[str]:

@@ -40,7 +40,7 @@ arrive broken, and a hundred for what congestion alone can cause. What is normal
 adaptive retransmission, arrival out of order under adaptive routing (docs.nvidia.com, "RDMA counters")."""
 TRAFFIC = ("port_xmit_data", "port_rcv_data", "tx_bytes", "rx_bytes", "rdma_read_bytes", "rdma_write_bytes")
 MUCH = 1_000_000
-"""Words or bytes: with less than this on a card there was no collective to speak of."""
+"""Words or bytes: with less than this on a NIC there was no collective to speak of."""
 
 
 def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
@@ -93,13 +93,13 @@ def _uncounted(trial: TrialResult, rank: int, ports: list[RdmaPort]) -> str:
     """Say of which port or collective the counters are not known; '' where all are."""
     silent = [str(p.get("name")) for p in ports if not p.get("counters") and p.get("usable") is not False]
     if silent or not ports:
-        return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's cards are not told"
+        return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's NICs are not told"
     evidence = trial.evidence.get(rank)
     names = [name.removeprefix(COLLECTIVE) for name in (evidence.stages if evidence else ()) if COLLECTIVE in name]
     ended = {name: result for name in names if (result := ran(trial, rank, name)) and result.get("exit") == 0}
     lost = [n for n, result in ended.items() if not result.get("rdma_counters") and result.get("scope") != "node"]
     lost += [n for n, result in ended.items() if result.get("rdma_counters") is None and n not in lost]
-    return f"what the cards counted during {', '.join(lost)} is not told" if lost else ""
+    return f"what the NICs counted during {', '.join(lost)} is not told" if lost else ""
 
 
 def _errors(subject: str, moved: dict[str, int]) -> Iterator[Finding]:

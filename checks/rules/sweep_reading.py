@@ -109,7 +109,7 @@ def _said(rows: Iterable[SweepRound]) -> dict[Nodes, tuple[str, ...]]:
 
 
 def _hardware(rows: Iterable[SweepRound]) -> dict[str, SweptHardware]:
-    """Return by node its GPUs and cards, as it told them when it was tested alone."""
+    """Return by node its GPUs and NICs, as it told them when it was tested alone."""
     alone = (test for test in _tests(rows) if len(test["nodes"]) == 1)
     return {test["nodes"][0]: hardware for test in alone if (hardware := test.get("hardware"))}
 
@@ -132,7 +132,7 @@ def _section(
 ) -> dict[str, Any]:
     """Return a sweep's section with the hardware, the run that it resumed, and what its findings' names stand for.
 
-    Each finding gets the rest of its leaf, and one of a rail its devices and cards.
+    Each finding gets the rest of its leaf, and one of a rail its devices and NICs.
     """
     for each in made["findings"]:
         each["rest"] = rest_of(made, each["names"], leaves)

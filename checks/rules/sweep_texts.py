@@ -1,4 +1,4 @@
-"""What a sweep found, in words: who is at fault, which card a rail is, which port counters grew, whom to cordon."""
+"""What a sweep found, in words: who is at fault, which NIC a rail is, which port counters grew, whom to cordon."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def smallest(offers: tuple[Mapping[str, int], ...], name: str, count: int) -> se
 
 
 def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge how far each GPU is from its nearest network card."""
+    """Judge how far each GPU is from its nearest NIC."""
     farthest = profile.topology.gpu_nic_max or LEVELS[-1]
     expected = f"{farthest} or nearer (profile {profile.name})"
     for rank in range(spec.nodes):
@@ -145,29 +145,29 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
             continue
         far = {gpu: way for gpu, way in nearest.items() if LEVELS.index(way[0]) > LEVELS.index(farthest)}
         if len(nearest) - len(far) >= (profile.fabric.rails or len(nearest)):
-            far = {}  # fewer cards than GPUs: each card has its own, and the other GPUs reach them over NVLink (PXN)
+            far = {}  # fewer NICs than GPUs: each NIC has its own, and the other GPUs reach them over NVLink (PXN)
         for gpu, (level, nic) in far.items():
             yield failed(f"{node} GPU {gpu}", f"{level} to {nic}, its nearest card", expected, "topology.gpu-nic-far")
         if not far:
             counts = Counter(level for level, _ in nearest.values())
             shown = ", ".join(f"{count} x {level}" for level, count in sorted(counts.items()))
-            yield passed(node, f"nearest cards: {shown}", expected)
+            yield passed(node, f"nearest NICs: {shown}", expected)
 
 
 def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
-    """Say which ways between GPUs and cards are not known; '' where all are."""
+    """Say which ways between GPUs and NICs are not known; '' where all are."""
     paths = data.get("paths") or []
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
-        return f"{len(broken)} of {len(paths)} ways between GPUs and cards are not whole"
+        return f"{len(broken)} of {len(paths)} ways between GPUs and NICs are not whole"
     if gpus < gpus_of_pod:
         return f"the ways of {gpus} GPUs are told, and the pod has {gpus_of_pod}"
     ways = Counter(p.get("gpu") for p in paths)
     fewer = [str(gpu) for gpu, count in ways.items() if count < max(ways.values())]
-    return f"not the ways to all cards are told of GPU {', '.join(fewer)}" if fewer else ""
+    return f"not the ways to all NICs are told of GPU {', '.join(fewer)}" if fewer else ""
 
 
 def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
-    """Return each GPU's nearest card of the fabric, and the way to it; which cards NCCL is told to use is its own."""
+    """Return each GPU's nearest NIC of the fabric, and the way to it; which NICs NCCL is told to use is its own."""
     ports = rdma_ports(trial, rank)
     layer = VERBS.get(profile.fabric.kind or "")
     allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
@@ -184,7 +184,7 @@ def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profil
 
 
 def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Compare the nodes with each other: GPU by GPU, its NUMA node and its way to every other GPU and card."""
+    """Compare the nodes with each other: GPU by GPU, its NUMA node and its way to every other GPU and NIC."""
     rows = {rank: _rows(trial, rank) for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
     whole = {rank: each for rank, each in rows.items() if len(each) >= spec.gpus_per_node}
     most = majority(tuple(each) for each in whole.values())
@@ -233,7 +233,7 @@ def _rows(trial: TrialResult, rank: int) -> list[str]:
 
 
 def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge ACS of the bridges above GPUs and cards, on the nodes where pods can read it."""
+    """Judge ACS of the bridges above GPUs and NICs, on the nodes where pods can read it."""
     switches = {rank: (stages(trial, rank).get(STAGE) or {}).get("acs") for rank in range(spec.nodes)}
     for rank, bridges in switches.items() if any(switches.values()) else ():
         if not bridges or any(b.get("enabled") is None for b in bridges):
@@ -246,6 +246,6 @@ def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             place(trial, rank),
             not on,
             observed,
-            "no bridge above a GPU or a card redirects peer-to-peer traffic",
+            "no bridge above a GPU or a NIC redirects peer-to-peer traffic",
             "topology.acs",
         )

@@ -318,7 +318,7 @@ def _pairs(judgement: Judgement) -> list[Pair]:
 
 
 def _wires(judgement: Judgement) -> float | None:
-    """Return what the cards of a host carry in GB/s, of the host with most; of sockets NCCL only guesses the rate."""
+    """Return what the NICs of a host carry in GB/s, of the host with most; of sockets NCCL only guesses the rate."""
     if judgement.view.transport not in RDMA - {"mnnvl"}:
         return None
     rates = [[float(text.split(" ")[1]) for text in proc.facts.get("wire", ())] for proc in judgement.job.procs]

@@ -304,7 +304,7 @@ class JobDocument(TypedDict):
     intra_node: IntraNode
     sharp: bool | None
     wires_gbps: float | None
-    """GB/s of all network cards of the host that has most, as NCCL's topology lists them (subsystem GRAPH)."""
+    """GB/s of all NICs of the host that has most, as NCCL's topology lists them (subsystem GRAPH)."""
     bootstrap: Bootstrap
     init: Init
     truncated: bool

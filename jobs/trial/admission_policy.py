@@ -1,6 +1,6 @@
 """A ValidatingAdmissionPolicy from the accepted trial's own pod: what training jobs must ask for, too.
 
-A pod that takes all GPUs of a node and forgets the network card is admitted by Kubernetes, starts, and trains at the
+A pod that takes all GPUs of a node and forgets the NIC is admitted by Kubernetes, starts, and trains at the
 speed of sockets. The policy refuses it in one namespace, in CEL that the API server evaluates itself (Kubernetes 1.30
 and later); it says what is missing and why. Smaller pods are none of its business.
 """
@@ -98,7 +98,7 @@ def _of_pod(spec: TrialSpec) -> Iterator[dict[str, str]]:
             "expression": _each(enough),
             "message": (
                 f"{whole} must ask for {amount} {resource} in the containers that have the GPUs, as the accepted "
-                "trial did: without it NCCL lacks network cards, and falls back to sockets or to fewer rails"
+                "trial did: without it NCCL lacks NICs, and falls back to sockets or to fewer rails"
             ),
         }
     for key in NETWORKS:

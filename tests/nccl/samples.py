@@ -47,7 +47,9 @@ def _item(operation: str, value: Any, rng: random.Random) -> bytes:
         "ASSERT": lambda: _text(value[1], rng) if value[0] > 0 and rng.random() < 0.5 else b"",  # as what stands behind
         "ASSERT_NOT": lambda: b"",
         "AT": lambda: b"",
-        "MAX_REPEAT": lambda: b"".join(_text(value[2], rng) for _ in range(rng.randint(value[0], min(value[0] + 3, int(value[1]))))),
+        "MAX_REPEAT": lambda: b"".join(
+            _text(value[2], rng) for _ in range(rng.randint(value[0], min(value[0] + 3, int(value[1]))))
+        ),
     }
     return made[operation]()
 

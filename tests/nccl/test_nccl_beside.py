@@ -257,7 +257,7 @@ def test_gloo_between_addresses_of_two_families():
         ),
         ("2.21.5", "misc/socket.cc:40 NCCL WARN Call to bind failed : Address already in use", None),
         ("2.27.7", "free(): invalid next size (fast)", None),
-        ("2.18.5", "free(): invalid next size (fast)", "NVLS meets cards of two ports"),
+        ("2.18.5", "free(): invalid next size (fast)", "NVLS meets NICs of two ports"),
     ],
 )
 def test_a_defect_of_the_version_stands_behind_the_likeliest_cause(version, line, cause_text):

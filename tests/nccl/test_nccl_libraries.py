@@ -75,7 +75,7 @@ SAID = [
     ),
     # PSM2 and libfabric's psm3
     ("train: Assertion failure at psm_ep.c:832: ep->epid != 0", "nccl.psm", "libfabric chose psm3"),
-    ("gpu-node-0:rank1: PSM3 can't open nic unit: 0 (err=23)", "nccl.psm", "PSM cannot open this card"),
+    ("gpu-node-0:rank1: PSM3 can't open nic unit: 0 (err=23)", "nccl.psm", "PSM cannot open this NIC"),
     (
         "gpu-node-0.1000train: CUDA failure: cuIpcOpenMemHandle() (at /b/libpsm2-12/ptl_am/am_cuda.c:4) returned 709",
         "nccl.psm",

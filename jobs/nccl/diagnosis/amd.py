@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 _NO_PEER_MEMORY = (
     "the RDMA stack has no peer memory for amdgpu, and DMA-BUF is off (RCCL uses it with NCCL_DMABUF_ENABLE=1)"
 )
-_GIVE_PEER_MEMORY = (
-    "use the network card's RDMA stack with peer memory, or NCCL_DMABUF_ENABLE=1 where the kernel has DMA-BUF"
-)
+_GIVE_PEER_MEMORY = "use the NIC's RDMA stack with peer memory, or NCCL_DMABUF_ENABLE=1 where the kernel has DMA-BUF"
 _SHOW_PEER_MEMORY = "ls -d /sys/kernel/mm/memory_peers/amdkfd /sys/kernel/memory_peers/amdkfd /sys/memory_peers/amdkfd"
 PHRASES = {
     "nvidia-peermem is not loaded, and there is no DMA-BUF": _NO_PEER_MEMORY,
@@ -32,7 +30,7 @@ PHRASES = {
 _COMMANDS = (
     (r"lsmod \| grep (?:-E '[^']*peermem[^']*'|\S*peermem)", _SHOW_PEER_MEMORY),
     (r"cat /sys/module/nvidia_peermem/version", "modinfo amdgpu | grep ^version"),
-    (r"(?:re)?load nvidia-peermem", "give the network card's RDMA stack peer memory for amdgpu"),
+    (r"(?:re)?load nvidia-peermem", "give the NIC's RDMA stack peer memory for amdgpu"),
     (r"nvidia[-_]peermem", "peer memory for amdgpu"),
     (r"(dmesg \| grep [^;]*?)\b[Xx]id\b", r"\1amdgpu"),
     (r"nvidia-smi topo(?: -m| -p2p r)?", "amd-smi topology"),

@@ -72,10 +72,10 @@ _NOT_OPENED = re.compile(
     r"invalid device ordinal|invalid resource handle|operation not supported|Cuda failure (?:101|400|801|304)\b"
 )
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
-_NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's cards write to GPUs by it"
+_NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's NICs write to GPUs by it"
 _NO_WAY = (
-    "NVSHMEM's cards found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
-    "entry or card, or cards of the two ends are in different subnets"
+    "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
+    "entry or NIC, or NICs of the two ends are in different subnets"
 )
 _BY_ANOTHER = {  # what another line, mostly of a library below, explains: its event, the fault and the cause
     "nccl.nvshmem": (
@@ -103,7 +103,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     if fault == "nccl.mr-register" and _NO_MEMORY.search(note.text):
         bare = judgement.earliest("nccl.gdrcopy")[0] or judgement.event("symptom nccl.gdrcopy")
         also = "; GDRCopy's device cannot be opened here, either" if bare else ""
-        return "nccl.mr-memory", "the kernel or the card had no memory to pin (ENOMEM)" + also
+        return "nccl.mr-memory", "the kernel or the NIC had no memory to pin (ENOMEM)" + also
     if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and "mnnvl" in judgement.job.flags:
         return "nccl.imex-import", _importers(judgement, fault)
     by_gloo = fault == "nccl.bootstrap-unroutable" or (fault in _REFUSED and _GLOO.search(note.text))

@@ -204,11 +204,7 @@ _SIGNS = (
     "nccl.gdr-no-module",
     "nccl.ib-no-device",
 )
-_SAID_ALWAYS = (
-    "nccl.libibverbs-missing",
-    "nccl.gdr-no-module",
-    "nccl.ib-no-device",
-)  # also where there is no such card
+_SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-device")  # also where there is no such NIC
 
 
 # What a rank that tries again (misc/socket.cc: "retrying (3/34)") says of its peer.

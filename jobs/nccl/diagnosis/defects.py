@@ -92,7 +92,7 @@ DEFECTS = (
         _HEAP,
         (2, 18),
         (2, 20),
-        "writes past its tables where NVLS meets cards of two ports (NVIDIA/nccl#1043)",
+        "writes past its tables where NVLS meets NICs of two ports (NVIDIA/nccl#1043)",
         "NCCL_NVLS_ENABLE=0; then a later NCCL",
     ),
     Defect(
@@ -133,7 +133,7 @@ DEFECTS = (
         "",
         (2, 20, 3),
         (),
-        "takes each card's own MTU, and cards of different MTU cannot talk: "
+        "takes each NIC's own MTU, and NICs of different MTU cannot talk: "
         "before, the smaller of both was taken (NVIDIA/nccl#1524)",
         "ibv_devinfo | grep active_mtu on both hosts; ip -br link",
     ),
@@ -151,7 +151,7 @@ DEFECTS = (
         "Could not find NET with id",
         (2, 25),
         (2, 27),
-        "can miss a network card that its own search has chosen (NVIDIA-NeMo/Speech#13996: 2.27.3 finds it)",
+        "can miss a NIC that its own search has chosen (NVIDIA-NeMo/Speech#13996: 2.27.3 finds it)",
     ),
 )
 _NUMBERS = re.compile(r"(?:^|\s)(\d{1,2})\.(\d{1,3})(?:\.(\d{1,3}))?")

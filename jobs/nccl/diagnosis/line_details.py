@@ -121,7 +121,7 @@ LINE_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
         "nccl.ucx-error",
         "no active messages transport",
         None,
-        "UCX has no transport that reaches that peer: the cards are not in the container or have no port up, or "
+        "UCX has no transport that reaches that peer: the NICs are not in the container or have no port up, or "
         "UCX_TLS and UCX_NET_DEVICES leave out what connects the hosts",
     ),
     *(
@@ -138,8 +138,8 @@ LINE_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
         "nccl.psm",
         "can't open",
         None,
-        "PSM cannot open this card: libfabric chose psm3 or psm2 where it has none for it (FI_PROVIDER names another), "
-        "or the card's device is not in the container",
+        "PSM cannot open this NIC: libfabric chose psm3 or psm2 where it has none for it (FI_PROVIDER names another), "
+        "or the NIC's device is not in the container",
     ),
     (
         "nccl.psm",
@@ -233,35 +233,35 @@ LINE_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
         "nccl.nvshmem",
         "modify_qp",
         None,
-        "NVSHMEM's cards found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
-        "entry or card, or cards of the two ends are in different subnets",
+        "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
+        "entry or NIC, or NICs of the two ends are in different subnets",
     ),
     (
         "nccl.nvshmem",
         "create ah",
         None,
-        "the card gave NVSHMEM no address handle for the peer: NVSHMEM_IB_GID_INDEX names a wrong entry, or this "
-        "NVSHMEM is older than the card (IBGDA)",
+        "the NIC gave NVSHMEM no address handle for the peer: NVSHMEM_IB_GID_INDEX names a wrong entry, or this "
+        "NVSHMEM is older than the NIC (IBGDA)",
     ),
     (
         "nccl.nvshmem",
         "devx_uar",
         None,
-        "the card's doorbells may not be mapped here (DEVX, which IBGDA needs): the container has not the rights "
-        "(privileged, or the device files and IPC_LOCK), or the card's driver is too old",
+        "the NIC's doorbells may not be mapped here (DEVX, which IBGDA needs): the container has not the rights "
+        "(privileged, or the device files and IPC_LOCK), or the NIC's driver is too old",
     ),
     (
         "nccl.ib-memlock",
         "limits exceeded",
         None,
-        "the card, or its virtual function, has no memory keys or queue pairs left: its own limit, not the container's",
+        "the NIC, or its virtual function, has no memory keys or queue pairs left: its own limit, not the container's",
     ),
     (
         "nccl.nvshmem",
         "IBGDA",
         None,
-        "the driver of the node does not let a kernel ring the card's doorbell (IBGDA): NVreg_EnableStreamMemOPs=1 and "
-        "PeerMappingOverride=1 are not set, or NVSHMEM and the card's driver do not fit",
+        "the driver of the node does not let a kernel ring the NIC's doorbell (IBGDA): NVreg_EnableStreamMemOPs=1 and "
+        "PeerMappingOverride=1 are not set, or NVSHMEM and the NIC's driver do not fit",
     ),
     *(
         ("nccl.launch-failed", words, None, "the launcher cannot log in to another host by ssh: " + text)

@@ -37,11 +37,11 @@ def rails_missing(used: set[str], expected: int, filters: set[str]) -> str:
 
 
 _FEW = 0.25
-"""Of the rails of another host with as many ranks and devices: NCCL gives every host's channels a card beside a GPU."""
+"""Of the rails of another host with as many ranks and devices: NCCL gives every host's channels a NIC beside a GPU."""
 
 
 def _in_one_ring(judgement: Judgement) -> bool:
-    """Say whether a communicator of all ranks shows channels of each: parts of a job may reach a host by one card."""
+    """Say whether a communicator of all ranks shows channels of each: parts of a job may reach a host by one NIC."""
     view = judgement.view
     return any(len(view.shown.get(key, ())) == view.ranks for key in ("", *judgement.job.world))
 

@@ -54,7 +54,7 @@ def signs_of(judgement: Judgement) -> Signs:
 
 
 def _rails_crossed(judgement: Judgement) -> bool:
-    """Say whether the log shows both ends of an edge, and another card at one than at the other."""
+    """Say whether the log shows both ends of an edge, and another NIC at one than at the other."""
     ends: dict[tuple[str, int, int, int], dict[str, set[str]]] = {}
     for item in judgement.view.crossings:
         if item.connector.kind == "net" and item.connector.side and item.transport not in TCP:

@@ -85,7 +85,7 @@ def _explained(judgement: Judgement, name: str, note: Note) -> tuple[str | None,
 
 
 # A link that broke while data crossed it: NCCL moved to another port, or a later communicator did without it. A job
-# that came to its end behind any other word of a card set up a communicator that it did not need.
+# that came to its end behind any other word of a NIC set up a communicator that it did not need.
 _RECOVERS = frozenset(
     ("nccl.ib-card", "nccl.ib-error", "nccl.ib-given-up", "nccl.ib-link-flap", "nccl.ib-protection", "nccl.ib-retry")
 )
@@ -227,7 +227,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
         causes = [cause for cause in causes if cause[3] not in _BEFORE]
     if judgement.event("watchdog") or _unknown_end(judgement):
         causes = [cause for cause in causes if cause[3] != "nccl.store-gone"]
-    if any(name in _OWN for *_, name, _ in causes):  # what a rank's or a card's end looks like from elsewhere
+    if any(name in _OWN for *_, name, _ in causes):  # what a rank's or a NIC's end looks like from elsewhere
         causes = [(late or name in _ABOVE, at, line, name, note) for late, at, line, name, note in causes]
     return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]
 

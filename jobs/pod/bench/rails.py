@@ -1,6 +1,6 @@
 """All rails of the nodes at once: one communicator for each local rank, of the ranks that have this number.
 
-NCCL takes the network card nearest to a GPU, so that on rail-optimised nodes each communicator measures one rail.
+NCCL takes the NIC nearest to a GPU, so that on rail-optimised nodes each communicator measures one rail.
 """
 
 from __future__ import annotations

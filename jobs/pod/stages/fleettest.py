@@ -1,7 +1,7 @@
 """One test of a sweep on this node: its programs run as a trial's collectives do, their logs become a short answer.
 
 A node alone runs all_reduce over NVLink, copies and products of matrices on each GPU, then all_reduce through its own
-network cards (P2P and SHM off); with a single GPU, copies and products only. A pair, and the job at the end, run the
+NICs (P2P and SHM off); with a single GPU, copies and products only. A pair, and the job at the end, run the
 nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is on the wire).
 """
 

@@ -1,6 +1,6 @@
-"""Who a node's GPUs and network cards are, and how fast its GPUs ran while it was tested alone.
+"""Who a node's GPUs and NICs are, and how fast its GPUs ran while it was tested alone.
 
-Read from nvidia-smi before, during and after the test, and from sysfs. Without the tool, or the right to read a card's
+Read from nvidia-smi before, during and after the test, and from sysfs. Without the tool, or the right to read a NIC's
 vital product data (root's alone), less is known and nothing is wrong.
 """
 
@@ -47,7 +47,7 @@ def nics(root: str = "/") -> Dict[str, Dict[str, str]]:
 
 
 def _serial(path: str) -> str:
-    """Return the serial number in a card's vital product data; empty where there is none."""
+    """Return the serial number in a NIC's vital product data; empty where there is none."""
     data = content(path, VPD_BYTES)
     at = 0
     while at + 3 <= len(data) and data[at] != END:

@@ -241,7 +241,7 @@ class Probe:
         return "failed" if rendezvous.complaint() else "ok"
 
     def topology(self, data: Dict[str, Any]) -> str:
-        """See how near GPUs and network cards are to each other."""
+        """See how near GPUs and NICs are to each other."""
         topology.read(data, runtime_gpus=self.gpus, env=os.environ, watch=self.watch)
         return "failed" if data["error"] else "ok"
 

@@ -119,7 +119,7 @@ def _slow(state: Evidence) -> Finding:
     values = sorted(t.value or 0.0 for p in state.of for t in state.of[p] if t.grade == FAIL and state.slow & {*p})
     count = (len(state.slow), len(state.met), values[len(values) // 2])
     why = "%d of %d nodes reach %.2f of what the others do, with each other, too, and are above the floor" % count
-    return _group_finding(state.slow, why + ": another group (cards, wiring, leaf) rather than so many bad nodes")
+    return _group_finding(state.slow, why + ": another group (NICs, wiring, leaf) rather than so many bad nodes")
 
 
 def _leaf_finding(state: Evidence, leaf: str) -> Finding:

@@ -37,7 +37,7 @@ class SweptGpu(TypedDict, total=False):
 
 
 class SweptHardware(TypedDict, total=False):
-    """Who a node's GPUs and cards are."""
+    """Who a node's GPUs and NICs are."""
 
     gpus: list[SweptGpu]
     cards: dict[str, SweptCard]

@@ -31,7 +31,7 @@ _NVLS = re.compile(rb"(\d{1,6}) nvls channels")
 _MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
 _LINK = re.compile(rb"^NET/IB: .*\b(?:qpn|mtu) .*\b(GID|LID) ")
 _ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
-# 'NET/0-0 (0/0/0/50.000000)' in the dump of a host's topology (GRAPH): a card, and its GB/s
+# 'NET/0-0 (0/0/0/50.000000)' in the dump of a host's topology (GRAPH): a NIC, and its GB/s
 _WIRE = re.compile(rb"\+ NET\[[\d.]{1,12}\] - NET/([\d-]{1,12}) \([^()]{0,80}?([\d.]{1,16})\)")
 RING_ORDER = re.compile(rb"^Channel (\d+)(?:/(\d+))? :((?:\s+\d+)+)\s*$")
 

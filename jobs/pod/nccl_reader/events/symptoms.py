@@ -47,7 +47,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for|DeepEP (?:\w+ ){0,4}timeout|DeepEP error: .{0,20}timeout"
     ),
-    # libfabric's words for the codes of the EFA card (prov/efa/src/efa_errno.h), as aws-ofi-nccl quotes them
+    # libfabric's words for the codes of the EFA device (prov/efa/src/efa_errno.h), as aws-ofi-nccl quotes them
     _symptom("nccl.efa-unreachable", CAUSE, rb"NET/OFI .*completed with error.*Unreachable remote"),
     _symptom(
         "nccl.efa-peer-gone",
@@ -243,7 +243,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         1,
         2,
     ),
-    # The InfiniBand transport is a plugin like the others since 2.28, and fails so on every host without a card.
+    # The InfiniBand transport is a plugin like the others since 2.28, and fails so on every host without a NIC.
     _symptom("nccl.plugin-init-failed", WHY, rb"Failed to initialize NET plugin (?!Socket|IB\b)", 14),
     _symptom("nccl.plugin-abort", CAUSE, rb"NET/FasTrak.*(?:initialization failed|aborting)"),
     # -- verbs at work
