@@ -28,6 +28,8 @@ Object = dict[str, Any]
 BACKOFF_S, MAX_BACKOFF_S, QUIET_S = 10, 300, 600
 DRAIN_S = 2
 """MaxContainerBackOff and its start in pkg/kubelet; a container that ran 10 minutes starts anew."""
+PAUSE = ["sh", "-c", "trap 'kill $!; exit 0' TERM; sleep infinity & wait"]
+"""Ends on SIGTERM as the daemons and the pause of an image do; a first process without a handler ignores it."""
 
 
 class Container:
@@ -160,8 +162,8 @@ class Container:
     def _command(self, env: dict[str, str]) -> list[str]:
         command = [expand(part, env) for part in self.spec.get("command") or []]
         arguments = [expand(part, env) for part in self.spec.get("args") or []]
-        # An image's own entrypoint is not known here: without a command the container sleeps, as "pause" would.
-        return [*(command or ([] if arguments else ["sleep", "infinity"])), *arguments]
+        # An image's own entrypoint is not known here: without a command the container waits, as "pause" would.
+        return [*(command or ([] if arguments else PAUSE)), *arguments]
 
     async def _start(self, env: dict[str, str]) -> None:
         worker, state = self.worker, self.state
@@ -210,7 +212,7 @@ class Container:
         if argv[0].rpartition("/")[2] in missing:
             raise StartError({"stage": "exec", "errno": errno.ENOENT, "error": argv[0]})
         if argv[0] in self.worker.daemons(self.spec["image"]):
-            argv = ["sleep", "infinity"]
+            argv = PAUSE
         pipes = [os.pipe(), os.pipe()]
         pumps = [
             asyncio.create_task(pump(reading, name, log))

@@ -1,5 +1,8 @@
 """The life of a pod: init containers, crashes, deletions, deadlines and memory limits of real processes."""
 
+import contextlib
+from pathlib import Path
+
 from lab.node.container import Container
 
 
@@ -41,6 +44,30 @@ def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
         await lab.until(lambda: not lab.store.list("pods"), "both gone")
 
     run(scenario)
+
+
+def test_a_container_without_a_command_ends_when_it_is_told_to(run):
+    """As an image's own pause or daemon does, long before it would be killed."""
+
+    async def scenario(lab):
+        lab.pod("daemon", [], terminationGracePeriodSeconds=86400)
+        lab.store.mutate("pods", "default", "daemon", lambda p: p["metadata"].update(finalizers=["example.com/look"]))
+        await lab.until(lambda: lab.state("daemon")["running"], "running")
+        await lab.until(lambda: _sleeps("daemon"), "its shell listens")
+        lab.store.delete("pods", "default", "daemon")
+        assert (await lab.ended("daemon"))["exitCode"] == 0
+
+    run(scenario)
+
+
+def _sleeps(pod):
+    """Say whether the shell of a container without a command has come to wait."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (place / "environ").read_bytes().split(b"\0")
+            if (place / "cmdline").read_bytes() == b"sleep\0infinity\0" and f"HOSTNAME={pod}".encode() in words:
+                return True
+    return False
 
 
 def test_init_containers_come_first_and_sidecars_do_not_hold_the_pod(run):
