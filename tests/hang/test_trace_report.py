@@ -27,6 +27,8 @@ collective stack trace:
  all_reduce at /app/train.py:1
 """
 
+ENDED = "Too many mismatches for process_group 5: tp aborting\n"
+
 
 def record(missing, expected, number=5, group="0:default_pg", name="all_reduce", state="scheduled"):
     fields = {"number": number, "group": group, "name": name, "state": state}
@@ -92,6 +94,15 @@ def test_standard_input_with_a_collectors_prefix(explain, monkeypatch):
         (record({3}, range(4)).replace(", sequence number: 5", " 5 at entry 4"), [3], []),  # torch 2.5
         (record({3}, range(4)).replace("{0, 1, 2, 3}", "4").replace(", sequence number: 5", " 5 at entry 4"), [3], []),
         ("AssertionError: Missing dump files from ranks {4, 6}\n", [], [4, 6]),
+        # what all have entered is in no record: 2 and 6 may wait there
+        (record({2}, range(4), group="1:shard") + record({6}, range(4, 8), group="2:shard"), [], [2, 6]),
+        (record({6}, {2, 6}, group="1:dp") + record({6}, range(4, 8), group="2:tp"), [6], []),
+        # the third of the group waits in it, of the first nothing is told
+        (record({5}, {4, 5}, group="5:tp") + record({3}, {1, 3, 5, 7}, group="9:pp", name="recv 2<-1"), [], []),
+        (record({1}, {0, 1}, group="5:tp") + record({3}, {1, 3, 5, 7}, group="9:pp", name="recv 2<-1"), [], [1]),
+        (record({1}, {0, 1}, group="5:tp") + ENDED, [], [1]),
+        (record({1}, {0, 1}, group="5:tp") + ENDED + record({1, 2}, range(4)), [], [1, 2]),
+        (record({3}, range(8)) + ENDED, [3], []),
     ],
 )
 def test_forms_and_near_misses(explain, tmp_path, text, late, unknown):

@@ -256,6 +256,8 @@ class Evidence:
     traced: list[Traced] = field(default_factory=list)
     undumped: set[int] = field(default_factory=set)
     """Ranks of which torchfrtrace had no dump."""
+    trace_ended: bool = False
+    """torchfrtrace gave up after many mismatches, and looked at some groups only."""
     blocked: list[Blocked] = field(default_factory=list)
     gone: dict[tuple[str, int | None], Process] = field(default_factory=dict)
     """Host and process to what the monitor of NCCL RAS (``ncclras -m``) said of it last, where it is dead or silent."""

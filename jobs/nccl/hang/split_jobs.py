@@ -62,6 +62,7 @@ def absorb(job: Job, part: Job) -> None:
     one.unlike = one.unlike or other.unlike
     one.version = one.version or other.version
     one.monitored = one.monitored or other.monitored
+    one.trace_ended = one.trace_ended or other.trace_ended
     for name in ("world", "failed", "logs", "named", "undumped"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders

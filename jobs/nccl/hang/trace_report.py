@@ -22,9 +22,10 @@ ANCHORS = (
     b"mismatch in the collective sequence",
     b"missed FR dumps from ranks",
     b"Missing dump files from ranks",
+    b"Too many mismatches for process_group",
 )
 WORDS = (
-    rb"ollective sequence number|joining collective|FR dumps from ranks|dump files from ranks"
+    rb"ollective sequence number|joining collective|FR dumps from ranks|dump files from ranks|Too many mismatches for"
     rb"|(?:group info|collective|missing ranks|expected ranks|collective state|error msg|collective stack trace):"
 )
 MAX_KEPT = 10_000
@@ -44,10 +45,12 @@ _FIELD = re.compile(
 )
 _LAST = re.compile(r"collective stack trace:")
 _NO_DUMP = re.compile(r"(?:missed FR dumps from ranks \(|Missing dump files from ranks )\{([\d, ]{1,4000})\}")
+_ENDED = re.compile(r"Too many mismatches for process_group .{0,200}aborting")  # build_collectives: --mismatch_cap
 _CULPRIT = re.compile(r"(?:Culprit|Error) rank (\d{1,7})[;,] (?:Error type: )?([A-Z_]{4,40})")
 _BEFORE_CULPRIT = re.compile(r"(?=(?:Culprit|Error) rank \d)")
 _FOUND = re.compile(r"does not match (?:found )?(.{1,200})")
 _PAIRS = re.compile(r":(?:send|recv|coalesced)\b")
+_END = re.compile(r":(?:send|recv) (\d{1,7})(?:->|<-)")
 _CALLED_OTHERWISE = frozenset(("COLLECTIVE_TYPE_MISMATCH", "SIZE_OR_SYNTAX_MISMATCH", "COLLECTIVE_DTYPE_MISMATCH"))
 
 
@@ -68,6 +71,8 @@ class Reader:
             self.head, self.fields = (int(next(filter(None, head.groups()[1::2]))), line.strip()[:300], number), {}
         elif (gone := _NO_DUMP.search(line)) is not None:
             self.evidence.undumped |= _numbers(gone[1])
+        elif _ENDED.search(line):
+            self.evidence.trace_ended = True
         elif self.head is not None and _LAST.search(line):
             self.close()
         elif self.head is not None and (field := _FIELD.search(line)) is not None:
@@ -120,16 +125,14 @@ def from_trace(made: Decision, evidence: Evidence) -> bool:
     if _called_otherwise(made, evidence.traced):
         return True
     pending = [item for item in evidence.traced if item.state != "completed"]
-    standing = {rank for item in pending for rank in item.expected - item.missing}
+    standing = {rank for item in pending for rank in (_own(item) if _pair(item) else item.expected - item.missing)}
     made.suspects = _not_started(pending)
-    held_up = [item for item in pending if item.missing - standing and not _PAIRS.search(item.operation)]
+    held_up = [item for item in pending if item.missing - standing and not _pair(item)]
     if not held_up and not made.suspects:
         return False
     held_up = held_up or pending
     missing = [item.missing - standing for item in held_up]
-    late = {rank for ranks in missing if len(ranks) == 1 for rank in ranks}
-    if len(pending) > 1 and not all(item.expected for item in pending):
-        late = set()  # of some records it is not known who stands there
+    late = _alone(missing, pending, standing, ended=evidence.trace_ended)
     other = {rank for ranks in missing if not ranks & late for rank in ranks}  # of them, some may wait unseen
     first = min(held_up, key=lambda item: (len(item.missing - standing), len(item.expected), item.sequence))
     made.group, made.operation, made.sequence = first.group[1] or None, _bare(first.operation), first.sequence
@@ -141,6 +144,29 @@ def from_trace(made: Decision, evidence: Evidence) -> bool:
         made.undated = _UNTIMED
     made.kind = "late" if made.proven else "undecided"
     return True
+
+
+def _alone(missing: list[frozenset[int]], pending: list[Traced], standing: set[int], *, ended: bool) -> set[int]:
+    """Return the one rank that is missing alone; nobody where it may wait unseen.
+
+    What all have entered is in no record: several may stand in that together. A record of a send or a receive does not
+    count those who queued some other one, and a report that ``ended`` early has looked at some groups only.
+    """
+    late = {rank for ranks in missing if len(ranks) == 1 for rank in ranks}
+    told = all(item.expected for item in pending) or len(pending) == 1
+    paired = {rank for item in pending if _pair(item) for rank in item.expected - item.missing}
+    whole = not ended or any(item.missing - standing == late and item.group[1] == "default_pg" for item in pending)
+    return late - paired if told and whole and len(late) == 1 else set()
+
+
+def _pair(item: Traced) -> bool:
+    return _PAIRS.search(item.operation) is not None
+
+
+def _own(item: Traced) -> set[int]:
+    """Return the rank that queued a send or a receive: its first number is of the group, whose ranks torch sorts."""
+    match = _END.search(item.operation)
+    return set(sorted(item.expected)[int(match[1]) : int(match[1]) + 1]) if match else set()
 
 
 def _not_started(pending: list[Traced]) -> set[int]:
