@@ -222,6 +222,7 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "found libcuda.so.1 at /usr/lib64, no stub library",
         "INFO utils.py:580] Loaded NCCL library from libnccl.so.2",
         "give the container --shm-size to avoid SIGBUS",
+        "I0906 topology.cpp:232] Topology discovery complete. Found 8 HCAs.",
         "NVRM: the bus is responding to commands",
     ],
 )
@@ -294,3 +295,26 @@ def test_a_missing_iommu_setting_is_told_where_a_job_hangs_and_not_where_it_ends
     assert "it does show this: RCCL warns that iommu=pt is missing" in judged(warned)["sentence"]  # nccl.iommu
     assert all("iommu=pt" not in cause["cause"] for cause in judged(alone + watchdog)["causes"])
     assert judged(warned + HEALTHY)["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("rdma_context.cpp:1343] DMA BUF supported required for GPU RDMA without nvidia-peermem", "nccl.gdr-no-module"),
+        ("rdma_transport.cpp:827] RdmaTransport: No available RNIC", "nccl.ib-no-device"),
+        ("topology.cpp:152] No RDMA devices found, check your device installation", "nccl.ib-no-device"),
+    ],
+)
+def test_what_mooncake_lacks_is_a_cause_and_no_end(said, fault):
+    """Its transfer engine goes on without RDMA: what failed is not said."""
+    job = judged(f"E20260821 12:30:19.433391 {said}\n")
+    assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", fault)
+
+
+@pytest.mark.parametrize("before", ["", "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: "])
+def test_the_macro_of_nccls_examples_tells_a_result(before):
+    """NCCLCHECK of NVIDIA's guide: printf("Failed, NCCL error %s:%d '%s'"), which many programs have copied."""
+    job = judged(f"{before}Failed, NCCL error ../runtime/ncclCommunicator.cpp:90 'invalid usage'\n")
+    assert (job["verdict"], job["diagnosis"]) == ("no-go", "crash")
+    assert "two ranks use the same GPU" in job["causes"][0]["cause"]
+    assert judged(f"{before}Failed, NCCL error is what NCCLCHECK prints\n")["verdict"] == "inconclusive"

@@ -252,7 +252,9 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
     # -- Google's receive data path manager, beside the plugin's own warnings (nccl_warnings.py)
     ("nccl.rxdm", "cause", rb"GPUs detected (?:in the PCI tree )?\d{1,3} is not equal to the actual number"),
     # -- NVSHMEM's transports (ibrc.cpp, ibdevx.cpp, ibgda.cpp)
-    ("nccl.gdr-no-module", "why", rb"neither nv_peer_mem,? or nvidia_peermem detected"),
+    ("nccl.gdr-no-module", "why", rb"neither nv_peer_mem,? or nvidia_peermem detected|GPU RDMA without nvidia-peermem"),
+    # -- Mooncake's transfer engine (rdma_transport.cpp, topology.cpp)
+    ("nccl.ib-no-device", "why", rb"RdmaTransport: No available RNIC|No RDMA devices found, check your device"),
     # -- what the program asks for
     (
         "nccl.invalid-usage",

@@ -61,7 +61,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|NCCL error in:"
         rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalid(?:Usage"
         rb"|Argument)"
-        rb"|^NCCL error "
+        rb"|^NCCL error |Failed[,:] NCCL error \S{1,200}:\d{1,6} '"
         rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
         rb"|is setting up NCCL communicator .* got error",
     ),
