@@ -8,20 +8,6 @@ in a process of its own, in turns with grep, with a plain read of the file's lin
 where AGAINST names its folder. Prints medians of processor time, and what they are in MB/s and in that of
 ``grep -cE 'via NET/'``, which only counts lines; the verdict reads transports, faults and tables.
 
-On two shared cores under a load of 20 to 30, 20 MB (from stamped on 8 MB), before: what says nothing was told by the
-text of each message, and channels were parsed for each block.
-
-    hosts        17.9 MB/s   108 x grep   before 12.3
-    subsystems   48.0         51                 22.4
-    stuck        16.7        125                 12.1
-    tagged       17.7        115                 12.7
-    stamped      18.1        114                 14.1
-    rdma         26.0         59                 21.1
-    training    115           12                 35.4
-
-These logs have one or two channels for each edge, and a fifth of their lines names a process or communicator that no
-other line names: what costs is the process (150 to 200 us), not the line. The job documents are the same to the byte.
-
 Real logs of two hosts made into jobs of 4,096 to 6,400 ranks, on one core in turns under a load of 5 to 12 (the best of
 five, MB/s); before: an event for each head, a pattern for each line of a communicator, a pattern of all words that
 symptoms need:

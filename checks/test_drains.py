@@ -11,7 +11,7 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules.drains import drain_findings, drain_notes
 from checks.rules.pool import Pool, resource_of
-from checks.rules.recording import require_seen
+from checks.rules.visibility import require_seen
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.drains import read_drains
 from jobs.cluster.facts.inventory import Inventory

@@ -10,8 +10,7 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules import rdma, transport
 from checks.rules.bandwidth import correctness_findings
-from checks.rules.collectives import analysed, completed_findings, over_all_nodes
-from checks.rules.recording import put_with_steps
+from checks.rules.collectives import analysed, completed_findings, over_all_nodes, put_with_steps
 from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec

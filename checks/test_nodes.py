@@ -13,9 +13,9 @@ from checks.rules.api import git_version
 from checks.rules.capacity import releases, room_findings, rooms, shape_findings, shortage
 from checks.rules.nodes import NO_PROFILE, kubelet_skew, node_findings, offers, unlike_nodes
 from checks.rules.pool import Pool, resource_of
-from checks.rules.recording import require_listed, require_seen, skip_on_demand
 from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
 from checks.rules.topology import read_zones
+from checks.rules.visibility import require_listed, require_seen, skip_on_demand
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing

@@ -10,7 +10,7 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.observability import exporter_findings, monitor_finding
 from checks.rules.pool import Pool
-from checks.rules.recording import require_listed, require_seen
+from checks.rules.visibility import require_listed, require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
 

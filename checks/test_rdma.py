@@ -12,7 +12,7 @@ from checks.rules.ranks import place, rdma_ports, stages
 from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.rdma_offer import definition_findings, offer_findings
-from checks.rules.recording import require_seen
+from checks.rules.visibility import require_seen
 from jobs.cluster.facts.claims import Definitions
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.result import TrialResult

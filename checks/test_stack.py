@@ -10,8 +10,8 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.fit import counted, doubt, fits
 from checks.rules.pool import Pool, resource_of
-from checks.rules.recording import require_listed, require_seen
 from checks.rules.stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
+from checks.rules.visibility import require_listed, require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing, operand, policies
 from jobs.trial.spec import TrialSpec

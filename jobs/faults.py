@@ -30,7 +30,7 @@ class Fault:
 
     ``confirm`` is a command, with placeholders where a finding fills them (checks.faults.catalogue.explain). ``look``
     says where to look first where that is not the layer in which the fault shows. ``severity`` (fatal, degraded, info)
-    is the log doctor's: a check's finding has a state of its own, and its fault none. ``failure`` is its failure class.
+    is the log analyzer's: a check's finding has a state of its own, its fault none. ``failure`` is its failure class.
     ``alternatives`` are the causes that it may have, in the order in which the field meets them.
     """
 

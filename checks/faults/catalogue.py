@@ -1,6 +1,6 @@
 """The fault catalogue that every report quotes: what a fault means, how it is confirmed, what helps.
 
-It is one form (jobs.faults) in two places: a file per layer here, and what the log doctor finds beside it, in
+It is one form (jobs.faults) in two places: a file per layer here, and what the log analyzer finds beside it, in
 jobs/nccl/faults.yaml. Rule: a fault that a check can raise and the catalogue does not know is a test failure.
 """
 

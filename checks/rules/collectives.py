@@ -16,6 +16,7 @@ from jobs.pod.stages.capture import causes
 from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
 
+from ..framework.evidence import Evidence
 from ..profiles.trial import DEFAULT, NODE, OPERATIONS, RING
 from .ranks import hosts, missing_stage, place, ran
 
@@ -197,3 +198,9 @@ def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) ->
             if entry["fault"] in asked and entry["why"] not in (None, entry["fault"]):
                 said[f"{entry['why']}: to confirm: {entry['confirm']}; remedy: {entry['remedy']}"] = None
     yield from said
+
+
+def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, JobDocument | None]) -> None:
+    """Add each finding, and below the check what confirms and mends the faults among them, as the log analyzer says."""
+    evidence.put(findings)
+    evidence.note(*next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]))

@@ -1,4 +1,4 @@
-"""Fields of unstructured objects, read only where they have the shape they should have."""
+"""Fields and quantities of unstructured objects, read only where they have the shape they should have."""
 
 from __future__ import annotations
 

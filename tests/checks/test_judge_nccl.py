@@ -289,7 +289,7 @@ def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
 
 
 def test_another_fabric_is_told(trial, jobs):
-    """RDMA over the wrong network is RDMA and still wrong; without the doctor's word it is not right either."""
+    """RDMA over the wrong network is RDMA and still wrong; without the analyzer's word it is not right either."""
     wrong = WHOLE | {"fault": "nccl.wrong-fabric", "subject": "seatrial-abc-0 - seatrial-abc-1", "cause": "roce was"}
     jobs["ring"]["faults"] = [wrong]
     findings = list(transport.fabric_findings(trial, jobs, "roce"))

@@ -1,4 +1,4 @@
-"""The log doctor's part of the fault catalogue, and its diagnoses."""
+"""The log analyzer's part of the fault catalogue, and its diagnoses."""
 
 from __future__ import annotations
 

@@ -1,25 +1,14 @@
-"""Ends a check early where rights or time hide what it judges, and adds the log analyzer's advice to its findings."""
+"""Ends a check early where what it judges cannot be seen: rights hide it, or an autoscaler has yet to bring it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
-from jobs.nccl.job_document import JobDocument
 from jobs.trial.spec import TrialSpec
-from reports.record import Finding
 
 from ..framework.evidence import Evidence
 from ..profiles.schema import LaunchSection
-from .collectives import next_steps
 from .rights import ADVICE
-
-
-def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, JobDocument | None]) -> None:
-    """Add each finding, and below the check what confirms and mends the faults among them, as the log analyzer says."""
-    evidence.put(findings)
-    evidence.note(*next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]))
 
 
 def require_seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "") -> None:
