@@ -222,6 +222,9 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "found libcuda.so.1 at /usr/lib64, no stub library",
         "INFO utils.py:580] Loaded NCCL library from libnccl.so.2",
         "give the container --shm-size to avoid SIGBUS",
+        # TensorFlow goes on without GPUs (dso_loader.cc)
+        "W dso_loader.cc:64] Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared object",
+        "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object",
         "I0906 topology.cpp:232] Topology discovery complete. Found 8 HCAs.",
         "NVRM: the bus is responding to commands",
     ],
@@ -318,3 +321,13 @@ def test_the_macro_of_nccls_examples_tells_a_result(before):
     assert (job["verdict"], job["diagnosis"]) == ("no-go", "crash")
     assert "two ranks use the same GPU" in job["causes"][0]["cause"]
     assert judged(f"{before}Failed, NCCL error is what NCCLCHECK prints\n")["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["[HAMI-core ERROR (pid:5 thread=1 utils.c:71)]: unlocking failed", "handler of a received signal SIGBUS is set"],
+)
+def test_an_error_that_ends_no_program_names_no_cause(said):
+    """HAMi-core says ERROR also of what it goes on without."""
+    assert judged(said + "\n")["causes"] == []
+    assert judged(HEALTHY + said + "\n")["verdict"] != "no-go"

@@ -70,7 +70,7 @@ ENVIRONMENT: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.bus-error",
         "cause",
         rb"exitcode: -7\b|Signal 7 \(SIGBUS\)|return code = -7\b|signal 7 \(Bus|signal: Bus error(?!.*shared mem)"
-        rb"|received signal SIGBUS|\*\*\* SIGBUS \(|Fatal Python error: Bus error",
+        rb"|received signal SIGBUS, |\*\*\* SIGBUS \(|Fatal Python error: Bus error",
     ),
     (
         "nccl.oom-killed",
@@ -113,12 +113,13 @@ ENVIRONMENT: Tuple[Tuple[str, str, bytes], ...] = (
         rb"Invalid config \w{1,40} attribute value -?\d{7}|argument not initialized via NCCL_CONFIG_INIT"
         rb"|Unable to load NCCL library|undefined symbol: p?nccl[A-Z]"
         rb"|error while loading shared libraries: lib(?:nccl|cudart)\b"
-        rb"|lib(?:nccl|cudart)\.so[.\d]*: cannot open shared object|package doesn't have NCCL built in",
+        rb"|(?<!dlerror: )lib(?:nccl|cudart)\.so[.\d]*: cannot open shared object|package doesn't have NCCL built in",
     ),
     (  # the driver's own library: no part of the image
         "nccl.cuda-symbols",
         "cause",
-        rb"error while loading shared libraries: libcuda\.so|libcuda\.so[.\d]*: cannot open shared object",
+        rb"error while loading shared libraries: libcuda\.so"
+        rb"|(?<!dlerror: )libcuda\.so[.\d]*: cannot open shared object",
     ),
     (
         "nccl.collective-mismatch",

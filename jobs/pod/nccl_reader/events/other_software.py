@@ -51,8 +51,12 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
 OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
     *CUDA_NAMES,
     # -- what stands between a program and CUDA: HAMi's libvgpu and its forerunner (multiprocess_memory_limit.c)
-    ("nccl.cuda-memory", "cause", rb"\[(?:HAMI-core|4pdvGPU) (?:ERROR|Warn).{0,80}\]: ?Device \d{1,3} OOM"),
-    ("nccl.cuda-interposer", "cause", rb"\[(?:HAMI-core|4pdvGPU) ERROR|/libvgpu/src/\w{1,40}/\w{1,40}\.c\b"),
+    ("nccl.cuda-memory", "cause", rb"\[(?:HAMI-core|4pdvGPU) ERROR.{0,80}\]: ?Device \d{1,3} OOM"),
+    (
+        "nccl.cuda-interposer",
+        "cause",
+        rb"\[(?:HAMI-core|4pdvGPU) ERROR.{0,80}\]: ?Illegal device|/libvgpu/src/\w{1,40}/\w{1,40}\.c\b",
+    ),
     # -- the kernel
     ("nccl.gpu-reset", "cause", rb"NVRM: Xid \([^)]{4,40}\): (?:62|110|143)\b"),  # Xid catalog: RESET_GPU
     ("nccl.gpu-lost", "cause", rb"NVRM: (?:GPU .{1,60})?fallen off the bus|(?:NVML|nvml|pynvml)\S{0,60}:? GPU is lost"),
