@@ -59,6 +59,13 @@ LINE_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
         None,
         "NCCL was given a tensor in the host's memory: move it to the GPU, or make a Gloo group for it",
     ),
+    (
+        "nccl.library",
+        "libnvidia-ml.so",
+        "nccl.no-gpu",
+        "the driver's own library is not in the container: it comes from the host, by the NVIDIA runtime, to those "
+        "containers that were given a GPU",
+    ),
     *(
         ("nccl.library", words, None, "the image has no such library, or torch was built without it")
         for words in ("load NCCL library", "cannot open shared object", "load any of {lib")

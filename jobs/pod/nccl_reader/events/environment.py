@@ -160,7 +160,7 @@ ENVIRONMENT: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.port-in-use",
         "cause",
-        rb"(?:EADDRINUSE|errno: 98\b).{0,20}in use|RuntimeError: Address already in use"
+        rb"(?:EADDRINUSE|errno: 98\b).{0,20}in use|(?:Error: .{0,60}|\bbind failed: )Address already in use"
         rb"|Tried to launch distributed communication on port",  # accelerate (utils/launch.py)
     ),
     (

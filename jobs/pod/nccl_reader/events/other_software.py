@@ -42,6 +42,8 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.p2p-refused", "cause", rb"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|(?:cuda|hip)ErrorPeerAccessUnsupported"),
     ("nccl.cuda-symbols", "cause", rb"CUDA_ERROR_STUB_LIBRARY|cudaErrorStubLibrary|CUDA driver is a stub library"),
     ("nccl.cuda-mps", "cause", rb"CUDA_ERROR_MPS_|cudaErrorMps"),
+    ("nccl.cuda-init", "cause", rb"CUDA_ERROR_NOT_INITIALIZED"),
+    ("nccl.cuda-memory", "cause", rb"hipErrorOutOfMemory"),
     ("nccl.gpu-busy", "cause", rb"cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"),
     ("nccl.driver-state", "cause", rb"CUDA_ERROR_UNKNOWN|(?:cuda|hip)ErrorUnknown"),
     ("nccl.gpu-mapping", "cause", rb"CUDA_ERROR_MAP_FAILED|cudaErrorMapBufferObjectFailed"),
@@ -104,7 +106,7 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.no-gpu",
         "cause",
-        rb"nvidia-container-cli: (?:initialization|device|detection|mount) error|could not select device driver"
+        rb"nvidia-container-cli(?:\.real)?: (?:\w{3,20} )?error|could not select device driver"
         rb"|not found: nvidia-container-cli"
         rb"|Failed to initialize NVML: Driver|NVMLError_DriverNotLoaded|^No devices were found"
         rb"|couldn't communicate with the NVIDIA driver|rror[ =:]{1,2}(?:\(?\d{1,3}\)? ?: )?invalid device ordinal"
@@ -324,6 +326,8 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"\[Errno (?:5|28|30|107|116|121|122)\] |unexpected pos \d{1,20} vs \d|PytorchStreamWriter failed writing"
         rb"|low on resource: ephemeral-storage|nfs: server \S{1,120} not responding",
     ),
+    ("nccl.ib-memlock", "cause", rb"Failed to create a completion queue \(CQ"),  # Open MPI's help-mpi-btl-openib.txt
+    ("nccl.cuda-unsupported", "cause", rb"CUDA_ERROR_NOT_SUPPORTED|hipErrorNotSupported"),  # behind what says what for
     # -- launchers and schedulers
     (
         "nccl.node-lost",
