@@ -8,11 +8,11 @@ from pkgutil import resolve_name
 
 from cli.sweep import parser as sweep_parser
 from cli.usage import RUNS, Parser, refuse, run_parser
+from jobs.trial.spec import LAUNCHERS
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 FILES = {"FILE", "DIR", "LOG", "BEFORE", "AFTER"}
 """What is called so is a path."""
-LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
 DESCRIPTION = "Print a script that completes commands, options, profiles, checks and faults."
 EXAMPLES = ('eval "$(seatrial completion bash)"', "seatrial completion zsh > ~/.zfunc/_seatrial")
 

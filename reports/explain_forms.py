@@ -73,8 +73,8 @@ def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
         yield f"{paint[part.severity](part.severity.upper())}  {part.fault}"
     elif part.title:
         yield paint["head"](part.title)
-    if part.said:
-        yield from _wrap(part.said, width, "  " if part.title or part.severity else "")
+    if part.lead:
+        yield from _wrap(part.lead, width, "  " if part.title or part.severity else "")
     for number, item in enumerate(part.items, 1):
         if item.text:
             yield from _wrap(item.text, width, "    ", f"  {number} " if part.numbered else "  ")
@@ -129,8 +129,8 @@ def _part_markdown(part: Part) -> Iterator[str]:
         yield from (f"### {_md(part.severity)}: {_md(part.fault)}", "")
     elif part.title:
         yield from (f"#### {_md(part.title)}", "")
-    if part.said:
-        yield from (_md(part.said, 1200), "") if part.title or part.severity else (_md(part.said, 1200),)
+    if part.lead:
+        yield from (_md(part.lead, 1200), "") if part.title or part.severity else (_md(part.lead, 1200),)
     for item in part.items:
         texts = [_md(item.text), "; ".join(map(_below, item.below))]
         yield f"{'1.' if part.numbered else '-'} {': '.join(filter(None, texts))}"

@@ -77,8 +77,8 @@ def _part(part: Part) -> Iterator[str]:
         yield f"<h2>{_text(part.severity)} <code>{_text(part.fault)}</code></h2>"
     elif part.title:
         yield f"<h2>{_text(part.title)}</h2>"
-    if part.said:
-        yield f"<p>{_text(part.said, 1200)}</p>"
+    if part.lead:
+        yield f"<p>{_text(part.lead, 1200)}</p>"
     if part.items:
         kind = "ol" if part.numbered else "ul"
         items = (f"<li>{'<br/>'.join(filter(None, [_text(i.text), *map(_below, i.below)]))}</li>" for i in part.items)

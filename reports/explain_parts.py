@@ -45,7 +45,7 @@ class Part:
     title: str = ""
     severity: str = ""  # of a fault: fatal, degraded, info
     fault: str = ""  # its id, and why it came to be
-    said: str = ""
+    lead: str = ""  # the first sentence
     quoted: Sequence[EvidenceLine] = ()
     items: Sequence[Item] = ()
     numbered: bool = False
@@ -82,8 +82,8 @@ def what_happened(job: Job) -> Iterator[Part]:
     if job["causes"]:
         yield _causes(job)
     elif _asks_for_more(job):
-        yield Part(title="What to do", said=f"Run it again: {job['advice']}.")
-    yield Part(said=" · ".join(_facts(job)))
+        yield Part(title="What to do", lead=f"Run it again: {job['advice']}.")
+    yield Part(lead=" · ".join(_facts(job)))
     if job.get("around"):
         yield Part(title="What happened around it (UTC)", items=list(_around(job)))
     if job.get("places"):
@@ -102,7 +102,7 @@ def what_is_wrong(job: Job) -> Iterator[Part]:
             title="Not judged against the profile", items=[Item(plain(text, 200)) for text in not_judged[:MAX_NOT_SEEN]]
         )
     if job["advice"] and not _asks_for_more(job):
-        yield Part(title="Next time", said=f"{job['advice']}.")
+        yield Part(title="Next time", lead=f"{job['advice']}.")
     if not_seen := job.get("not_seen"):
         yield Part(title="Not seen", items=[Item(text) for text in not_seen[:MAX_NOT_SEEN]])
 
@@ -224,7 +224,7 @@ def _fault(fault: FoundFault, *, told_above: bool) -> Part:
     return Part(
         severity=fault["severity"],
         fault=plain(fault["fault"], 60) + (f"  (why: {plain(fault['why'], 60)})" if fault["why"] else ""),
-        said=fault["title"] + ("" if fault["subject"] == "the job" else f": {fault['subject']}"),
+        lead=fault["title"] + ("" if fault["subject"] == "the job" else f": {fault['subject']}"),
         quoted=fault["evidence"],
         advice=advice,
     )

@@ -255,7 +255,7 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
     if local.is_link_local or remote.is_link_local:
         return "nccl.gid-link-local", (
             f"the connection ran from {local}{card} to {remote}: a link-local address is not routed and says that this "
-            "card has no other one, or that NCCL_IB_GID_INDEX names the wrong entry"
+            "NIC has no other one, or that NCCL_IB_GID_INDEX names the wrong entry"
         )
     if _network(local) != _network(remote):
         return "nccl.gid-subnets", (

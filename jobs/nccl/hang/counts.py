@@ -26,9 +26,9 @@ def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[
     series: dict[_Key, list[dict[int, int]]] = defaultdict(list)
     wholes: dict[_Key, list[list[tuple[int, int]]]] = defaultdict(list)
     for sample in evidence.samples:
-        for key in sample.counts.keys() | sample.others.keys():
+        for key in sample.counts.keys() | sample.unnamed.keys():
             series[key].append(sample.counts.get(key, {}))
-            wholes[key].append(sample.others.get(key, []))
+            wholes[key].append(sample.unnamed.get(key, []))
     return series, wholes
 
 

@@ -123,9 +123,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         made.late, made.proven = analysis.late, True
         weigh(made, analysis, evidence)
     elif analysis.crossed:
-        made.kind, made.proven, made.late = "order", True, analysis.odd
-        made.waiting -= analysis.odd
-        first = analysis.heads.get(min(analysis.odd)) if analysis.odd else None
+        made.kind, made.proven, made.late = "order", True, analysis.out_of_step
+        made.waiting -= analysis.out_of_step
+        first = analysis.heads.get(min(analysis.out_of_step)) if analysis.out_of_step else None
         if first is not None:
             made.called = f"{first.name} {first.sequence} of {evidence.groups[first.group].name}"
     elif len(analysis.inside) > 1 and not analysis.unknown:
@@ -347,9 +347,9 @@ def _called_otherwise(made: Decision, evidence: Evidence, stuck: Lagging) -> boo
     if len(calls) < 2 or not all(calls.values()) or _PAIRED & set(calls):
         return False
     common = max(calls, key=lambda name: (len(calls[name]), name))
-    odd = set().union(*(ranks for name, ranks in calls.items() if name != common)) - calls[common]
+    differing = set().union(*(ranks for name, ranks in calls.items() if name != common)) - calls[common]
     made.kind, made.proven = "mismatch", True
-    made.late = odd if len(odd) < len(calls[common]) else set()
+    made.late = differing if len(differing) < len(calls[common]) else set()
     made.waiting |= set().union(*calls.values()) - made.late
     made.group, made.operation = stuck.group[1] or None, common
     made.sequence = evidence.timeouts[0].sequence if evidence.timeouts else stuck.sequence

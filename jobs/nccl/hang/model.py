@@ -99,7 +99,7 @@ class Sample:
     ok: bool = False
     counts: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
     """(communicator, operation) to rank to count."""
-    others: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
+    unnamed: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
     """(communicator, operation) to (number of ranks, count) of ranks that are not named."""
     states: dict[str, dict[int, str]] = field(default_factory=dict)
     """Communicator to the state of those ranks that RAS names, where states differ: NOCOMM, INIT, RUNNING and so on."""

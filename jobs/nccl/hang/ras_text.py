@@ -74,9 +74,9 @@ def _sample(file: str, text: str, gpus: int) -> Sample:
             _line(made, at, line)
     made.world = next((comm for comm, group in at.listed.items() if _is_world(rows, group, made.size)), None)
     for key, named in made.counts.items():  # the last "N ranks" of a list of names counts those names
-        made.others[key] = [
+        made.unnamed[key] = [
             (number, count)
-            for number, count in made.others.get(key, ())
+            for number, count in made.unnamed.get(key, ())
             if number != sum(value == count for value in named.values())
         ]
     for comm, group in at.listed.items():
@@ -108,7 +108,7 @@ def _line(made: Sample, at: _At, line: str) -> None:
         at.operation, at.state = match[1], ""
     elif match := _MANY.match(line):
         at.count = int(match[2] or 0)
-        made.others.setdefault((at.comm, at.operation), []).append((int(match[1]), at.count))
+        made.unnamed.setdefault((at.comm, at.operation), []).append((int(match[1]), at.count))
     elif match := _ONE.match(line):
         made.counts.setdefault((at.comm, at.operation), {})[int(match[1])] = int(match[2] or 0)
         _name(made, at, match[1], match[3], match[4], match[5])

@@ -34,7 +34,7 @@ class _Trouble:
 def _troubles(sample: Sample) -> list[_Trouble]:
     troubles = []
     for (comm, operation), counts in sorted(sample.counts.items()):
-        unnamed = sample.others.get((comm, operation), [])
+        unnamed = sample.unnamed.get((comm, operation), [])
         levels = set(counts.values()) | {count for _, count in unnamed}
         if comm == sample.world or comm in sample.parts or len(levels) < 2:
             continue

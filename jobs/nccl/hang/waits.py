@@ -32,7 +32,7 @@ class Waits:
     waiting: set[int] = field(default_factory=set)
     crossed: bool = False
     """Ranks wait for one another in different operations: the order of the calls differs."""
-    odd: set[int] = field(default_factory=set)
+    out_of_step: set[int] = field(default_factory=set)
     """Of ranks whose order differs, the fewest whom others wait for: a minority, and none where two are as few."""
     stuck: Operation | None = None
     heads: dict[int, Operation] = field(default_factory=dict)
@@ -288,7 +288,7 @@ def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             )
             if len(operations) > 1 and not pairs:
                 waits.crossed = True
-                waits.odd |= _fewest(part, edges)
+                waits.out_of_step |= _fewest(part, edges)
             _together(waits, known & set(waits.heads) if pairs else set())
             waits.inside |= known - waits.late
     # Those that stand at a collective in which nobody is missing form no part of two: their node has no way out.
@@ -311,7 +311,7 @@ def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
 
 def _stuck(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Operation | None:
     """Return the operation to name: that in the smallest group in which somebody waits for those that hold it up."""
-    roots = waits.late or waits.odd or waits.inside or waits.unknown
+    roots = waits.late or waits.out_of_step or waits.inside or waits.unknown
     waiting_ranks = sorted(set(waits.heads) - roots)
     for root in sorted(roots) if waiting_ranks else ():
         waiters = [waits.heads[r] for r in waiting_ranks if _waits_for(edges, r, root)]

@@ -42,9 +42,9 @@ def called_otherwise(made: Decision, evidence: Evidence) -> bool:
         if group not in ("", "default_pg") and not number:
             continue  # groups of one name are many
         common = max(calls, key=lambda name: (len(calls[name]), name))
-        odd = {rank for name, ranks in calls.items() if name != common for rank in ranks}
+        differing = {rank for name, ranks in calls.items() if name != common for rank in ranks}
         made.kind, made.proven = "mismatch", True
-        made.late = odd if len(odd) < len(calls[common]) else set()
+        made.late = differing if len(differing) < len(calls[common]) else set()
         made.waiting |= set(spoke) - made.late if made.late else set()  # of two sides, none is innocent
         made.group, made.operation, made.sequence = group or None, common.partition(" ")[0], sequence
         made.called = f"as number {sequence}: " + ", ".join(

@@ -39,12 +39,12 @@ _SHARED: Dict[FrozenSet[Any], FrozenSet[Any]] = {}
 
 def shared(values: Iterable[Any]) -> FrozenSet[Any]:
     """Return the values as the one set that all processes with the same ones hold: jobs have many processes."""
-    wanted = frozenset(values)
-    if len(wanted) > 32:  # nothing that ranks have in common
-        return wanted
+    members = frozenset(values)
+    if len(members) > 32:  # nothing that ranks have in common
+        return members
     if len(_SHARED) >= 8_000:
         _SHARED.clear()
-    return _SHARED.setdefault(wanted, wanted)
+    return _SHARED.setdefault(members, members)
 
 
 @lru_cache(maxsize=8192)
