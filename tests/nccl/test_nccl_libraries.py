@@ -179,6 +179,17 @@ SAID = [
     ),
     ("RuntimeError: CUDA error: CUDA driver is a stub library", "nccl.cuda-symbols", "a stub of the build image"),
     ("ncclGetUniqueId(&id) failed: Unable to load NCCL library.", "nccl.library", "no such library"),
+    # systemd and Chef of a service, pyxis of the kernel
+    ("nvidia-fabricmanager.service: Failed with result 'exit-code'.", "nccl.fabric-manager", "does not run"),
+    (
+        "service[nvidia-fabricmanager] (x::y line 35) had an error: CommandTimeout",
+        "nccl.fabric-manager",
+        "does not run",
+    ),
+    ("Failed to start NVIDIA fabric manager service.", "nccl.fabric-manager", "does not run"),
+    ("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented", "nccl.launch-failed", "container"),
+    # perftest
+    (" GID: " + ":".join(["00"] * 16) + "\nFailed to modify QP 218 to RTR", "nccl.gid-empty", "holds nothing"),
     # gdb, glog and Python's faulthandler of a SIGBUS; the kernel of a GPU, in a line of its own behind the device's
     ('Thread 787 "train" received signal SIGBUS, Bus error.', "nccl.bus-error", "/dev/shm"),
     ("*** SIGBUS (@0x7f2) received by PID 7 (TID 0x7f) from PID 2; stack trace: ***", "nccl.bus-error", "/dev/shm"),
@@ -222,6 +233,8 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "found libcuda.so.1 at /usr/lib64, no stub library",
         "INFO utils.py:580] Loaded NCCL library from libnccl.so.2",
         "give the container --shm-size to avoid SIGBUS",
+        "Started nvidia-fabricmanager.service, NVIDIA fabric manager service.",
+        " GID: " + ":".join(["00"] * 10) + ":255:255:10:00:00:01",
         # TensorFlow goes on without GPUs (dso_loader.cc)
         "W dso_loader.cc:64] Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared object",
         "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object",

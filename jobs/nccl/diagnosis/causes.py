@@ -82,6 +82,7 @@ _BY_ANOTHER = {  # what another line, mostly of a library below, explains: its e
         ("symptom nccl.gdr-no-module", "nccl.gdr-no-module", _NO_PEERMEM),
         ("unheaded nccl.ib-unreachable", None, _NO_WAY),
     ),
+    "nccl.ib-unreachable": (("symptom nccl.gid-empty", "nccl.gid-empty", None),),
     "nccl.ofi-error": (("symptom nccl.cxi-service", "nccl.cxi-service", None),),  # Slingshot's provider
 }
 _REFUSED_ARGUMENT = (

@@ -94,7 +94,8 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"\(\d{3}\) : system not yet initialized|driver interface version \S{1,20} doesn't match with driver version"
         rb"|fabric manager don't have matching versions|fabric manager instances finished their conf"
-        rb"|to configure all the available GPUs or NVSw",
+        rb"|to configure all the available GPUs or NVSw"
+        rb"|nvidia-fabricmanager\b.{0,120}(?:had an error|[Ff]ailed)|Failed to start .{0,24}[Ff]abric ?[Mm]anager",
     ),
     (
         "nccl.driver-state",
@@ -372,6 +373,7 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|slurmstepd: error: execve\(\)|ssh exited with exit code|launcher '\w{1,20}' not installed"
         rb"|Unable to find hostfile|unable to open the hostfile|node not present in the allocation"
         rb"|launcher \(plm_rsh_agent|cannot create resource \"pods/exec\"|pyxis: (?:failed|couldn't|container start)"
+        rb"|pyxis: seccomp .{1,9}fail"
         rb"|Unable to connect to the server: |^(?:error: )?(?:unable to upgrade connection|error dialing backend)"
         rb"|^Error from server (?:\([A-Z]\w{1,30}\))?: "
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",

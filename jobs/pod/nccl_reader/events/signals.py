@@ -55,7 +55,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     ("test-stack", rb"\.\. \S+ pid \d+: Test failure"),
     (
         "nccl-error",
-        rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA (?:driver )?error: (?!no error)"
+        rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA(?:RT)? (?:driver )?error: (?!no error)"
         rb"|\bCUDA runtime error in |\bCUDA failure \d{1,4}: "
         rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
         rb"|NCCL error in:"
