@@ -146,10 +146,13 @@ _WORDS = (
     rb"|SystemExit|StopIter|Memory access f|version mism|FullMesh|MNNVL |Assertion `|stack smash|malloc()"
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
-    rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x| 0x0000"
-    rb'|", line |] Check failed|backtrace (tid'
+    rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
+    rb"|] Check failed|backtrace (tid"
 ).split(b"|")
-MATTERS = tuple(dict.fromkeys((*_WORDS, *WORDS, *other_software.WORDS, *unheaded.WORDS)))  # of these a line holds one
+# Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
+_FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
+# Of all these words a line holds one.
+MATTERS = tuple(dict.fromkeys((*_WORDS, *_FRAMES, *WORDS, *other_software.WORDS, *unheaded.WORDS)))
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)

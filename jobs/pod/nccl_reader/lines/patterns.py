@@ -23,6 +23,7 @@ _SOME = 200  # texts up to which each word is looked for: 0.1 ms for each, where
 _SOME_BYTES = 1 << 16  # the same of text in which places are looked for: 0.3 ms for each KiB
 _FEW = 60  # texts up to which each word is looked for: 0.1 ms for each, where an index by bytes takes 6 ms to be made
 _MANY = 1000  # texts from which on an index pays, which takes 30 to 60 ms to be made: 0.05 ms for each text
+_BEGIN = 3  # bytes by which a word is looked up that may stand in another
 _LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once
 
 Owner = TypeVar("Owner")
@@ -45,6 +46,25 @@ def _by_anchor(words: Iterable[bytes], unless: Behind) -> List[bytes]:
     for word, at in _anchored(words):
         ends.setdefault(word[at : at + 1], []).append((word[at + 1 :], word))
     return [re.escape(byte) + _tree(rest, byte, unless) for byte, rest in ends.items()]
+
+
+def _least(words: Iterable[bytes], unless: Behind) -> List[bytes]:
+    """Return the words without those in which another one stands: it is found where they are."""
+    each = dict.fromkeys(words)
+    begins: Dict[bytes, List[bytes]] = {}
+    for word in each:
+        if word not in unless:
+            begins.setdefault(word[:_BEGIN], []).append(word)
+    short = [begin for begin in begins if len(begin) < _BEGIN]  # which are whole words
+
+    def holds_another(word: bytes) -> bool:
+        for at in range(len(word)):
+            for other in begins.get(word[at : at + _BEGIN], ()):
+                if other != word and word.startswith(other, at):
+                    return True
+        return any(other != word and other in word for other in short)
+
+    return [word for word in each if not holds_another(word)]
 
 
 def _anchored(words: Iterable[bytes]) -> List[Tuple[bytes, int]]:
@@ -133,7 +153,7 @@ class AnyOf:
     def pattern(self) -> Pattern[bytes]:
         """Return a pattern that is found where any of the words is."""
         if self._pattern is None:
-            self._pattern = any_of(self.words, self.unless)
+            self._pattern = any_of(_least(self.words, self.unless), self.unless)
         return self._pattern
 
 
@@ -154,7 +174,7 @@ class Gate:
         patterns: Iterable[Pattern[bytes]] = (words.pattern() for words in self._few)
         if end - start > _LARGE:
             if not self._each:  # each once in a line, whose end may be a word's
-                parts = _by_anchor(self._words, self._unless)
+                parts = _by_anchor(_least(self._words, self._unless), self._unless)
                 self._each = [re.compile(part + rb"(?:(?<!\n)[^\n]*)?") for part in parts]
             patterns = self._each
         return sorted([match.start() for pattern in patterns for match in pattern.finditer(text, start, end)])
