@@ -17,6 +17,7 @@ from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import Unstructured, name_of
 from jobs.faults import INFRASTRUCTURE
+from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING
 from reports import explain_forms as forms
 from reports.record import EXIT_CODES, worst
@@ -24,7 +25,6 @@ from reports.record import EXIT_CODES, worst
 if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from jobs.cluster.client.kube import Kube
-    from jobs.nccl.hang.model import Evidence as HangEvidence
     from jobs.nccl.job_document import Expected, JobDocument
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
@@ -93,14 +93,17 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     reported = trials.jobs(expect) if trials.names else []
     if named:
         logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
-    jobs = nccl.conclude_hang(hangs, logs + reported, partial, workload.tail)
+    jobs = logs + reported
+    if hangs != [HangEvidence()]:
+        jobs = nccl.conclude_hang(hangs, jobs, partial, workload.tail)
     if profile is not None or any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
         _hold_against(jobs, profile)
     if alone and jobs:
         workload.tell_around(jobs[0])
     for job in jobs:
-        job["failure_class"] = _failure_class(job)
-        nccl.tell_of_amd(job)
+        job["failure_class"] = _failure_class(job) if job["faults"] or "around" in job else None
+        if (job["nccl_version"] or "").startswith("RCCL"):
+            nccl.tell_of_amd(job)
     return jobs
 
 

@@ -45,7 +45,7 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the chunks of a log; in place of a report the lines of its table, as many as there were where they fit."""
     data, seen = next(chunks, b""), 0
     while data:
-        mark = _marked(data, seen)
+        mark = _marked(data, seen) if b"{" in data or data.startswith(b"numCycle,") else -1  # which is found sooner
         begin = _begin(data[max(0, mark - _NEAR) : mark], max(0, mark - _NEAR)) if mark >= 0 else None
         if begin is not None:
             line = data.rfind(b"\n", 0, begin) + 1
@@ -69,8 +69,6 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _marked(data: bytes, start: int) -> int:
     """Return the end of the first word behind a place by which a report is told; -1 where there is none."""
-    if b"{" not in data and not data.startswith(b"numCycle,"):  # which is found sooner
-        return -1
     ends = [at + len(word) for word in _WORDS if (at := data.find(word, start)) >= 0]
     return min(ends, default=-1)
 

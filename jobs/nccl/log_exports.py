@@ -18,7 +18,7 @@ from ..pod.nccl_reader.unwrap import text_of
 
 MAX_TURNED = 64 * 1024 * 1024
 """Bytes of a log whose newest line comes first."""
-_LOOK, _LOOK_CSV = 1 << 16, 1 << 13  # bytes of the beginning, by which a carrier is told
+LOOK, _LOOK_CSV = 1 << 16, 1 << 13  # bytes of the beginning, by which a carrier is told
 _MAX_FIELD = 1 << 20
 TEXTS = (
     *("log", "message", "msg", "textPayload", "line", "text", "MESSAGE", "_raw", "@message", "body", "content"),
@@ -39,6 +39,8 @@ _LOGFMT = re.compile(r'(?:^|\s)(?:msg|message|log)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r'\\(["\\nrt])')
 _ESCAPED = {"n": "\r", "r": "", "t": "\t"}
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|(?<![\w.])1\d{18}(?!\w)")
+SHOWN = re.compile(rb'[{"]|\A[^\n]*[,;\t]|' + _STAMP.pattern)
+"""What the beginning of every export holds: records, quotes, a first line of several fields, or times."""
 _KIBANA = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}) @ (\d\d:\d\d:\d\d(?:\.\d{1,9})?)\Z")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _TIME = re.compile(_STAMP.pattern.decode() + r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?\Z")
@@ -86,10 +88,10 @@ def _looked_at(chunks: Iterator[bytes]) -> tuple[Iterator[bytes], bytes]:
     for chunk in chunks:
         first.append(chunk)
         size += len(chunk)
-        if size >= _LOOK:
+        if size >= LOOK:
             break
-    head = b"".join(first)[:_LOOK]
-    return chain(first, chunks), head[: head.rfind(b"\n") + 1] if size >= _LOOK else head
+    head = b"".join(first)[:LOOK]
+    return chain(first, chunks), head[: head.rfind(b"\n") + 1] if size >= LOOK else head
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------

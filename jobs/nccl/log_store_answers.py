@@ -15,10 +15,9 @@ from typing import Any
 
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.unwrap import text_of
-from .log_exports import TEXTS, TIMES, carried, may_lack
+from .log_exports import LOOK, SHOWN, TEXTS, TIMES, carried, may_lack
 
 MAX_ANSWER = 64 * 1024 * 1024  # bytes; Loki answers with at most 5,000 lines unless it is told otherwise
-_ENOUGH = 4096  # bytes, in which an answer shows what it is
 _DOCUMENT = re.compile(rb"\s*[{\[]\s*[\"{]")
 _BEGINNINGS = re.compile(
     rb'"resultType"\s*:\s*"streams"|"streams"\s*:\s*\[|"hits"\s*:\s*\[|"events"\s*:\s*\[|"results"\s*:\s*\[\s*\[|\A\s*\[\s*[{"]'
@@ -31,14 +30,24 @@ Record = tuple[Any, str]
 
 
 def opened(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a log; of a store's answer its lines. Raises NcclLogError where that is too large."""
+    """Yield the chunks of a log, of an export what it carries, of a store's answer its lines.
+
+    By one look at the beginning: most logs are passed on as they are. Raises NcclLogError where what has to be held as
+    a whole is too large.
+    """
     first = next(chunks, b"")
-    while _DOCUMENT.match(first) and len(first) < _ENOUGH and (more := next(chunks, b"")):
+    while len(first) < LOOK and (more := next(chunks, b"")):
         first += more
-    if not (_DOCUMENT.match(first) and _is_answer(first)):
-        yield from carried(chain([first], chunks))
-        return
-    parts, size = [first], len(first)
+    chunks = chain([first], chunks)
+    if _DOCUMENT.match(first) and _is_answer(first):
+        yield from _answered(chunks)
+    else:
+        yield from carried(chunks) if SHOWN.search(first[:LOOK]) else chunks
+
+
+def _answered(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a store's answer."""
+    parts, size = [], 0
     for chunk in chunks:
         parts.append(chunk)
         size += len(chunk)

@@ -59,9 +59,7 @@ counterpart, and is left."""
 
 
 def tell_of_amd(job: JobDocument) -> None:
-    """Put AMD's drivers and commands in the place of NVIDIA's where the log is RCCL's."""
-    if not (job["nccl_version"] or "").startswith("RCCL"):
-        return
+    """Put AMD's drivers and commands in the place of NVIDIA's in what is said of RCCL's log."""
     for fault in job["faults"]:
         fault["cause"], fault["confirm"] = of_amd(fault["cause"]), of_amd(fault["confirm"])
         fault["remedy"] = of_amd(fault["remedy"])

@@ -218,31 +218,28 @@ _GATE = Gate(_ANCHORS, (AnyOf(_ANCHORS),))
 _BLOCK = 256 << 10  # stays in a core's cache while it is searched
 
 
-def _first_anchor(whole: mmap.mmap) -> int:
-    """Return a place in front of which no anchor begins; -1 where a log holds none."""
-    overlap = max(map(len, _ANCHORS))
-    for at in range(0, len(whole), _BLOCK):
-        block = whole[at : at + _BLOCK + overlap]
-        if _GATE.places(block, 0, len(block)):
-            return at
-    return -1
-
-
 def _scan_log(evidence: Evidence, shown: str, file: BinaryIO) -> None:
     """Look for a watchdog's words; a log without them costs one search."""
+    overlap = max(map(len, _ANCHORS))
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        first = _first_anchor(whole)
-        if first < 0:
-            return
-        if answers := [place for anchor in ras_in_logs.ANCHORS if (place := whole.find(anchor, first)) >= 0]:
-            begin = max(0, min(answers) - HEAD)
-            ras_in_logs.read(evidence, shown, whole[begin : begin + ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
-        places = [place for anchor in watchdog.ANCHORS if (place := whole.find(anchor, first)) >= 0]
-        if not places:
-            return
-        begin = whole.rfind(b"\n", 0, min(places)) + 1
-        before = 0
-        for at in range(0, begin, 1 << 20):
-            before += whole[at : min(begin, at + (1 << 20))].count(b"\n")
-        text = whole[begin : begin + MAX_TEXT].decode("utf-8", "replace")
+        for at in range(0, len(whole), _BLOCK):
+            block = whole[at : at + _BLOCK + overlap]
+            if _GATE.places(block, 0, len(block)):
+                _read_log(evidence, shown, whole, at)
+                return
+
+
+def _read_log(evidence: Evidence, shown: str, whole: mmap.mmap, first: int) -> None:
+    """Read RAS's answers and a watchdog's words in a log, in which none of them begins before a place."""
+    if answers := [place for anchor in ras_in_logs.ANCHORS if (place := whole.find(anchor, first)) >= 0]:
+        begin = max(0, min(answers) - HEAD)
+        ras_in_logs.read(evidence, shown, whole[begin : begin + ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
+    places = [place for anchor in watchdog.ANCHORS if (place := whole.find(anchor, first)) >= 0]
+    if not places:
+        return
+    begin = whole.rfind(b"\n", 0, min(places)) + 1
+    before = 0
+    for at in range(0, begin, 1 << 20):
+        before += whole[at : min(begin, at + (1 << 20))].count(b"\n")
+    text = whole[begin : begin + MAX_TEXT].decode("utf-8", "replace")
     watchdog.read_numbered(evidence, shown, enumerate(text.splitlines(), before + 1))

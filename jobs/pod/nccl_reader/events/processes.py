@@ -112,7 +112,10 @@ class Processes:
                 self.let_go()
             host, pid, mark = process
             key = (self.index, "?" + mark, -1) if host is None or pid is None else (self.index, host, pid)
-            proc = self.partial.procs.get(key) or self._glued(key) or self._new(key, host, pid)
+            proc = self.partial.procs.get(key)
+            if proc is None and key[2] in self._by_pid:
+                proc = self._glued(key)
+            proc = proc or self._new(key, host, pid)
             stream = self.partial.sources[self.index]
             tracker = self.trackers[process] = Tracker(proc, self.index, stream, self._waiting)
         return tracker
@@ -151,9 +154,9 @@ class Processes:
     def _glued(self, key: Tuple[int, str, int]) -> Optional[Proc]:
         """Find the process whose host name a number was glued to: a torn table row ends in '-1' or '0.12'."""
         _, host, pid = key
-        if pid < 0 or host[:1] not in "-0123456789":
+        if host[:1] not in "-0123456789":
             return None
-        for known in self._by_pid.get(pid, ()):
+        for known in self._by_pid[pid]:
             if known != host and host.endswith(known) and _NUMBER.match(host[: -len(known)]):
                 return self.partial.procs[(self.index, known, pid)]
         return None

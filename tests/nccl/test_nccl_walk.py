@@ -1,0 +1,22 @@
+"""How many functions a line of a log passes on its way to the report: what is read by steps is read in few of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from tests.program import ROOT
+
+MOST = 137
+"""60 % of the 228 that it was when the limit was set."""
+
+
+def test_a_channel_line_passes_few_functions() -> None:
+    walk = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "nccl_walk.py"], capture_output=True, text=True, check=True
+    ).stdout
+    counts = [int(count) for count in re.findall(r": (\d+) functions of", walk)]
+    assert len(counts) == 2
+    assert counts[0] > counts[1] > 0
+    assert counts[0] <= MOST, walk
