@@ -226,12 +226,12 @@ class _Shared(Reader):
         self._blocks.append(data)
 
     def _share(self) -> None:
-        if self._blocks:
-            self._crew.share(self, self._blocks)
-            self._blocks = []
+        self._crew.share(self, self._blocks)
+        self._blocks = []
 
     def close(self) -> None:
-        self._share()
+        if self._blocks:
+            self._share()
         if self._crew.taken:
             self._crew.taken.append((self, None, None))
         else:

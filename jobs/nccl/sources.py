@@ -125,7 +125,8 @@ def _plan(path: str) -> list[tuple[str, str | None]]:
         head = _head(path)
         if not head.strip():
             raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % shown)
-        _refuse_packed(head, shown)
+        if is_binary(head) or _ARCHIVE.match(head):
+            raise NcclLogError(_why_no_log(head, shown))
     elif stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
         raise NcclLogError("%s: neither a file nor a stream" % shown)
     return [(shown, path)]
@@ -224,18 +225,21 @@ _PACKED = (
 )
 
 
-def _refuse_packed(head: bytes, name: str) -> None:
-    """Raise NcclLogError for what is no text; of what is packed in another way than gzip, say how to unpack it."""
+_ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # which may hold its files as they are
+
+
+def _why_no_log(head: bytes, name: str) -> str:
+    """Say of what is no text what it is; of what is packed in another way than gzip, how to unpack it."""
     for magic, what, command in _PACKED:
-        if head.startswith(magic) and (is_binary(head) or what == "zip"):  # which may hold its files as they are
-            raise NcclLogError(
-                "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -"
-                % (name, what, command)
+        if head.startswith(magic):
+            return "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -" % (
+                name,
+                what,
+                command,
             )
-    if head[257:262] == b"ustar":
-        raise NcclLogError("%s: a tar archive: unpack it, and name the folder" % name)
-    if is_binary(head):
-        raise NcclLogError("%s: not a log: this looks like binary data" % name)
+    if _ARCHIVE.match(head):
+        return "%s: a tar archive: unpack it, and name the folder" % name
+    return "%s: not a log: this looks like binary data" % name
 
 
 def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:
@@ -276,7 +280,8 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
     decoder = None
     for chunk in pieces:
         if not taken:
-            _refuse_packed(chunk, name)
+            if is_binary(chunk) or _ARCHIVE.match(chunk):
+                raise NcclLogError(_why_no_log(chunk, name))
             if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
                 decoder = codecs.getincrementaldecoder("utf-32")("replace")
             elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what PowerShell writes with ">"
