@@ -94,3 +94,18 @@ def test_who_is_behind_in_every_communicator_that_leaves_ranks_out(explain, tmp_
         os.utime(path, (1_700_000_000 + 5 * look,) * 2)
     _, document = explain(tmp_path)
     assert document["sentence"].startswith("Process 105 (GPU 5 of 10.0.0.1) never entered AllReduce 10")
+
+
+@pytest.mark.parametrize(("steps", "diagnosis"), [(0, "hang-inside"), (1, "hang")])
+def test_counts_that_advance_are_of_another_time_than_a_time_out(explain, tmp_path, steps, diagnosis):
+    """Equal counts that stand still show all ranks inside one operation; where the job went on they show nothing of it."""
+    for look in range(3):
+        job = Job(4, [Comm([0, 1, 2, 3], launched=20 + steps * look)])
+        (tmp_path / f"ras-{look}.json").write_text(as_json(job, stamp=f"2026-11-23 10:00:{5 * look:02}"))
+    (tmp_path / "rank0.log").write_text(
+        "[rank0]:[E1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=30,"
+        " OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60044 milliseconds before timing out.\n"
+    )
+    code, document = explain(tmp_path)
+    assert (code, document["diagnosis"], document["late_ranks"]) == (1, diagnosis, []), document["sentence"]
+    assert any("advance" in text for text in document["contradictions"]) == bool(steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .counts import from_counts, of_the_dumps, still
+from .counts import advanced, from_counts, of_the_dumps, still
 from .model import Decision
 
 if TYPE_CHECKING:
@@ -19,7 +19,12 @@ def add_contradictions(made: Decision, evidence: Evidence) -> None:
             f"NCCL RAS speaks of a job of {evidence.samples[-1].size} ranks, the dumps of one of {len(evidence.world)}:"
             " its ranks are not theirs, and what it counts is not taken for this job"
         )
-    if ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
+    if evidence.timeouts and of_the_dumps(evidence) and advanced(evidence):
+        made.contradictions.append(
+            "the counts of NCCL RAS advance between its samples while the watchdog says that the job hangs: both are"
+            " right, of different times. RAS was asked while the job went on, and does not tell who stands where"
+        )
+    elif ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
         source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
         made.contradictions.append(
             f"NCCL RAS says OK while {source} says that the job hangs: {source} is right. RAS compares how many "

@@ -15,7 +15,7 @@ from .split_jobs import SECOND_LOOK
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Sample
 
-__all__ = ["advanced", "from_counts", "looks", "of_the_dumps", "still"]
+__all__ = ["advanced", "counted_alike", "from_counts", "looks", "of_the_dumps", "still"]
 
 
 _Key = tuple[str, str]  # communicator and operation
@@ -65,6 +65,11 @@ def advanced(evidence: Evidence) -> bool:
     named, unnamed = _series(evidence)
     series: list[list[Any]] = [*named.values(), *unnamed.values()]
     return any(one != next_ for each in series for one, next_ in itertools.pairwise(each))
+
+
+def counted_alike(evidence: Evidence) -> bool:
+    """Say whether RAS counts the same on all ranks, and does not count on: they stand in what they launched last."""
+    return bool(evidence.samples) and all(sample.ok for sample in evidence.samples) and not advanced(evidence)
 
 
 def still(evidence: Evidence) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from .completed_operations import from_records, from_times
 from .contradictions import add_contradictions
-from .counts import advanced, from_counts, looks, of_the_dumps, still
+from .counts import advanced, counted_alike, from_counts, looks, of_the_dumps, still
 from .dump_times import beginning_lost, of_another_run, waited, went_on
 from .gloo_latecomers import overdue
 from .last_enqueued import queued_less
@@ -377,7 +377,7 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
         behind = set()  # each pair has numbers of its own
     if behind:
         made.kind, made.late, made.sequence, made.proven = "late", behind, needed, True
-    elif evidence.samples and all(sample.ok for sample in evidence.samples) and first.operation not in _PAIRED:
+    elif counted_alike(evidence) and first.operation not in _PAIRED:
         made.kind, made.proven = "inside", True
     return True
 
