@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs"}
 SHELL = ("sh", "ls", "kubectl")  # run by a shell, as is whatever has a pipe; kubectl where it is installed
-SERVES = ("seatrial", "sim")  # until it is stopped: tests/sim
+SERVES = ("seatrial", "sim")  # until it is stopped: tests/lab/world/test_sim_process.py
 
 
 def commands(page):

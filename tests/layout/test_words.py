@@ -1,6 +1,7 @@
-"""The words of the house: a module's first line says what it is."""
+"""The words of the house: a module's first line says what it is, and files that pages and modules name are there."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,3 +17,19 @@ def test_a_modules_first_line_says_what_it_is():
         if "?" in (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "?").splitlines()[0]
     ]
     assert not questions
+
+
+PLACEHOLDER = re.compile(r"[A-Z]{4,}|\*")  # NAME, FAMILY in the how-tos
+NAMED = re.compile(rf"(?<![\w./-])((?:{'|'.join((*PACKAGES, 'docs', 'tests'))})/[\w*./-]+\.(?:py|yaml|md|json))\b")
+
+
+def test_files_that_are_named_are_there():
+    """Paths from the root in pages, docstrings and comments; in place of a placeholder anything may stand."""
+    texts = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "docs").glob("*.md")]
+    texts += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    named = {(path, name) for path in texts for name in NAMED.findall(path.read_text(encoding="utf-8"))}
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}" for path, name in named if not any(ROOT.glob(PLACEHOLDER.sub("*", name)))
+    }
+    assert len(named) > 50
+    assert not missing
