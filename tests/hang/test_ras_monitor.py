@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.hang.ras_printer import Comm, Job, text
+from tests.hang.ras_printer import Comm, Job, as_json, text
 
 WELCOME = "RAS Monitor Mode - watching for peer changes (Ctrl+C to exit)...\n" + "=" * 64 + "\n"
 
@@ -60,3 +60,22 @@ def test_words_of_others_are_no_events(explain, tmp_path):
     (tmp_path / "job.log").write_text("[2026-11-23 10:00:07] PEER_DEAD: my own cluster manager lost node 3\n")
     code, job = explain(tmp_path / "job.log")
     assert (code, job["diagnosis"]) == (10, "no-evidence")
+
+
+@pytest.mark.parametrize("form", [event, as_object])
+@pytest.mark.parametrize(
+    ("asked", "silent", "dead"),
+    [
+        ("11:00:00", set(), []),  # a process of that number answers: it was started since
+        ("09:00:00", set(), [5]),  # it answered before it died
+        ("11:00:00", {5}, [5]),
+    ],
+)
+def test_a_later_answer_of_that_process_takes_the_death_back(explain, tmp_path, form, asked, silent, dead):
+    job = Job(8, [Comm(list(range(8)))], silent=silent)
+    host, pid, *_ = job.place(5)
+    (tmp_path / "events.txt").write_text(WELCOME + form("PEER_DEAD", pid).replace("10.0.0.2", host))
+    (tmp_path / "ras.json").write_text(as_json(job, stamp=f"2026-11-23 {asked}"))
+    _, document = explain(tmp_path)
+    assert document["dead_ranks"] == dead, document["sentence"]
+    assert ("started anew" in document["sentence"]) == (not dead), document["sentence"]

@@ -82,6 +82,8 @@ class Process:
     silent: bool = False
     """It does not answer (INCOMPLETE)."""
     dead: bool = False
+    since: str = ""
+    """When the monitor of RAS said so, as RAS prints times; empty where it is not told."""
 
 
 @dataclass(slots=True)

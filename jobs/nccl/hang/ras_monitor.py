@@ -22,11 +22,12 @@ _SILENT = frozenset(("PEER_UNRESPONSIVE", "PEER_KEEPALIVE_TIMEOUT", "PEER_SEND_S
 _BACK = frozenset(("PEER_RECOVERED", "PEER_CONNECTED"))
 MAX_PEERS = 100_000
 _LINE = re.compile(
-    r"^.{0,200}?\[[\d-]{8,12} [\d:]{8,12}\] (PEER_[A-Z_]{2,30}):"
+    r"^.{0,200}?\[([\d-]{8,12} [\d:]{8,12})\] (PEER_[A-Z_]{2,30}):"
     r" Process (\d{1,9}) on node (\S{1,100}) managing GPUs? (\d[\d,]{0,200})",
     re.MULTILINE,
 )
 _OBJECT = re.compile(
+    r'(?:"timestamp": "([\d-]{8,12} [\d:]{8,12})",\s{0,80}"group": "\w{1,30}",\s{0,80})?'
     r'"event": "(PEER_[A-Z_]{2,30})",\s{0,80}"peer": \{\s{0,80}"host": "([^"\s]{1,100})",\s{0,80}"pid": (\d{1,9}),'
     r'\s{0,80}"cuda_devs": \[([\d,]{0,200})\]'
 )
@@ -52,9 +53,9 @@ def read(evidence: Evidence, file: str, text: str) -> None:
 
 def _events(text: str) -> Iterator[tuple[str, Process]]:
     for match in _LINE.finditer(text):
-        yield match[1], Process(None, match[3], match[4], int(match[2]))
+        yield match[2], Process(None, match[4], match[5], int(match[3]), since=match[1])
     for match in _OBJECT.finditer(text):
-        yield match[1], Process(None, match[2], match[4], int(match[3]))
+        yield match[2], Process(None, match[3], match[5], int(match[4]), since=match[1] or "")
 
 
 def add_gone(evidence: Evidence) -> None:
@@ -66,4 +67,16 @@ def add_gone(evidence: Evidence) -> None:
         return
     last = evidence.samples[-1]
     known = {(process.host, process.pid) for process in last.processes if process.dead or process.silent}
-    last.processes += [process for who, process in evidence.gone.items() if process.dead and who not in known]
+    back = {(process.host, process.pid) for process in answers_again(evidence)}
+    dead = {who: process for who, process in evidence.gone.items() if process.dead}
+    last.processes += [process for who, process in dead.items() if who not in known | back]
+
+
+def answers_again(evidence: Evidence) -> list[Process]:
+    """Return the dead ones whose host and number a later answer has: PEER_DEAD is final, so that is another process."""
+    last = evidence.samples[-1] if evidence.samples else None
+    if last is None or not last.stamp:
+        return []
+    there = {(process.host, process.pid) for process in last.processes if not (process.dead or process.silent)}
+    gone = evidence.gone.items()
+    return [process for who, process in gone if who in there and process.dead and "" < process.since < last.stamp]
