@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ..pod.nccl_reader.events.signals import matters
 from ..pod.nccl_reader.lines.patterns import DIGITS
 from ..pod.nccl_reader.tables.headings import PERF
 from .rows import mean
 
 MAX_REPORT = 16 * 1024 * 1024
 MAX_ROWS = 4096
+_TRIED = 16 * MAX_REPORT
+"""Bytes that are decoded at most to find where a report ends: each line that may end it is tried."""
 _WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b"numCycle,"), 12
 _BEGINNINGS = (
     re.compile(rb'(\{)[^{}"]*"version"\s*:\s*\d+\s*,[^{}"]*"start_time"\Z'),  # nccl-tests
@@ -99,15 +103,20 @@ class _Lines:
 
 
 def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
-    """Yield the lines of a report's table, and what stands between those of the report."""
+    """Yield the lines of a report's table, and what stands in front of it and between those of the report."""
     first = lines.next()
     tag, opening = first[:column], first[column:]
+    if matters(tag):  # no launcher's: another process wrote on the same line
+        yield tag + b"\r"
     table = opening.startswith(b"numCycle")
     closing = b"" if table else b"}" if opening[:1] == b"{" else b"]"
-    text, content, size = [opening], None, len(opening)
-    while size < MAX_REPORT:
-        if closing and text[-1].rstrip()[-1:] == closing and (content := _decoded(text)) is not None:
-            break
+    text, content, size, tried = [opening], None, len(opening), 0
+    while size < MAX_REPORT and tried < _TRIED:
+        ends = closing and text[-1].rstrip()[-1:] == closing
+        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones, where the first bracket stood
+            content, tried = _decoded(text), tried + size
+            if content is not None:
+                break
         line = lines.next()
         piece = line[column:] if line[:column].translate(DIGITS) == tag.translate(DIGITS) else line
         if table and piece.count(b",") != opening.count(b","):
@@ -167,9 +176,10 @@ def _of_nccl(report: dict[str, Any]) -> list[str]:
         out.append("# Out of bounds values : %s%s" % (_figure(bounds.get("count")), _okay(bounds)))
     if isinstance(average, dict) and isinstance(report.get("end_time"), str):
         out.append("# Avg bus bandwidth    : %s%s" % (_figure(average.get("bandwidth")), _okay(average)))
-    for error in report["errors"][:MAX_ROWS] if isinstance(report.get("errors"), list) else ():
-        if isinstance(error, str) and error.strip():  # a run without any has one that is empty
-            out.append("Test NCCL failure: " + _word(error, 240, " "))
+    errors = report.get("errors")
+    for error in errors[:MAX_ROWS] if isinstance(errors, list) else [errors]:
+        if error and str(error).strip():  # a run without any has one that is empty
+            out.append("Test NCCL failure: " + _word(str(error), 240, " "))
     return out
 
 
@@ -187,12 +197,15 @@ def _device(item: dict[str, Any]) -> str:
 def _of_rccl(records: list[Any], whole: bool) -> list[str]:
     """Return the tables of records, one for each size and placement: a table for each test."""
     tests: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+    again: Counter[tuple[Any, ...]] = Counter()
     for item in _dicts(records)[: MAX_ROWS * 4]:
-        rows = tests.setdefault(str(item.get("name", "")).lower(), {})
-        row = rows.setdefault(
-            tuple(str(item.get(key)) for key in ("numCycle", "size", "type", "redop")), {"item": item}
-        )
-        row[_SIDES[str(item.get("inPlace")) in ("1", "True", "true")]] = {
+        test = str(item.get("name", "")).lower()
+        rows = tests.setdefault(test, {})
+        side = _SIDES[str(item.get("inPlace")) in ("1", "True", "true")]
+        what = test, *(str(item.get(key)) for key in ("numCycle", "size", "type", "redop", "root"))
+        again[what, side] += 1  # what is run once more has a row of its own
+        row = rows.setdefault((*what, again[what, side]), {"item": item})
+        row[side] = {
             "time": item.get("time"),
             "alg_bw": item.get("algBw"),
             "bus_bw": item.get("busBw"),

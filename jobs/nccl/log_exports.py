@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ..pod.nccl_reader.errors import NcclLogError
-from ..pod.nccl_reader.unwrap import text_of
+from ..pod.nccl_reader.unwrap import text_of, told_in, with_trouble
 
 MAX_TURNED = 64 * 1024 * 1024
 """Bytes of a log whose newest line comes first."""
@@ -28,11 +28,12 @@ TEXTS = (
 CloudWatch Logs Insights, OpenTelemetry, Azure Monitor, Ansible."""
 TIMES = ("@timestamp", "timestamp", "time", "ts", "_time", "date", "timeUnixNano", "__REALTIME_TIMESTAMP")
 _DEEP = 5
-LIMITS = frozenset((30, 100, 1000, 5000, 10_000))
-"""Lines of an answer that a store gives unless it is asked for more: logcli, Loki's query_range, Grafana, Loki's
-max_entries_limit_per_query, CloudWatch Logs (``limit``) and Elasticsearch (index.max_result_window)."""
+LIMITS = frozenset((30, 100, 500, 1000, 5000, 10_000))
+"""Records of an answer that a store gives unless it is asked for more: logcli, Loki's query_range, Kibana
+(discover:sampleSize), Grafana, Loki's max_entries_limit_per_query, CloudWatch Logs (``limit``) and Elasticsearch
+(index.max_result_window)."""
 NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not closed)"
-_LOGCLI = re.compile(rb"\d{4}-\d\d-\d\dT\S{8,24} \{[^{}\n]*\} ")
+_LOGCLI = re.compile(rb'\d{4}-\d\d-\d\dT\S{8,24} \{[^{}\n]*\} |\{"labels":\s?\{')  # plain, and -o jsonl
 _LEAVES = ("stringValue", "value")  # inside of OpenTelemetry's body
 _RUBY = re.compile(r'"(?:log|message|msg)"=>"((?:[^"\\]|\\.)*)"')  # Fluent Bit's and Fluentd's stdout
 _LOGFMT = re.compile(r'(?:^|\s)(?:msg|message|log)="((?:[^"\\]|\\.)*)"')
@@ -58,17 +59,17 @@ def carried(chunks: Iterator[bytes]) -> Iterator[bytes]:
         chunks = _of_lines(chunks, unwrap)
     elif table is not None:
         chunks, head = _looked_at(_of_csv(chunks, table))
-    if table is not None or _LOGCLI.match(head):
+    elif _LOGCLI.match(head):
         chunks = _counted(chunks)
     return _turned(chunks) if _falls(head) else chunks
 
 
-def may_lack(lines: int) -> bytes:
-    """Return what is said behind a store's answer of so many lines: nothing where no store's limit cut it."""
+def may_lack(records: int) -> bytes:
+    """Return what is said behind a store's answer of so many records: nothing where no store's limit cut it."""
     return (
         b"(not read: what the log store holds beyond these %d lines, a usual limit of its answers)"
-        % lines
-        * (lines in LIMITS)
+        % records
+        * (records in LIMITS)
     )
 
 
@@ -99,9 +100,9 @@ class _Csv(NamedTuple):
     """How the fields of a CSV file are separated, and in which of them the text stands."""
 
     separator: str
-    fields: int
+    names: tuple[str, ...]  # of its fields, in small letters
     text: int
-    named: bool  # the first record names the fields
+    named: bool  # by the first record
 
 
 def _csv_of(head: bytes) -> _Csv | None:
@@ -114,13 +115,14 @@ def _csv_of(head: bytes) -> _Csv | None:
         records = records[:-1] if len(head) > _LOOK_CSV else records  # whose last one is cut
         if len(records) < 2 or not all(records) or len({len(record) for record in records}) > 1:
             continue
-        names = [name.strip().lower() for name in records[0]]
+        names = tuple(name.strip().lower() for name in records[0])
+        lengths = [sum(len(record[at]) for record in records[1:]) for at in range(len(names))]
         known = [names.index(name.lower()) for name in TEXTS if name.lower() in names]
-        if known:
-            return _Csv(separator, len(names), known[0], named=True)
+        if known:  # one of them may be a number of the line, or name a group of logs
+            return _Csv(separator, names, max(known, key=lengths.__getitem__), named=True)
         if b'"' in start and all(_TIME.match(record[0]) for record in records):
-            lengths = [sum(len(record[at]) for record in records) for at in range(len(names))]
-            return _Csv(separator, len(names), lengths.index(max(lengths)), named=False)
+            numbers = tuple(map(str, range(len(names))))
+            return _Csv(separator, numbers, lengths.index(max(lengths)), named=False)
     return None
 
 
@@ -143,17 +145,24 @@ def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
     records = _records(chunks, form.separator)
     if form.named:
         next(records, None)
+    count = 0
     for record in records:
+        count += 1
         if not record:  # what cannot be taken apart
             yield NOT_CSV
             return
-        if len(record) != form.fields:
+        if len(record) != len(form.names):
             yield form.separator.join(record).encode("utf-8", "replace") + b"\n"
             continue
         text = record[form.text]
         inner = _deep_text(text) if text[:1] == "{" else None
         times = [time for at, field in enumerate(record) if at != form.text and (time := _time(field))]
-        yield _line(times[0] if times else "", text if inner is None else inner)
+        beside = {
+            name: field for at, (name, field) in enumerate(zip(form.names, record, strict=True)) if at != form.text
+        }
+        yield _line(times[0] if times else "", with_trouble(text if inner is None else inner, beside))
+    if left := may_lack(count):
+        yield left
 
 
 def _time(field: str) -> str:
@@ -211,7 +220,13 @@ def _json_text(line: str) -> str | None:
     at = line.find("{")
     if at < 0 or (at and line[at - 1] not in "\t "):
         return None
-    return _deep_text(line[at:])
+    text = _deep_text(line[at:])
+    return None if text is None else _with_front(line[:at], text)
+
+
+def _with_front(beside: str, text: str) -> str:
+    """Return a text, behind what else stands in its line where that tells of trouble."""
+    return beside.rstrip() + "\n" + text if told_in(beside) else text
 
 
 def _deep_text(text: str) -> str | None:
@@ -219,36 +234,39 @@ def _deep_text(text: str) -> str | None:
         record = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return _text_in(record, _DEEP) if isinstance(record, dict) else None
+    return "\n".join(texts) if isinstance(record, dict) and (texts := texts_in(record)) else None
 
 
-def _text_in(value: Any, deep: int) -> str | None:
-    """Return the first text of a record that is named as one, from the outside to the inside."""
+def texts_in(value: Any, deep: int = _DEEP) -> list[str]:
+    """Return the text of a record, the first named as one from the outside to the inside; of a list, those of all."""
     if isinstance(value, list):
-        return _text_in(value[0], deep) if value else None
+        return [text for each in value for text in texts_in(each, deep)] if deep else []
     if not isinstance(value, dict) or not deep:
-        return None
-    texts = (value.get(key) for key in TEXTS)
-    for text in texts:
+        return []
+    for text in (value.get(key) for key in TEXTS):
         leaves = [text.get(key) for key in _LEAVES] if isinstance(text, dict) else [text]
         if named := [leaf for leaf in leaves if isinstance(leaf, str)]:
-            return named[0]
+            return [with_trouble(named[0].rstrip("\r\n"), value)]
     for inner in value.values():
-        if isinstance(inner, dict | list) and (found := _text_in(inner, deep - 1)) is not None:
+        if isinstance(inner, dict | list) and (found := texts_in(inner, deep - 1)):
             return found
     event = value.get("event")  # of structlog, and what Logstash took apart
     event = event.get("original") if isinstance(event, dict) else event
-    return event if isinstance(event, str) else None
+    return [with_trouble(event, value)] if isinstance(event, str) else []
 
 
 def _ruby_text(line: str) -> str | None:
-    match = _RUBY.search(line)
-    return None if match is None else _unescaped(match.group(1))
+    return _matched(_RUBY.search(line), line)
 
 
 def _logfmt_text(line: str) -> str | None:
-    match = _LOGFMT.search(line)
-    return None if match is None else _unescaped(match.group(1))
+    return _matched(_LOGFMT.search(line), line)
+
+
+def _matched(match: re.Match[str] | None, line: str) -> str | None:
+    if match is None:
+        return None
+    return _with_front(line[: match.start(1)] + line[match.end(1) :], _unescaped(match.group(1)))
 
 
 def _unescaped(text: str) -> str:

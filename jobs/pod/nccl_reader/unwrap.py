@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
 
+from .events.signals import matters, tells_trouble
 from .lines.pasted import Pasted, found
 
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
 _KEYS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
 MAX_PART = 64 * 1024
+_CUT_BY_DOCKER = 16 * 1024  # bytes, at which it goes on in the next record (daemon/logger/copier.go: defaultBufSize)
 
 
 def unwrapper(first: bytes, reader: Any) -> Any:
@@ -29,7 +31,7 @@ def unwrapper(first: bytes, reader: Any) -> Any:
 
 
 def text_of(line: bytes) -> Optional[str]:
-    """Return the text inside a JSON line; None where it is no such line."""
+    """Return the text inside a JSON line, and what of trouble stands beside it; None where it is no such line."""
     if line[:1] != b"{" or len(line) > 1 << 20:
         return None
     try:
@@ -40,12 +42,60 @@ def text_of(line: bytes) -> Optional[str]:
         return None
     for key in _KEYS:
         if isinstance(record.get(key), str):
-            return str(record[key])
+            return with_trouble(str(record[key]), record)
     coded = record.get("MESSAGE")  # journald writes what holds control characters, such as colours, as bytes
     try:
-        return bytes(coded).decode("utf-8", "replace") if isinstance(coded, list) else None
+        return with_trouble(bytes(coded).decode("utf-8", "replace"), record) if isinstance(coded, list) else None
     except (TypeError, ValueError):
         return None
+
+
+_LEVELS = ("level", "levelname", "severity")
+_FATAL = ("fatal", "critical", "panic", "emergency", "alert")
+_ABOUT = ("kubernetes", "labels", "annotations", "metadata", "resource")  # what a store says of who wrote a record
+_DOCKERS = {"log", "stream", "time"}
+_DEEP = 5
+
+
+def with_trouble(text: str, record: Dict[str, Any]) -> str:
+    """Return a record's text and, on lines behind it, what else it logs of trouble: an error, a stack, its level.
+
+    A severity of ERROR counts not: Cloud Logging gives it to whatever was written to stderr.
+    """
+    if record.keys() <= _DOCKERS:
+        return text
+    told = list(_told_beside(text.strip(), record, _DEEP))
+    if "NCCL INFO" not in text:
+        words = " ".join(text.split())[:200]
+        for key in _LEVELS:
+            level = str(record.get(key)).lower()
+            if level in _FATAL or (level == "error" and key != "severity"):
+                told.append('{"level": "%s", "message": "%s"}' % (level, words))
+    return "\n".join([text.rstrip("\n"), *told]) + "\n" * text.endswith("\n") if told else text
+
+
+def _told_beside(text: str, value: Any, deep: int) -> Iterator[str]:
+    """Yield what in a record is not its text and tells of trouble."""
+    if isinstance(value, dict) and deep:
+        for key, inner in value.items():
+            if not (key in _ABOUT or key[:1] == "_"):
+                yield from _told_beside(text, inner, deep - 1)
+    elif isinstance(value, list) and deep:
+        for inner in value[:1000]:
+            yield from _told_beside(text, inner, deep - 1)
+    elif isinstance(value, str) and " " in value:  # no name, no time
+        rest = value.strip()
+        if text and rest.endswith(text):  # what was taken apart is often kept as it was, too
+            rest = rest[: -len(text)]
+        lines = [line for line in rest[:MAX_PART].splitlines() if line not in text]
+        if any(map(told_in, lines)):
+            yield "\n".join(lines)
+
+
+def told_in(line: str) -> bool:
+    """Say whether what stands beside a text tells of trouble."""
+    raw = line.encode("utf-8", "replace")
+    return matters(raw) and (b"NCCL WARN" in raw or tells_trouble(raw))
 
 
 class _JsonLines:
@@ -58,7 +108,7 @@ class _JsonLines:
         text = text_of(line)
         if text is None:
             return line + b"\n"
-        if not text.endswith("\n") and b'"log"' in line[:8]:  # docker cuts long lines at 16 KiB
+        if len(line) > _CUT_BY_DOCKER and not text.endswith("\n") and b'"log"' in line[:8]:
             self._part = (self._part + text)[:MAX_PART]
             return b""
         text, self._part = self._part + text.rstrip("\n"), ""
