@@ -17,6 +17,7 @@ from .events.foreign import ForeignLines
 from .events.messages import Messages
 from .events.processes import Processes
 from .events.signals import SignalReader
+from .halves import is_half_row, says_half
 from .lines.clean import ESCAPES, plain_lines, printable
 from .state.partial import Partial
 from .state.process import Source
@@ -69,6 +70,7 @@ class Reader:
         self._size = 0
         self._held = 0  # bytes that were digested, and not applied
         self._skipping = False  # inside a line longer than MAX_LINE
+        self._tail = b""  # what stands behind the last line end
         self._last = b""  # the end of what was read
         self._looked = 0  # bytes of the beginning that were looked at
         self._most: Dict[str, int] = {}  # the highest numbers there, by their name
@@ -116,16 +118,16 @@ class Reader:
         if end:
             self.block(whole + end)
         if tail:
-            # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn
-            # lines").
             self.source.cut = True
-            self.block(tail[:MAX_LINE] + b"\n")
+            self._tail = tail[:MAX_LINE] + b"\n"
         self.close()
 
     def close(self) -> None:
         """End the stream: settle what waits for more."""
         if self._held:
             self.settle()
+        if self._tail:
+            self._end_within_line()
         last = ESCAPES.sub(b"", self._last)
         cuts = list(_CUT_HEAD.finditer(last)) if _CUT_END.search(last) else []
         known = {_named_like(host) for index, host, _ in self.partial.procs if cuts and index == self.index}
@@ -140,6 +142,19 @@ class Reader:
         self.partial.limited = self.partial.limited or self.partial.intern_pool.full
         self.tables.finish()
         self.source.lines = self.line
+
+    def _end_within_line(self) -> None:
+        """Read what stands behind the last line end: all of a line in a paste, half of it where a log was cut."""
+        before = self._last.rstrip(b"\r\n").rpartition(b"\n")[2]
+        self.see(self._tail)
+        line = Reader(Partial(), "")
+        line.block(self._tail)
+        line.close()
+        connections = (each for tracker in self.processes.trackers.values() for each in tracker.connections())
+        if is_half_row(self._tail, before) or says_half(line.partial, self.partial, connections):
+            self.line += 1
+        else:
+            self.take(self.digester.digest(self._tail), self._tail)
 
     # -- blocks to state -----------------------------------------------------------------------------------------------
     def settle(self) -> None:

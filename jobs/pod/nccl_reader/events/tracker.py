@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from ..state.process import MAX_EDGES, Comm, Proc, alone
 from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE, Effect
@@ -57,6 +57,12 @@ class Tracker:
                 pending[connection] = bits
             elif self.proc.intern_pool is not None:
                 self.proc.intern_pool.full = True
+
+    def connections(self) -> Iterator[Connection]:
+        """Yield the connections that the process showed, also those that wait."""
+        yield from self.pending
+        for connections in self.proc.edges.values():
+            yield from connections
 
     def settle(self) -> None:
         """Add the channels that wait to the communicator they belong to."""

@@ -1,0 +1,68 @@
+"""Tells whether a line that has no end says half of what others say whole: 2.2 for 2.21.5, no GPUDirect yet.
+
+A killed job, a full buffer and a cut copy end a log within a line. What its half names is then no other version, size
+or network than the one that others name, which begins alike.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable, Set, Tuple
+
+from .state.channels import Connection, connector_of
+from .state.partial import Partial
+from .state.process import Proc, Source
+from .tables.rows import TYPE
+
+_NAMING = ("version ", "world ", "hosts ")
+"""How events begin that name something, which follows."""
+
+_NO_AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*[0.]*\s*$")  # the number begins with 0, or is not there
+Named = Tuple[str, str]
+"""What is named, by its kind: a fact, a setting, a size, a network."""
+
+
+def is_half_row(line: bytes, before: bytes) -> bool:
+    """Say whether a line is a table's row with fewer columns than the one before it, or an average that is none yet."""
+    rows = TYPE.search(line) is not None and TYPE.search(before) is not None
+    return (rows and len(line.split()) < len(before.split())) or _NO_AVERAGE.search(line) is not None
+
+
+def says_half(line: Partial, known: Partial, connections: Iterable[Connection]) -> bool:
+    """Say whether a line, read by itself, names the beginning of what is known, and not that itself.
+
+    ``connections`` are those that the same stream shows.
+    """
+    named = _named(line.procs.values(), line.sources)
+    whole = _named(known.procs.values(), known.sources) if named else set()
+    half = any(
+        kind == other and name != text and text.startswith(name)
+        for kind, name in named - whole
+        for other, text in whole
+    )
+    shown = [each for proc in line.procs.values() for edges in proc.edges.values() for each in edges]
+    return half or (bool(shown) and _without_its_end(_networks(shown), _networks(connections)))
+
+
+def _named(procs: Iterable[Proc], sources: Iterable[Source]) -> Set[Named]:
+    """Return what processes and streams name."""
+    found: Set[Named] = set()
+    for proc in procs:
+        found.update((fact, text) for fact, texts in proc.facts.items() for text in texts)
+        found.update(proc.env.items())
+        found.update(("ranks", str(comm.nranks)) for comm in proc.comms.values())
+    for source in sources:
+        events = (name.partition(" ") for name in source.events if name.startswith(_NAMING))
+        found.update((kind, text) for kind, _, text in events)
+    return found
+
+
+def _networks(connections: Iterable[Connection]) -> Set[Tuple[str, bool]]:
+    """Return the networks that carry connections, each with whether GPUDirect is printed behind it."""
+    connectors = (connector_of(text) for _, _, text in connections)
+    return {(each.net, bool(each.gdr)) for each in connectors if each.kind == "net"}
+
+
+def _without_its_end(line: Set[Tuple[str, bool]], known: Set[Tuple[str, bool]]) -> bool:
+    """Say whether a line shows a network without the GPUDirect that is printed behind it wherever it is known."""
+    return any(not gdr and (net, False) not in known and (net, True) in known for net, gdr in line)

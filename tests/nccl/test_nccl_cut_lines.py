@@ -1,0 +1,78 @@
+"""A log that ends within a line: what its half says accuses nobody, a failure in it counts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.nccl.logmaker import Maker, interleaved, table_of
+
+MAKER = Maker(gpus=2, channels=2, rails=2)
+HEALTHY = interleaved(MAKER.processes(), 1).decode() + "\n".join(table_of(MAKER)) + "\n"
+VERSION = next(line for line in HEALTHY.splitlines(keepends=True) if "NCCL version 2." in line)
+NETWORK = "gpu-node-1:1001:1001 [1] NCCL INFO Using network IB\n"
+NEVER_CUT = HEALTHY + VERSION + NETWORK
+
+
+def kind(line: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|\d+", "0", line)[:60]
+
+
+def places(log: str) -> list[int]:
+    """Every place within the last line of each kind."""
+    begins, at = {}, 0
+    for line in log.splitlines(keepends=True):
+        begins[kind(line)] = (at + 1, at + len(line))
+        at += len(line)
+    return [place for begin, end in begins.values() for place in range(begin, end)]
+
+
+@pytest.mark.parametrize("log", [HEALTHY, VERSION + NETWORK + NEVER_CUT], ids=["plain", "versions"])
+def test_no_cut_of_a_healthy_log_is_a_no_go(judge, log):
+    assert judge(log)["verdict"] == "go"
+    cuts = {place: judge(log[:place]) for place in places(log)}
+    accused = {log[place - 50 : place]: job["sentence"] for place, job in cuts.items() if job["verdict"] == "no-go"}
+    assert accused == {}
+
+
+def test_a_paste_without_its_last_line_end_stays_as_it_was(judge):
+    whole, paste = judge(HEALTHY), judge(HEALTHY.rstrip("\n"))
+    assert (paste["verdict"], paste["sentence"]) == (whole["verdict"], whole["sentence"])
+
+
+@pytest.mark.parametrize(
+    ("half", "fault"),
+    [
+        ("gpu-node-0:1000:1000 [0] NCCL INFO NCCL version 2.2", "nccl.version-mismatch"),
+        ("gpu-node-0:1000:1000 [0] NCCL INFO Channel 01/0 : 0[0] -> 2[0] [send] via NET/IB/0", "nccl.gdr-mixed"),
+        ("gpu-node-0:1000:1000 [0] NCCL INFO Using network I", "nccl.mixed-transport"),
+    ],
+)
+def test_half_of_a_fact_contradicts_nobody(judge, half, fault):
+    job = judge(VERSION + NETWORK + HEALTHY + half)
+    assert job["verdict"] != "no-go"
+    assert fault not in [found["fault"] for found in job["faults"]]
+
+
+def test_another_version_is_one_without_a_line_end_too(judge):
+    """The near miss: another one begins otherwise."""
+    job = judge(VERSION + HEALTHY + "gpu-node-1:1001:1001 [1] NCCL INFO NCCL version 2.19.3+cuda12.3")
+    assert "2.19.3+cuda12.3" in job["nccl_versions"]
+
+
+def test_a_failure_in_the_last_line_counts_without_its_end(judge):
+    error = "[rank0]: RuntimeError: CUDA error: out of memory"
+    log = HEALTHY.partition("Connected all rings")[0].rpartition("\n")[0] + "\n" + error
+    cut, whole = judge(log), judge(log + "\n")
+    assert (cut["verdict"], cut["sentence"]) == (whole["verdict"], whole["sentence"])
+    assert cut["faults"]
+    assert error in cut["sentence"] + str(cut["faults"])
+
+
+def test_a_row_that_was_cut_holds_no_wrong_values(judge):
+    """Its last column is missing: the bus bandwidth is not the count of wrong values."""
+    row = next(line for line in reversed(HEALTHY.splitlines()) if re.search(r"\d+\s+\d+\s+float", line))
+    log = HEALTHY.partition("# Out of bounds")[0]
+    for end in range(1, len(row)):
+        assert judge(log + row[:end])["verdict"] != "no-go", row[:end]
