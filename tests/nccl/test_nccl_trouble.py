@@ -492,3 +492,19 @@ def test_what_a_log_that_proves_nothing_says_of_trouble_is_quoted(judge, log, li
     assert without["verdict"] == job["verdict"] == "inconclusive"
     said = line.rpartition("WARN ")[2]
     assert (said in job["sentence"], said in without["sentence"]) == (True, False), job["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("harmless", "trouble"),
+    [
+        ("Watchdog timeout set to 600 s", "Watchdog timeout after 600 s"),
+        ("The Watchdog timeout is set to 600 s", "Watchdog timeout: 600 s"),
+        ("Checking for Xid errors... none found", "Checking for Xid errors... 3 found"),
+        ("link errors: none detected.", "link errors: detected on none but rank 3"),
+    ],
+)
+def test_a_setting_and_a_look_that_found_nothing_are_no_trouble(harmless, trouble, tmp_path):
+    for line, verdict in ((harmless, "go"), (trouble, "inconclusive")):
+        (tmp_path / "job.log").write_text(LOG + line + "\n" + TABLE)
+        (job,) = conclude(read(open_sources([str(tmp_path / "job.log")])))
+        assert job["verdict"] == verdict, line

@@ -27,7 +27,8 @@ _SAID = (
     rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # of a JSON report whose beginning is missing
     rb"|\bOOMKill(?:ed|ing)\b|Memory cgroup out of memory|Warning +(?:Evicted|Preempted|NodeNotReady|SystemOOM)\b"
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
-    rb"|Watchdog timeout|[Bb]arrier timeout|Restarting worker group|Could not resolve hostname"
+    rb"|Watchdog timeout(?! (?:is |was )?set to \d)|[Bb]arrier timeout|Restarting worker group"
+    rb"|Could not resolve hostname"
     rb"|has lost communication|\b[Ll]ost (?:connection|contact) (?:to|with)\b|Back-off restarting failed"
     rb"|\b(?:[Ff]atal|[Uu]nhandled|[Uu]ncaught|[Aa]n) (?:error|exception)(?: occurred|, exiting| in\b| at\b)"
     rb"|[Gg]iving up\b|[Gg]ave up\b|[Aa]bnormal(?:ly)? (?:termination|ended)|(?:[Ee]xiting|ended|finished) abnormally"
@@ -102,7 +103,8 @@ _NUMBERED = re.compile(
 )  # the 0 of "GPU 0 failed" is no count
 _ZERO = re.compile(
     rb"(?i)(?: (?!rank|gpu|node|host|device|link|port|worker|after|in |with)\w{1,20})?\s?\W{0,3}[:=.]*\s*"
-    rb"(?:0(?=\s*(?:$|[^\s\w.])|\s+\w+\W{0,3}\d)|(?:none|false|null)\s*(?:$|[^\s\w])|<N/A>|\[\]|\{\}|[\[{]\s*$)"
+    rb"(?:0(?=\s*(?:$|[^\s\w.])|\s+\w+\W{0,3}\d)|(?:none|false|null)(?: (?:found|seen|detected))?\s*(?:$|[^\s\w])"
+    rb"|<N/A>|\[\]|\{\}|[\[{]\s*$)"
 )
 _OF_NUMBERS = re.compile(rb"(?i)\b(?:max|mean|relative|absolute) (?:\w{1,20} )?$")
 _MEASURED = re.compile(rb"(?i)(?: \w{1,20})?\s?\W{0,2}[:=.]*\s*(?:\d*\.\d+(?![.\d])|\de-\d)")
