@@ -79,3 +79,12 @@ def test_our_own_recording_names_the_rank_that_slept(explain):
     """Three processes with NCCL on GPUs: rank 2 slept before the second all-reduce."""
     code, job = explain("tests/nccl/data/recorded/rank-hangs.log")
     assert (code, job["diagnosis"], job["late_ranks"], job["waiting_ranks"]) == (1, "hang-late", [2], [0, 1])
+
+
+@pytest.mark.parametrize(("ranks", "late"), [({0: 7, 2: 6, 4: 7}, []), ({0: 7, 2: 6, 3: 7, 4: 7}, [2])])
+def test_who_may_wait_elsewhere_for_a_rank_that_says_nothing_is_not_late(explain, tmp_path, ranks, late):
+    """Rank 1 waits in a smaller group, perhaps with rank 2, for rank 3: where that one is dead, it writes nothing."""
+    both = log("2.6", ranks, {0: 7}) + log("2.6", {1: 6}, {1: 3}, group=4)
+    (tmp_path / "job.log").write_text(both)
+    code, job = explain(tmp_path / "job.log")
+    assert (code, job.get("late_ranks", [])) == (1, late), job["sentence"]

@@ -26,7 +26,9 @@ def queued_less(made: Decision, evidence: Evidence) -> bool:
     least = event.completed if event.completed is not None and event.completed < event.sequence else -1
     behind = {rank for rank, item in evidence.queued.items() if least <= item.sequence < event.sequence} - waited
     ahead = ({rank for rank, item in evidence.queued.items() if item.sequence >= event.sequence} | waited) - behind
-    if not behind:
+    silent = set(range(max(behind | ahead, default=-1) + 1)) - behind - ahead
+    elsewhere = len(ended) < len(evidence.timeouts)
+    if not behind or (silent and elsewhere):  # they may wait elsewhere, too, for one that says nothing
         return False
     made.kind, made.late, made.proven = "late", behind, True
     made.waiting |= ahead
