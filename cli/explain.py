@@ -19,7 +19,9 @@ from jobs.cluster.unstructured import Unstructured, name_of
 from jobs.faults import INFRASTRUCTURE
 from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING
+from jobs.nccl.sources import unread_below
 from reports import explain_forms as forms
+from reports.plain import plain
 from reports.record import EXIT_CODES, worst
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     """Return what the logs say, job by job. Raises what main names."""
     trials = TrialLogs()
     profile, expect = _expected(options.profile) if options.profile else (None, NOTHING)
+    unread = [path for log in options.logs if os.path.isdir(log) for path in unread_below(log)]  # noqa: PTH112
     hangs, options.logs = nccl.collect_hang(options.logs)
     evidence = hangs[0]
     # what is to be read from the cluster, by kind and name; a file of that name comes first
@@ -98,6 +101,10 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
         jobs = nccl.conclude_hang(hangs, jobs, partial, workload.tail)
     if profile is not None or any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
         _hold_against(jobs, profile)
+    for job in jobs if unread else ():
+        text = f"{len(unread)} packed logs were not read, such as {plain(unread[0], 200)}; unpack them"
+        nccl.withhold(job, "not-judged", text)
+        job["not_seen"] = [*job.get("not_seen", ()), text]
     if alone and jobs:
         workload.tell_around(jobs[0])
     for job in jobs:

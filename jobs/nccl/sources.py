@@ -163,6 +163,19 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
     return list(logs) if any(logs.values()) else []
 
 
+_PACKED_LOG = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?\.(?:zst|xz|bz2|lz4|zip)$", re.IGNORECASE)
+
+
+def unread_below(folder: str) -> list[str]:
+    """List the files below a directory that by their names are logs, and are packed so that they are not read."""
+    return [
+        os.path.join(parent, item)
+        for parent, _, files in os.walk(folder)
+        for item in sorted(files)
+        if _PACKED_LOG.search(item)
+    ]
+
+
 def _tells_trouble(path: str, head: bytes) -> bool:
     """Say whether the first or the last lines of a file tell of a failure."""
     lines = head.splitlines()
