@@ -16,7 +16,7 @@ from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
 from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
-from .diagnosis.ranking import rank, signs_of
+from .diagnosis.ranking import Signs, rank
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.separate_jobs import tell_alone
 from .diagnosis.termination import judge_ending
@@ -174,7 +174,7 @@ def _judge(judgement: Judgement) -> None:
 
 
 def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Collection[str]) -> list[Cause]:
-    signs, faults = signs_of(judgement), judgement.faults
+    signs, faults = Signs(judgement), judgement.faults
     causes = rank(faults, signs, _further(judgement, diagnosis))
     return with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
 

@@ -7,6 +7,8 @@ import re
 import pytest
 
 from jobs.nccl import call_slow, conclude, read
+from jobs.nccl.diagnosis.faults import fault_catalogue
+from jobs.nccl.diagnosis.ranking import CIRCUMSTANCES
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 A = "gpu-node-0:1000:1000 [0] "
@@ -415,3 +417,9 @@ def test_files_of_shared_memory_that_are_removed():
 def test_an_argument_that_nothing_explains():
     said = "RuntimeError: NCCL error in: /p/NCCLUtils.hpp:82, invalid argument, NCCL version 2.4.8\n"
     assert "number of ranks" in str(judged(said))
+
+
+def test_the_catalogue_asks_for_circumstances_that_are_looked_at():
+    asked = {each.when for fault in fault_catalogue() for each in fault_catalogue()[fault].alternatives if each.when}
+    assert asked <= set(CIRCUMSTANCES)
+    assert asked

@@ -14,43 +14,48 @@ from ..job_document import MOST_CAUSES
 from .faults import fault_catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..job_document import Cause, FoundFault
     from .judge import Judgement
-
-Signs = dict[str, bool | None]
-"""What the log shows of the circumstances that tell causes apart; None where it shows nothing."""
-
 
 # What is found of these says who waits, what is missing or between whom, and their causes say the rest.
 _DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets")
 _SUSPECT = ("nccl.uneven-hosts", "nccl.node-count")  # no fault by themselves, and a cause where something is wrong
 
 
-def signs_of(judgement: Judgement) -> Signs:
-    """Return the circumstances of a job: its link layer, and whether it had worked before it failed."""
+class Signs:
+    """What a log shows of the circumstances that tell causes apart: its link layer, whether the job had worked before.
+
+    Each is looked at once it is asked for.
+    """
+
+    def __init__(self, judgement: Judgement) -> None:
+        self._judgement = judgement
+        self._known: dict[str, bool | None] = {}
+
+    def get(self, name: str) -> bool | None:
+        """Return whether a sign of CIRCUMSTANCES is there; None where the log does not tell."""
+        if name not in self._known:
+            self._known[name] = CIRCUMSTANCES[name](self._judgement)
+        return self._known[name]
+
+
+def _roce(judgement: Judgement) -> bool | None:
     view = judgement.view
-    roce = True if view.transport == "roce" else False if view.transport == "ib" and view.link_shown() else None
-    connected = "connected" in judgement.job.flags or any(table["rows"] for table in judgement.tables)
-    completed = any(judgement.job.completed.values())
-    began = any(judgement.job.started.values())
-    running = True if connected else False if began and not completed else None
-    return {
-        "roce": roce,
-        "ib": None if roce is None else not roce,
-        "running": running,
-        "starting": None if running is None else not running,
-        "interface-named": bool(judgement.job.env["NCCL_SOCKET_IFNAME"]) or None,
-        "nvlink-domain": bool(view.nvlink_domain or "mnnvl" in judgement.job.flags) or None,
-        "several-hosts": False if view.nodes == 1 else None,
-        "pcie-p2p": _over_pcie(judgement),
-        "first-operation": _first_operation(judgement),
-        "no-row": _no_row(judgement) or None,
-        "geforce": _geforce(judgement),
-        "rails-crossed": _rails_crossed(judgement),
-        "iommu": "nccl.iommu" in judgement.job.noted,
-    }
+    return True if view.transport == "roce" else False if view.transport == "ib" and view.link_shown() else None
+
+
+def _running(judgement: Judgement) -> bool | None:
+    """Say whether ranks were connected before something failed; None where it does not show how far they came."""
+    job = judgement.job
+    if "connected" in job.flags or any(table["rows"] for table in judgement.tables):
+        return True
+    return False if any(job.started.values()) and not any(job.completed.values()) else None
+
+
+def _not(value: bool | None) -> bool | None:
+    return None if value is None else not value
 
 
 def _rails_crossed(judgement: Judgement) -> bool:
@@ -100,7 +105,27 @@ def _no_row(judgement: Judgement) -> bool:
     return bool(begun) and "connected" in judgement.job.flags and not any(table["rows"] for table in judgement.tables)
 
 
-def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], further: Sequence[str] = ()) -> list[Cause]:
+CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
+    "roce": _roce,
+    "ib": lambda judgement: _not(_roce(judgement)),
+    "running": _running,
+    "starting": lambda judgement: _not(_running(judgement)),
+    "interface-named": lambda judgement: bool(judgement.job.env["NCCL_SOCKET_IFNAME"]) or None,
+    "nvlink-domain": lambda judgement: bool(judgement.view.nvlink_domain or "mnnvl" in judgement.job.flags) or None,
+    "several-hosts": lambda judgement: False if judgement.view.nodes == 1 else None,
+    "pcie-p2p": _over_pcie,
+    "first-operation": _first_operation,
+    "no-row": lambda judgement: _no_row(judgement) or None,
+    "geforce": _geforce,
+    "rails-crossed": _rails_crossed,
+    "iommu": lambda judgement: "nccl.iommu" in judgement.job.noted,
+}
+"""What the catalogue of faults may name with ``when``."""
+
+
+def rank(
+    faults: Sequence[FoundFault], signs: Signs | Mapping[str, bool | None], further: Sequence[str] = ()
+) -> list[Cause]:
     """Return the causes that remain, the most likely first; ``further`` are faults that lines speak of."""
     causes: list[Cause] = []
     for fault in faults:
@@ -117,7 +142,7 @@ def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], further
     return causes[:MOST_CAUSES]
 
 
-def _of(fault: FoundFault, signs: Mapping[str, bool | None]) -> list[Cause]:
+def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
     """Return what was found, where that is more than the fault's meaning, and the causes that it may have."""
     name = fault["why"] or fault["fault"]
     alternatives = _alternatives(name, signs)
@@ -127,7 +152,7 @@ def _of(fault: FoundFault, signs: Mapping[str, bool | None]) -> list[Cause]:
     return [_own(fault), *(each for each in alternatives if each["cause"] != fault["cause"])]
 
 
-def _alternatives(name: str, signs: Mapping[str, bool | None]) -> list[Cause]:
+def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
     """Return the causes that the catalogue lists of a fault, those first that the circumstances speak for."""
     left = [each for each in fault_catalogue()[name].alternatives if not each.when or signs.get(each.when) is not False]
     left.sort(key=lambda each: not (each.when and signs.get(each.when)))

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from .quotes import follows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ..job_document import Cause
     from .judge import Judgement
+    from .ranking import Signs
 
 _SYSTEM = r"ncclSystemError|unhandled system error"
 _CUDA = r"ncclUnhandledCudaError|unhandled cuda error"
@@ -71,7 +72,7 @@ USUAL_CAUSES = (
 )
 
 
-def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Mapping[str, bool | None]) -> list[Cause]:
+def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Signs) -> list[Cause]:
     """Return a job's causes with what mostly lies behind an end of which no line says more than NCCL's error."""
     faults = judgement.faults
     if not faults or faults[0]["fault"] not in _GRAPH:
