@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from jobs.pod.nccl_reader import scan
 from tests.nccl.logmaker import Maker, interleaved, table_of
 
 MAKER = Maker(gpus=2, channels=2, rails=2)
@@ -76,3 +77,22 @@ def test_a_row_that_was_cut_holds_no_wrong_values(judge):
     log = HEALTHY.partition("# Out of bounds")[0]
     for end in range(1, len(row)):
         assert judge(log + row[:end])["verdict"] != "no-go", row[:end]
+
+
+BAR = "".join(f"\rtraining: {step:5}/9000 [00:01<00:09, 99.0it/s]" for step in range(9000))
+BEHIND = {
+    "a warning": "gpu-node-0:1000:1000 [0] misc/socket.cc:9 NCCL WARN Something broke here",
+    "a crash": "Segmentation fault (core dumped)",
+}
+
+
+@pytest.mark.parametrize("block", [None, 1 << 16], ids=["in one block", "over blocks"])
+@pytest.mark.parametrize("error", BEHIND.values(), ids=BEHIND)
+def test_what_stands_behind_a_long_progress_bar_counts(judge, monkeypatch, error, block):
+    """Its updates are one line for whoever reads lines; of a shell's it is what comes behind them that is seen."""
+    if block:
+        monkeypatch.setattr(scan, "BLOCK", block)
+    assert len(BAR) > 4 * scan.MAX_LINE
+    assert judge(HEALTHY + BAR + "\n")["verdict"] == "go"
+    assert judge(HEALTHY + BAR + error + "\n")["verdict"] != "go"
+    assert judge(HEALTHY + BAR + error)["verdict"] != "go"

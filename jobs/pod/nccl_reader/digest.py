@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .lines.prefix import Process
 
 MARK = b"NCCL INFO "
-MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
+MAX_LINE = 64 * 1024  # of a longer line, this much is kept
 _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say nothing
 _LONGEST = 400  # bytes of one of them
 _LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
@@ -40,6 +40,11 @@ Event = Tuple[int, int, Any, bytes]
 
 What is said: effects, or a list of what the process said up to here. A line that is passed on whole has none, and in
 place of a process -1 less the number of those that spoke before it."""
+
+
+def bounded(line: bytes) -> bytes:
+    """Return what is kept of a line: of a progress bar the end, behind which an error may stand, else the beginning."""
+    return line if len(line) <= MAX_LINE else line[-MAX_LINE:] if b"\r" in line else line[:MAX_LINE]
 
 
 class Digest(NamedTuple):
@@ -135,7 +140,7 @@ class Digester:
                 process.index, process.speaks = len(active), True
                 active.append(process)
             if not process.speaks or (returns and b"\r" in line):
-                events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
+                events.append((number, -1 - len(active), None, bounded(line[:-1])))
                 continue
             bit = bits.get(text[:10])
             if bit is not None:
@@ -175,7 +180,7 @@ class Digester:
                         continue
                     reading = self._read(process, line, text, number)
             if reading is None:
-                events.append((number, -1 - len(active), None, line[:-1][:MAX_LINE]))
+                events.append((number, -1 - len(active), None, bounded(line[:-1])))
                 continue
             facts, effects, quoted = reading
             if facts:
@@ -309,7 +314,7 @@ class Digester:
             start = data.find(b"\n", position) + 1
             line = data[begin : start - 1]
             if line_says(line):
-                self._events.append((number, place, None, line[:MAX_LINE]))
+                self._events.append((number, place, None, bounded(line)))
             number += 1
         return number + data.count(b"\n", start, last) - 1, last
 

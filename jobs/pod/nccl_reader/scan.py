@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from .digest import MARK, MAX_LINE, Digest, Digester
+from .digest import MARK, MAX_LINE, Digest, Digester, bounded
 from .events.foreign import ForeignLines
 from .events.messages import Messages
 from .events.processes import Processes
@@ -98,7 +98,7 @@ class Reader:
         if end:
             self.block(b"".join(self.parts))
         if len(tail) > MAX_LINE:
-            tail, self._skipping = tail[:MAX_LINE], True
+            tail, self._skipping = bounded(tail), b"\r" not in tail
         self.parts, self._size = [tail], len(tail)
 
     def block(self, data: bytes) -> None:
@@ -119,7 +119,7 @@ class Reader:
             self.block(whole + end)
         if tail:
             self.source.cut = True
-            self._tail = tail[:MAX_LINE] + b"\n"
+            self._tail = bounded(tail) + b"\n"
         self.close()
 
     def close(self) -> None:
