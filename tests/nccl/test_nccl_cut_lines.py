@@ -96,3 +96,18 @@ def test_what_stands_behind_a_long_progress_bar_counts(judge, monkeypatch, error
     assert judge(HEALTHY + BAR + "\n")["verdict"] == "go"
     assert judge(HEALTHY + BAR + error + "\n")["verdict"] != "go"
     assert judge(HEALTHY + BAR + error)["verdict"] != "go"
+
+
+@pytest.mark.parametrize("end", ["", "8", "8.9", "8.9+cuda13.0"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: NCCL error in: /p/P.cpp:1970, unhandled system error (run with NCCL_DEBUG=INFO), NCCL version 2.2",
+        "torch.distributed.DistBackendError: NCCL error in: /p/U.cpp:77, unhandled cuda error, NCCL version 2.2",
+        "Segmentation fault, NCCL version 2.2",
+        "    1024    256    float    sum   -1   gpu-node-0: Test NCCL failure common.cu:1 'unhandled cuda error' 2.2",
+    ],
+)
+def test_an_error_that_ends_with_half_of_a_version_counts(judge, error, end):
+    """Torch's end so, whose pastes mostly lack the last line end."""
+    assert judge(HEALTHY + error + end)["verdict"] != "go"

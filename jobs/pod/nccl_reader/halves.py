@@ -17,6 +17,9 @@ from .tables.rows import TYPE
 _NAMING = ("version ", "world ", "hosts ")
 """How events begin that name something, which follows."""
 
+_NAMES_ONLY = (*_NAMING, "gpu ", "operations of ", "mention", "line via-")
+"""How events and notes begin that say nothing of a failure."""
+
 _NO_AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*[0.]*\s*$")  # the number begins with 0, or is not there
 Named = Tuple[str, str]
 """What is named, by its kind: a fact, a setting, a size, a network."""
@@ -26,6 +29,13 @@ def is_half_row(line: bytes, before: bytes) -> bool:
     """Say whether a line is a table's row with fewer columns than the one before it, or an average that is none yet."""
     rows = TYPE.search(line) is not None and TYPE.search(before) is not None
     return (rows and len(line.split()) < len(before.split())) or _NO_AVERAGE.search(line) is not None
+
+
+def says_more(line: Partial) -> bool:
+    """Say whether a line, read by itself, does more than name something: torch's errors end with NCCL's version."""
+    events = [event for source in line.sources for event in source.events]
+    notes = [note for proc in line.procs.values() for note in proc.notes]
+    return not all(name.startswith(_NAMES_ONLY) for name in (*events, *notes))
 
 
 def says_half(line: Partial, known: Partial, connections: Iterable[Connection]) -> bool:

@@ -17,7 +17,7 @@ from .events.foreign import ForeignLines
 from .events.messages import Messages
 from .events.processes import Processes
 from .events.signals import SignalReader
-from .halves import is_half_row, says_half
+from .halves import is_half_row, says_half, says_more
 from .lines.clean import ESCAPES, plain_lines, printable
 from .state.partial import Partial
 from .state.process import Source
@@ -151,7 +151,8 @@ class Reader:
         line.block(self._tail)
         line.close()
         connections = (each for tracker in self.processes.trackers.values() for each in tracker.connections())
-        if is_half_row(self._tail, before) or says_half(line.partial, self.partial, connections):
+        half = is_half_row(self._tail, before) or says_half(line.partial, self.partial, connections)
+        if half and not says_more(line.partial):
             self.line += 1
         else:
             self.take(self.digester.digest(self._tail), self._tail)
