@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tu
 from .events.comms import COMMUNICATORS, RANKS, parse_common_form
 from .events.facts import COMM, FACT, HEAD, QUOTE, READ_BACK, TRACE, Effect, effects_of, keeps_line, ring_order
 from .events.heads import ALONE, Heads
-from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION
+from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION, SILENT
 from .events.messages import MAX_TEXT
 from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from .events.transports import quote_kind_of
@@ -176,6 +176,8 @@ class Digester:
                                 process.flush(number)
                             process.own_events.append((number, step))
                             continue
+                    elif start in SILENT and b" NCCL " not in text and len(text) <= MAX_TEXT:
+                        continue
                     if text.translate(HEX_DIGITS) in quiet:
                         continue
                     reading = self._read(process, line, text, number)

@@ -12,7 +12,7 @@ from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Gate
 from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
 from .foreign import says
-from .kinds import CHANNEL_STARTS, KINDS, SILENT
+from .kinds import CHANNEL_STARTS
 from .messages import MAX_TEXT
 from .signals import MATTER, MATTERS, UNLESS, matters
 from .symptoms import may_show
@@ -29,7 +29,7 @@ def is_quiet(shape: bytes) -> bool:
     """Say whether no message of NCCL of this shape, hexadecimal digits made 0, says anything that is judged."""
     if b" NCCL " in shape or len(shape) > MAX_TEXT:
         return False
-    if KINDS.get(shape[:4]) == SILENT or shape.startswith(_TIMINGS):
+    if shape.startswith(_TIMINGS):
         return True
     if shape[:4] in _MASKED_STARTS or _SAYS.stands_in(shape):
         return False
