@@ -87,7 +87,7 @@ def call_odd(document: JobDocument, cause: str) -> None:
     """Add to a finished document that a benchmark's numbers cannot be true, as a comparison from outside found."""
     _add(document, "nccl.odd-numbers", "the benchmark", cause)
     if document["verdict"] == "go":
-        why = "the benchmark's numbers do not hold together (%s), so they prove nothing" % cause
+        why = "the benchmark's numbers prove nothing: %s" % cause
         withhold(document, "odd-numbers", why)
 
 
@@ -164,7 +164,7 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
         return "%s: the log ends too early to judge (%s)." % (size, judgement.faults[0]["cause"])
     if said == "odd-numbers":
         odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.odd-numbers")
-        return "%s: the benchmark's numbers do not hold together (%s), so they prove nothing." % (size, odd["cause"])
+        return "%s: the benchmark's numbers prove nothing: %s." % (size, odd["cause"])
     if said in ("restarted", "unexplained"):
         odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl." + said)
         known = "" if said == "restarted" else "nothing is known to be wrong, and "
