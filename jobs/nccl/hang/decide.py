@@ -12,7 +12,7 @@ from .dump_times import beginning_lost, of_another_run, waited, went_on
 from .gloo_latecomers import overdue
 from .last_enqueued import queued_less
 from .minority import UNTOLD_GROUPS, weigh, weigh_report
-from .model import Decision, Evidence, Group, Lagging, Process, Timeout
+from .model import Decision, Evidence, Group, Lagging, Process, Timeout, by_gloo
 from .ras_monitor import add_gone
 from .trace_report import from_trace
 from .waits import Waits, analyse
@@ -129,12 +129,15 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         if first is not None:
             made.called = f"{first.name} {first.sequence} of {evidence.groups[first.group].name}"
     elif len(analysis.inside) > 1 and not analysis.unknown:
-        made.kind, made.proven = "inside", True
+        made.uncounted = not evidence.world <= evidence.listed
+        made.kind, made.proven = ("undecided", False) if made.uncounted else ("inside", True)
         heads = [analysis.heads[rank] for rank in analysis.inside if rank in analysis.heads]
         sizes = Counter(head.sizes for head in heads)
         if len(sizes) > 1 and len({(head.group, head.sequence) for head in heads}) == 1:
             made.uneven = " and ".join(f"{size} ({count})" for size, count in sizes.most_common(3))
-    if not analysis.mismatch and not evidence.timeouts and not evidence.broken:
+    if evidence.gave_up and made.proven and any(by_gloo(head) for head in analysis.heads.values()):
+        made.because.append(evidence.gave_up)
+    elif not analysis.mismatch and not evidence.timeouts and not evidence.broken:
         _doubt(made, analysis, evidence)
     for rank in sorted(made.late)[:4]:
         head = analysis.heads.get(rank)
@@ -221,7 +224,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent or made.seconds:
         return
     made.waiting |= innocent
-    if made.late - innocent:
+    if made.late - innocent or (made.suspects and made.proven):
         made.late -= innocent
         return
     made.kind, made.late, made.proven = "undecided", set(), False
@@ -235,6 +238,8 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
                 "gloo says that a process was sent more data than it expected, and that ends it: look for sizes or"
                 " types that differ between ranks of a group before its node"
             )
+    elif made.uncounted and evidence.world <= {error.rank for error in lost}:
+        made.kind, made.nameless, made.proven = "dead", [Process(None)], True  # of a rank higher than all that spoke
     made.because += [(error.file, error.line, error.text) for error in lost[:3]]
 
 

@@ -14,7 +14,7 @@ from .decide import decide
 from .flight_recorder import gloo
 from .join import join, place_sentences, processes, waits_in_creation
 from .last_enqueued import tells
-from .model import Evidence
+from .model import Evidence, by_gloo
 from .sentences import capital, ranks_in_words, sentence, unnamed
 from .split_jobs import said_in, speakers, without
 from .watchdog_mismatches import unlike_calls
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 Document = Any  # a job document and the keys of a hang
 _RECORDED = "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
+
+_BY_GLOO = (
+    "gloo writes no dump by itself: let every rank write torch._C._distributed_c10d._dump_fr_trace() from a thread to a"
+    " file that ends in its rank, before it ends, and keep its standard error beside it"
+)
 
 
 def conclude(
@@ -155,7 +160,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["places"] = places
     dumped = max(evidence.world, default=-1) + 1
     world = dumped or max((sample.size for sample in evidence.samples), default=0)
-    job["ranks"] = job["ranks"] or world or None
+    job["ranks"] = job["ranks"] or (None if made.uncounted else world or None)
     if evidence.version and not job["nccl_version"]:
         job["nccl_version"], job["nccl_versions"] = evidence.version, [evidence.version]
     job["unread"] = evidence.notes
@@ -176,6 +181,8 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         if not other:
             job["diagnosis"] = f"hang-{made.kind}"
         job["sentence"] = text + (f" The log: {job['sentence']}" if other else "")
+    elif job["diagnosis"] == "hang" and made.waiting:
+        job["sentence"] = f"{text} The log: {job['sentence']}"
     elif job["verdict"] == "no-go" or (made.kind in ("alive", "slow") and evidence.pods and job["verdict"] == "go"):
         job["sentence"] = (
             f"{job['sentence']} {text}"  # a running job's log was judged; that it goes on takes nothing away
@@ -184,13 +191,13 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         job["verdict"] = "inconclusive"
         job["diagnosis"] = made.kind if made.kind in ("alive", "slow") else "hang-undecided"
         job["sentence"] = text
-    job["advice"] = _advice(made, evidence, job) or job.get("advice")
+    job["advice"] = _advice(made, evidence, job)
 
 
 def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]]) -> None:
     shown: list[EvidenceLine] = [{"file": file, "line": line, "text": text} for file, line, text in made.because]
     named = made.dead or made.late or made.suspects
-    processes = ", ".join(f"process {each.pid} on {each.host}" for each in made.nameless[:4])
+    processes = ", ".join(f"process {p.pid} on {p.host}" if p.pid else "a process" for p in made.nameless[:4])
     fault = found_fault(f"nccl.hang-{made.kind}", ranks_in_words(named) if named else processes or "the job", shown)
     if made.nameless and not places:
         places = {"": {"pid": made.nameless[0].pid}}
@@ -217,8 +224,10 @@ def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
     return text
 
 
-def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
+def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
     """Return what was not switched on, or not given, and would have said more of this hang."""
+    if any(by_gloo(made_by.last) for made_by in evidence.ranks.values()):
+        return None if made.proven and not made.unknown - made.suspects else _BY_GLOO
     advice = []
     if not evidence.ranks or made.unknown - made.suspects:
         advice.append(_RECORDED)
@@ -235,4 +244,4 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
         advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS says at once who is missing")
     elif len(evidence.samples) < 3 and not made.proven:
         advice.append("take three samples of ncclras some seconds apart")
-    return "; ".join(advice)
+    return "; ".join(advice) or job.get("advice")

@@ -37,7 +37,8 @@ def _placed(made: Decision, ranks: set[int]) -> str:
 
 def _everybody(made: Decision, ranks: set[int]) -> str:
     """Return these ranks with their places, and the processes whose rank nothing tells."""
-    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else "a process" for p in made.nameless[:4]]
+    nobody = "a process that left no dump" if made.uncounted else "a process"
+    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else nobody for p in made.nameless[:4]]
     more = [f"{len(made.nameless) - 4} more processes"] if len(made.nameless) > 4 else []
     return " and ".join(part for part in (_placed(made, ranks) if ranks else "", ", ".join(names + more)) if part)
 
@@ -117,7 +118,7 @@ def _late(made: Decision, waits: str) -> str:
     return never + (NO_PAIRS if made.unrecorded else "") + _missing(made)
 
 
-def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
+def _undecided(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return per form
     """Return the first sentence where nothing is proven: what one look shows, and what another one would tell."""
     late, where = made.late, _where(made)
     counted = any("RAS: " in text for _, _, text in made.because)
@@ -162,6 +163,11 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         return (
             f"{capital(ranks_in_words(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
             "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
+        )
+    if made.uncounted:
+        return (
+            f"{capital(ranks_in_words(made.waiting))} all entered {where}, and it does not finish. These dumps do not"
+            " tell how many ranks the job has: is there one of every rank? A rank without one may be late or dead"
         )
     if made.unknown and made.waiting:
         return (

@@ -22,6 +22,7 @@ ANCHORS = (
     b"failure detected by watchdog",
     b"monitoredBarrier",
     b"]: RuntimeError: [",
+    b"/gloo/transport/tcp/",
     b"Received data size doesn't match",
     b"Received a dump signal",
     b"watchdog got stuck for ",
@@ -72,7 +73,7 @@ _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 
 _ANY = re.compile(
     rb"[^\n]*(?:Watchdog caught|last enqueued (?:NCCL )?work|Received a dump signal|Timeout at collective|lagging"
-    rb"|didn't (?:join|finish)|monitoredBarrier|Received data size|\]: RuntimeError: \["
+    rb"|didn't (?:join|finish)|monitoredBarrier|Received data size|\]: RuntimeError: \[|/gloo/transport/tcp/"
     rb"|(?:started|finished) (?:ranks:|[A-Z_])|watchdog got stuck|" + trace_report.WORDS + rb")[^\n]*"
 )
 
@@ -167,6 +168,8 @@ def _of_gloo(evidence: Evidence, file: str, number: int, line: str) -> None:
     if "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
         rank = int(match[1])
         evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
+    elif "Timed out waiting" in line and "/gloo/transport/tcp/" in line:  # unbound_buffer.cc
+        evidence.gave_up = evidence.gave_up or (file, number, text)
     elif "Received data size doesn't match" in line:  # gloo/transport/tcp/pair.cc
         evidence.unlike = evidence.unlike or (file, number, text)
     elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
