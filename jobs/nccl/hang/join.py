@@ -82,6 +82,8 @@ def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
     if not made.late:
         made.kind, made.proven = "undecided", False
     made.waiting |= creating
+    cleared = tuple(f"rank {rank} " for rank in creating)
+    made.because = [told for told in made.because if told[0] != "Flight Recorder" or not told[2].startswith(cleared)]
     for rank in sorted(creating)[:4]:
         spoke = logged[rank]
         text = f"rank {rank} began to create a communicator of {spoke.creating} ranks and waits there for the others"
