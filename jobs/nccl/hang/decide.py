@@ -267,9 +267,13 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):
         return made.proven
     same = [item for item in reports if item.group == worst[0].group]
+    called = in_world(evidence, evidence.called)
     if worst[0].joined and all(progress(item) == behind for item in same):  # nobody is ahead of them
         made.waiting |= ranks
-        if worst[0].group[1] not in ("", "default_pg") or len(ranks) < 2:
+        went_on = any(
+            item.group == worst[0].group and (item.sequence or 0) > (worst[0].sequence or 0) for item in called
+        )
+        if worst[0].group[1] not in ("", "default_pg") or len(ranks) < 2 or went_on:
             return False
         made.kind = "inside"
     elif worst[0].joined and 2 * len(ranks) > len({rank for item in same for rank in item.ranks}):
@@ -280,7 +284,6 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.proven = True
     made.waiting |= ({event.rank for event in evidence.timeouts} | set(evidence.broken)) - made.late
     if made.kind == "late":
-        called = in_world(evidence, evidence.called)
         weigh_report(made, {r for item in called if _same_place(item, worst[0]) for r in item.ranks} - made.late)
     timeout = evidence.timeouts[0] if evidence.timeouts else None
     made.operation = worst[0].operation or (timeout.operation if timeout else None)

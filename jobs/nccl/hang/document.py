@@ -13,9 +13,9 @@ from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
 from .join import join, place_sentences, processes, waits_in_creation
-from .last_enqueued import tells
 from .model import Evidence, by_gloo
 from .sentences import capital, ranks_in_words, sentence, unnamed
+from .silence import silent_ranks
 from .split_jobs import said_in, speakers, without
 from .watchdog_mismatches import unlike_calls
 
@@ -65,7 +65,7 @@ def _conclude(
             job["not_seen"] = evidence.not_seen
         if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
             job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
-    if not (structured(evidence) or evidence.lagging or evidence.blocked or unlike_calls(evidence) or tells(evidence)):
+    if not (structured(evidence) or evidence.lagging or evidence.blocked or evidence.queued or unlike_calls(evidence)):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
@@ -82,6 +82,7 @@ def _conclude(
         evidence, jobs, logged = without(evidence, theirs), [], {}
     made = decide(evidence)
     waits_in_creation(made, logged)
+    silent_ranks(made, evidence, logged)
     own = jobs[0] if jobs else _empty()
     _write(own, made, evidence, join(made, evidence, own, logged, read_tail))
     return [own, *foreign]
@@ -121,6 +122,7 @@ def _by_logs(
         own = said_in(evidence, files) if len(groups) > 1 else evidence
         made = decide(own)
         waits_in_creation(made, logged)
+        silent_ranks(made, own, logged)
         if made.proven and not (made.kind == "watchdog" and _explained(job)):
             _write(job, made, own, join(made, own, job, logged, read_tail))
             theirs = jobs if len(groups) == 1 else group

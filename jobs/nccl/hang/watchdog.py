@@ -49,6 +49,7 @@ _SIGNAL = re.compile(
     r"\[PG (?:ID \d{1,9} PG GUID )?0(?: ?\([^)]{1,60}\))? Rank (\d{1,7})\] Received a dump signal"
     r".{0,200}Last enqueued NCCL work: (-?\d{1,15}),"
 )
+OWN_SIGNAL = "from this local rank"
 _WORLD = re.compile(r"^.{0,200}?\[rank(\d{1,7})\]:")
 # HeartbeatMonitor::runLoop (torch 2.2 and later)
 _BLOCKED = re.compile(r"watchdog got stuck for (\d{1,6}) seconds")
