@@ -65,7 +65,8 @@ def _conclude(
             job["not_seen"] = evidence.not_seen
         if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
             job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
-    if not (structured(evidence) or evidence.lagging or evidence.blocked or evidence.queued or unlike_calls(evidence)):
+    told = evidence.lagging or evidence.blocked or evidence.queued or evidence.timeouts or unlike_calls(evidence)
+    if not (structured(evidence) or told):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
@@ -123,6 +124,8 @@ def _by_logs(
         made = decide(own)
         waits_in_creation(made, logged)
         silent_ranks(made, own, logged)
+        if job["diagnosis"] == "hang" and not made.proven:  # who waits is known, and no more than the log says
+            _name(job, made)
         if made.proven and not (made.kind == "watchdog" and _explained(job)):
             _write(job, made, own, join(made, own, job, logged, read_tail))
             theirs = jobs if len(groups) == 1 else group
@@ -149,14 +152,18 @@ def _empty() -> Document:
     return {**made, "files": [], "advice": None}
 
 
-def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
-    said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
-    other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
-    job["files"] = [*job["files"], *evidence.files]
+def _name(job: Document, made: Decision) -> None:
     job["late_ranks"] = sorted(made.late)
     job["waiting_ranks"] = sorted(made.waiting)
     job["dead_ranks"] = sorted(made.dead)
     job["unknown_ranks"] = sorted(made.unknown)
+
+
+def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
+    said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
+    other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
+    job["files"] = [*job["files"], *evidence.files]
+    _name(job, made)
     job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
     job["contradictions"] = made.contradictions
     job["places"] = places
