@@ -38,8 +38,8 @@ def decide(evidence: Evidence) -> Decision:
     made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if dumped else set())
     if copies:
         made.contradictions.append(
-            f"{copies} of the answers of RAS are copies of another one, or written at once with it: they show no second"
-            " moment; ask again, some seconds later"
+            f"{copies} of the answers of RAS show no second moment: copies of another one, or written at once with it."
+            " Ask again, some seconds later"
         )
     if evidence.joined:
         made.contradictions.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .counts import ALL_ALIKE
 from .minority import NO_PAIRS
 from .subcommunicators import UNCLEAR
 
@@ -118,7 +119,7 @@ def _late(made: Decision, waits: str) -> str:
     return never + (NO_PAIRS if made.unrecorded else "") + _missing(made)
 
 
-def _undecided(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return per form
+def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     """Return the first sentence where nothing is proven: what one look shows, and what another one would tell."""
     late, where = made.late, _where(made)
     counted = any("RAS: " in text for _, _, text in made.because)
@@ -177,12 +178,22 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return p
     if made.waiting:
         what = f"timed out in {where}" if made.operation else "waited for others"
         return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not tell who is late"
+    return _by_ras(made) or "This evidence does not tell whether the job hangs" + _missing(made)
+
+
+def _by_ras(made: Decision) -> str:
+    """Return what RAS says of ranks that all launched as much; empty where it says nothing."""
+    if any(text == ALL_ALIKE for _, _, text in made.because):
+        return (
+            "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks that stand inside one operation look"
+            " equal. Two more answers, some seconds apart, tell whether the counts advance" + _missing(made)
+        )
     if any("launched equally many" in text for _, _, text in made.because):
         return (
             "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"
             " finish (network, GPU, a process that spins), or nobody has called the next one yet. Dumps tell which"
         )
-    return "This evidence does not tell whether the job hangs" + _missing(made)
+    return ""
 
 
 def _watchdog(made: Decision) -> str:
