@@ -335,3 +335,14 @@ def test_words_beside_the_dumps_of_two_jobs_are_of_either(capsys, tmp_path):
     main(["--format", "json", str(tmp_path / "d")])
     jobs = json.loads(capsys.readouterr().out)["jobs"]
     assert sorted(len(job["files"]) for job in jobs) == [1, 1, 1, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("front", "code", "diagnosis"), [("[rank1]: ", 1, "crash"), ("step 7, caught and tried again: ", 10, "no-evidence")]
+)
+def test_a_rank_that_ended_of_a_peer_that_closed_its_connection_is_a_crash(explain, tmp_path, front, code, diagnosis):
+    """One log alone, without NCCL's lines; what torch puts in front of an error says that nobody caught it."""
+    said = (DATA / "last_killed_in_groups" / "log_1.txt").read_text().partition("[rank1]: ")[2]
+    (tmp_path / "log").write_text(f"Traceback (most recent call last):\n{front}{said}")
+    exit_code, job = explain(tmp_path / "log")
+    assert (exit_code, job["diagnosis"]) == (code, diagnosis), job["sentence"]

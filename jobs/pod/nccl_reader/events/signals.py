@@ -69,6 +69,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
         rb"|is setting up NCCL communicator .* got error",
     ),
+    ("gloo-error", rb"\[rank\d{1,7}\]: RuntimeError: \[\S{1,200}/gloo/transport/"),
     (
         "signal",
         rb"(?:died from|terminated with) signal (?:6|7|8|11)\b"
