@@ -68,6 +68,7 @@ SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
             ("default_pg", "all_gather", 5),
         ),
         ("logged", "hang-late", {"late": [3], "waiting": [0, 1, 2]}, ("default_pg", "all_reduce", 5)),
+        ("logged_closed", "hang-dead", {"dead": [4], "waiting": [0, 1, 2, 3]}, ("default_pg", "all_reduce", 5)),
         # its recorder left an operation open that all others have behind them
         ("raises", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
         # rank 2 called one operation more, or all others are late: the dumps show the same
@@ -346,3 +347,9 @@ def test_a_rank_that_ended_of_a_peer_that_closed_its_connection_is_a_crash(expla
     (tmp_path / "log").write_text(f"Traceback (most recent call last):\n{front}{said}")
     exit_code, job = explain(tmp_path / "log")
     assert (exit_code, job["diagnosis"]) == (code, diagnosis), job["sentence"]
+
+
+def test_of_two_ranks_without_a_dump_none_is_dead_for_a_closed_connection(explain, tmp_path):
+    shutil.copytree(DATA / "logged_closed", tmp_path / "d", ignore=shutil.ignore_patterns("rank_1"))
+    _, job = explain(tmp_path / "d")
+    assert (job["dead_ranks"], job["unknown_ranks"]) == ([], [1, 4]), job["sentence"]

@@ -221,7 +221,8 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     made.suspects -= innocent
     if made.kind == "mismatch" and made.late:
         made.waiting |= innocent
-    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent or made.seconds:
+    told = innocent or evidence.closed
+    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not told or made.seconds:
         return
     made.waiting |= innocent
     if made.late - innocent or (made.suspects and made.proven):
@@ -229,18 +230,22 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
         return
     made.kind, made.late, made.proven = "undecided", set(), False
     lost = [error for error in evidence.broken.values() if error.gone]
+    shown = [(error.file, error.line, error.text) for error in lost[:3]] or (
+        [evidence.closed] if evidence.closed else []
+    )
     silent = made.unknown - {rank for rank, error in evidence.broken.items() if not error.gone}
-    if lost and len(silent) == 1:
+    if shown and len(silent) == 1:
         made.kind, made.dead, made.proven = "dead", silent, True
+        made.waiting |= set(evidence.ranks) if not lost else set()  # who of them broke, nothing tells
         if evidence.unlike:
             made.because.append(evidence.unlike)
             made.contradictions.append(
                 "gloo says that a process was sent more data than it expected, and that ends it: look for sizes or"
                 " types that differ between ranks of a group before its node"
             )
-    elif made.uncounted and evidence.world <= {error.rank for error in lost}:
+    elif lost and made.uncounted and evidence.world <= {error.rank for error in lost}:
         made.kind, made.nameless, made.proven = "dead", [Process(None)], True  # of a rank higher than all that spoke
-    made.because += [(error.file, error.line, error.text) for error in lost[:3]]
+    made.because += shown
 
 
 _PAIRED = frozenset(("SEND", "RECV", "COALESCED"))

@@ -274,6 +274,8 @@ class Evidence:
     """The file in which the monitor's events are."""
     gave_up: tuple[str, int, str] | None = None
     """File, line and text of a time-out of gloo's that somebody caught and wrote, without the rank."""
+    closed: tuple[str, int, str] | None = None
+    """The same of a connection that a peer closed."""
     unlike: tuple[str, int, str] | None = None
     """File, line and text where a process says that it was sent more than it expected, of which it ends."""
     named: set[str] = field(default_factory=set)

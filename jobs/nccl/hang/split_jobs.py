@@ -61,6 +61,7 @@ def absorb(job: Job, part: Job) -> None:
     one.queued.update(other.queued)
     one.unlike = one.unlike or other.unlike
     one.gave_up = one.gave_up or other.gave_up
+    one.closed = one.closed or other.closed
     one.version = one.version or other.version
     one.monitored = one.monitored or other.monitored
     one.trace_ended = one.trace_ended or other.trace_ended

@@ -171,6 +171,8 @@ def _of_gloo(evidence: Evidence, file: str, number: int, line: str) -> None:
         evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
     elif "Timed out waiting" in line and "/gloo/transport/tcp/" in line:  # unbound_buffer.cc
         evidence.gave_up = evidence.gave_up or (file, number, text)
+    elif " by peer" in line and "/gloo/transport/tcp/" in line:  # pair.cc
+        evidence.closed = evidence.closed or (file, number, text)
     elif "Received data size doesn't match" in line:  # gloo/transport/tcp/pair.cc
         evidence.unlike = evidence.unlike or (file, number, text)
     elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
