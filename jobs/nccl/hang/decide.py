@@ -135,8 +135,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         sizes = Counter(head.sizes for head in heads)
         if len(sizes) > 1 and len({(head.group, head.sequence) for head in heads}) == 1:
             made.uneven = " and ".join(f"{size} ({count})" for size, count in sizes.most_common(3))
-    if evidence.gave_up and made.proven and any(by_gloo(head) for head in analysis.heads.values()):
-        made.because.append(evidence.gave_up)
+    ended = evidence.gave_up or evidence.closed
+    if ended and made.proven and any(by_gloo(head) for head in analysis.heads.values()):
+        made.because.append(ended)
     elif not analysis.mismatch and not evidence.timeouts and not evidence.broken:
         _doubt(made, analysis, evidence)
     for rank in sorted(made.late)[:4]:
