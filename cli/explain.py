@@ -92,7 +92,12 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     if named:
         workload.look()
     # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
-    logs = nccl.conclude(partial, expect, one_job=alone and bool(evidence.samples or evidence.ranks))
+    logs = nccl.conclude(
+        partial,
+        expect,
+        one_job=alone and bool(evidence.samples or evidence.ranks),
+        beside=[each.logs for each in hangs if each.files],
+    )
     reported = trials.jobs(expect) if trials.names else []
     if named:
         logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)

@@ -27,7 +27,8 @@ SWITCH_ON = """\
 # Not enforced, only advised: what training pods should set so that the next hang explains itself (docs/hang.md):
 #   NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, TORCH_FR_BUFFER_SIZE=2000,
 #   TORCH_NCCL_DUMP_ON_TIMEOUT=1, TORCH_NCCL_ENABLE_TIMING=1, TORCH_FR_DUMP_TEMP_FILE on a volume that outlives the
-#   pod; leave NCCL_RAS_ENABLE unset
+#   pod; leave NCCL_RAS_ENABLE unset; in the program, init_process_group(timeout=...) and new_group(timeout=...) of 10
+#   to 30 minutes
 """
 
 

@@ -191,15 +191,25 @@ def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
         _key(table, job, row["size_bytes"]) for job in jobs for table in job["tables"] for row in table["reference"]
     }
     for job in jobs:
+        against_floors = any(table["reference"] for table in job["tables"])
+        low = list(_far_below(job))[:_SHOWN] if job["verdict"] == "go" and not against_floors else []
+        text = "; ".join(low)
         if profile is not None:
-            missing = job["not_judged"] = [*_floors(job, profile, applied), *_layout(job, profile), *_sums(job)]
-            text = "not judged against the profile: " + "; ".join(missing[:_SHOWN])
-            text += f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        else:
-            missing = list(_far_below(job)) if job["verdict"] == "go" else []
-            text = "; ".join(missing[:_SHOWN])
-        if missing:
-            nccl.withhold(job, "far-below-published" if profile is None else "not-judged", text)
+            floors, others = list(_floors(job, profile, applied)), [*_layout(job, profile), *_sums(job)]
+            job["not_judged"] = floors + others
+            if job["not_judged"]:
+                missing = "; ".join(_in_short(floors, profile) + others)
+                text += f"{'; ' if text else ''}not judged against the profile: {missing}"
+        if text:
+            nccl.withhold(job, "far-below-published" if low else "not-judged", text)
+
+
+def _in_short(floors: list[str], profile: Profile) -> list[str]:
+    """Return a few floors that were not applied as they are, of many how many there are."""
+    if len(floors) < 3:
+        return floors
+    number = "all" if len(floors) == len(profile.floors) else f"{len(floors)} of the"
+    return [f"{number} {len(profile.floors)} floors, of which no row of these logs is"]
 
 
 def _key(table: Table, job: JobDocument, size: int) -> tuple[str, str, int, int]:

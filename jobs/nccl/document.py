@@ -61,14 +61,16 @@ ADVICE = (
 )
 
 
-def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False) -> list[JobDocument]:
+def conclude(
+    partial: Partial, expect: Expected = NOTHING, one_job: bool = False, beside: Iterable[Collection[str]] = ()
+) -> list[JobDocument]:
     """Return the job documents of what was read, in the order of the streams.
 
     ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams as one job, as a launcher
-    knows that they are.
+    knows that they are; ``beside`` names those that lie beside one job's dumps.
     """
     with uncollected():
-        documents = [_document(_judged(job, expect)) for job in group(partial, one_job)]
+        documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]
         if len(documents) > 1:
             tell_alone(documents)
         return documents

@@ -140,7 +140,8 @@ def _why(error: Exception) -> str:
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
 
-    Beside such a log, files that tell of a failure belong to it, too: stderr in a file of its own, a launcher's words.
+    Beside such a log, and beside dumps (``without``), files that tell of a failure belong to the job, too: stderr in a
+    file of its own, a launcher's words.
     """
     logs: dict[str, bool] = {}
     for parent, names, files in os.walk(folder):
@@ -160,7 +161,7 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
                 logs[path] = speaks
             if len(logs) >= MAX_FILES:
                 break
-    return list(logs) if any(logs.values()) else []
+    return list(logs) if any(logs.values()) or without else []
 
 
 _PACKED_LOG = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?\.(?:zst|xz|bz2|lz4|zip)$", re.IGNORECASE)

@@ -58,6 +58,17 @@ SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
         ("timed_out_monitored", "hang-late", {"late": [2], "waiting": [1, 3]}, (None, "monitored_barrier", None)),
         # rank 2 left the broadcast out, whose root is soon through; ranks 1 and 3 gave up in what they called next
         ("timed_out_skipped", "hang-mismatch", SLEEPER, ("default_pg", "broadcast", 6)),
+        # all gave up and ended: what they retired they were not through with, as the dump of rank 3 shows
+        ("sleeps_in_groups", "hang-late", {"late": [3], "waiting": [0, 1, 2, 4, 5]}, ("TP1", "all_reduce", 7)),
+        ("unlike_in_groups", "hang-mismatch", {"waiting": [0, 1, 2, 3]}, ("TP1", "broadcast", 6)),
+        (
+            "gathers_unlike",
+            "hang-mismatch",
+            {"late": [3], "waiting": [1, 2], "unknown": [0]},
+            ("default_pg", "all_gather", 5),
+        ),
+        ("logged", "hang-late", {"late": [3], "waiting": [0, 1, 2]}, ("default_pg", "all_reduce", 5)),
+        ("logged_closed", "hang-dead", {"dead": [4], "waiting": [0, 1, 2, 3]}, ("default_pg", "all_reduce", 5)),
         # its recorder left an operation open that all others have behind them
         ("raises", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
         # rank 2 called one operation more, or all others are late: the dumps show the same
@@ -70,7 +81,7 @@ def test_each_hang_names_its_rank(explain, case, diagnosis, ranks, where):
     code, job = explain(DATA / case)
     assert (code, job["diagnosis"], named(job)) == (1, diagnosis, ranks)
     assert tuple(job["stuck"].values()) == where
-    assert job["ranks"] == 4
+    assert job["ranks"] == max(rank for some in ranks.values() for rank in some) + 1
 
 
 @pytest.mark.parametrize(
@@ -266,5 +277,79 @@ def test_what_all_called_alike_is_no_mismatch(explain, tmp_path, change):
 def test_ranks_that_gave_up_are_said_to_have_waited(explain):
     """gloo counts sends and receives and records none: who is late nothing tells, but that ranks waited their words do."""
     code, job = explain(DATA / "timed_out_sends")
-    assert (code, named(job)) == (10, {"waiting": [0, 1, 3]})
+    assert (code, named(job)) == (1, {"waiting": [0, 1, 3]})  # that it hangs, their words tell
     assert "waited for others" in job["sentence"], job["sentence"]
+
+
+def test_a_rank_that_may_have_been_through_is_not_late(explain, tmp_path):
+    """Rank 3's dump is older than what the others queued: it may have come since, and nothing shows that they broke."""
+    shutil.copytree(DATA / "sleeps_in_groups", tmp_path / "d")
+    entries = [entry for rank in (1, 5) for entry in loads((tmp_path / "d" / f"rank_{rank}").read_bytes())["entries"]]
+    os.utime(tmp_path / "d" / "rank_3", (before := max(e["time_created_ns"] for e in entries) / 1e9 - 1, before))
+    _, job = explain(tmp_path / "d")
+    assert 3 not in job["late_ranks"], job["sentence"]
+
+
+def test_not_all_have_entered_where_nothing_tells_how_many_ranks_there_are(explain, tmp_path):
+    """gloo's dumps list no members where there are several groups: of rank 3, the last one, they know nothing."""
+    code, job = explain(DATA / "last_killed_in_groups")
+    assert (code, job["diagnosis"], named(job), job["ranks"]) == (1, "hang-dead", {"waiting": [0, 1, 2]}, None)
+    assert job["sentence"].startswith("A process that left no dump is dead"), job["sentence"]
+    shutil.copytree(DATA / "last_killed_in_groups", tmp_path / "d")
+    for path in (tmp_path / "d").glob("log_*"):
+        said = (DATA / "timed_out" / "log_1.txt").read_text()
+        path.write_text(said.replace("[rank1]", f"[rank{path.stem[-1]}]"))
+    code, job = explain(tmp_path / "d")
+    assert (job["diagnosis"], job["dead_ranks"]) == ("hang", []), job["sentence"]
+    assert "is there one of every rank?" in job["sentence"], job["sentence"]
+
+
+def test_a_rank_that_gave_up_leaves_open_which_side_is_wrong(explain, tmp_path):
+    """What rank 2 says of its time-out takes nothing from what the dumps show."""
+    shutil.copytree(DATA / "branch_extra", tmp_path / "d")
+    said = (DATA / "timed_out" / "log_1.txt").read_text()
+    (tmp_path / "d" / "log_2.txt").write_text(said.replace("[rank1]", "[rank2]"))
+    code, job = explain(tmp_path / "d")
+    assert (code, named(job)) == (1, {"waiting": [2], "unknown": [0, 1, 3]})
+    assert "or rank 2 called one operation more" in job["sentence"]
+
+
+def test_a_time_out_that_names_no_rank_proves_that_dumps_are_of_it(explain, tmp_path):
+    """Copied dumps have the time of the copy; who waited the dumps tell, and that they gave up their words do."""
+    shutil.copytree(DATA / "logged", tmp_path / "d", copy_function=shutil.copy)
+    assert explain(tmp_path / "d")[0] == 1
+    for path in (tmp_path / "d").glob("log_*"):
+        path.unlink()
+    code, job = explain(tmp_path / "d")
+    assert (code, job["late_ranks"]) == (10, [3])
+
+
+def test_words_of_every_rank_beside_its_dumps_are_one_job(explain):
+    """They name no rank: what lies in the dumps' folder is the one job's."""
+    assert len(explain(DATA / "logged")[1]["files"]) == 7
+
+
+def test_words_beside_the_dumps_of_two_jobs_are_of_either(capsys, tmp_path):
+    shutil.copytree(DATA / "logged", tmp_path / "d")
+    for path in (DATA / "sleep_first").glob("rank_*"):
+        shutil.copy2(path, tmp_path / "d" / f"other_{path.name}")
+    main(["--format", "json", str(tmp_path / "d")])
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert sorted(len(job["files"]) for job in jobs) == [1, 1, 1, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("front", "code", "diagnosis"), [("[rank1]: ", 1, "crash"), ("step 7, caught and tried again: ", 10, "no-evidence")]
+)
+def test_a_rank_that_ended_of_a_peer_that_closed_its_connection_is_a_crash(explain, tmp_path, front, code, diagnosis):
+    """One log alone, without NCCL's lines; what torch puts in front of an error says that nobody caught it."""
+    said = (DATA / "last_killed_in_groups" / "log_1.txt").read_text().partition("[rank1]: ")[2]
+    (tmp_path / "log").write_text(f"Traceback (most recent call last):\n{front}{said}")
+    exit_code, job = explain(tmp_path / "log")
+    assert (exit_code, job["diagnosis"]) == (code, diagnosis), job["sentence"]
+
+
+def test_of_two_ranks_without_a_dump_none_is_dead_for_a_closed_connection(explain, tmp_path):
+    shutil.copytree(DATA / "logged_closed", tmp_path / "d", ignore=shutil.ignore_patterns("rank_1"))
+    _, job = explain(tmp_path / "d")
+    assert (job["dead_ranks"], job["unknown_ranks"]) == ([], [1, 4]), job["sentence"]

@@ -71,18 +71,21 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("groups-late", "rank", ("hang-late", [5], [], IN_GROUPS)),
         ("groups-late", "ras", ("hang-late", [5], [], IN_GROUPS)),
         ("groups-late", "nccl_trace", ("hang-late", [5], [], IN_GROUPS)),
-        ("groups-late", "log", ("hang", None, None, None)),
+        ("groups-late", "log", ("hang", [], [], [0, 1, 2, 3, 4, 6, 7])),
         ("groups-killed", "ra", ("hang-dead", [], [6], [0, 1, 2, 3, 4, 5, 7])),
         ("groups-killed", "ras", ("hang-dead", [], [6], [0, 1, 2, 3, 4, 5, 7])),
         ("groups-killed", "nccl_trace", ("hang-undecided", [], [], [0, 1, 2, 3, 4, 5, 7])),
         ("groups-killed", "rank", ("hang-late", [6], [], [0, 1, 2, 3, 4, 5, 7])),
-        ("groups-killed", "log", ("hang", None, None, None)),
+        # all but one print that the signal to dump came
+        ("groups-killed", "log", ("hang-dead", [], [6], [0, 1, 2, 3, 4, 5, 7])),
+        ("exit", "log", ("hang-dead", [], [2], [0, 1, 3])),
+        ("stopped", "log", ("hang-dead", [], [2], [0, 1, 3])),
         ("pipeline", "ra", ("hang-late", [2], [], [3])),
-        ("pipeline", "log", ("hang", None, None, None)),
+        ("pipeline", "log", ("hang", [], [], [3])),
         ("stalled", "ra", ("hang-stalled", [1], [], [0, 2, 3])),
         ("stalled", "log", ("hang-inside", [], [], [0, 1, 2, 3])),
         ("stopped-inside", "ra", ("hang-dead", [], [1], [0, 2, 3])),
-        ("stopped-inside", "rank", ("hang-inside", [], [], [0, 2, 3])),
+        ("stopped-inside", "rank", ("hang-dead", [], [1], [0, 2, 3])),
         ("all-to-all", "ra", ("hang-late", [3], [], [0, 1, 2])),
         ("one-more", "ra", ("hang-mismatch", [0], [], [])),
         ("one-more", "log", ("hang-mismatch", [0], [], [])),
@@ -90,10 +93,10 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("parallel-late", "ra", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
         ("parallel-late", "ras", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
         ("parallel-late", "nccl_trace", ("hang-late", [3], [], [0, 1, 2, 4, 5, 6, 7])),
-        ("parallel-late", "log", ("hang", None, None, None)),
+        ("parallel-late", "log", ("hang", [], [], [0, 1, 2, 4, 5, 6, 7])),
         ("parallel-killed", "ra", ("hang-dead", [], [1, 5], [0, 2, 3, 4, 6, 7])),
         ("parallel-killed", "nccl_trace", ("hang-undecided", [], [], [0, 2, 3, 4, 6, 7])),
-        ("parallel-killed", "log", ("hang", None, None, None)),
+        ("parallel-killed", "log", ("hang-dead", [], [5], [0, 1, 2, 3, 4, 6, 7])),
         ("parallel-stalled", "nccl_trace", ("hang-stalled", [2], [], [0, 1, 3, 4, 5, 6, 7])),
         ("untimed-stalled", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3, 4, 5, 6, 7])),
         ("splits", "ra", ("hang-inside", [], [], [0, 1, 2, 3])),
@@ -122,6 +125,24 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, part, expecte
     assert (job["diagnosis"], *ranks) == expected, job["sentence"]
     assert ("sizes differ between ranks" in job["sentence"]) == (case == "splits" and part == "ra")
     assert ("TORCH_NCCL_ENABLE_TIMING=1" in (job["advice"] or "")) == (case == "untimed-stalled")
+
+
+@pytest.mark.parametrize(
+    ("drop", "old", "new"),
+    [
+        ("rank2.log", "", ""),  # whether it spoke, nothing tells
+        ("", "due to a collective timeout from  rank", "due to a collective timeout from this local rank of"),  # nobody passed it on
+        ("", "rank 2 warm", "rank 2 warm\n[rank2]:[E1122 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0(default_pg) Rank 2] Received a dump"
+         " signal due to a collective timeout from  rank 1 and we will try our best to dump the debug info. Last enqueued NCCL work: 21,"),
+    ],
+)  # fmt: skip
+def test_a_rank_whose_silence_shows_nothing_is_not_dead(explain, tmp_path, drop, old, new):
+    """Without its log, without a signal, or with its answer; nor have all entered where the snapshot shows two places."""
+    for path in (DATA / "nccl-2.28.9" / "exit").glob("*.log"):
+        if path.name != drop:
+            (tmp_path / path.name).write_text(path.read_text().replace(old, new) if old else path.read_text())
+    _, job = explain(tmp_path)
+    assert (job["diagnosis"], job.get("dead_ranks", [])) == ("hang", []), job["sentence"]
 
 
 def test_a_report_does_not_tell_late_ranks_from_one_that_called_more(explain, tmp_path):

@@ -174,3 +174,15 @@ def test_ras_of_a_job_with_more_ranks_than_the_dumps_changes_nothing_of_theirs(e
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"]) == (1, [1]), job["sentence"]
     assert [text[:38] for text in job["contradictions"]] == ["NCCL RAS speaks of a job of 16 ranks, "]
+
+
+def test_one_answer_without_trouble_says_what_it_does_not_prove(explain, tmp_path):
+    """Near miss: three answers with the same counts say that all launched equally many."""
+    answers = DATA / "nccl-2.28.9" / "stalled"
+    code, job = explain(answers / "ras-0.json")
+    assert (code, job["sentence"].startswith("NCCL RAS finds nothing wrong, and that alone proves nothing")) == (
+        10,
+        True,
+    )
+    _, job = explain(*sorted(answers.glob("ras-*.json")))
+    assert "nothing wrong" not in job["sentence"], job["sentence"]

@@ -127,6 +127,7 @@ def test_last_words_are_what_the_program_said():
     asides = [
         "[rank1]:[E1122 ProcessGroupNCCL.cpp:1849] [PG ID 0 Rank 1] Observed flight recorder dump signal from another rank",
         "[rank1]:[E1122 ProcessGroupNCCL.cpp:1628] ProcessGroupNCCL preparing to dump debug info. Include stack trace: 1",
+        "[rank1]:[E1123 ProcessGroupNCCL.cpp:1389] Future for Flight recorder dump in heartbeatMonitor timed out after 15 ms",
         "[rank1]:[W1122 Utils.hpp:112] Warning: Environment variable A is deprecated; use B instead",
         "train.py:3: FutureWarning: torch.load with weights_only=False",
     ]

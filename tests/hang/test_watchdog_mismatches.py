@@ -56,3 +56,24 @@ def test_what_may_be_right_is_no_mismatch(lines):
 def test_in_the_group_of_all_ranks_numbers_are_one():
     made = decided(line(0, "ALLREDUCE", 64, group="default_pg"), line(1, "REDUCE", 64, group="default_pg"))
     assert made.kind == "mismatch"
+
+
+def gave_up(rank, number, group="0(default_pg)"):
+    """Return what torch 2.8 and later prints of a time-out: the group stands in the second line alone."""
+    front = f"[rank{rank}]:[E1122 17:10:58.084077512 ProcessGroupNCCL.cpp"
+    work = f"WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000)"
+    return (
+        f"{front}:689] [Rank {rank}] Watchdog caught collective operation timeout: {work} ran for 600071 milliseconds\n"
+        f"{front}:2303] [PG ID 0 PG GUID {group} Rank {rank}]  failure detected by watchdog at work sequence id: {number} "
+        f"PG status: last enqueued work: {number}, last completed work: {number - 1}\n"
+    )
+
+
+@pytest.mark.parametrize(("group", "late"), [("3(tp)", []), ("0(default_pg)", [0])])
+def test_numbers_of_different_groups_are_not_compared(explain, tmp_path, group, late):
+    """Each group counts its own operations; the near miss is one group, in which rank 0 stands before the others."""
+    text = gave_up(0, 5, group) + "".join(gave_up(rank, 9) for rank in (4, 5, 6))
+    (tmp_path / "job.log").write_text(text)
+    _, job = explain(tmp_path / "job.log")
+    assert job["late_ranks"] == late, job["sentence"]
+    assert "those at the lower number" not in job["sentence"]

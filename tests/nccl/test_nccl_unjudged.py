@@ -78,6 +78,24 @@ def test_what_met_no_row_or_layout_is_named_and_no_go(profile, named, tmp_path, 
     assert named in job["sentence"]
 
 
+def test_many_floors_that_met_no_row_are_counted_and_hide_nothing(tmp_path, capsys):
+    """Four GPUs a host against a shipped profile: the first sentence has the fraction, the list all floors."""
+    text = logged("3.1", maker=Maker(hosts=("one", "two"), gpus=4))
+    (tmp_path / "job.log").write_text(text)
+    assert explain.main([str(tmp_path / "job.log"), "--format", "json", "--profile", "h100-ib"]) == 10
+    job = json.loads(capsys.readouterr().out)["jobs"][0]
+    assert job["diagnosis"] == "far-below-published", job["sentence"]
+    assert "that are published for" in job["sentence"]
+    assert "all 7 floors, of which no row of these logs is; the 8 rails of a host" in job["sentence"]
+    assert len(job["not_judged"]) == 8
+
+
+def test_floors_that_met_a_row_judge_and_not_what_others_published(tmp_path, capsys):
+    """Near miss: what the profile says of this platform is closer than what was published of another one."""
+    job = explained(capsys, tmp_path, logged("9.3"), profiled().replace("busbw_gbps: 100", "busbw_gbps: 9"))
+    assert (job["verdict"], "published" in job["sentence"]) == ("go", False), job["sentence"]
+
+
 def test_what_was_not_applied_is_listed_whatever_the_verdict(tmp_path, capsys):
     """A log that is no go for another reason says so, too, in the document and in the text."""
     text = "\n".join(line for line in logged().splitlines() if " via NET/" not in line) + "\n"

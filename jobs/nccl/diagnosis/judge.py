@@ -100,7 +100,9 @@ class Judgement:
         waited = any(map(self.event, _WAITED))
         died = any(map(self.event, _DIED))
         failed_test = any(table["avg_ok"] is False or table["out_of_bounds_ok"] is False for table in self.tables)
-        ended = any(proc.last_error for proc in self.job.procs) or bool(self.event("nccl-error"))
+        ended = any(proc.last_error for proc in self.job.procs) or bool(
+            self.event("nccl-error") or self.event("gloo-error")
+        )
         ended = ended or (bool(self.event("test-stack") or self.event("terminated")) and not failed_test)
         ended = ended or any(name in DEADLY and not self.survived(name) for name in self.job.noted)
         if died:

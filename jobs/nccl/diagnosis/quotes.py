@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
+_CLOSED = "gloo-error"  # of a peer that ended, mostly
 # ncclResult_t of nccl.h, as an error trace ends.
 _RESULTS = {
     "1": "a CUDA call failed",
@@ -59,7 +60,9 @@ def crash_lines(judgement: Judgement) -> list[Note]:
     if notes[0] is None:
         notes += [follows(judgement), _exception(judgement)]
     notes.append(judgement.event(SAID[-1]))
-    return [note for note in notes if note is not None]
+    shown = [note for note in notes if note is not None]
+    closed = judgement.event(_CLOSED)
+    return shown or ([closed] if closed is not None else [])
 
 
 def crash_cause(judgement: Judgement) -> str | None:
@@ -79,6 +82,8 @@ def crash_cause(judgement: Judgement) -> str | None:
     elif last is not None and note is error:
         note = last  # the text of NCCL's error stands behind it
     note = note or judgement.earliest("trace")[0]
+    if note is None:
+        note = gone = judgement.event(_CLOSED)
     if note is None:
         return None
     text = quoted(note)

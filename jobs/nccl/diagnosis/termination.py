@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...pod.nccl_reader.events.signals import SOME_GROUP
+from ...pod.nccl_reader.events.signals import IN_GROUP, SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ..job.jobs import place
 from .causes import peer_of, refine
@@ -223,7 +223,9 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
                 warned = name in _SECOND and _LAUNCHER not in note.text
                 second = warned or name in said or _NAMES_NOTHING in note.text
                 causes.append((second, note.source, note.line, name, note))
-    if _came_up(judgement) or any(source.watch for source in judgement.job.sources.values()):
+    if _came_up(judgement) or any(
+        IN_GROUP not in key for source in judgement.job.sources.values() for key in source.watch
+    ):
         causes = [cause for cause in causes if cause[3] not in _BEFORE]
     if judgement.event("watchdog") or _unknown_end(judgement):
         causes = [cause for cause in causes if cause[3] != "nccl.store-gone"]
@@ -253,6 +255,14 @@ def _watch_summary(watch: dict[str, list[int]]) -> str | None:
 
     Every process group counts its own operations: numbers are compared inside one.
     """
+    groups = {
+        (rank, number): group
+        for key, numbers in watch.items()
+        for rank, within, group in [key.partition(IN_GROUP)]
+        if within
+        for number in numbers
+    }
+    watch = {key: numbers for key, numbers in watch.items() if IN_GROUP not in key}
     if not watch:
         return None
     first: dict[str, set[int]] = {}
@@ -260,7 +270,7 @@ def _watch_summary(watch: dict[str, list[int]]) -> str | None:
     for key, operations in watch.items():
         rank, _, group = key.partition(" ")
         ranks.add(int(rank))
-        first.setdefault(group, set()).add(min(operations))
+        first.setdefault(groups.get((rank, min(operations)), group), set()).add(min(operations))
     few = sorted(ranks)
     shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 else "")
     who = ("rank %s" if len(few) == 1 else "ranks %s") % shown

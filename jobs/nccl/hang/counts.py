@@ -15,10 +15,10 @@ from .split_jobs import SECOND_LOOK
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Sample
 
-__all__ = ["advanced", "counted_alike", "from_counts", "looks", "of_the_dumps", "still"]
-
-
+__all__ = ["ALL_ALIKE", "advanced", "counted_alike", "from_counts", "looks", "of_the_dumps", "still"]
 _Key = tuple[str, str]  # communicator and operation
+
+ALL_ALIKE = "RAS: nothing wrong in its one answer"
 
 
 def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[_Key, list[list[tuple[int, int]]]]]:
@@ -134,6 +134,8 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         )
         made.operation = made.operation if evidence.timeouts else None
         return not evidence.timeouts
+    if len(evidence.samples) == 1 and evidence.samples[0].ok and not evidence.timeouts:
+        made.because.append((evidence.samples[0].file, 0, ALL_ALIKE))
     return False
 
 

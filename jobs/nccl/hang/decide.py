@@ -12,7 +12,7 @@ from .dump_times import beginning_lost, of_another_run, waited, went_on
 from .gloo_latecomers import overdue
 from .last_enqueued import queued_less
 from .minority import UNTOLD_GROUPS, weigh, weigh_report
-from .model import Decision, Evidence, Group, Lagging, Process, Timeout
+from .model import Decision, Evidence, Group, Lagging, Process, Timeout, by_gloo
 from .ras_monitor import add_gone
 from .trace_report import from_trace
 from .waits import Waits, analyse
@@ -38,8 +38,8 @@ def decide(evidence: Evidence) -> Decision:
     made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if dumped else set())
     if copies:
         made.contradictions.append(
-            f"{copies} of the answers of RAS are copies of another one, or written at once with it: they show no second"
-            " moment; ask again, some seconds later"
+            f"{copies} of the answers of RAS show no second moment: copies of another one, or written at once with it."
+            " Ask again, some seconds later"
         )
     if evidence.joined:
         made.contradictions.append(
@@ -129,12 +129,16 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         if first is not None:
             made.called = f"{first.name} {first.sequence} of {evidence.groups[first.group].name}"
     elif len(analysis.inside) > 1 and not analysis.unknown:
-        made.kind, made.proven = "inside", True
+        made.uncounted = not evidence.world <= evidence.listed
+        made.kind, made.proven = ("undecided", False) if made.uncounted else ("inside", True)
         heads = [analysis.heads[rank] for rank in analysis.inside if rank in analysis.heads]
         sizes = Counter(head.sizes for head in heads)
         if len(sizes) > 1 and len({(head.group, head.sequence) for head in heads}) == 1:
             made.uneven = " and ".join(f"{size} ({count})" for size, count in sizes.most_common(3))
-    if not analysis.mismatch and not evidence.timeouts and not evidence.broken:
+    ended = evidence.gave_up or evidence.closed
+    if ended and made.proven and any(by_gloo(head) for head in analysis.heads.values()):
+        made.because.append(ended)
+    elif not analysis.mismatch and not evidence.timeouts and not evidence.broken:
         _doubt(made, analysis, evidence)
     for rank in sorted(made.late)[:4]:
         head = analysis.heads.get(rank)
@@ -218,24 +222,31 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     made.suspects -= innocent
     if made.kind == "mismatch" and made.late:
         made.waiting |= innocent
-    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent or made.seconds:
+    told = innocent or evidence.closed
+    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not told or made.seconds:
         return
     made.waiting |= innocent
-    if made.late - innocent:
+    if made.late - innocent or (made.suspects and made.proven):
         made.late -= innocent
         return
     made.kind, made.late, made.proven = "undecided", set(), False
     lost = [error for error in evidence.broken.values() if error.gone]
+    shown = [(error.file, error.line, error.text) for error in lost[:3]] or (
+        [evidence.closed] if evidence.closed else []
+    )
     silent = made.unknown - {rank for rank, error in evidence.broken.items() if not error.gone}
-    if lost and len(silent) == 1:
+    if shown and len(silent) == 1:
         made.kind, made.dead, made.proven = "dead", silent, True
+        made.waiting |= set(evidence.ranks) if not lost else set()  # who of them broke, nothing tells
         if evidence.unlike:
             made.because.append(evidence.unlike)
             made.contradictions.append(
                 "gloo says that a process was sent more data than it expected, and that ends it: look for sizes or"
                 " types that differ between ranks of a group before its node"
             )
-    made.because += [(error.file, error.line, error.text) for error in lost[:3]]
+    elif lost and made.uncounted and evidence.world <= {error.rank for error in lost}:
+        made.kind, made.nameless, made.proven = "dead", [Process(None)], True  # of a rank higher than all that spoke
+    made.because += shown
 
 
 _PAIRED = frozenset(("SEND", "RECV", "COALESCED"))
@@ -262,9 +273,13 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):
         return made.proven
     same = [item for item in reports if item.group == worst[0].group]
+    called = in_world(evidence, evidence.called)
     if worst[0].joined and all(progress(item) == behind for item in same):  # nobody is ahead of them
         made.waiting |= ranks
-        if worst[0].group[1] not in ("", "default_pg") or len(ranks) < 2:
+        went_on = any(
+            item.group == worst[0].group and (item.sequence or 0) > (worst[0].sequence or 0) for item in called
+        )
+        if worst[0].group[1] not in ("", "default_pg") or len(ranks) < 2 or went_on:
             return False
         made.kind = "inside"
     elif worst[0].joined and 2 * len(ranks) > len({rank for item in same for rank in item.ranks}):
@@ -275,7 +290,6 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.proven = True
     made.waiting |= ({event.rank for event in evidence.timeouts} | set(evidence.broken)) - made.late
     if made.kind == "late":
-        called = in_world(evidence, evidence.called)
         weigh_report(made, {r for item in called if _same_place(item, worst[0]) for r in item.ranks} - made.late)
     timeout = evidence.timeouts[0] if evidence.timeouts else None
     made.operation = worst[0].operation or (timeout.operation if timeout else None)

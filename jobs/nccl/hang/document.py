@@ -13,9 +13,9 @@ from .collect import structured
 from .decide import decide
 from .flight_recorder import gloo
 from .join import join, place_sentences, processes, waits_in_creation
-from .last_enqueued import tells
-from .model import Evidence
+from .model import Evidence, by_gloo
 from .sentences import capital, ranks_in_words, sentence, unnamed
+from .silence import silent_ranks
 from .split_jobs import said_in, speakers, without
 from .watchdog_mismatches import unlike_calls
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 Document = Any  # a job document and the keys of a hang
 _RECORDED = "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
+
+_BY_GLOO = (
+    "gloo writes no dump by itself: let every rank write torch._C._distributed_c10d._dump_fr_trace() from a thread to a"
+    " file that ends in its rank, before it ends, and keep its standard error beside it"
+)
 
 
 def conclude(
@@ -60,7 +65,8 @@ def _conclude(
             job["not_seen"] = evidence.not_seen
         if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
             job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
-    if not (structured(evidence) or evidence.lagging or evidence.blocked or unlike_calls(evidence) or tells(evidence)):
+    told = evidence.lagging or evidence.blocked or evidence.queued or evidence.timeouts or unlike_calls(evidence)
+    if not (structured(evidence) or told):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
@@ -77,6 +83,7 @@ def _conclude(
         evidence, jobs, logged = without(evidence, theirs), [], {}
     made = decide(evidence)
     waits_in_creation(made, logged)
+    silent_ranks(made, evidence, logged)
     own = jobs[0] if jobs else _empty()
     _write(own, made, evidence, join(made, evidence, own, logged, read_tail))
     return [own, *foreign]
@@ -116,6 +123,9 @@ def _by_logs(
         own = said_in(evidence, files) if len(groups) > 1 else evidence
         made = decide(own)
         waits_in_creation(made, logged)
+        silent_ranks(made, own, logged)
+        if job["diagnosis"] == "hang" and not made.proven:  # who waits is known, and no more than the log says
+            _name(job, made)
         if made.proven and not (made.kind == "watchdog" and _explained(job)):
             _write(job, made, own, join(made, own, job, logged, read_tail))
             theirs = jobs if len(groups) == 1 else group
@@ -142,20 +152,24 @@ def _empty() -> Document:
     return {**made, "files": [], "advice": None}
 
 
-def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
-    said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
-    other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
-    job["files"] = [*job["files"], *evidence.files]
+def _name(job: Document, made: Decision) -> None:
     job["late_ranks"] = sorted(made.late)
     job["waiting_ranks"] = sorted(made.waiting)
     job["dead_ranks"] = sorted(made.dead)
     job["unknown_ranks"] = sorted(made.unknown)
+
+
+def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
+    said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
+    other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
+    job["files"] = [*job["files"], *evidence.files]
+    _name(job, made)
     job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
     job["contradictions"] = made.contradictions
     job["places"] = places
     dumped = max(evidence.world, default=-1) + 1
     world = dumped or max((sample.size for sample in evidence.samples), default=0)
-    job["ranks"] = job["ranks"] or world or None
+    job["ranks"] = job["ranks"] or (None if made.uncounted else world or None)
     if evidence.version and not job["nccl_version"]:
         job["nccl_version"], job["nccl_versions"] = evidence.version, [evidence.version]
     job["unread"] = evidence.notes
@@ -176,6 +190,8 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         if not other:
             job["diagnosis"] = f"hang-{made.kind}"
         job["sentence"] = text + (f" The log: {job['sentence']}" if other else "")
+    elif job["diagnosis"] == "hang" and made.waiting:
+        job["sentence"] = f"{text} The log: {job['sentence']}"
     elif job["verdict"] == "no-go" or (made.kind in ("alive", "slow") and evidence.pods and job["verdict"] == "go"):
         job["sentence"] = (
             f"{job['sentence']} {text}"  # a running job's log was judged; that it goes on takes nothing away
@@ -184,13 +200,13 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         job["verdict"] = "inconclusive"
         job["diagnosis"] = made.kind if made.kind in ("alive", "slow") else "hang-undecided"
         job["sentence"] = text
-    job["advice"] = _advice(made, evidence, job) or job.get("advice")
+    job["advice"] = _advice(made, evidence, job)
 
 
 def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]]) -> None:
     shown: list[EvidenceLine] = [{"file": file, "line": line, "text": text} for file, line, text in made.because]
     named = made.dead or made.late or made.suspects
-    processes = ", ".join(f"process {each.pid} on {each.host}" for each in made.nameless[:4])
+    processes = ", ".join(f"process {p.pid} on {p.host}" if p.pid else "a process" for p in made.nameless[:4])
     fault = found_fault(f"nccl.hang-{made.kind}", ranks_in_words(named) if named else processes or "the job", shown)
     if made.nameless and not places:
         places = {"": {"pid": made.nameless[0].pid}}
@@ -217,8 +233,10 @@ def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
     return text
 
 
-def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
+def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
     """Return what was not switched on, or not given, and would have said more of this hang."""
+    if any(by_gloo(made_by.last) for made_by in evidence.ranks.values()):
+        return None if made.proven and not made.unknown - made.suspects else _BY_GLOO
     advice = []
     if not evidence.ranks or made.unknown - made.suspects:
         advice.append(_RECORDED)
@@ -235,4 +253,4 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
         advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS says at once who is missing")
     elif len(evidence.samples) < 3 and not made.proven:
         advice.append("take three samples of ncclras some seconds apart")
-    return "; ".join(advice)
+    return "; ".join(advice) or job.get("advice")

@@ -35,7 +35,8 @@ _WRITTEN_WITHIN = 120.0
 its watchdog's heart may stand still (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC; TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)."""
 
 
-def _whole(operation: Operation) -> bool:
+def needs_all(operation: Operation) -> bool:
+    """Say whether an operation ends on no rank before all have entered."""
     return operation.name.rpartition(":")[2] in _NEED_ALL
 
 
@@ -48,7 +49,7 @@ def of_another_run(evidence: Evidence) -> set[int]:
     done: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
     for rank, made in evidence.ranks.items():
         for group, operation in made.finished.items():
-            if operation.created and _whole(operation):
+            if operation.created and needs_all(operation):
                 done[group, operation.sequence][rank] = operation
     old: set[int] = set()
     for behind in done.values():
@@ -101,7 +102,7 @@ def went_on(evidence: Evidence) -> str:
     for rank, made in evidence.ranks.items():
         for group, operation in made.finished.items():
             through = operation.name.startswith("nccl:") or made.enqueued.get(group, -1) > operation.sequence
-            if _whole(operation) and through:
+            if needs_all(operation) and through:
                 furthest[group] = max(furthest.get(group, (-1, -1, "")), (operation.sequence, rank, operation.name))
     for group, (sequence, ahead, name) in sorted(furthest.items()):
         for rank in evidence.groups[group].members:

@@ -33,6 +33,8 @@ ALIKE = frozenset(
 
 The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
 """
+ALIKE_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
+"""Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send alike."""
 MOST_QUEUED = 64
 """Collectives of which a rank's times are compared with the others': what timed out is among the last."""
 Members = dict[str, tuple[int, ...]]
@@ -118,6 +120,7 @@ def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members
         raise PickleRefusedError(f"a second dump of rank {rank}; the first one counts")
     group_of, world = _configuration(evidence, content.get("pg_config"), members)
     evidence.world |= world
+    evidence.listed |= world
     evidence.world.add(rank)
     made = _rank(rank, content, group_of, evidence, written)
     if content.get("entries") and made.last is None:

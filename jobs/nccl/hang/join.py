@@ -24,7 +24,8 @@ Tail = Callable[[str], Iterable[str]]
 """Returns the last lines of a log, by the name under which it was read."""
 _SAYS = re.compile(r"[A-Za-z]{2}")
 _ASIDE = re.compile(
-    r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal|to dump (?:the )?debug info"
+    r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal"
+    r"|Flight recorder dump|to dump (?:the )?debug info"
 )
 """What libraries say aside: what is deprecated, and that torch writes a dump because another rank asked for it."""
 _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
@@ -82,6 +83,8 @@ def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
     if not made.late:
         made.kind, made.proven = "undecided", False
     made.waiting |= creating
+    cleared = tuple(f"rank {rank} " for rank in creating)
+    made.because = [told for told in made.because if told[0] != "Flight Recorder" or not told[2].startswith(cleared)]
     for rank in sorted(creating)[:4]:
         spoke = logged[rank]
         text = f"rank {rank} began to create a communicator of {spoke.creating} ranks and waits there for the others"

@@ -10,11 +10,6 @@ from .minority import weigh_report
 from .model import Decision, Evidence
 
 
-def tells(evidence: Evidence) -> bool:
-    """Say whether some rank queued less than one that timed out in the default group."""
-    return queued_less(Decision(), evidence)
-
-
 def queued_less(made: Decision, evidence: Evidence) -> bool:
     """Name the ranks that did not queue what timed out in the default group; nobody where they are more."""
     ended = [event for event in evidence.timeouts if event.number == "0" or event.group == "default_pg"]

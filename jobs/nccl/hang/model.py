@@ -24,6 +24,11 @@ class Operation:
     """After how long the watchdog ends it; 0 where unknown."""
 
 
+def by_gloo(operation: Operation | None) -> bool:
+    """Say whether gloo's recorder wrote an operation."""
+    return operation is not None and operation.name.startswith("gloo:")
+
+
 @dataclass(slots=True)
 class Rank:
     """What one rank's Flight Recorder dump says."""
@@ -246,6 +251,8 @@ class Evidence:
     ranks: dict[int, Rank] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     world: set[int] = field(default_factory=set)
+    listed: set[int] = field(default_factory=set)
+    """The ranks in the lists of members that the dumps hold; gloo's hold none where there are several groups."""
     calls: dict[tuple[str, int], str] = field(default_factory=dict)
     """(group, number) of a complete collective to its name and sizes, where all ranks must call it alike."""
     samples: list[Sample] = field(default_factory=list)
@@ -265,6 +272,10 @@ class Evidence:
     """Host and process to what the monitor of NCCL RAS (``ncclras -m``) said of it last, where it is dead or silent."""
     monitored: str = ""
     """The file in which the monitor's events are."""
+    gave_up: tuple[str, int, str] | None = None
+    """File, line and text of a time-out of gloo's that somebody caught and wrote, without the rank."""
+    closed: tuple[str, int, str] | None = None
+    """The same of a connection that a peer closed."""
     unlike: tuple[str, int, str] | None = None
     """File, line and text where a process says that it was sent more than it expected, of which it ends."""
     named: set[str] = field(default_factory=set)
@@ -320,6 +331,8 @@ class Decision:
     places: dict[int, Process] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
     """Ranks of which some did not come, unless those that are ahead called one operation more."""
+    uncounted: bool = False
+    """All whose dumps are there are inside of an operation, and nothing tells whether these are all ranks."""
     unsure: str = ""
     """Why none of the suspects is called late."""
     departed: bool = False

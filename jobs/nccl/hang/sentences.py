@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .counts import ALL_ALIKE
 from .minority import NO_PAIRS
 from .subcommunicators import UNCLEAR
 
@@ -37,7 +38,8 @@ def _placed(made: Decision, ranks: set[int]) -> str:
 
 def _everybody(made: Decision, ranks: set[int]) -> str:
     """Return these ranks with their places, and the processes whose rank nothing tells."""
-    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else "a process" for p in made.nameless[:4]]
+    nobody = "a process that left no dump" if made.uncounted else "a process"
+    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else nobody for p in made.nameless[:4]]
     more = [f"{len(made.nameless) - 4} more processes"] if len(made.nameless) > 4 else []
     return " and ".join(part for part in (_placed(made, ranks) if ranks else "", ", ".join(names + more)) if part)
 
@@ -163,6 +165,11 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             f"{capital(ranks_in_words(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
             "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
         )
+    if made.uncounted:
+        return (
+            f"{capital(ranks_in_words(made.waiting))} all entered {where}, and it does not finish. These dumps do not"
+            " tell how many ranks the job has: is there one of every rank? A rank without one may be late or dead"
+        )
     if made.unknown and made.waiting:
         return (
             f"{capital(ranks_in_words(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'}, the innermost in"
@@ -171,12 +178,22 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.waiting:
         what = f"timed out in {where}" if made.operation else "waited for others"
         return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not tell who is late"
+    return _by_ras(made) or "This evidence does not tell whether the job hangs" + _missing(made)
+
+
+def _by_ras(made: Decision) -> str:
+    """Return what RAS says of ranks that all launched as much; empty where it says nothing."""
+    if any(text == ALL_ALIKE for _, _, text in made.because):
+        return (
+            "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks that stand inside one operation look"
+            " equal. Two more answers, some seconds apart, tell whether the counts advance" + _missing(made)
+        )
     if any("launched equally many" in text for _, _, text in made.because):
         return (
             "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"
             " finish (network, GPU, a process that spins), or nobody has called the next one yet. Dumps tell which"
         )
-    return "This evidence does not tell whether the job hangs" + _missing(made)
+    return ""
 
 
 def _watchdog(made: Decision) -> str:

@@ -60,10 +60,12 @@ def absorb(job: Job, part: Job) -> None:
     one.broken = {**other.broken, **one.broken}
     one.queued.update(other.queued)
     one.unlike = one.unlike or other.unlike
+    one.gave_up = one.gave_up or other.gave_up
+    one.closed = one.closed or other.closed
     one.version = one.version or other.version
     one.monitored = one.monitored or other.monitored
     one.trace_ended = one.trace_ended or other.trace_ended
-    for name in ("world", "failed", "logs", "named", "undumped"):
+    for name in ("world", "listed", "failed", "logs", "named", "undumped"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders
     job.stems |= part.stems

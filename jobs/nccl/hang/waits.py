@@ -7,10 +7,12 @@ queued nothing or queued work that its GPU does not finish. A member without a d
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from .flight_recorder import ALIKE, gloo
+from .dump_times import NS, needs_all
+from .flight_recorder import ALIKE, ALIKE_BY_GLOO, gloo
 from .model import Evidence, Group, Operation, Rank
 from .older_dumps import UNTOLD
 
@@ -89,21 +91,40 @@ def _close(evidence: Evidence) -> None:
 
 
 def _reopen(evidence: Evidence) -> None:
-    """Put the ranks that say that an operation broke back into it: gloo's recorder calls it retired.
+    """Put the ranks whose operation broke back into it: gloo's recorder calls it retired.
 
-    It is the last one that they queued, unless somebody went on from there, or they wait in a send or a receive.
+    Such are those that say so, and those that cannot be through with it, since a member never queued it. It is the last
+    one that they queued, unless somebody went on from there, or they wait in a send or a receive.
     """
-    for rank in evidence.broken.keys() & evidence.ranks.keys():
-        made = evidence.ranks[rank]
+    highest: dict[str, int] = {}
+    for made in evidence.ranks.values():
+        for group, sequence in made.enqueued.items():
+            highest[group] = max(sequence, highest.get(group, -1))
+    behind: dict[tuple[str, int], float] = {}
+    for rank, made in evidence.ranks.items():
         last = made.last
         if made.pending or made.sends or last is None or not last.name.startswith("gloo:"):
             continue
         group = last.group
-        if any(other.enqueued.get(group, -1) > last.sequence for other in evidence.ranks.values()):
+        if highest.get(group, -1) > last.sequence:
             continue
+        if rank not in evidence.broken:
+            if (group, last.sequence) not in behind:
+                behind[group, last.sequence] = _unentered(evidence, last)
+            if behind[group, last.sequence] * NS <= last.created:
+                continue
         made.pending, made.first_pending = [last], {group: last.sequence}
         if made.finished.get(group) == last:
             del made.finished[group]
+
+
+def _unentered(evidence: Evidence, operation: Operation) -> float:
+    """Return when a member had not queued what ends on no rank before all have, by its dump; 0 where all had."""
+    if not needs_all(operation):
+        return 0
+    members = (evidence.ranks.get(member) for member in evidence.groups[operation.group].members)
+    absent = [made for made in members if made and made.enqueued.get(operation.group, -1) < operation.sequence]
+    return max((math.inf if made.written is None else made.written for made in absent), default=0)
 
 
 def _may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
@@ -177,13 +198,14 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
     for rank, made in evidence.ranks.items():
         for group, done in made.finished.items():
             through[group, done.sequence][rank] = done
-    places = _broke_apart(waits, evidence, through) + sorted(at)
-    for group, sequence in places:
+    apart = _broke_apart(waits, evidence, through)
+    for group, sequence in apart + sorted(at):
         standing = at.get((group, sequence), set())
         called = {**through.get((group, sequence), {}), **{rank: waits.heads[rank] for rank in standing}}
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
-        alike = len(names) == 1 and next(iter(names)).rpartition(":")[2] in ALIKE
+        name = next(iter(names))
+        alike = len(names) == 1 and (name.rpartition(":")[2] in ALIKE or name in ALIKE_BY_GLOO)
         sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if alike else Counter()
         kinds = names if len(names) > 1 else sized
         ranks = ranks if kinds is names else {rank for rank in ranks if called[rank].sizes}
@@ -195,6 +217,7 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         waits.stuck = next(called[r] for r in sorted(ranks) if label[r] == common[0])
         if common[1] > len(ranks) - common[1]:
             waits.differing = {r for r in ranks if label[r] != common[0]}
+        waits.waiting |= ranks if (group, sequence) in apart else set()
         waits.waiting -= waits.differing
         waits.mismatch = f"as number {sequence}: " + ", ".join(
             f"{count} rank{'s' if count > 1 else ''} called {text}" for text, count in ordered[:4]
@@ -208,15 +231,14 @@ def _broke_apart(
 ) -> list[tuple[str, int]]:
     """Return where ranks called different operations by gloo, the first one first, and add these to ``through``.
 
-    Its recorder calls what broke retired, as what is done: ranks that gave up there stand at it, or further on.
+    Its recorder calls what broke retired, as what is done: ranks that gave up there stand at it, or further on. Where
+    none says that it broke, it is the last that they queued.
     """
-    if not evidence.broken:
-        return []
     queued: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
     standing = {head.group for head in waits.heads.values()}
     for rank, made in evidence.ranks.items():
         for key, operation in made.queued_at.items():
-            if key[0] in standing:
+            if key[0] in standing if evidence.broken else made.last == operation and not made.sends:
                 queued[key][rank] = operation
     apart = [key for key, called in queued.items() if len({operation.name for operation in called.values()}) > 1]
     through.update({key: queued[key] for key in apart})

@@ -22,6 +22,7 @@ ANCHORS = (
     b"failure detected by watchdog",
     b"monitoredBarrier",
     b"]: RuntimeError: [",
+    b"/gloo/transport/tcp/",
     b"Received data size doesn't match",
     b"Received a dump signal",
     b"watchdog got stuck for ",
@@ -48,6 +49,7 @@ _SIGNAL = re.compile(
     r"\[PG (?:ID \d{1,9} PG GUID )?0(?: ?\([^)]{1,60}\))? Rank (\d{1,7})\] Received a dump signal"
     r".{0,200}Last enqueued NCCL work: (-?\d{1,15}),"
 )
+OWN_SIGNAL = "from this local rank"
 _WORLD = re.compile(r"^.{0,200}?\[rank(\d{1,7})\]:")
 # HeartbeatMonitor::runLoop (torch 2.2 and later)
 _BLOCKED = re.compile(r"watchdog got stuck for (\d{1,6}) seconds")
@@ -72,7 +74,7 @@ _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 
 _ANY = re.compile(
     rb"[^\n]*(?:Watchdog caught|last enqueued (?:NCCL )?work|Received a dump signal|Timeout at collective|lagging"
-    rb"|didn't (?:join|finish)|monitoredBarrier|Received data size|\]: RuntimeError: \["
+    rb"|didn't (?:join|finish)|monitoredBarrier|Received data size|\]: RuntimeError: \[|/gloo/transport/tcp/"
     rb"|(?:started|finished) (?:ranks:|[A-Z_])|watchdog got stuck|" + trace_report.WORDS + rb")[^\n]*"
 )
 
@@ -167,6 +169,10 @@ def _of_gloo(evidence: Evidence, file: str, number: int, line: str) -> None:
     if "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
         rank = int(match[1])
         evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
+    elif "Timed out waiting" in line and "/gloo/transport/tcp/" in line:  # unbound_buffer.cc
+        evidence.gave_up = evidence.gave_up or (file, number, text)
+    elif " by peer" in line and "/gloo/transport/tcp/" in line:  # pair.cc
+        evidence.closed = evidence.closed or (file, number, text)
     elif "Received data size doesn't match" in line:  # gloo/transport/tcp/pair.cc
         evidence.unlike = evidence.unlike or (file, number, text)
     elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ...pod.nccl_reader.events.signals import TROUBLE
 from ...pod.nccl_reader.state.partial import Partial
@@ -16,11 +16,14 @@ from ...pod.nccl_reader.state.process import Source
 from .jobs import Job, merged
 
 
-def group(partial: Partial, one_job: bool = False) -> list[Job]:
-    """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one."""
+def group(partial: Partial, one_job: bool = False, beside: Iterable[Collection[str]] = ()) -> list[Job]:
+    """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one.
+
+    ``beside``: for each job of which dumps or the like were found, the names of the streams that lie there.
+    """
     several = len(partial.sources) > 1 and not one_job
     streams: dict[int, list[int]] = {}
-    for index, first in enumerate(_first_streams(partial) if several else [0] * len(partial.sources)):
+    for index, first in enumerate(_first_streams(partial, beside) if several else [0] * len(partial.sources)):
         streams.setdefault(first, []).append(index)
     jobs = []
     for members in streams.values():
@@ -30,7 +33,7 @@ def group(partial: Partial, one_job: bool = False) -> list[Job]:
     return jobs
 
 
-def _first_streams(partial: Partial) -> list[int]:
+def _first_streams(partial: Partial, beside: Iterable[Collection[str]]) -> list[int]:
     """Return of each stream the first one that is of the same job."""
     parent = list(range(len(partial.sources)))
 
@@ -50,6 +53,7 @@ def _first_streams(partial: Partial) -> list[int]:
     _join_complementary(partial, find, join)
     _join_by_stem(partial, find, join)
     _join_failures(partial, find, join)
+    _join_beside(partial, beside, join)
     return [find(index) for index in range(len(parent))]
 
 
@@ -120,13 +124,29 @@ def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[
 
 def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
     """Join a stream that only tells of a failure, such as stderr in its own file, with the job that the rest is."""
-    speaking = {index for (index, _, _) in partial.procs}
-    speaking |= {index for index, source in enumerate(partial.sources) if source.nccl_lines or source.tables}
+    speaking = _of_nccl(partial)
     roots = {find(index) for index in speaking}
     for index, source in enumerate(partial.sources):
         if len(roots) == 1 and index not in speaking and not TROUBLE.isdisjoint(source.events):
             join(next(iter(roots)), index)
     _join_reports({index: source for index, source in enumerate(partial.sources) if index not in speaking}, join)
+
+
+def _of_nccl(partial: Partial) -> set[int]:
+    """Return the streams in which NCCL speaks, or a benchmark of it."""
+    spoken = {index for index, source in enumerate(partial.sources) if source.nccl_lines or source.tables}
+    return spoken | {index for (index, _, _) in partial.procs}
+
+
+def _join_beside(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
+    """Join the streams without NCCL's lines that lie beside one job's dumps alone: what each of its ranks wrote."""
+    speaking = _of_nccl(partial)
+    beside = list(beside)
+    for names in beside:
+        alone = not any(other is not names and not set(names).isdisjoint(other) for other in beside)
+        own = [i for i, source in enumerate(partial.sources) if alone and i not in speaking and source.name in names]
+        for index in own[1:]:
+            join(own[0], index)
 
 
 def _join_reports(silent: Mapping[int, Source], join: Callable[[int, int], None]) -> None:

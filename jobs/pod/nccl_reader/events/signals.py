@@ -23,6 +23,10 @@ _WATCHDOG = re.compile(
     rb"\[(?:(PG[^\]]{0,120}) )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "
     rb"WorkNCCL\(SeqNum=(\d{1,15})"
 )
+# behind it, with the group that the line before does not name (PyTorch 2.8 and later)
+_DETECTED = re.compile(
+    rb"\[(PG[^\]]{0,120}) Rank (\d{1,7})\]\s+failure detected by watchdog at work sequence id: (\d{1,15})"
+)
 _NEXT = re.compile(rb"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))")  # reports without a line end
 _WATCHDOG_ANY = (
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
@@ -65,6 +69,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
         rb"|is setting up NCCL communicator .* got error",
     ),
+    ("gloo-error", rb"\[rank\d{1,7}\]: RuntimeError: \[\S{1,200}/gloo/transport/"),
     (
         "signal",
         rb"(?:died from|terminated with) signal (?:6|7|8|11)\b"
@@ -326,6 +331,10 @@ class SignalReader:
             match = _WATCHDOG.search(piece)
             if match and not (_OF_GROUP.search(piece) and not _GLOBAL_RANK.search(piece[:400])):
                 self._watch(_waiting(match, piece), int(match.group(3)))
+        detected = _DETECTED.search(raw)
+        if detected:
+            rank, _, group = _waiting(detected, raw).partition(" ")
+            self._watch(rank + IN_GROUP + group, int(detected.group(3)))
 
     def _watch(self, rank: str, number: int) -> None:
         numbers = self.source.watch.get(rank)
@@ -368,6 +377,8 @@ _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
 # "terminated with exception" says a smaller group's time-out once more, without the rank in the job
 _OF_GROUP = re.compile(rb"\[PG (?!(?:ID \d{1,9} PG GUID )?0[ (])[^\]]{1,120}\] Process group watchdog")
 SOME_GROUP = "?"
+IN_GROUP = " in "
+"""Between a rank and the group of what failed on it: a time-out, where another line tells of that, or an error."""
 
 
 def _waiting(watchdog: re.Match[bytes], raw: bytes) -> str:

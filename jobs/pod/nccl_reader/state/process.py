@@ -342,7 +342,7 @@ class Source:
         self.cut = False  # the last line has no end
         self.events: Dict[str, Note] = {}
         self.spans: Dict[str, List[int]] = {}  # communicator with an id -> first and last line that speaks of it
-        self.watch: Dict[str, List[int]] = {}  # rank -> sequence numbers its watchdog gave up on
+        self.watch: Dict[str, List[int]] = {}  # rank -> sequence numbers its watchdog gave up on; and rank in group
         self.ranks: Dict[int, List[Any]] = {}  # table header: rank -> [host, pid, device, bus id, GPU]
         self.tables: List[Dict[str, Any]] = []
         self.tags: Set[str] = set()  # launcher tags of lines that are not NCCL's

@@ -1,0 +1,39 @@
+"""Who says nothing of a hang of which all others speak, though its log is there.
+
+The first rank whose watchdog sees a time-out signals all others to dump (torch 2.3 and later): a thread of its own,
+which needs neither the GPU nor Python's lock, prints on each that the signal came. A process that is gone or stopped
+prints nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .watchdog import OWN_SIGNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .join import Process
+    from .model import Decision, Evidence
+
+
+def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Process]) -> None:
+    """Call those gone who spoke before, in logs that are there, and say nothing of the signal; RAS would know better.
+
+    ``logged``: where each rank of the one job spoke.
+    """
+    heard = evidence.queued
+    passed_on = any(OWN_SIGNAL not in item.text for item in heard.values())
+    if made.kind not in ("undecided", "inside", "stalled") or evidence.samples or not passed_on:
+        return
+    speaking = set(heard) | {event.rank for event in evidence.timeouts} | evidence.failed | set(evidence.broken)
+    silent = set(logged) - speaking - set(evidence.ranks)
+    if not silent or 2 * len(silent) > len(heard):
+        return
+    made.kind, made.proven, made.dead, made.late = "dead", True, silent, set()
+    made.waiting = (made.waiting | speaking) - silent
+    made.unknown -= silent | speaking
+    for rank in sorted(silent)[:4]:
+        text = f"rank {rank} says nothing of the signal to dump, which {len(heard)} others received"
+        made.because.append((logged[rank].file, 0, text))
