@@ -227,6 +227,8 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
         advice.append(
             "set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells whose GPU has not started what all have queued"
         )
+    if made.undated and evidence.ranks and not gloo(evidence.ranks.values()):
+        advice.append("set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells when it was taken")
     if not job["nccl_lines"]:
         advice.append(
             "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, and keep the log of every rank"

@@ -135,8 +135,10 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.undated:
         missing = late | made.suspects
         came = f"{capital(_placed(made, missing))} had not reached" if missing else "Ranks waited and had reached"
+        them = "those processes" if len(missing) > 1 else "that process"
+        first = f"If a time-out wrote them, look at {them} first; a" if missing else "A"
         return (
-            f"{came} {where} when these dumps were taken, and nothing tells when that was: {made.undated}. A job"
+            f"{came} {where} when these dumps were taken, and nothing tells when that was: {made.undated}. {first} job"
             " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
             " ranks wrote to standard error"
         ) + _missing(made)
