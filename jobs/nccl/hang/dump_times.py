@@ -133,9 +133,9 @@ class Waited:
 def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
     """Return how long the ranks stood at their operations when their dumps were taken; None where nothing tells.
 
-    What a rank's own dump has later than an operation that is open in it is a bound, and enough where that is beyond the
-    time-out; so is an operation that NCCL's watchdog ended. No file is older than what is in it, so its time shows what is too early for a time-out; one that is much
-    younger than the time-out is of the time-out, or a copy of what a job that runs was asked for.
+    What a rank's own dump has later than an operation that is open in it is a bound, and enough where it is beyond the
+    time-out; so is an operation that NCCL's watchdog ended. No file is older than what is in it, so its time shows what
+    is too early for a time-out; one much younger is a copy, and as well of what a job that runs was asked for.
     """
     own: list[tuple[float, float]] = []
     by_file: list[tuple[float, float]] = []

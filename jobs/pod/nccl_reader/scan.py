@@ -151,7 +151,7 @@ class Reader:
         line.block(self._tail)
         line.close()
         connections = (each for tracker in self.processes.trackers.values() for each in tracker.connections())
-        half = is_half_row(self._tail, before) or says_half(line.partial, self.partial, connections)
+        half = is_half_row(self._tail, before, self.tables.table) or says_half(line.partial, self.partial, connections)
         if half and not says_more(line.partial):
             self.line += 1
         else:
