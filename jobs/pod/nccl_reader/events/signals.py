@@ -239,6 +239,11 @@ def tells(line: bytes) -> bool:
 TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that speak against a job
 
 
+def tells_event(line: bytes) -> bool:
+    """Say whether a line that is not NCCL's tells of one of these events by name."""
+    return not TROUBLE.isdisjoint(_LINE.matches(line))
+
+
 def tells_trouble(line: bytes) -> bool:
     """Say whether a line that is not NCCL's tells of one of these events."""
     said = set(_LINE.matches(line))
