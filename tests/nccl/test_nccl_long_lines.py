@@ -38,6 +38,14 @@ def test_a_failure_behind_a_long_message_of_nccls_counts(judge, size):
     assert judge(f"{HEALTHY}{HEAD}{filled(size)} {ERROR}\n")["verdict"] == "no-go"
 
 
+@pytest.mark.parametrize("size", [MOST + 900, 3 * MAX_LINE])
+def test_lines_of_nccl_that_are_passed_over_are_told(judge, size):
+    """Dots without a line end, and the one edge over sockets behind them."""
+    job = judge(f"{HEALTHY}{filled(size, '.')}{HEAD}Channel 00/0 : 0[0] -> 2[0] [send] via NET/Socket/0\n")
+    assert job["verdict"] != "go", job["sentence"]
+    assert ("lines of NCCL that stand in one with others" in job["sentence"]) == (size > MAX_LINE)
+
+
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
 def test_a_failure_between_the_updates_of_a_long_progress_bar_counts(judge, place):
     updates = [f"training: {step:5}/9000 [00:01<00:09, 99.0it/s]" for step in range(9000)]

@@ -1,4 +1,4 @@
-"""What stands in a line behind what is looked at of one: a failure there counts, all else is passed over.
+"""What stands in a line behind what is looked at of one: a failure there counts, a line of NCCL's there is told.
 
 Nobody prints such lines of NCCL's; a program prints its configuration, a sample or dots without a line end, and an
 error behind them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable, Iterator, List
 
-from .messages import WARN
+from .messages import INFO, MAX_TEXT, WARN
 from .signals import MOST, matters, tells_event, tells_trouble
 
 MAX_LINE = 64 * 1024  # of a longer line, this much is kept
@@ -16,6 +16,8 @@ _STEP, _OVERLAP = MOST - 512, 512
 _CONTEXT = 128  # bytes of a line's beginning: its level, or that it is what a model was asked
 _QUOTED = 512
 _MOST_TOLD = 4  # of one line
+_BEFORE = 1024  # bytes in front of the first message of NCCL's that are looked at with it
+_LINES = b"(not read: lines of NCCL that stand in one with others)"
 
 
 def bounded(line: bytes) -> bytes:
@@ -40,6 +42,8 @@ def far(line: bytes) -> List[bytes]:
 
 
 def _told(line: bytes, looked_at: int) -> Iterator[bytes]:
+    first = line.find(INFO, 0, MAX_LINE) if looked_at else -1
+    read = first - _BEFORE + MAX_TEXT if first >= 0 else MAX_LINE if looked_at else 0  # as Messages reads it
     for at in range(looked_at, len(line), _STEP):
         window = line[max(0, at - _OVERLAP) : at + _STEP]
         if not matters(window):
@@ -47,6 +51,8 @@ def _told(line: bytes, looked_at: int) -> Iterator[bytes]:
         warning = window.find(WARN)
         if warning >= 0:
             yield window[warning : warning + _QUOTED]
+        elif INFO in window and line.find(INFO, read) >= 0:
+            yield _LINES
         elif tells_trouble(window) and (not at or tells_trouble(line[:_CONTEXT] + b" " + window)):
             text = _from_first_word(window)[:_QUOTED]
             if tells_trouble(text):
