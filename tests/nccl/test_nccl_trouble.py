@@ -4,6 +4,7 @@ import pytest
 
 from jobs.nccl import NcclLogError, conclude, open_sources, read
 from tests.nccl.logmaker import Maker, sequential, table_of
+from tests.nccl.test_nccl_cut_lines import HEALTHY
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
 LOG = sequential(MAKER.processes()).decode()
@@ -508,3 +509,37 @@ def test_a_setting_and_a_look_that_found_nothing_are_no_trouble(harmless, troubl
         (tmp_path / "job.log").write_text(LOG + line + "\n" + TABLE)
         (job,) = conclude(read(open_sources([str(tmp_path / "job.log")])))
         assert job["verdict"] == verdict, line
+
+
+ERROR = "RuntimeError: CUDA error: out of memory"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"prompt": "why {ERROR}?", "loss": 0.5}}',
+        f"Prompt: '{ERROR}', Generated text: ' NCCL WARN Call to connect failed'",
+        f'{{"chosen": "Segmentation fault (core dumped)", "rejected": "{ERROR}"}}',
+        f'INFO Received request cmpl-1: prompt: "they said \\"{ERROR}\\"", params: SamplingParams(n=1)',
+        f'{{"question": "{"word " * 900}{ERROR}", "answer": "the process failed"}}',
+    ],
+)
+def test_what_a_model_was_asked_or_wrote_is_no_failure_of_its_job(judge, line):
+    assert judge(HEALTHY + line + "\n")["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"message": "{ERROR}"}}',  # under which loggers put their own words
+        f'{{"text": "{ERROR}"}}',
+        f'{{"prompt": "hello", "error": "{ERROR}"}}',
+        f'{{"prompt": "hello {ERROR}',  # torn by another process: no string that ends
+        f'ERROR answer: "no" {ERROR}',
+        f"{ERROR} of the prompt: 'hello'",
+        f'last_prompt_error="{ERROR}"',
+    ],
+)
+def test_an_error_outside_of_a_sample_counts(judge, line):
+    """The near miss."""
+    assert judge(HEALTHY + line + "\n")["verdict"] == "no-go"

@@ -11,6 +11,7 @@ from ..tables.headings import PERF, may_head
 from ..tables.rows import TYPE
 from . import signals
 from .messages import MAX_TEXT
+from .trouble import without_samples
 
 if TYPE_CHECKING:
     from ..tables.table import TableReader
@@ -92,6 +93,7 @@ class ForeignLines:
 
     def _marked(self, raw: bytes, number: int) -> None:
         """Read a line that holds one of the words that matter."""
+        raw = without_samples(raw)
         if b"CCL" in raw:
             if not self.signals.expects() and self._names_only(raw):
                 self.signals.mention(raw, number)

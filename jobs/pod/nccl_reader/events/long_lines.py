@@ -10,6 +10,7 @@ from typing import Callable, Iterator, List
 
 from .messages import INFO, MAX_TEXT, WARN
 from .signals import MOST, matters, tells_event, tells_trouble
+from .trouble import without_samples
 
 MAX_LINE = 64 * 1024  # of a longer line, this much is kept
 _STEP, _OVERLAP = MOST - 512, 512
@@ -30,6 +31,7 @@ def far(line: bytes) -> List[bytes]:
     told: List[bytes] = []
     if len(line) <= MOST or not matters(line):
         return told
+    line = without_samples(line)
     end = 0  # of the segment, which a carriage return ends
     for segment in line.split(b"\r") if b"\r" in line else (line,):
         end += len(segment) + 1

@@ -91,6 +91,10 @@ _SPOKEN = re.compile(
     rb"\W*(?:If|When|In case) "
     rb"|.{0,80}\b(?:[Pp]rompt|[Qq]uestion|[Aa]nswer|[Gg]enerat(?:ed|ion)|[Ss]ample)[\"']?\s?[:=]\s?\""
 )  # of what may come, and what a model was asked or wrote
+_SAMPLE = re.compile(
+    rb"(?<![\w-])((?:[Pp]rompt|[Cc]ompletion|[Qq]uestion|[Aa]nswer|[Ii]nstruction|[Gg]enerated[_ ]text|chosen|rejected)"
+    rb"[\"']?\s?[:=]\s?)(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
+)  # of a whole string; what logs their own words under (message, text, content, error) is no sample of a model's data
 _NONE = re.compile(
     rb"(?i)(?<![\w.-])(?:(?:no|zero|without|with no|if|any|whether|unless|ignore)\W{1,2}(?:\w{1,20} ){0,2}"
     rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?"
@@ -136,6 +140,11 @@ UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts the
 WORDS = tuple(dict.fromkeys((*needed(_WORD), *_ALSO, *_NUMBERS)))  # of which such a line holds one
 _FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
 FAILURES = ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER), (_WORDED, _WORD))
+
+
+def without_samples(raw: bytes) -> bytes:
+    """Return a line without what a model was asked or wrote, which may quote any error: strings under such a name."""
+    return _SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
 
 
 def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
