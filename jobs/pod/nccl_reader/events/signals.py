@@ -127,7 +127,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     ),
     (
         "exception",
-        rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
+        rb"(?:^|\]:? ?|>: ?|\) |^E {2,8})(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
         rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
         rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)",
     ),
