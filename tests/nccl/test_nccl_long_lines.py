@@ -7,7 +7,7 @@ import pytest
 from jobs.pod.nccl_reader import scan
 from jobs.pod.nccl_reader.events.long_lines import MAX_LINE, far
 from jobs.pod.nccl_reader.events.signals import MOST
-from tests.nccl.test_nccl_cut_lines import HEALTHY
+from tests.nccl.test_nccl_cut_lines import HEALTHY, kind
 
 ERROR = "RuntimeError: CUDA error: out of memory"
 WARNING = "gpu-node-0:1000:1000 [0] misc/socket.cc:9 NCCL WARN Call to connect failed: Connection refused"
@@ -72,3 +72,21 @@ def test_what_is_quoted_of_a_long_line_begins_with_the_failure():
     """The words in front may be half of a secret: what names it as one would be left out."""
     line = (filled(MOST) + "my token: hunter2hunter2 RuntimeError: CUDA error: out of memory").encode()
     assert far(line) == [b"CUDA error: out of memory"]
+
+
+KINDS = {kind(line): line for line in HEALTHY.splitlines() if line.strip("# ")}
+
+
+@pytest.mark.parametrize("error", [ERROR, "[rank1]: ValueError: no such step", "Segmentation fault (core dumped)"])
+@pytest.mark.parametrize("line", KINDS.values(), ids=range(len(KINDS)))
+def test_a_failure_that_shares_a_line_with_another_counts(judge, line, error):
+    """Processes that write to one pipe lose line ends between their lines: in front of NCCL's, behind it, in a table."""
+    for glued in (f"{line} {error}", f"{error} {line}", f"{error}{line}"):
+        assert judge(HEALTHY.replace(line, glued, 1))["verdict"] != "go", glued
+
+
+def test_a_tag_in_front_of_every_line_is_no_failure(judge):
+    """The near miss: a collector that calls all that is on standard error an error."""
+    for tag in ("ERROR 10:00:00 ", "[ERROR] [rank0] ", "E1122 10:00:00.123456 "):
+        log = "".join(tag + line + "\n" if " NCCL INFO " in line else line + "\n" for line in HEALTHY.splitlines())
+        assert judge(log)["verdict"] == "go", tag

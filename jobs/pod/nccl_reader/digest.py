@@ -17,7 +17,7 @@ from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION
 from .events.long_lines import bounded, far
 from .events.messages import MAX_TEXT
 from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
-from .events.signals import MOST
+from .events.signals import MOST, tells_event
 from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
 from .lines.patterns import DIGITS, HEX_DIGITS
@@ -155,9 +155,8 @@ class Digester:
                 quote_kind = shapes.get(shape, "")
                 match = named(connection) if quote_kind == "" and len(connection) < _LONGEST_NAME else None
                 end = parse_connector(match.group(4), match.group(1), False) if match is not None else None
-                if (
-                    end is not None and b"anks" not in connection
-                ):  # whatever its digits: no form but P2P's has one of its own
+                # Whatever its digits: no form but P2P's has one of its own, and nothing stands behind it.
+                if end is not None and connection.find(b" ", connection.find(b"via ") + 4) < 0:
                     if len(shapes) >= _KNOWN:
                         shapes.clear()
                     quote_kind = shapes[shape] = quote_kind_of(end[0])
@@ -256,7 +255,7 @@ class Digester:
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
         start, message = text[:4], text[:-1]
-        if b" NCCL " in text or len(message) > MAX_TEXT:
+        if b" NCCL " in text or len(message) > MAX_TEXT or tells_event(message):
             return None
         if start in CHANNEL_STARTS:
             return self._channel(process, line, text, number) or ((), ring_order(message), False)
