@@ -162,7 +162,6 @@ WHOLE = LOG + TABLE
         "Results do not match",
         "Mismatch detected at element 5",
         "Incorrect result: expected 8 got 7",
-        "rc=134",
         "EXIT_CODE=137",
         "exiting with code 3",
         "[1]+  Exit 1                  python train.py",
@@ -174,7 +173,6 @@ WHOLE = LOG + TABLE
         "Timeout: job exceeded its deadline",
         "==123== Invalid read of size 4",
         "==123==ERROR: AddressSanitizer: heap-buffer-overflow",
-        "^CTerminating",
         "Stack trace:",
     ],
 )

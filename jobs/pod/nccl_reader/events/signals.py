@@ -132,10 +132,9 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)",
     ),
 )
-# What tells that lines were left out: a collector's or a pager's words, a limit, a hand that cut.
+# What tells that lines were left out: a collector's or a pager's words, a limit, a hand that cut (its dots: scan.py).
 _LEFT_OUT = (
     rb"^\W{0,12}snip(?:ped)?\W{0,12}$|^\W{0,12}cut here\W{0,12}$|^\W{0,12}(?:(?:output|log) )?truncated\W{0,12}$"
-    rb"|^\s*[\[(<{]? ?\.\.\. ?[\])>}]?\s*$"
     rb"|\b[1-9]\d{0,11} (?:more |other |similar )?(?:lines?|messages|characters|bytes|rows) "
     rb"(?:(?:were|was|have been) )?(?:truncated|omitted|skipped|suppressed|elided|not shown|hidden)\b"
     rb"|\b[Oo]utput (?:(?:was|is|has been) )?(?:truncated|omitted)\b(?!\W{1,2}(?:no|false|0)\b)"
@@ -146,7 +145,7 @@ _LEFT_OUT = (
 )
 _LEFT_OUT_WORDS = (
     rb"snip|cut here|truncated|omitted| skipped| suppressed| elided| not shown| hidden|log exceeded|size exceeded"
-    rb"|limit exceeded|Output exceeds| lost |Suppressed |Missed |--More|--MORE|-- More|-- MORE|..."
+    rb"|limit exceeded|Output exceeds| lost |Suppressed |Missed |--More|--MORE|-- More|-- MORE|..skipping.."
 ).split(b"|")
 # Which lines are looked at more closely.
 _WORDS = (

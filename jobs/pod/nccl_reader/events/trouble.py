@@ -44,7 +44,7 @@ _SAID = (
     rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
     rb"|(?:[Ee]xited|\brc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
     rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]|\bSIG[A-Z]{2,4} received"
-    rb"|terminated by signal \d|^\^C(?:\s|$|[A-Z][a-z]+ing\b)|cgroup out-of-memory|^\[\d{1,3}\][+-]? +Exit [1-9]"
+    rb"|terminated by signal \d|cgroup out-of-memory|^\[\d{1,3}\][+-]? +Exit [1-9]"
     rb"|\bEXIT_?(?:CODE|STATUS)\W{1,3}[1-9]"
     rb"|[Ee]xiting with (?:code|status) [1-9]|BackoffLimitExceeded|\bNODE_FAIL\b"
     rb"|\b[Jj]ob\b.{0,30} (?:was |has been )?[Cc]ancell?ed\b|[Cc]ancell?ed by (?:user|signal)"
@@ -146,10 +146,10 @@ _ALSO = (
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
     rb"|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited| rc="
-    rb"|returncode|ignal |ot SIG|aught SIG|preempted| received|^C| Exit |EXIT|xiting with|BackoffLimit|NODE_FAIL"
-    rb"|ancelled|anceled|reemption notice|exceeded its|exceeded the|omething went wrong|ink down"
-    rb"|ink is down| is down|flapp|degraded|lowdown|GPU reset|ncorrect result|ismatch | not match"
-    rb"|AddressSanitizer|== Invalid|==Invalid|ack trace:|ack trace|acktrace:|tacktrace|rc="
+    rb"|returncode|ignal |ot SIG|aught SIG|preempted| Exit |EXIT|xiting with|BackoffLimit|NODE_FAIL"
+    rb"|ancelled|anceled|reemption notice|exceeded its|exceeded the|omething went wrong| down|flapp|degraded|lowdown"
+    rb"|GPU reset|ncorrect result|ismatch | not match"
+    rb"|AddressSanitizer|nvalid read of|nvalid write of|ack trace|acktrace|tacktrace"
 ).split(b"|")
 _NUMBERS = (b": nan", b"=nan", b" nan", b"NaN", b"NAN", b"=inf", b"= inf", b": inf")
 UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts them
