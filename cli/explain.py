@@ -19,7 +19,7 @@ from jobs.cluster.unstructured import Unstructured, name_of
 from jobs.faults import INFRASTRUCTURE
 from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING
-from jobs.nccl.sources import unread_below
+from jobs.nccl.unread_files import unread_below
 from reports import explain_forms as forms
 from reports.plain import plain
 from reports.record import EXIT_CODES, worst
@@ -107,7 +107,8 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     if profile is not None or any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
         _hold_against(jobs, profile)
     for job in jobs if unread else ():
-        text = f"{len(unread)} packed logs were not read, such as {plain(unread[0], 200)}; unpack them"
+        more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        text = f"not read: {plain(unread[0], 300)}{more}; unpack what is packed, or name the logs"
         nccl.withhold(job, "not-judged", text)
         job["not_seen"] = [*job.get("not_seen", ()), text]
     if alone and jobs:

@@ -1,8 +1,8 @@
 """Reports of benchmarks in JSON and CSV, spelled out as the table that the same benchmark prints.
 
-nccl-tests ``-J``, rccl-tests ``-Z json`` and ``-Z csv``: in a file of their own or behind a log, with a launcher's tag
-in front of every line or without, whole or cut short. Of a report only figures and names are taken: its environment
-block holds the whole environment of the process, secrets included.
+nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``: in a file of their own or behind
+a log, with a launcher's tag in front of every line or without, whole or cut short. Of a report only figures and names
+are taken: its environment block holds the whole environment of the process, secrets included.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ..pod.nccl_reader.events.signals import matters
@@ -23,13 +24,21 @@ MAX_REPORT = 16 * 1024 * 1024
 MAX_ROWS = 4096
 _TRIED = 16 * MAX_REPORT
 """Bytes that are decoded at most to find where a report ends: each line that may end it is tried."""
-_WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b"numCycle,"), 12
+_WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,"), 12
+_HEADED = (b"busBw,", b"busbw,")
 _BEGINNINGS = (
     re.compile(rb'(\{)[^{}"]*"version"\s*:\s*\d+\s*,[^{}"]*"start_time"\Z'),  # nccl-tests
     re.compile(rb'(\[)\s*\{[^{}"]*"numCycle"\Z'),  # rccl-tests: a list that begins on a line with its first record,
     re.compile(rb'(\[)\s*\n[^{}"\n]*\{[^{}"]*"numCycle"\Z'),  # or on the line before
-    re.compile(rb"\A(numCycle,)\Z"),
+    re.compile(
+        rb'(\{)"name"\s*:\s*"\w+"[^{}\n]*"inPlace"\Z'
+    ),  # records without a list around them (common.cu, Reporter)
+    re.compile(rb"(?:\A|[\n :>|\]])((?:numCycle|collective),[^\n]*algbw, ?busbw,)\Z", re.IGNORECASE),
 )
+_APART = 64  # lines in a row behind which a report of lines is over: other processes write between them
+_COLUMNS = {"collective": "name", "numcycle": "numCycle", "inplace": "inPlace", "algbw": "algBw", "busbw": "busBw"}
+_COLUMNS |= {"#wrong": "wrong"}
+_RECORD = re.compile(rb'\{"name"')
 _NEAR = 4096  # bytes before a mark in which its report begins
 _PIECE = re.compile(
     rb'\s*(?:$|[}\]]+,?\s*$|[{\[]\s*(?:$|["{\[])|"[^"\n]*"\s*(?:[:,]|$)|(?:-?[\d.eE+]+|true|false|null|NaN|-?Infinity),?\s*$)'
@@ -49,7 +58,8 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the chunks of a log; in place of a report the lines of its table, as many as there were where they fit."""
     data, seen = next(chunks, b""), 0
     while data:
-        mark = _marked(data, seen) if b"{" in data or data.startswith(b"numCycle,") else -1  # which is found sooner
+        marked = b"{" in data or any(word in data for word in _HEADED)  # which is found sooner
+        mark = _marked(data, seen) if marked else -1
         begin = _begin(data[max(0, mark - _NEAR) : mark], max(0, mark - _NEAR)) if mark >= 0 else None
         if begin is not None:
             line = data.rfind(b"\n", 0, begin) + 1
@@ -108,42 +118,96 @@ def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
     tag, opening = first[:column], first[column:]
     if matters(tag):  # no launcher's: another process wrote on the same line
         yield tag + b"\r"
-    table = opening.startswith(b"numCycle")
-    closing = b"" if table else b"}" if opening[:1] == b"{" else b"]"
+    if opening[:1] not in b"{[" or _RECORD.match(opening):
+        yield from _of_lines(lines, tag, opening)
+        return
+    closing = b"}" if opening[:1] == b"{" else b"]"
     text, content, size, tried = [opening], None, len(opening), 0
+    twice: list[str] = []
     while size < MAX_REPORT and tried < _TRIED:
-        ends = closing and text[-1].rstrip()[-1:] == closing
+        ends = text[-1].rstrip()[-1:] == closing
         if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones, where the first bracket stood
-            content, tried = _decoded(text), tried + size
+            content, tried = _decoded(b"".join(text), twice), tried + size
             if content is not None:
                 break
         line = lines.next()
-        piece = line[column:] if line[:column].translate(DIGITS) == tag.translate(DIGITS) else line
-        if table and piece.count(b",") != opening.count(b","):
-            lines.rest = line + lines.rest
-            break
+        piece = _untagged(line, tag)
         if not line:
             break
-        if table or _PIECE.match(piece):
+        if _PIECE.match(piece):
             text.append(piece)
             size += len(piece)
         else:
             yield line
     joined = b"".join(text).decode("utf-8", "replace")
-    if table:
-        names, *records = [row.split(",") for row in joined.split()]
-        content = [dict(zip(names, record, strict=False)) for record in records]
     whole = content is not None
-    content = _salvaged(joined, closing == b"]") if content is None else content
-    yield from _placed(_of_rccl(content, whole) if isinstance(content, list) else _of_nccl(content), len(text))
+    content = _salvaged(joined, closing == b"]", twice) if content is None else content
+    table = _of_rccl(content, whole) if isinstance(content, list) else _of_nccl(content)
+    yield from _placed(_doubted(table, twice), len(text))
 
 
-def _decoded(text: list[bytes]) -> Any:
-    """Return what a report says; None where it has not come to its end."""
+def _untagged(line: bytes, tag: bytes) -> bytes:
+    """Return a line of a report without the launcher's tag, in which only digits may differ."""
+    return line[len(tag) :] if line[: len(tag)].translate(DIGITS) == tag.translate(DIGITS) else line
+
+
+def _of_lines(lines: _Lines, tag: bytes, opening: bytes) -> Iterator[bytes]:
+    """Yield the table of a report with a record a line, and the lines between, of other processes."""
+    names = [] if opening.startswith(b"{") else [_COLUMNS.get(name.lower(), name) for name in _fields(opening)]
+    if names and not {"size", "inPlace"} <= {*names}:
+        yield tag + opening
+        return
+    records: list[dict[str, Any]] = []
+    twice: list[str] = []
+    line, taken, between, whole = lines.next() if names else tag + opening, len(names[:1]), 0, True
+    while line and len(records) < MAX_ROWS * 4 and between < _APART:
+        piece = _untagged(line, tag)
+        record = _record(names, _fields(piece)) if names else _decoded(piece, twice)
+        if isinstance(record, dict) and "size" in record:
+            records.append(record)
+            taken, between = taken + 1, 0
+        else:
+            yield line
+            between, whole = between + 1, line.endswith(b"\n")
+        line = lines.next()
+    lines.rest = line + lines.rest
+    yield from _placed(_doubted(_of_rccl(records, whole), twice), max(1, taken))
+
+
+def _fields(line: bytes) -> list[str]:
+    return [field.strip().strip('"') for field in line.decode("utf-8", "replace").split(",")]
+
+
+def _record(names: list[str], fields: list[str]) -> dict[str, Any] | None:
+    """Return a line of a CSV file by the names of its columns; None where it is none.
+
+    The header lacks the number of nodes that records of a program with MPI have behind the name (Reporter::addResult).
+    """
+    if len(fields) == len(names) + 1:
+        del fields[names.index("name") + 1 if "name" in names else -1]
+    return dict(zip(names, fields, strict=True)) if len(fields) == len(names) > 1 else None
+
+
+def _doubted(table: list[str], twice: list[str]) -> list[str]:
+    """Return a table that says so where its report has two values for one key: neither is known to be right."""
+    said = [f"# Out of bounds values : {_word(key, 30)}-given-twice" for key in dict.fromkeys(twice[:4])]
+    end = next((at for at, line in enumerate(table) if line.startswith("# Avg")), len(table))
+    return table[:end] + said + table[end:]
+
+
+def _decoded(text: bytes, twice: list[str]) -> Any:
+    """Return what a report says, None where that has no end; ``twice`` gets the keys that have two values."""
     try:
-        return json.loads(b"".join(text))
+        return json.loads(text, object_pairs_hook=partial(_object, twice))
     except (ValueError, RecursionError):
         return None
+
+
+def _object(twice: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice += [key for key, value in pairs if made[key] != value][: 4 - len(twice[:4])]
+    return made
 
 
 def _placed(table: list[str], lines: int) -> Iterator[bytes]:
@@ -239,7 +303,8 @@ def _row(item: dict[str, Any], sides: list[Any]) -> str:
     count = item.get("count")
     if count is None and size.isdigit():
         count = int(size) // _WIDTHS.get(kind, 4)
-    left = [size, _figure(count), kind, _word(str(item.get("redop") or "none")), _figure(item.get("root"), "-1")]
+    size = size if size.isdigit() else "0"  # so that it is a row, and counts as one that cannot be read
+    left = [size, _figure(count, "0"), kind, _word(str(item.get("redop") or "none")), _figure(item.get("root"), "-1")]
     for side in sides:
         values = side if isinstance(side, dict) else {}
         figures = [values.get("time", values.get("cpu_time")), *map(values.get, ("alg_bw", "bus_bw", "nwrong"))]
@@ -247,14 +312,19 @@ def _row(item: dict[str, Any], sides: list[Any]) -> str:
     return "  " + "  ".join(left)
 
 
+_NO_NUMBER = "unreadable"
+
+
 def _figure(value: Any, missing: str = "N/A") -> str:
-    """Return a number as it is printed: whole ones without a point; what is none as N/A."""
-    if value is None or isinstance(value, bool | dict | list):
+    """Return a number as it is printed: whole ones without a point; what is not there as N/A, else as no number."""
+    if value is None or (isinstance(value, str) and value.strip() in ("", "N/A")):
         return missing
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        return missing
+        return _NO_NUMBER
+    if isinstance(value, bool):
+        return _NO_NUMBER
     return "%d" % number if number.is_integer() and abs(number) < 1e18 else repr(number)
 
 
@@ -270,9 +340,10 @@ def _dicts(items: Any) -> list[dict[str, Any]]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _salvaged(text: str, listed: bool) -> Any:
+def _salvaged(text: str, listed: bool, twice: list[str]) -> Any:
     """Take the whole records out of a report that was cut: a crash leaves it open."""
-    decoder, items = json.JSONDecoder(), {"size": [], "rank": [], "numCycle": []}  # type: ignore[var-annotated]
+    decoder = json.JSONDecoder(object_pairs_hook=partial(_object, twice))
+    items = {"size": [], "rank": [], "numCycle": []}  # type: ignore[var-annotated]
     for match in _ITEM.finditer(text):
         if len(items[match.group(1)]) < MAX_ROWS * 4:
             try:

@@ -24,6 +24,7 @@ from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.events.signals import tells_trouble
 from ..pod.nccl_reader.lines.clean import printable
 from .log_store_answers import opened
+from .unread_files import ANCHORS, ARCHIVE, PACKED, is_binary, unread_below
 
 CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
 SNIFF = 256 * 1024
@@ -36,9 +37,7 @@ MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its
 # What stands where a stream was left: a last line of its own without an end, so that it counts as torn.
 CUT = b"\n(not read: the compressed data end here, before their end)"
 ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
-_ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
-_STRANGE = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})  # control bytes that no text holds
 
 # What lies beside logs and quotes errors without telling of one.
 _NO_LOG = (
@@ -117,15 +116,17 @@ def _plan(path: str) -> list[tuple[str, str | None]]:
     if stat.S_ISDIR(status.st_mode):
         logs = logs_below(path)
         if not logs:
+            unread = unread_below(path)[:3]
             raise NcclLogError(
-                "%s: a directory without NCCL logs; name the log files, or the directory that holds them" % shown
+                "%s: a directory without NCCL logs; name the log files, or the directory that holds them%s"
+                % (shown, "; not read: " + ", ".join(unread) if unread else "")
             )
         return [(printable(item, 200), item) for item in logs]
     if stat.S_ISREG(status.st_mode):
         head = _head(path)
         if not head.strip():
             raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % shown)
-        if is_binary(head) or _ARCHIVE.match(head):
+        if is_binary(head) or ARCHIVE.match(head):
             raise NcclLogError(_why_no_log(head, shown))
     elif stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
         raise NcclLogError("%s: neither a file nor a stream" % shown)
@@ -156,25 +157,12 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
                 continue  # what cannot be read is passed over in a directory, not when it is named
             if not head or is_binary(head) or _other_json(head):
                 continue
-            speaks = any(anchor in head for anchor in _ANCHORS)
+            speaks = any(anchor in head for anchor in ANCHORS)
             if speaks or (not item.endswith(_NO_LOG) and _tells_trouble(path, head)):
                 logs[path] = speaks
             if len(logs) >= MAX_FILES:
                 break
     return list(logs) if any(logs.values()) or without else []
-
-
-_PACKED_LOG = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?\.(?:zst|xz|bz2|lz4|zip)$", re.IGNORECASE)
-
-
-def unread_below(folder: str) -> list[str]:
-    """List the files below a directory that by their names are logs, and are packed so that they are not read."""
-    return [
-        os.path.join(parent, item)
-        for parent, _, files in os.walk(folder)
-        for item in sorted(files)
-        if _PACKED_LOG.search(item)
-    ]
 
 
 def _tells_trouble(path: str, head: bytes) -> bool:
@@ -214,44 +202,16 @@ def _head(path: str) -> bytes:
     return head
 
 
-def is_binary(head: bytes) -> bool:
-    """Say whether these bytes are no text: many control bytes, or NULs that no UTF-16 mark explains."""
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return False
-    sample = head[:65536]
-    strange = len(sample) - len(sample.translate(None, _STRANGE))
-    if not sample:
-        return False
-    try:
-        sample[:-4].decode("utf-8")
-    except UnicodeDecodeError:
-        high = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
-        return strange * 50 > len(sample) or high * 4 > len(sample)
-    return strange * 20 > len(sample)
-
-
-_PACKED = (
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-    (b"\xfd7zXZ\x00", "xz", "xz -dc"),
-    (b"BZh", "bzip2", "bzip2 -dc"),
-    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
-    (b"PK\x03\x04", "zip", "unzip -p"),
-)
-
-
-_ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # which may hold its files as they are
-
-
 def _why_no_log(head: bytes, name: str) -> str:
     """Say of what is no text what it is; of what is packed in another way than gzip, how to unpack it."""
-    for magic, what, command in _PACKED:
+    for magic, what, command in PACKED:
         if head.startswith(magic):
             return "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -" % (
                 name,
                 what,
                 command,
             )
-    if _ARCHIVE.match(head):
+    if ARCHIVE.match(head):
         return "%s: a tar archive: unpack it, and name the folder" % name
     return "%s: not a log: this looks like binary data" % name
 
@@ -294,7 +254,7 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
     decoder = None
     for chunk in pieces:
         if not taken:
-            if is_binary(chunk) or _ARCHIVE.match(chunk):
+            if is_binary(chunk) or ARCHIVE.match(chunk):
                 raise NcclLogError(_why_no_log(chunk, name))
             if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
                 decoder = codecs.getincrementaldecoder("utf-32")("replace")

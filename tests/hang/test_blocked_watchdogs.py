@@ -50,6 +50,24 @@ def test_a_time_out_says_more(explain, tmp_path):
     _, job = told(explain, tmp_path, TIMEOUT.format(2) + OLD.format(5, 0, 5))
     assert job["diagnosis"] == "hang"
     assert "rank 2 waited in operation 21" in job["sentence"]
+    assert "The NCCL watchdog of rank 5 did not run for 600 s" in job["sentence"]
+
+
+def test_a_watchdog_that_stands_still_is_told_beside_ranks_that_are_late(explain, tmp_path):
+    """The report names who is late; whose watchdog stands still is a second place to look at."""
+    report = (
+        " - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
+        "     [1] finished collective #21, but didn't join collective #22 (count from 1)\n"
+    )
+    _, job = told(explain, tmp_path, TIMEOUT.format(2) + report + OLD.format(5, 0, 5) + OLD.format(2, 0, 2))
+    assert (job["diagnosis"], job["late_ranks"]) == ("hang-late", [1])
+    assert "The NCCL watchdog of rank 5 did not run for 600 s" in job["sentence"]
+
+
+def test_the_watchdog_of_a_rank_that_saw_a_time_out_is_no_second_one(explain, tmp_path):
+    """The near miss: who aborts what timed out stands still meanwhile."""
+    _, job = told(explain, tmp_path, TIMEOUT.format(2) + OLD.format(2, 0, 2))
+    assert "did not run" not in job["sentence"]
 
 
 def test_what_ended_the_job_says_more(explain, tmp_path):

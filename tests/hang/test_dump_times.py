@@ -8,6 +8,8 @@ import pytest
 
 from jobs.nccl.hang.pickles import loads
 from tests.hang.recorded import DATA
+from tests.hang.test_hang import SHARED, given
+from tests.hang.test_layouts import case, dumped, play
 
 MUCH_LATER = 2_000_000_000
 
@@ -41,6 +43,49 @@ def test_what_nccls_recorder_stamped_while_it_dumped_says_how_long_ranks_had_wai
             os.utime(tmp_path / path.name, (written, written))
     exit_code, job = explain(tmp_path)
     assert (exit_code, job["late_ranks"]) == (code, late), job["sentence"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("written", [601, 720, 722, MUCH_LATER])
+def test_a_copy_of_nccls_dumps_without_a_time_of_their_own_is_a_lead_and_no_hang(explain, tmp_path, seed, written):
+    """Whoever asks a job that runs for its dumps finds some rank behind; the time of a copy makes no time-out of that."""
+    ranks, groups, stops, _ = case(seed)
+    entries, stands = play(groups, ranks, stops)
+    dumped(tmp_path, groups, entries, stands, range(ranks))
+    for path in tmp_path.iterdir():
+        os.utime(path, (written, written))
+    code, job = explain(tmp_path)
+    at_timeout = written <= 720
+    assert (code, job["diagnosis"]) == ((1, "hang-late") if at_timeout else (10, "hang-undecided"))
+    assert job["late_ranks"] == sorted(set(stops) - set(stands))
+    assert ("If a time-out wrote them" in job["sentence"]) == (not at_timeout)
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(599, 10), (600, 1)])
+def test_what_a_rank_queued_a_time_out_later_shows_that_its_operation_stood_as_long(explain, tmp_path, seconds, code):
+    """Rank 0 goes on in a group of its own, behind the one in which it waits."""
+    groups = {"0": ("default_pg", [0, 1, 2]), "1": ("ALONE", [0])}
+    entries, stands = play({"0": groups["0"]}, 3, {1: 1})
+    later = {**entries[0][-1], "process_group": ["1", "ALONE"], "collective_seq_id": 1, "state": "completed"}
+    entries[0].append({**later, "time_created_ns": entries[0][-1]["time_created_ns"] + int(seconds * 1e9)})
+    dumped(tmp_path, groups, entries, stands, range(3))
+    for path in tmp_path.iterdir():
+        os.utime(path, (MUCH_LATER, MUCH_LATER))
+    exit_code, job = explain(tmp_path)
+    assert (exit_code, job["late_ranks"]) == (code, [1]), job["sentence"]
+
+
+@given
+@pytest.mark.parametrize(("folder", "late", "waits"), [("gpu_error_1st", [12, 14], 0), ("lock_gil_1st", [9, 14], 8)])
+def test_a_watchdogs_report_beside_copies_makes_a_hang_of_them(explain, tmp_path, folder, late, waits):
+    shutil.copytree(SHARED / "flight-recorder" / folder, tmp_path / "d")
+    (tmp_path / "d" / "stderr.log").write_text(
+        f"[rank{waits}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {waits}] Watchdog caught collective operation timeout:"
+        " WorkNCCL(SeqNum=45265, OpType=ALLTOALL, NumelIn=4, NumelOut=4, Timeout(ms)=180000) ran for 180044"
+        " milliseconds before timing out.\n"
+    )
+    code, job = explain(tmp_path / "d")
+    assert (code, job["late_ranks"]) == (1, late), job["sentence"]
 
 
 def test_a_copy_that_is_made_later_is_no_second_look(explain, tmp_path):

@@ -1,6 +1,7 @@
 """NCCL Inspector's times: who comes last makes the others wait, and is the one with the short kernel."""
 
 import json
+import os
 
 import pytest
 
@@ -111,6 +112,7 @@ def test_dumps_that_name_another_rank_are_right_about_the_hang(tmp_path, capsys)
             "entries": [entry] if rank != 2 else [],
         }
         (tmp_path / f"nccl_trace_rank_{rank}.json").write_text(json.dumps(dump))
+        os.utime(tmp_path / f"nccl_trace_rank_{rank}.json", (601, 601))  # at its time-out
     job = explained(tmp_path, capsys, lambda number: {5})
     assert (job["diagnosis"], job["late_ranks"]) == ("hang-late", [2])
     assert any("Inspector" in text for text in job["contradictions"])

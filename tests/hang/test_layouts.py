@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 
@@ -11,6 +12,9 @@ import pytest
 from jobs.nccl.hang.collect import collect
 from jobs.nccl.hang.decide import decide
 from jobs.pod.nccl_reader.errors import NcclLogError
+
+AT_TIMEOUT = (601, 601)
+"""When the files were written: what is played is queued in the first nanoseconds of 1970, and times out after 600 s."""
 
 
 def groups_of(ranks, tensor, pipeline):
@@ -102,6 +106,7 @@ def dumped(folder, groups, entries, stands, number, *, as_json=False):
         }
         data = json.dumps(dump).encode() if as_json else pickle.dumps(dump, protocol=2)
         (folder / f"nccl_trace_rank_{rank}").write_bytes(data)
+        os.utime(folder / f"nccl_trace_rank_{rank}", AT_TIMEOUT)
 
 
 def case(seed):

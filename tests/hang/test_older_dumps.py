@@ -1,12 +1,13 @@
 """Flight Recorder dumps of torch 2.2 and 2.3, in the forms that their TraceUtils.h wrote, and recorders that ran over."""
 
+import os
 import pickle
 
 import pytest
 
 from jobs.nccl.hang.collect import collect
 from jobs.nccl.hang.decide import decide
-from tests.hang.test_layouts import case, dumped, groups_of, play
+from tests.hang.test_layouts import AT_TIMEOUT, case, dumped, groups_of, play
 
 LATER = ("process_group", "collective_seq_id", "p2p_seq_id", "is_p2p", "timeout_ms", "output_sizes")
 
@@ -28,6 +29,7 @@ def older(folder, groups, entries, version):
         if version == "1.4":
             dump["pg_config"] = {number: groups[key][1] for number, key in enumerate(mine)}
         (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(made if version == "2.2" else dump, protocol=2))
+        os.utime(folder / f"nccl_trace_rank_{rank}", AT_TIMEOUT)
 
 
 @pytest.mark.parametrize("version", ["2.2", "1.1", "1.4"])
@@ -59,12 +61,14 @@ def test_ranks_that_all_stand_in_parts_of_older_dumps_are_not_called_inside(tmp_
 
 
 def test_what_nccls_watchdog_retired_without_an_end_timed_out(tmp_path):
-    """ "A retired but not completed event has timed out" (FlightRecorder.hpp): it is what the rank stands in."""
+    """ "A retired but not completed event has timed out" (FlightRecorder.hpp), also in a copy: the rank stands in it."""
     groups = {"0": ("default_pg", list(range(4)))}
     entries, stands = play(groups, 4, {2: 1})
     for rank in stands:
         entries[rank][-1] |= {"retired": True, "state": "started"}
     dumped(tmp_path, groups, entries, stands, range(4))
+    for path in tmp_path.iterdir():
+        os.utime(path, (2_000_000_000,) * 2)
     made = decide(collect([str(tmp_path)])[0][0])
     assert (made.kind, made.late, made.waiting) == ("late", {2}, {0, 1, 3})
 

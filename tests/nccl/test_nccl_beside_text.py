@@ -182,7 +182,7 @@ def test_the_end_of_a_damaged_report_is_looked_for_in_bounded_time(monkeypatch):
     """Each line that may end it is tried, of all that was read: 10 MB took hours."""
     tried: list[int] = []
     monkeypatch.setattr(json_reports, "_TRIED", 1 << 20)
-    monkeypatch.setattr(json_reports, "_decoded", lambda text: tried.append(sum(map(len, text))))
+    monkeypatch.setattr(json_reports, "_decoded", lambda text, _: tried.append(len(text)))
     damaged = b'{"version": 3, "start_time": "x",\n' + b"}\n" * 20_000
     assert b"".join(json_reports.spelled_out(iter([damaged]))).count(b"\n") >= 20_000
     assert sum(tried) < (1 << 20) + len(damaged)

@@ -79,6 +79,36 @@ def test_a_row_that_was_cut_holds_no_wrong_values(judge):
         assert judge(log + row[:end])["verdict"] != "no-go", row[:end]
 
 
+def test_no_cut_of_a_first_row_or_of_the_average_is_an_accusation(judge):
+    """The bus bandwidth, in place of a count of wrong values behind root 0; 9 of 90.105, which is the rows' mean."""
+    log = HEALTHY.replace("     sum      -1", "    none       0")
+    rows = [match.start() for match in re.finditer(r"\n +\d+ +\d+ +float", log)]
+    ends = [*range(rows[1] - 30, rows[1]), *range(log.index("# Avg bus"), log.index("\n", log.index("# Avg bus")) + 1)]
+    judged = {log[end - 40 : end]: judge(log[:end]) for end in ends}
+    accused = {cut: job["sentence"] for cut, job in judged.items() if _accuses(job)}
+    assert accused == {}
+
+
+def _accuses(job):
+    return job["verdict"] == "no-go" or {"nccl.odd-numbers", "nccl.wrong-results"} & {f["fault"] for f in job["faults"]}
+
+
+@pytest.mark.parametrize(
+    ("end", "fault"), [("\n", "nccl.odd-numbers"), (" OK", "nccl.odd-numbers"), ("", "nccl.log-truncated")]
+)
+def test_an_average_with_its_end_is_held_against_the_rows(judge, end, fault):
+    """The near miss: what is no half is not the average of these rows; of what may be one, nothing is called odd."""
+    job = judge(HEALTHY.partition("90.105")[0] + "9.1" + end)
+    assert (job["verdict"], fault in {found["fault"] for found in job["faults"]}) == ("inconclusive", True)
+
+
+def test_wrong_values_in_a_whole_last_row_count_without_its_end(judge):
+    """The near miss: pastes mostly lack the last line end."""
+    rows = [match.start() for match in re.finditer(r"\n +\d+ +\d+ +float", HEALTHY)]
+    job = judge(re.sub(r"0\Z", "7", HEALTHY[: rows[1]]))
+    assert (job["verdict"], job["diagnosis"]) == ("no-go", "wrong-results")
+
+
 BAR = "".join(f"\rtraining: {step:5}/9000 [00:01<00:09, 99.0it/s]" for step in range(9000))
 BEHIND = {
     "a warning": "gpu-node-0:1000:1000 [0] misc/socket.cc:9 NCCL WARN Something broke here",

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.nccl.logmaker import Maker, table_of
+from tests.nccl.test_nccl_cut_lines import HEALTHY
 
 
 def whole(maker):
@@ -78,3 +79,45 @@ TOLD = "node-dc4f1:10:10 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nnode-
 def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge, line, hosts, behind):
     """And the same with a line behind it."""
     assert len(judge(TOLD + line + behind)["hosts"]) == hosts
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "...",
+        "[...]",
+        "<snip>",
+        "[output truncated]",
+        "... [5000 lines truncated] ...",
+        "[10 similar lines suppressed]",
+        "Job's log exceeded limit of 4194304 bytes.",
+        "Output exceeds the size limit. Open the full output data in a text editor",
+        "rsyslogd: imuxsock lost 500 messages from pid 12 due to rate-limiting",
+        "systemd-journald[7]: Suppressed 1234 messages from train.service",
+        "--More--(5%)",
+    ],
+)
+def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
+    """nccl.log-truncated: by a hand, a collector's limit or a pager."""
+    lines = HEALTHY.splitlines(keepends=True)
+    for place in (3, len(lines) // 2, len(lines)):
+        job = judge("".join(lines[:place]) + said + "\n" + "".join(lines[place:]))
+        assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated"), job["sentence"]
+        assert said[:40].strip() in job["sentence"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Loading checkpoint shards...",
+        "......",
+        "0 lines skipped, 0 messages lost, output truncated: no",
+        "sequence was truncated to 4096 tokens, 3 samples skipped",
+        "Truncation: longest_first",
+        "snippet of code",
+        "lost 3 packets",
+    ],
+)
+def test_what_only_sounds_like_lines_left_out_stays_a_go(judge, said):
+    """The near miss."""
+    assert judge(HEALTHY + said + "\n")["verdict"] == "go"

@@ -168,6 +168,85 @@ def test_rccl_tests_csv_is_read(judge):
         assert (job["diagnosis"] == "wrong-results") is (wrong == "3")
 
 
+def rccl_lines(form: str, wrong: str = "0", nodes: bool = True) -> str:
+    """Return what rccl-tests of 2024 writes: CSV whose header lacks the nodes, or a record a line (common.cu, Reporter)."""
+    out = []
+    for record in records(wrong):
+        place = {"nodes": 1, "ranks": 8, "ranksPerNode": 8, "gpusPerRank": 1} if nodes else {"gpus": 8}
+        values = {"name": record["name"], **place, **{key: record[key] for key in list(record)[2:]}}
+        out.append(", ".join(map(json.dumps, values.values())) if form == "csv" else json.dumps(values))
+    places = "ranks, rankspernode, gpusperrank" if nodes else "gpus"
+    header = f"collective, {places}, size, type, redop, inplace, time, algbw, busbw, #wrong"
+    return "".join(line + "\n" for line in ([header, *out] if form == "csv" else out))
+
+
+@pytest.mark.parametrize("where", ["alone", "behind", "within", "tagged"])
+@pytest.mark.parametrize(("form", "nodes"), [("csv", True), ("csv", False), ("lines", True)])
+def test_what_rccl_tests_wrote_a_record_a_line_is_a_table(judge, form, nodes, where):
+    for wrong in ("0", "5"):
+        text = rccl_lines(form, wrong, nodes)
+        text = tagged(text) if where == "tagged" else text
+        within = text.replace("\n", "\n[0] step 1 loss 0.5\n", 3) + "step 2 loss 0.4\n"
+        job = judge({"alone": text, "within": LOG + within}.get(where, LOG + text))
+        (table,) = job["tables"]
+        assert [(row["size_bytes"], row["in_place"]["busbw_gbps"]) for row in table["rows"]] == list(SIZES.items())
+        assert (job["diagnosis"] == "wrong-results") is (wrong == "5"), job["sentence"]
+        if where != "alone":
+            assert (job["verdict"], table["collective"]) == ("no-go" if wrong == "5" else "go", "all_reduce")
+
+
+@pytest.mark.parametrize("form", ["csv", "lines"])
+def test_a_table_of_lines_that_was_cut_has_no_end(judge, form):
+    job = judge(LOG + rccl_lines(form)[:-40])
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
+
+
+def test_another_csv_file_is_no_table(judge):
+    """The near miss: its columns are others, and it is passed on to the byte."""
+    text = "collective,host,algbw,busbw,note\nAllReduce,a,1,2,x\n"
+    assert b"".join(spelled_out(iter([text.encode()]))) == text.encode()
+    assert judge(LOG + text)["ranks"] == 8
+
+
+@pytest.mark.parametrize("value", [[5], [], {"count": 5}, True, "five", "0,5"])
+@pytest.mark.parametrize("key", ["nwrong", "bus_bw", "size"])
+def test_a_figure_that_is_no_number_is_never_go(judge, key, value):
+    """A list in place of the count of wrong values was N/A, as of a run without checks."""
+    made = report()
+    place = made["results"][0] if key == "size" else made["results"][0]["out_of_place"]
+    place[key] = value
+    job = judge(LOG + json.dumps(made))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers"), job["sentence"]
+
+
+@pytest.mark.parametrize("value", [None, "N/A", "0", 0.0])
+def test_no_wrong_values_are_none_in_every_spelling(judge, value):
+    """The near miss: without checks (-c 0) nothing was counted."""
+    made = report()
+    for row in made["results"]:
+        row["out_of_place"]["nwrong"] = row["in_place"]["nwrong"] = value
+    assert judge(LOG + json.dumps(made))["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"nwrong": 0.0', '"nwrong": 5.0, "nwrong": 0.0'),
+        ('"results"', '"results": [], "results"'),
+        ('"okay": "true"', '"okay": "false", "okay": "true"'),
+        ('"errors"', '"errors": ["unhandled system error"], "errors"'),
+    ],
+)
+def test_a_key_that_is_given_twice_is_never_go(judge, old, new):
+    """Whoever reads JSON takes one of two values, and not all the same one."""
+    text = json.dumps(report())
+    job = judge(LOG + text.replace(old, new, 1))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers"), job["sentence"]
+    assert "given-twice" in job["sentence"]
+    same = text.replace('"nwrong": 0.0', '"nwrong": 0.0, "nwrong": 0.0', 1)
+    assert judge(LOG + same)["verdict"] == "go"
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [1, 13, 100, 5000])
 def test_chunks_end_anywhere(form, size):

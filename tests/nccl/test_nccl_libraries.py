@@ -235,6 +235,9 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "give the container --shm-size to avoid SIGBUS",
         "Started nvidia-fabricmanager.service, NVIDIA fabric manager service.",
         " GID: " + ":".join(["00"] * 10) + ":255:255:10:00:00:01",
+        " GID: " + ":".join(["00"] * 16),  # of InfiniBand, whose LID counts; what fails says so, as above
+        "[2026-01-20 10:00:00,123] [WARNING] [runner.py:206:fetch_hostfile] Unable to find hostfile, will proceed with training"
+        " with local resources only.",
         # TensorFlow goes on without GPUs (dso_loader.cc)
         "W dso_loader.cc:64] Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared object",
         "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object",

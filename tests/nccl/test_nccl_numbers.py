@@ -9,6 +9,7 @@ import pytest
 
 from jobs.pod.nccl_reader.tables import rows as reader_rows
 from tests.nccl.logmaker import TABLE, Maker, averaged, sequential, table_of
+from tests.nccl.test_nccl_cut_lines import HEALTHY
 
 ONE = Maker(hosts=("gpu-node-0",), gpus=8)
 TWO = Maker(gpus=4, rails=4, channels=4)
@@ -281,3 +282,29 @@ def test_a_row_says_the_same_whether_it_is_read_at_once_or_piece_by_piece(judge,
     at_once = judge(text)
     monkeypatch.setattr(reader_rows, "_USUAL", re.compile(rb"(?!)"))
     assert judge(text) == at_once
+
+
+@pytest.mark.parametrize("said", ["abc", "12.3.4", "90.105abc", "?", "--"])
+def test_an_average_that_is_no_number_is_never_go(judge, said):
+    assert judge(HEALTHY.replace(": 90.105", f": {said}"))["diagnosis"] == "odd-numbers"
+
+
+@pytest.mark.parametrize(
+    "said", ["90.105`", "90.105<br>", "90.105GB/s;", "9.0105e+01", "90,105", '90.105"', "90.105\\n"]
+)
+def test_what_a_page_put_behind_the_average_changes_nothing(judge, said):
+    """The near miss."""
+    job = judge(HEALTHY.replace(": 90.105", f": {said}"))
+    assert (job["verdict"], job["tables"][0]["avg_busbw"]) == ("go", 90.105)
+
+
+def test_the_average_is_no_wrong_values_of_a_row_without_its_last_column(judge):
+    """A copy that was cut at some width lacks it, and the next number stood in its place."""
+    job = judge(HEALTHY.replace("153.68       0\n", "153.68\n"))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers")
+
+
+def test_a_torn_row_takes_its_rest_from_another_line(judge):
+    """The near miss."""
+    job = judge(HEALTHY.replace("153.68       0\n", "153.68\nstep 1 loss nothing\n      7\n"))
+    assert job["diagnosis"] == "wrong-results"

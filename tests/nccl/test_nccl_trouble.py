@@ -4,6 +4,7 @@ import pytest
 
 from jobs.nccl import NcclLogError, conclude, open_sources, read
 from tests.nccl.logmaker import Maker, sequential, table_of
+from tests.nccl.test_nccl_cut_lines import HEALTHY
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
 LOG = sequential(MAKER.processes()).decode()
@@ -146,6 +147,33 @@ WHOLE = LOG + TABLE
         "5m  Warning  Evicted  pod/train-1  The node had condition",
         "[1706] UCX  ERROR no active messages transport to <no debug data>: self/memory - no am bcopy",
         "[gpu-node-0:01732] 7 more processes have seen an error in device init",
+        "Command terminated by signal 9",
+        "*** SIGTERM received at time=1763 on cpu 3 ***",
+        "node-3 is down",
+        "ib0: link down",
+        "Link flapped on mlx5_3",
+        "PCIe link degraded x16 -> x4",
+        "clocks_throttle_reasons.hw_slowdown: Active",
+        "amdgpu 0000:03:00.0: amdgpu: GPU reset begin!",
+        "BackoffLimitExceeded",
+        "E       AssertionError: no",
+        "Something went wrong",
+        "open: Read-only file system",
+        "Results do not match",
+        "Mismatch detected at element 5",
+        "Incorrect result: expected 8 got 7",
+        "EXIT_CODE=137",
+        "exiting with code 3",
+        "[1]+  Exit 1                  python train.py",
+        "Job 123 cancelled",
+        "Cancelled by user",
+        "preemption notice received",
+        "NODE_FAIL",
+        "task: cgroup out-of-memory",
+        "Timeout: job exceeded its deadline",
+        "==123== Invalid read of size 4",
+        "==123==ERROR: AddressSanitizer: heap-buffer-overflow",
+        "Stack trace:",
     ],
 )
 def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
@@ -264,6 +292,20 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
         "gpu-node-1:1014:1014 [0] NCCL INFO comm 0x55000002 rank 2 nranks 4 cudaDev 0 busId 1a000 - Abort COMPLETE",
         "[gpu-node-0:01732] 7 more processes have sent help message help-mpi-btl-openib.txt / error in device init",
         '[gpu-node-0:01732] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
+        "Link down events: 0, link_downed: 0, LinkDownedCounter 0",
+        "    HW Thermal Slowdown               : Not Active",
+        "Reset Required : No, GPU reset status: N/A",
+        "PCIe generation 4, width x16, not degraded",
+        "rc=0 src=12 EXIT_CODE=0 EXIT_ON_ERROR=0",
+        "[1]+  Done                    python train.py",
+        "0 jobs cancelled, no job was cancelled",
+        "Preemption notice handler and SIGTERM handler installed",
+        "version mismatch detected in an optional dependency, using fallback",
+        "Query returned 12",
+        "Stack trace: disabled",
+        "out-of-memory protection: enabled",
+        "+ trap 'kill 0' SIGINT SIGTERM EXIT",
+        "E    = 3",
     ],
 )
 def test_what_is_known_to_be_harmless_stays_a_go(judge, line):
@@ -508,3 +550,37 @@ def test_a_setting_and_a_look_that_found_nothing_are_no_trouble(harmless, troubl
         (tmp_path / "job.log").write_text(LOG + line + "\n" + TABLE)
         (job,) = conclude(read(open_sources([str(tmp_path / "job.log")])))
         assert job["verdict"] == verdict, line
+
+
+ERROR = "RuntimeError: CUDA error: out of memory"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"prompt": "why {ERROR}?", "loss": 0.5}}',
+        f"Prompt: '{ERROR}', Generated text: ' NCCL WARN Call to connect failed'",
+        f'{{"chosen": "Segmentation fault (core dumped)", "rejected": "{ERROR}"}}',
+        f'INFO Received request cmpl-1: prompt: "they said \\"{ERROR}\\"", params: SamplingParams(n=1)',
+        f'{{"question": "{"word " * 900}{ERROR}", "answer": "the process failed"}}',
+    ],
+)
+def test_what_a_model_was_asked_or_wrote_is_no_failure_of_its_job(judge, line):
+    assert judge(HEALTHY + line + "\n")["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"message": "{ERROR}"}}',  # under which loggers put their own words
+        f'{{"text": "{ERROR}"}}',
+        f'{{"prompt": "hello", "error": "{ERROR}"}}',
+        f'{{"prompt": "hello {ERROR}',  # torn by another process: no string that ends
+        f'ERROR answer: "no" {ERROR}',
+        f"{ERROR} of the prompt: 'hello'",
+        f'last_prompt_error="{ERROR}"',
+    ],
+)
+def test_an_error_outside_of_a_sample_counts(judge, line):
+    """The near miss."""
+    assert judge(HEALTHY + line + "\n")["verdict"] == "no-go"

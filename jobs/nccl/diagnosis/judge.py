@@ -11,7 +11,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, classify
+from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, WHY, classify
 from ...pod.nccl_reader.events.transports import RDMA
 from ...pod.nccl_reader.state.copies import LISTS
 from ..job.hosts import hosts_of
@@ -194,7 +194,8 @@ class Judgement:
         notes += self._peers_gone()
         if not self.finished:
             notes += [note for name, note in self.causes if name not in WARNED]
-        notes += [note for name, note in named.items() if name in _NAMED or (name in _RAISED and self._told(note))]
+        notes += [note for name, note in named.items() if name in _NAMED and not _only_explains(note)]
+        notes += [named[name] for name in _RAISED if name in named and self._told(named[name])]
         return min(notes, key=place, default=None)
 
     def unheaded(self) -> list[tuple[str, Note]]:
@@ -386,3 +387,9 @@ _NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} 
 
 _NAMED = {*_NEVER_RETRIED} - {*WARNED}
 """What others say that ends a process: a good end of the job does not say that no other process came to it."""
+
+
+def _only_explains(note: Note) -> bool:
+    """Say whether a line tells why something else failed, and is no failure itself, such as perftest's empty GID."""
+    symptom = classify(note.text.encode())
+    return symptom is not None and symptom.role == WHY

@@ -31,6 +31,8 @@ def judge_truncation(judgement: Judgement) -> None:
             missing = "the table ends before its first row: the log was cut, or the first collective hangs"
     if not missing and (left := judgement.event("not-read")) is not None:
         missing = left.text[left.text.rfind("(not read: ") + 1 :].rstrip(")")
+    if not missing and (left := judgement.event("left-out")) is not None and judgement.verdict() == "go":
+        missing = "lines were left out of it, as one says: %s" % left.text
     for needed, sign in _SIGNS_OF_A_CUT:
         if not missing and judgement.shows[needed]:
             missing = sign(judgement.view)

@@ -169,7 +169,9 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
             return
         made.undated = "their entries have no time, which every recorder writes: something altered them"
     elif not waits.dated:
-        made.undated = "gloo's recorder keeps no time, and the files are much younger than a time-out, as copies are"
+        made.undated = (
+            "they do not say it, and the files are much younger than a time-out, as copies are (cp -p keeps a time)"
+        )
     elif waits.ended and waits.longest >= PASSING:
         return
     made.kind, made.proven = "undecided", False

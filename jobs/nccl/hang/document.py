@@ -14,7 +14,7 @@ from .decide import decide
 from .flight_recorder import gloo
 from .join import join, place_sentences, processes, waits_in_creation
 from .model import Evidence, by_gloo
-from .sentences import capital, ranks_in_words, sentence, unnamed
+from .sentences import besides, capital, ranks_in_words, sentence, unnamed
 from .silence import silent_ranks
 from .split_jobs import said_in, speakers, without
 from .watchdog_mismatches import unlike_calls
@@ -130,6 +130,8 @@ def _by_logs(
             _write(job, made, own, join(made, own, job, logged, read_tail))
             theirs = jobs if len(groups) == 1 else group
             jobs = [each for each in jobs if each is job or each not in theirs or not _is_silent(each, speaking)]
+        elif not _explained(job) and (more := besides(own)):
+            job["sentence"] = f"{job['sentence']} {more}."
     return jobs
 
 
@@ -180,6 +182,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     extra = [
         *place_sentences(places, job["faults"]),
         *reported,
+        *filter(None, [besides(evidence)]),
         *made.contradictions,
         *(f"not read: {note}" for note in evidence.notes[:3]),
     ]
@@ -245,6 +248,8 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
         advice.append(
             "set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells whose GPU has not started what all have queued"
         )
+    if made.undated and evidence.ranks and not gloo(evidence.ranks.values()):
+        advice.append("set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells when it was taken")
     if not job["nccl_lines"]:
         advice.append(
             "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, and keep the log of every rank"

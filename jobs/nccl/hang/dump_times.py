@@ -1,6 +1,7 @@
 """Whether dumps are of one run, and of one moment of it: what one rank has behind it, the others must have entered.
 
-A dump says when its operations were queued, and NCCL's mostly when it was taken; a copy has the time of the copy.
+A dump says when its operations were queued, and when it was taken where NCCL's recorder stamped something meanwhile; of
+a file's time nobody can tell whether it is that of a copy.
 """
 
 from __future__ import annotations
@@ -133,16 +134,20 @@ class Waited:
 def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
     """Return how long the ranks stood at their operations when their dumps were taken; None where nothing tells.
 
-    No file is older than what is in it, so its time shows what is too early for a time-out. gloo's recorder is dumped
-    by hand and stamps no time: there a file that is much younger than the time-out is of the time-out or a copy.
+    What a rank's own dump has later than an operation that is open in it is a bound, and enough where it is beyond the
+    time-out; so is an operation that NCCL's watchdog ended. No file is older than what is in it, so its time shows what
+    is too early for a time-out; one much younger is a copy, and as well of what a job that runs was asked for.
     """
     own: list[tuple[float, float]] = []
     by_file: list[tuple[float, float]] = []
     for rank, head in heads.items():
         made, limit = ranks[rank], time_limit(head) / NS
-        if made.taken is not None and head.created:
-            own.append((made.taken - head.created / NS, limit))
-        if made.written is not None and 0 < head.created <= made.written * NS:
+        if not head.created:
+            continue
+        beyond = max(made.latest - head.created / NS, limit if head.ended else 0.0)
+        if made.taken is not None or (beyond >= limit and head.name.startswith("nccl:")):
+            own.append((max(beyond, (made.taken or 0) - head.created / NS), limit))
+        if made.written is not None and head.created <= made.written * NS:
             by_file.append((made.written - head.created / NS, limit))
     if not own and len(by_file) < len(heads):
         return None
@@ -150,9 +155,8 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
     if not waits:
         return None
     ended = any(time >= limit for time, limit in waits)
-    by_hand = not own and any(head.name.startswith("gloo:") for head in heads.values())
-    fits = any(limit <= time <= limit + _WRITTEN_WITHIN for time, limit in waits)
-    return Waited(max(time for time, _ in waits), ended, fits or not by_hand or not ended)
+    fits = bool(own) or any(limit <= time <= limit + _WRITTEN_WITHIN for time, limit in waits)
+    return Waited(max(time for time, _ in waits), ended, fits or not ended)
 
 
 def same_process(one: Rank, other: Rank) -> bool:

@@ -40,6 +40,7 @@ MOST_QUEUED = 64
 Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""
 _RANK = re.compile(r"(?<!\d)(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
+_STAMPS = ("time_discovered_started_ns", "time_discovered_completed_ns")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(->|<-)(\d{1,7})")
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}")
 _MEMBERS = re.compile(r"\d{1,7}")
@@ -180,6 +181,7 @@ def _rank(
     queued = [time for entry in entries if (time := number(entry.get("time_created_ns"))) > 0]
     made.span = (min(queued), max(queued)) if queued else None
     made.taken = _taken(entries, max(queued, default=0))
+    made.latest = max([*queued, *(number(entry.get(stamp)) for entry in entries for stamp in _STAMPS)], default=0) / 1e9
     made.active = bool(entries) and not any(_is_done(entry) for entry in entries)
     made.cut = bool(entries) and number(entries[0].get("record_id")) > 0 and not _is_done(entries[0])
     launched = _launched_together(entries)
@@ -208,7 +210,8 @@ def _rank(
         if len(made.pending) < MAX_PENDING:
             if operation.p2p and batch in launched:
                 standing[batch] = len(made.pending)
-            made.pending.append(replace(operation, started=whole.get("state") == "started"))
+            ended = whole.get("retired") is True and operation.name.startswith("nccl:")  # see _is_done
+            made.pending.append(replace(operation, started=whole.get("state") == "started", ended=ended))
     status = content.get("pg_status")
     status = status if isinstance(status, dict) else {}
     _status(made, status, numbers, group_of)
@@ -259,12 +262,7 @@ def _taken(entries: list[dict[str, Any]], newest: int) -> float | None:
     that moment (FlightRecorder.hpp, dump_entries). gloo's stamps nothing.
     """
     looked_at = [entry for entry in entries if entry.get("retired") is False]
-    stamps = [
-        stamp
-        for entry in looked_at
-        for name in ("time_discovered_started_ns", "time_discovered_completed_ns")
-        if (stamp := number(entry.get(name))) >= newest > 0
-    ]
+    stamps = [stamp for entry in looked_at for name in _STAMPS if (stamp := number(entry.get(name))) >= newest > 0]
     return max(stamps) / 1e9 if stamps else None
 
 

@@ -18,6 +18,8 @@ class Operation:
     """The world ranks at the other ends of sends and receives that were launched together, where they are known."""
     started: bool = False
     """The GPU has come to it; told only where the recorder times operations (TORCH_NCCL_DESYNC_DEBUG and the like)."""
+    ended: bool = False
+    """NCCL's watchdog has done with it, and it is not complete: it timed out, or was aborted."""
     created: int = 0
     """When it was queued, nanoseconds since 1970; 0 where unknown."""
     timeout_ms: int = 0
@@ -50,6 +52,8 @@ class Rank:
     """When the file was written, by its own time, in seconds since 1970; of a copy, when it was copied."""
     taken: float | None = None
     """When the dump was taken, by what its recorder stamped meanwhile, in seconds since 1970; None where unknown."""
+    latest: float = 0.0
+    """The latest time in the dump, in seconds since 1970: it was not taken before."""
     active: bool = False
     """It holds nothing that is complete."""
     cut: bool = False

@@ -9,7 +9,7 @@ from .minority import NO_PAIRS
 from .subcommunicators import UNCLEAR
 
 if TYPE_CHECKING:
-    from .model import Decision
+    from .model import Decision, Evidence
 
 
 def ranks_in_words(ranks: set[int]) -> str:
@@ -137,8 +137,10 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.undated:
         missing = late | made.suspects
         came = f"{capital(_placed(made, missing))} had not reached" if missing else "Ranks waited and had reached"
+        them = "those processes" if len(missing) > 1 else "that process"
+        first = f"If a time-out wrote them, look at {them} first; a" if missing else "A"
         return (
-            f"{came} {where} when these dumps were taken, and nothing tells when that was: {made.undated}. A job"
+            f"{came} {where} when these dumps were taken, and nothing tells when that was: {made.undated}. {first} job"
             " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
             " ranks wrote to standard error"
         ) + _missing(made)
@@ -198,12 +200,31 @@ def _by_ras(made: Decision) -> str:
 
 def _watchdog(made: Decision) -> str:
     """Say whose watchdog stands still, and that this names nobody as late."""
-    whose = f"of {ranks_in_words(made.suspects)}" if made.suspects else "of a rank"
     return (
-        f"The NCCL watchdog {whose} did not run for {made.seconds} s: a CUDA or NCCL call does not return, or another"
-        " thread holds Python's lock (GIL). No operation timed out, so nothing tells who is late: compare the stacks of"
-        " all ranks, with native frames"
+        f"{_still(made.suspects, made.seconds)}. No operation timed out, so nothing tells who is late: compare the"
+        " stacks of all ranks, with native frames"
     )
+
+
+def _still(ranks: set[int], seconds: float) -> str:
+    return (
+        f"The NCCL watchdog of {ranks_in_words(ranks) if ranks else 'a rank'} did not run for {seconds} s: a CUDA or"
+        " NCCL call does not return, or another thread holds Python's lock (GIL)"
+    )
+
+
+def besides(evidence: Evidence) -> str:
+    """Say whose watchdog stands still where others' saw a time-out; empty where none does.
+
+    It may be the rank that the others wait for, or one that cannot give up what they gave up.
+    """
+    waited = {event.rank for event in evidence.timeouts}
+    blocked = [item for item in evidence.blocked if item.rank not in waited]
+    if not blocked or not waited:
+        return ""
+    ranks = {item.rank for item in blocked if item.rank is not None}
+    stacks = "its stack" if len(blocked) == 1 else "their stacks"
+    return f"{_still(ranks, max(item.seconds for item in blocked))}: look at {stacks}, with native frames, too"
 
 
 def unnamed(made: Decision) -> str:

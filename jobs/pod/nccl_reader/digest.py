@@ -14,18 +14,19 @@ from .events.comms import COMMUNICATORS, RANKS, parse_common_form
 from .events.facts import COMM, FACT, HEAD, QUOTE, READ_BACK, TRACE, Effect, effects_of, keeps_line, ring_order
 from .events.heads import ALONE, Heads
 from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION, SILENT
+from .events.long_lines import bounded, far
 from .events.messages import MAX_TEXT
 from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
+from .events.signals import MOST, tells_event
 from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
 from .lines.patterns import DIGITS, HEX_DIGITS
-from .state.channels import BITS, CONNECTION, Connection, parse_channel, parse_connector
+from .state.channels import BITS, CONNECTION, Connection, ends_there, parse_channel, parse_connector
 
 if TYPE_CHECKING:
     from .lines.prefix import Process
 
 MARK = b"NCCL INFO "
-MAX_LINE = 64 * 1024  # of a longer line, this much is kept
 _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say nothing
 _LONGEST = 400  # bytes of one of them
 _LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
@@ -42,9 +43,11 @@ What is said: effects, or a list of what the process said up to here. A line tha
 place of a process -1 less the number of those that spoke before it."""
 
 
-def bounded(line: bytes) -> bytes:
-    """Return what is kept of a line: of a progress bar the end, behind which an error may stand, else the beginning."""
-    return line if len(line) <= MAX_LINE else line[-MAX_LINE:] if b"\r" in line else line[:MAX_LINE]
+def _whole(number: int, place: int, line: bytes) -> List[Event]:
+    """Return a line that is passed on whole, and what tells of a failure where nobody looks in it."""
+    if len(line) <= MOST:
+        return [(number, place, None, line)]
+    return [(number, place, None, text) for text in (bounded(line), *far(line))]
 
 
 class Digest(NamedTuple):
@@ -140,7 +143,7 @@ class Digester:
                 process.index, process.speaks = len(active), True
                 active.append(process)
             if not process.speaks or (returns and b"\r" in line):
-                events.append((number, -1 - len(active), None, bounded(line[:-1])))
+                events.extend(_whole(number, -1 - len(active), line[:-1]))
                 continue
             bit = bits.get(text[:10])
             if bit is not None:
@@ -152,9 +155,8 @@ class Digester:
                 quote_kind = shapes.get(shape, "")
                 match = named(connection) if quote_kind == "" and len(connection) < _LONGEST_NAME else None
                 end = parse_connector(match.group(4), match.group(1), False) if match is not None else None
-                if (
-                    end is not None and b"anks" not in connection
-                ):  # whatever its digits: no form but P2P's has one of its own
+                # Whatever its digits: no form but P2P's has one of its own, and nothing stands behind it.
+                if end is not None and ends_there(match.group(4), end[0]):
                     if len(shapes) >= _KNOWN:
                         shapes.clear()
                     quote_kind = shapes[shape] = quote_kind_of(end[0])
@@ -182,7 +184,7 @@ class Digester:
                         continue
                     reading = self._read(process, line, text, number)
             if reading is None:
-                events.append((number, -1 - len(active), None, bounded(line[:-1])))
+                events.extend(_whole(number, -1 - len(active), line[:-1]))
                 continue
             facts, effects, quoted = reading
             if facts:
@@ -255,7 +257,7 @@ class Digester:
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
         start, message = text[:4], text[:-1]
-        if b" NCCL " in text or len(message) > MAX_TEXT:
+        if b" NCCL " in text or len(message) > MAX_TEXT or tells_event(message):
             return None
         if start in CHANNEL_STARTS:
             return self._channel(process, line, text, number) or ((), ring_order(message), False)
@@ -316,7 +318,7 @@ class Digester:
             start = data.find(b"\n", position) + 1
             line = data[begin : start - 1]
             if line_says(line):
-                self._events.append((number, place, None, bounded(line)))
+                self._events.extend(_whole(number, place, line))
             number += 1
         return number + data.count(b"\n", start, last) - 1, last
 

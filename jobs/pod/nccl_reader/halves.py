@@ -6,13 +6,15 @@ or network than the one that others name, which begins alike.
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Iterable, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from .state.channels import Connection, connector_of
 from .state.partial import Partial
 from .state.process import Proc, Source
-from .tables.rows import TYPE
+from .tables.headings import AVERAGE
+from .tables.rows import TYPE, number, strip_tags
 
 _NAMING = ("version ", "world ", "hosts ")
 """How events begin that name something, which follows."""
@@ -20,15 +22,44 @@ _NAMING = ("version ", "world ", "hosts ")
 _NAMES_ONLY = (*_NAMING, "gpu ", "operations of ", "mention", "line via-")
 """How events and notes begin that say nothing of a failure."""
 
-_NO_AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*[0.]*\s*$")  # the number begins with 0, or is not there
+_NUMBERS = re.compile(rb"[\d.\s]*\Z")
+_NEAR = 0.01, 0.02  # as in of_other_rows (jobs/nccl/diagnosis/numbers.py)
 Named = Tuple[str, str]
 """What is named, by its kind: a fact, a setting, a size, a network."""
 
 
-def is_half_row(line: bytes, before: bytes) -> bool:
-    """Say whether a line is a table's row with fewer columns than the one before it, or an average that is none yet."""
-    rows = TYPE.search(line) is not None and TYPE.search(before) is not None
-    return (rows and len(line.split()) < len(before.split())) or _NO_AVERAGE.search(line) is not None
+def is_half_row(line: bytes, before: bytes, table: Optional[Dict[str, Any]]) -> bool:
+    """Say whether a line is less than a row of the open table, or an average that is not that of its rows.
+
+    A row has as many fields as the header or the row before it, and the last as many digits behind the point.
+    """
+    if b"Avg bus bandwidth" in line:
+        return _is_half_average(line, table["rows"] if table else [])
+    fields, above = strip_tags(line).split(), strip_tags(before).split()
+    typed, like = TYPE.search(line) is not None, TYPE.search(before) is not None
+    if typed and not like and table is not None and not table["rows"]:
+        return len(fields) < len(table.get("left", ())) + len(table["columns"])
+    if not fields or not above or not ((typed and like) or (_NUMBERS.match(line) and _NUMBERS.match(before))):
+        return False
+    return len(fields) < len(above) or (len(fields) == len(above) and _digits(fields[-1]) < _digits(above[-1]))
+
+
+def _digits(figure: bytes) -> int:
+    return len(figure.partition(b".")[2])
+
+
+def _is_half_average(line: bytes, rows: List[Dict[str, Any]]) -> bool:
+    """Say whether an average that nothing follows is none yet, or is not that of the rows."""
+    average = AVERAGE.search(line)
+    if average is not None and average.group(2) is not None:
+        return False
+    said = number(average.group(1), average=True) if average is not None else None
+    sides = [side for row in rows for side in (row["out_of_place"], row["in_place"]) if side]
+    values = [side["busbw_gbps"] for side in sides if side["busbw_gbps"] is not None]
+    if not said or not values:
+        return not said
+    mean = sum(values) / len(values)
+    return math.isfinite(said) and abs(said - mean) > _NEAR[0] * mean + _NEAR[1]
 
 
 def says_more(line: Partial) -> bool:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from .digest import MARK, MAX_LINE, Digest, Digester, bounded
+from .digest import MARK, Digest, Digester
 from .events.foreign import ForeignLines
+from .events.long_lines import MAX_LINE, bounded, far
 from .events.messages import Messages
 from .events.processes import Processes
-from .events.signals import SignalReader
+from .events.signals import MOST, SignalReader
 from .halves import is_half_row, says_half, says_more
 from .lines.clean import ESCAPES, plain_lines, printable
 from .state.partial import Partial
@@ -42,6 +43,7 @@ _CUT_HEAD = re.compile(
 )
 _CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # of such a head: few streams hold one
 _NUMBER = re.compile(r"[0-9a-f]+")
+_DOTS = re.compile(rb"^[ \t]*[\[(<]?\.\.\.[\])>]?\r?$", re.MULTILINE)  # a line by which a hand marks what it left out
 
 
 def _named_like(host: str) -> Tuple[str, int]:
@@ -70,9 +72,11 @@ class Reader:
         self._size = 0
         self._held = 0  # bytes that were digested, and not applied
         self._skipping = False  # inside a line longer than MAX_LINE
+        self._skipped = b""  # the end of what was passed over of it
         self._tail = b""  # what stands behind the last line end
         self._last = b""  # the end of what was read
         self._looked = 0  # bytes of the beginning that were looked at
+        self._seen = 0  # lines of the blocks before
         self._most: Dict[str, int] = {}  # the highest numbers there, by their name
 
     # -- bytes to blocks -----------------------------------------------------------------------------------------------
@@ -81,10 +85,11 @@ class Reader:
         self.source.bytes += len(chunk)
         if self._skipping:
             cut = chunk.find(b"\n")
+            self._skip(chunk if cut < 0 else chunk[:cut])
             if cut < 0:
                 return
             chunk = chunk[cut:]
-            self._skipping = False
+            self._skipping, self._skipped = False, b""
         self.parts.append(chunk)
         self._size += len(chunk)
         if self._size < BLOCK:
@@ -98,8 +103,17 @@ class Reader:
         if end:
             self.block(b"".join(self.parts))
         if len(tail) > MAX_LINE:
-            tail, self._skipping = bounded(tail), b"\r" not in tail
+            self._skipping = b"\r" not in tail
+            tail = b" ".join((bounded(tail), *far(tail))) if self._skipping else b"\r".join((*far(tail), bounded(tail)))
         self.parts, self._size = [tail], len(tail)
+
+    def _skip(self, data: bytes) -> None:
+        """Pass over more of a line than is kept, but for what tells of a failure."""
+        self._skipped = (self._skipped or b" " * MOST) + data
+        if self._size < 2 * MAX_LINE:
+            self.parts += [b" " + text for text in far(self._skipped)]
+            self._size = sum(map(len, self.parts))
+        self._skipped = self._skipped[-MOST:]
 
     def block(self, data: bytes) -> None:
         """Read a block of whole lines: it is applied with those before it, while nothing listens to single lines."""
@@ -151,7 +165,7 @@ class Reader:
         line.block(self._tail)
         line.close()
         connections = (each for tracker in self.processes.trackers.values() for each in tracker.connections())
-        half = is_half_row(self._tail, before) or says_half(line.partial, self.partial, connections)
+        half = is_half_row(self._tail, before, self.tables.table) or says_half(line.partial, self.partial, connections)
         if half and not says_more(line.partial):
             self.line += 1
         else:
@@ -173,6 +187,11 @@ class Reader:
                 ]
                 self._most[what] = max([self._most.get(what, -1), *numbers_seen])
             self._looked += len(data)
+        dots = _DOTS.search(data)
+        if dots is not None:
+            number = self._seen + data.count(b"\n", 0, dots.start()) + 1
+            self.source.note("left-out", self.index, number, dots.group())
+        self._seen += data.count(b"\n")
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
 
     def take(self, digest: Digest, data: bytes, before: int = 0) -> None:

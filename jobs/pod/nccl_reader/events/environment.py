@@ -46,7 +46,7 @@ ENVIRONMENT: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.ib-memlock", "cause", rb"BTL failed to initialize while trying to allocate some locked memory"),
     ("nccl.gid-empty", "cause", rb"ibv_query_gid failed|UCX  ERROR Invalid gid\["),
-    ("nccl.gid-empty", "why", rb"^ GID: (?:00:){15}00$"),  # perftest
+    ("nccl.gid-empty", "why", rb"^ ?GID: (?:00:){15}00$"),  # perftest
     ("nccl.nic-fusion", "cause", rb"Attempted to merge incompatible devices"),  # topo.cc then leaves them apart
     ("nccl.ib-netdev", "cause", rb"ibv_modify_qp failed.{1,20}(?:No such device|with 19 )"),
     (

@@ -11,6 +11,7 @@ from ..tables.headings import PERF, may_head
 from ..tables.rows import TYPE
 from . import signals
 from .messages import MAX_TEXT
+from .trouble import without_samples
 
 if TYPE_CHECKING:
     from ..tables.table import TableReader
@@ -82,7 +83,7 @@ class ForeignLines:
         wide = b"  " in raw or _ROW.match(raw) is not None or self.tables.squeezed(raw)
         if wide and not self.tables.full and (TYPE.search(raw) is not None or self.tables.typeless()):
             if self.tables.row(raw, number):
-                if b": Test " in raw:  # a benchmark that failed within its row
+                if signals.matters(raw) and signals.tells_event(raw):  # a benchmark that failed within its row
                     self.signals.line(raw, number)
                 return
         if self.tables.open_left is not None and self.tables.fragment(raw):
@@ -92,6 +93,7 @@ class ForeignLines:
 
     def _marked(self, raw: bytes, number: int) -> None:
         """Read a line that holds one of the words that matter."""
+        raw = without_samples(raw)
         if b"CCL" in raw:
             if not self.signals.expects() and self._names_only(raw):
                 self.signals.mention(raw, number)
@@ -105,6 +107,8 @@ class ForeignLines:
                 self.signals.version(version.group(1), number, raw)
         if not self.tables.full and may_head(raw):
             if self.tables.header(raw, number) or (b"Avg bus" in raw and self.tables.footer(raw, number)):
+                if signals.tells_event(raw):  # of another process, within the line
+                    self.signals.line(raw, number)
                 return
         if b"_perf" in raw and not self.tables.full:
             self.tables.command(raw)

@@ -13,6 +13,7 @@ from ..lines.clean import ANSI_BYTES, name
 from ..lines.patterns import DIGITS
 from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
 from ..tables.rows import TYPE
+from .signals import tells_event
 
 # A head with nothing in front of it, and no time that is glued to it.
 ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
@@ -101,7 +102,7 @@ class Heads:
 
     def _front(self, front: bytes, shape: bytes) -> Optional[_Tag]:
         """Say where what looks like this numbers a process; None where that is not clear from its looks."""
-        odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front)
+        odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front) or tells_event(front)
         tag = None
         if not odd and b"\x1b" not in front and b"NCCL" not in front and len(front) <= _LONGEST:
             tag = tag_in(GLUED_TIME.sub(b" ", front)) or ("", 0, 0)
@@ -119,7 +120,8 @@ class Heads:
         read = None
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
         if not (head.host is not None and start and TYPE.search(left[:start])):  # no left half of a table's row
-            read = ReadHead(head, process_of(head)) if b"NCCL" not in left and len(left) <= _LONGEST else None
+            alone = b"NCCL" not in left and len(left) <= _LONGEST and not tells_event(left)  # of a line without its end
+            read = ReadHead(head, process_of(head)) if alone else None
         if len(left) <= _LONGEST:
             self._whole[left] = read
         return read

@@ -11,6 +11,7 @@ from ..state.channels import parse_channel
 from ..tables.rows import TYPE
 from .facts import QUOTE, effects_of, ring_order
 from .kinds import CHANNEL_STARTS, KINDS, OPERATION
+from .signals import MOST, tells_event
 from .transports import quote_kind_of
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ class Messages:
         if at < 0 or 0 <= warn < at:
             self.warn(piece, warn, number)
             return
-        text = piece[at + len(INFO) :]
-        tracker, front = self.processes.head(piece[:at])
+        left, text = piece[:at], piece[at + len(INFO) :]
+        tracker, front = self.processes.head(left)
+        for part in (left, text):  # of a line that lost its end, or whose end another process wrote into
+            if tells_event(part[:MOST]):
+                self.plain(part, number)
         if front and TYPE.search(front):
             self.tables.torn_left(front, number)
         bar = text.find(b" | ")

@@ -371,7 +371,7 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Batch job submission failed"
         rb"|aborted before step completely|task \d{1,7} launch failed|Application launch failed"
         rb"|slurmstepd: error: execve\(\)|ssh exited with exit code|launcher '\w{1,20}' not installed"
-        rb"|Unable to find hostfile|unable to open the hostfile|node not present in the allocation"
+        rb"|Unable to find hostfile(?!, will proceed)|unable to open the hostfile|node not present in the allocation"
         rb"|launcher \(plm_rsh_agent|cannot create resource \"pods/exec\"|pyxis: (?:failed|couldn't|container start)"
         rb"|pyxis: seccomp .{1,9}fail"
         rb"|Unable to connect to the server: |^(?:error: )?(?:unable to upgrade connection|error dialing backend)"

@@ -132,11 +132,26 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     ),
     (
         "exception",
-        rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
+        rb"(?:^|\]:? ?|>: ?|\) |^E {2,8})(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
         rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
         rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)",
     ),
 )
+# What tells that lines were left out: a collector's or a pager's words, a limit, a hand that cut (its dots: scan.py).
+_LEFT_OUT = (
+    rb"^\W{0,12}snip(?:ped)?\W{0,12}$|^\W{0,12}cut here\W{0,12}$|^\W{0,12}(?:(?:output|log) )?truncated\W{0,12}$"
+    rb"|\b[1-9]\d{0,11} (?:more |other |similar )?(?:lines?|messages|characters|bytes|rows) "
+    rb"(?:(?:were|was|have been) )?(?:truncated|omitted|skipped|suppressed|elided|not shown|hidden)\b"
+    rb"|\b[Oo]utput (?:(?:was|is|has been) )?(?:truncated|omitted)\b(?!\W{1,2}(?:no|false|0)\b)"
+    rb"|\b[Ll]og (?:(?:was|is|has been) )?truncated\b(?!\W{1,2}(?:no|false|0)\b)"
+    rb"|log exceeded limit|[Ll]og size (?:limit )?exceeded|Output exceeds the size limit"  # GitLab, Azure, Jupyter
+    rb"| lost [1-9]\d{0,11} messages|Suppressed [1-9]\d{0,11} messages|Missed [1-9]\d{0,11} kernel messages"  # syslog
+    rb"|^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
+)
+_LEFT_OUT_WORDS = (
+    rb"snip|cut here|truncated|omitted| skipped| suppressed| elided| not shown| hidden|log exceeded|size exceeded"
+    rb"|limit exceeded|Output exceeds| lost |Suppressed |Missed |--More|--MORE|-- More|-- MORE|..skipping.."
+).split(b"|")
 # Which lines are looked at more closely.
 _WORDS = (
     rb"#|NCCL|RCCL|(not read: |RAS decl|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO"
@@ -157,7 +172,7 @@ _WORDS = (
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
 # Of all these words a line holds one.
-MATTERS = tuple(dict.fromkeys((*_WORDS, *_FRAMES, *WORDS, *other_software.WORDS, *unheaded.WORDS)))
+MATTERS = tuple(dict.fromkeys((*_WORDS, *_LEFT_OUT_WORDS, *_FRAMES, *WORDS, *other_software.WORDS, *unheaded.WORDS)))
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
@@ -206,6 +221,7 @@ _LINE = Patterns(
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
         ("frame", FRAME),
+        ("left-out", _LEFT_OUT),
         ("sizes", rb"ocalGid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
@@ -242,6 +258,11 @@ def tells(line: bytes) -> bool:
 
 
 TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that speak against a job
+
+
+def tells_event(line: bytes) -> bool:
+    """Say whether a line that is not NCCL's tells of one of these events by name."""
+    return not TROUBLE.isdisjoint(_LINE.matches(line))
 
 
 def tells_trouble(line: bytes) -> bool:
@@ -296,6 +317,8 @@ class SignalReader:
         event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
         if event is not None:
             self.source.note(event, self.index, line, raw)
+        if "left-out" in said:
+            self.source.note("left-out", self.index, line, raw)
         if "frame" in said:
             self.source.note("frame", self.index, line, raw)
         if b"ocalGid " in raw:  # the second half of a line that was wrapped

@@ -43,7 +43,19 @@ _SAID = (
     rb"|soft lockup|blocked for more than \d|general protection fault|segfault at |[Kk]ernel panic"
     rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
     rb"|(?:[Ee]xited|\brc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
-    rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]"
+    rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]|\bSIG[A-Z]{2,4} received"
+    rb"|terminated by signal \d|cgroup out-of-memory|^\[\d{1,3}\][+-]? +Exit [1-9]"
+    rb"|\bEXIT_?(?:CODE|STATUS)\W{1,3}[1-9]"
+    rb"|[Ee]xiting with (?:code|status) [1-9]|BackoffLimitExceeded|\bNODE_FAIL\b"
+    rb"|\b[Jj]ob\b.{0,30} (?:was |has been )?[Cc]ancell?ed\b|[Cc]ancell?ed by (?:user|signal)"
+    rb"|[Pp]reemption notice (?:received|detected)"
+    rb"|exceeded (?:its|the) (?:deadline|time limit|walltime)|[Ss]omething went wrong"
+    rb"|\b[Ll]ink (?:is )?down\b(?! ?(?:events?|counte?r?|:? ?0))|\b[Nn]ode\S{0,40} is down\b"
+    rb"|[Ll]ink (?:is )?flapp(?:ed|ing)"
+    rb"|(?:[Ll]ink|PCIe|NIC|GPU|[Nn]ode)\b.{0,30}(?<!not) degraded\b|lowdown *: Active|GPU reset begin"
+    rb"|[Ii]ncorrect results?(?: at| found| detected|:)|[Mm]ismatch (?:detected|found) at"
+    rb"|[Rr]esults? do(?:es)? not match"
+    rb"|AddressSanitizer: |==\d{1,7}== ?Invalid (?:read|write) of|^(?:[Ss]tack|[Bb]ack) ?trace:\s*$"
 )
 _NOT_A_NUMBER = (
     rb"[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
@@ -59,7 +71,8 @@ _WORD = (
     rb"|Illegal instruction|[Dd]eadlock(?:ed)?|[Uu]nsuccessful(?:ly)?|[Ii]nterrupted|CUDA_ERROR_[A-Z_]{1,60}"
     rb"|(?:CUBLAS|CUDNN)_STATUS_(?!SUCCESS)[A-Z_]{1,60}|illegal memory access|(?:Node)?NotReady|\w{0,20}BackOff"
     rb"|FailedScheduling|No devices were found|Xid(?= \d)|[Ww]rong results?|(?:result|validation|checksum) mismatch"
-    rb"|No space left on device|Disk quota exceeded|Stale file handle|Transport endpoint is not connected"
+    rb"|No space left on device|Read-only file system|Disk quota exceeded|Stale file handle"
+    rb"|Transport endpoint is not connected"
     rb"|Too many open files|Cannot allocate memory|Connection re(?:set|fused)"
     rb"|[Cc]onnection (?:closed unexpectedly|lost)|Broken pipe|No route to host|Host is down|[Rr]etries exceeded"
     rb"|[Ee]xhausted all retries|MPI_ERRORS_ARE_FATAL"
@@ -91,6 +104,10 @@ _SPOKEN = re.compile(
     rb"\W*(?:If|When|In case) "
     rb"|.{0,80}\b(?:[Pp]rompt|[Qq]uestion|[Aa]nswer|[Gg]enerat(?:ed|ion)|[Ss]ample)[\"']?\s?[:=]\s?\""
 )  # of what may come, and what a model was asked or wrote
+_SAMPLE = re.compile(
+    rb"(?<![\w-])((?:[Pp]rompt|[Cc]ompletion|[Qq]uestion|[Aa]nswer|[Ii]nstruction|[Gg]enerated[_ ]text|chosen|rejected)"
+    rb"[\"']?\s?[:=]\s?)(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
+)  # of a whole string; what logs their own words under (message, text, content, error) is no sample of a model's data
 _NONE = re.compile(
     rb"(?i)(?<![\w.-])(?:(?:no|zero|without|with no|if|any|whether|unless|ignore)\W{1,2}(?:\w{1,20} ){0,2}"
     rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?"
@@ -129,13 +146,21 @@ _ALSO = (
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
     rb"|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited| rc="
-    rb"|returncode|ignal |ot SIG|aught SIG|preempted"
+    rb"|returncode|ignal |ot SIG|aught SIG|preempted| Exit |EXIT|xiting with|BackoffLimit|NODE_FAIL"
+    rb"|ancelled|anceled|reemption notice|exceeded its|exceeded the|omething went wrong| down|flapp|degraded|lowdown"
+    rb"|GPU reset|ncorrect result|ismatch | not match"
+    rb"|AddressSanitizer|nvalid read of|nvalid write of|ack trace|acktrace|tacktrace"
 ).split(b"|")
 _NUMBERS = (b": nan", b"=nan", b" nan", b"NaN", b"NAN", b"=inf", b"= inf", b": inf")
 UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts them
 WORDS = tuple(dict.fromkeys((*needed(_WORD), *_ALSO, *_NUMBERS)))  # of which such a line holds one
 _FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
 FAILURES = ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER), (_WORDED, _WORD))
+
+
+def without_samples(raw: bytes) -> bytes:
+    """Return a line without what a model was asked or wrote, which may quote any error: strings under such a name."""
+    return _SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
 
 
 def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from ..lines.clean import ANSI_BYTES, name, printable
 from .forms import Form, bench_title, form_of, row_of, row_said, value_said
@@ -27,6 +27,7 @@ from .headings import (
     collective_of,
     config_of,
     library_version,
+    may_head,
 )
 from .opened import DEFAULT, MAX_ALL_ROWS, MAX_ROWS, OpenTable, is_wrong
 from .rows import (
@@ -51,7 +52,9 @@ from .rows import (
 MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has some 250 characters
 MAX_RANK_LINES = 65_536
 
-_UNIT_BEHIND = re.compile(rb"GB/s$")
+_FIGURE = re.compile(
+    rb"-?(?:nan|inf|\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?)(?![\d.]|[A-FH-Za-z])"
+)  # what a page put behind it
 _SIDE = 4  # numbers; as many more than the header has columns are no label that stands in front of them
 _MISSES = 200  # lines in a row behind which another bench's table is over
 
@@ -139,12 +142,12 @@ class TableReader(OpenTable):
         average = AVERAGE.search(raw)
         if average:
             table = self._current(line)
-            value = number(_UNIT_BEHIND.sub(b"", average.group(1)).rstrip(b",;"), average=True)
+            value = _average_in(average.group(1))
             self._copies.average(again=table["avg_busbw"] is not None)
             if table["avg_busbw"] is not None:  # another process printed the same table: the first one's stays
                 return True
             table["avg_busbw"] = value if value is not None and math.isfinite(value) else None
-            if value is not None and not math.isfinite(value):
+            if (value is None and average.group(1) != b"N/A") or not math.isfinite(value or 0):
                 note_odd(table, "the average bus bandwidth is %s" % average.group(1).decode("ascii", "replace"))
             table["avg_ok"] = None if average.group(2) is None else average.group(2) == b"OK"
             table["complete"] = True
@@ -328,7 +331,7 @@ class TableReader(OpenTable):
         if self._waited > 2000:  # the other half never came
             self._abandon()
             return False
-        if raw.rstrip()[-1:] not in ENDS:
+        if raw.rstrip()[-1:] not in ENDS or may_head(raw):  # the average below the table is no row's last number
             return False
         tokens = strip_tags(raw).split()
         start, left = self.open_left
@@ -359,3 +362,9 @@ class TableReader(OpenTable):
         """Take the left half of a row that another process's line was glued to."""
         if TYPE.search(text):
             self.row(text, line)
+
+
+def _average_in(text: bytes) -> Optional[float]:
+    """Return the number with which a text begins, without a unit or what a page put behind it."""
+    figure = _FIGURE.match(text)
+    return number(figure.group(), average=True) if figure else None
