@@ -43,7 +43,7 @@ _CUT_HEAD = re.compile(
 )
 _CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # of such a head: few streams hold one
 _NUMBER = re.compile(r"[0-9a-f]+")
-_DOTS = re.compile(rb"^[ \t]*[\[(<]?\.\.\.[\])>]?\r?$", re.MULTILINE)  # a line by which a hand marks what it left out
+_DOTS = re.compile(rb"\n[ \t]*[\[(<]?\.\.\.[\])>]?\r?\n")  # a line by which a hand marks what it left out
 
 
 def _named_like(host: str) -> Tuple[str, int]:
@@ -187,7 +187,7 @@ class Reader:
                 ]
                 self._most[what] = max([self._most.get(what, -1), *numbers_seen])
             self._looked += len(data)
-        dots = _DOTS.search(data)
+        dots = _DOTS.search(b"\n" + data)
         if dots is not None:
             number = self._seen + data.count(b"\n", 0, dots.start()) + 1
             self.source.note("left-out", self.index, number, dots.group())

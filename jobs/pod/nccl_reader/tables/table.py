@@ -53,7 +53,7 @@ MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has s
 MAX_RANK_LINES = 65_536
 
 _FIGURE = re.compile(
-    rb"-?(?:nan|inf|\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?)(?![\d.]|[A-FH-Za-z])"
+    rb"-?(?:nan|inf|\d+(?:[.,]\d*)?(?:[eE][+-]?\d+)?)(?![\d.]|[A-FH-Za-z])"
 )  # what a page put behind it
 _SIDE = 4  # numbers; as many more than the header has columns are no label that stands in front of them
 _MISSES = 200  # lines in a row behind which another bench's table is over
