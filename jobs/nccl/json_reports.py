@@ -25,7 +25,7 @@ MAX_ROWS = 4096
 _TRIED = 16 * MAX_REPORT
 """Bytes that are decoded at most to find where a report ends: each line that may end it is tried."""
 _WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,"), 12
-_HEADED = (b"busBw,", b"busbw,")
+_HEADS = (b"numCycle,", b"collective,")  # how a CSV file begins; one behind a log has lines with a # in front
 _BEGINNINGS = (
     re.compile(rb'(\{)[^{}"]*"version"\s*:\s*\d+\s*,[^{}"]*"start_time"\Z'),  # nccl-tests
     re.compile(rb'(\[)\s*\{[^{}"]*"numCycle"\Z'),  # rccl-tests: a list that begins on a line with its first record,
@@ -58,8 +58,7 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the chunks of a log; in place of a report the lines of its table, as many as there were where they fit."""
     data, seen = next(chunks, b""), 0
     while data:
-        marked = b"{" in data or any(word in data for word in _HEADED)  # which is found sooner
-        mark = _marked(data, seen) if marked else -1
+        mark = _marked(data, seen) if b"{" in data or b"#" in data or data.startswith(_HEADS) else -1  # found sooner
         begin = _begin(data[max(0, mark - _NEAR) : mark], max(0, mark - _NEAR)) if mark >= 0 else None
         if begin is not None:
             line = data.rfind(b"\n", 0, begin) + 1

@@ -353,3 +353,18 @@ def test_of_two_ranks_without_a_dump_none_is_dead_for_a_closed_connection(explai
     shutil.copytree(DATA / "logged_closed", tmp_path / "d", ignore=shutil.ignore_patterns("rank_1"))
     _, job = explain(tmp_path / "d")
     assert (job["dead_ranks"], job["unknown_ranks"]) == ([], [1, 4]), job["sentence"]
+
+
+@pytest.mark.parametrize(
+    "said", ["ValueError: bad sample", "RuntimeError: [/gloo/transport/tcp/pair.cc:5] Connection closed by peer"]
+)
+def test_what_the_late_rank_itself_ended_with_is_the_first_cause(explain, tmp_path, said):
+    """Its own exception; near miss: that a peer of its left tells nothing of why it was late."""
+    shutil.copytree(DATA / "raises", tmp_path / "d")
+    path = tmp_path / "d" / "log_2.txt"
+    path.write_text(path.read_text().replace("ValueError: bad sample", said))
+    _, job = explain(tmp_path / "d")
+    own = said.startswith("ValueError")
+    assert job["late_ranks"] == ([2] if own else [])
+    assert ("bad sample" in str(job["causes"][:1])) == own, job["causes"]
+    assert ("2" in job["places"] and "last_words" in job["places"]["2"]) == own

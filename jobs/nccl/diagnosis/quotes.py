@@ -73,6 +73,10 @@ def crash_cause(judgement: Judgement) -> str | None:
     note = min(said, key=place, default=None)
     if note is not None and note is judgement.event(SAID[-1]):
         note = _exception(judgement) or judgement.event("signal") or note  # launchers tell who ended, not why
+    own = judgement.event("uncaught")
+    own = None if own is None or "/gloo/transport/" in own.text else own
+    if note is not None and own is not None and note is judgement.event("signal") and _before(own, note):
+        note = own  # the process ends of a signal for it: threads that still run
     error = judgement.event("nccl-error")
     if warning is not None and note is error and note is not None and "Xid" not in note.text:
         note = warning  # what the program says of an error, NCCL said with its cause
@@ -82,8 +86,8 @@ def crash_cause(judgement: Judgement) -> str | None:
     elif last is not None and note is error:
         note = last  # the text of NCCL's error stands behind it
     note = note or judgement.earliest("trace")[0]
-    if note is None:
-        note = gone = judgement.event(_CLOSED)
+    if note is None and (closed := judgement.event(_CLOSED)) is not None:
+        note, gone = own or closed, closed
     if note is None:
         return None
     text = quoted(note)
@@ -100,6 +104,10 @@ def crash_cause(judgement: Judgement) -> str | None:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
         cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
     return cause + later_run(judgement, note)
+
+
+def _before(one: Note, other: Note) -> bool:
+    return one.source == other.source and one.line < other.line
 
 
 _FRAME = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.scan import read
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Document = Any  # a job document and the keys of a hang
 _RECORDED = "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
 
+_UNCAUGHT = re.compile(r"\[rank(\d{1,7})\]: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*")
 _BY_GLOO = (
     "gloo writes no dump by itself: let every rank write torch._C._distributed_c10d._dump_fr_trace() from a thread to a"
     " file that ends in its rank, before it ends, and keep its standard error beside it"
@@ -163,6 +165,9 @@ def _name(job: Document, made: Decision) -> None:
 
 def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
     said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
+    own = _own_words(job, made.late | made.dead)
+    for who, words in own.items():
+        places.setdefault(who, {"host": None, "gpu": None, "pid": None})["last_words"] = words
     other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
     job["files"] = [*job["files"], *evidence.files]
     _name(job, made)
@@ -188,7 +193,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     ]
     text = ". ".join([said, *(capital(item) for item in extra)]) + "."
     if made.proven:
-        _add_fault(job, made, places)
+        _add_fault(job, made, places, own_first=bool(own))
         job["verdict"], job["hang"] = "no-go", True
         if not other:
             job["diagnosis"] = f"hang-{made.kind}"
@@ -206,7 +211,14 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["advice"] = _advice(made, evidence, job)
 
 
-def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]]) -> None:
+def _own_words(job: Document, ranks: AbstractSet[int]) -> dict[str, str]:
+    """Return what nobody caught of these ranks' exceptions, where the log's evidence has it; not that a peer left."""
+    lines = [line["text"] for fault in job["faults"] for line in fault["evidence"]]
+    said = [match for text in lines if "/gloo/transport/" not in text and (match := _UNCAUGHT.match(text))]
+    return {match[1]: match[0] for match in reversed(said) if int(match[1]) in ranks}
+
+
+def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]], *, own_first: bool) -> None:
     shown: list[EvidenceLine] = [{"file": file, "line": line, "text": text} for file, line, text in made.because]
     named = made.dead or made.late or made.suspects
     processes = ", ".join(f"process {p.pid} on {p.host}" if p.pid else "a process" for p in made.nameless[:4])
@@ -219,7 +231,7 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]])
     others -= {"nccl.collective-mismatch"} if made.kind == "mismatch" else set()  # torchfrtrace's line says less
     rest = [cause for cause in job["causes"] if cause["fault"] in others]  # a slow fabric makes no process late
     causes = [{**cause, "confirm": _confirm(cause["confirm"], places)} for cause in rank([fault], {})]
-    job["causes"] = [*causes, *rest][:MOST_CAUSES]
+    job["causes"] = [*rest, *causes][:MOST_CAUSES] if own_first else [*causes, *rest][:MOST_CAUSES]
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
 
 

@@ -16,7 +16,7 @@ from .events.heads import ALONE, Heads
 from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION, SILENT
 from .events.long_lines import bounded, far
 from .events.messages import MAX_TEXT
-from .events.quiet import GATE, is_quiet, line_is_quiet, line_says
+from .events.quiet import GATE, is_quiet, left_out, line_is_quiet, line_says
 from .events.signals import MOST, tells_event
 from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
@@ -31,6 +31,8 @@ _KNOWN = 20_000  # messages whose effects are known, shapes of lines that say no
 _LONGEST = 400  # bytes of one of them
 _LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
 _HEADS = 65_536  # that are known
+_NUMBERS = b"0123456789 []/->|"  # all that stands behind the first word of these messages
+_OF_NUMBERS = frozenset((b"Trees\n", b"threadThresholds\n"))
 _STRETCH = 16 * 1024  # bytes of lines that are not NCCL's, looked at together
 
 OwnEvent = Tuple[int, Any]
@@ -101,6 +103,7 @@ class Digester:
     def __init__(self) -> None:
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
+        self._clean: Set[bytes] = set()  # shapes of messages in which no other process wrote of a failure
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
         self._quote_kinds: Dict[bytes, Optional[str]] = {}  # a connection, every digit a 0 -> what it shows (QUOTE)
         self._active: List[_Process] = []  # that speak in what is digested
@@ -178,7 +181,7 @@ class Digester:
                                 process.flush(number)
                             process.own_events.append((number, step))
                             continue
-                    elif start in SILENT and b" NCCL " not in text and len(text) <= MAX_TEXT:
+                    elif text.translate(None, _NUMBERS) in _OF_NUMBERS:
                         continue
                     if text.translate(HEX_DIGITS) in quiet:
                         continue
@@ -256,13 +259,12 @@ class Digester:
 
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
-        start, message = text[:4], text[:-1]
-        if b" NCCL " in text or len(message) > MAX_TEXT or tells_event(message):
+        start, message, shape = text[:4], text[:-1], text.translate(HEX_DIGITS)
+        if b" NCCL " in text or len(message) > MAX_TEXT or self._tells_event(shape, message):
             return None
         if start in CHANNEL_STARTS:
             return self._channel(process, line, text, number) or ((), ring_order(message), False)
-        shape = text.translate(HEX_DIGITS)
-        if is_quiet(shape):
+        if start in SILENT or is_quiet(shape):
             if len(self._quiet) >= _KNOWN:
                 self._quiet.clear()
             self._quiet.add(shape)
@@ -284,6 +286,17 @@ class Digester:
                 self._known.clear()
             self._known[text] = reading
         return reading
+
+    def _tells_event(self, shape: bytes, message: bytes) -> bool:
+        """Say whether another process wrote of a failure into a message: by one of each shape."""
+        if shape in self._clean:
+            return False
+        if tells_event(message):
+            return True
+        if len(self._clean) >= _KNOWN:
+            self._clean.clear()
+        self._clean.add(shape)
+        return False
 
     def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Take a line of a connection that the process did not name before; None where it is none, or torn."""
@@ -308,6 +321,8 @@ class Digester:
         if mark >= 0:
             last = data.rfind(b"\n", end - 1, mark) + 1
         places = GATE.places(data, start, last)
+        dots = left_out(data, start, last)
+        places = sorted((*places, *dots)) if dots else places
         if end - start <= _LONGEST and not (places and places[0] < end):
             self._remember(data[start:end].translate(DIGITS))
         for position in places:
@@ -317,7 +332,7 @@ class Digester:
             number += data.count(b"\n", start, begin)
             start = data.find(b"\n", position) + 1
             line = data[begin : start - 1]
-            if line_says(line):
+            if line_says(line) or position in dots:
                 self._events.extend(_whole(number, place, line))
             number += 1
         return number + data.count(b"\n", start, last) - 1, last

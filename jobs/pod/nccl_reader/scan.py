@@ -43,7 +43,6 @@ _CUT_HEAD = re.compile(
 )
 _CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # of such a head: few streams hold one
 _NUMBER = re.compile(r"[0-9a-f]+")
-_DOTS = re.compile(rb"\n[ \t]*[\[(<]?\.\.\.[\])>]?\r?\n")  # a line by which a hand marks what it left out
 
 
 def _named_like(host: str) -> Tuple[str, int]:
@@ -76,7 +75,6 @@ class Reader:
         self._tail = b""  # what stands behind the last line end
         self._last = b""  # the end of what was read
         self._looked = 0  # bytes of the beginning that were looked at
-        self._seen = 0  # lines of the blocks before
         self._most: Dict[str, int] = {}  # the highest numbers there, by their name
 
     # -- bytes to blocks -----------------------------------------------------------------------------------------------
@@ -187,11 +185,6 @@ class Reader:
                 ]
                 self._most[what] = max([self._most.get(what, -1), *numbers_seen])
             self._looked += len(data)
-        dots = _DOTS.search(b"\n" + data)
-        if dots is not None:
-            number = self._seen + data.count(b"\n", 0, dots.start()) + 1
-            self.source.note("left-out", self.index, number, dots.group())
-        self._seen += data.count(b"\n")
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
 
     def take(self, digest: Digest, data: bytes, before: int = 0) -> None:

@@ -88,7 +88,9 @@ class ForeignLines:
                 return
         if self.tables.open_left is not None and self.tables.fragment(raw):
             return
-        if signals.matters(raw) or self.signals.expects():
+        if raw in signals.DOTS:
+            self.signals.left_out(raw, number)
+        elif signals.matters(raw) or self.signals.expects():
             self._marked(raw, number)
 
     def _marked(self, raw: bytes, number: int) -> None:

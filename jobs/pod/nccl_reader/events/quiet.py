@@ -7,6 +7,7 @@ shape may be taken for one that says something when it does not, and never the o
 from __future__ import annotations
 
 import re
+from typing import List
 
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Gate
 from ..tables.rows import TYPE, TYPE_WORDS
@@ -14,7 +15,7 @@ from .facts import STARTS
 from .foreign import says
 from .kinds import CHANNEL_STARTS
 from .messages import MAX_TEXT
-from .signals import MATTER, MATTERS, UNLESS, matters
+from .signals import DOTS, MATTER, MATTERS, UNLESS, matters
 from .symptoms import may_show
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *CHANNEL_STARTS))
@@ -40,6 +41,18 @@ def is_quiet(shape: bytes) -> bool:
 _WORDS = (*MATTERS, *TYPE_WORDS)
 GATE = Gate(_WORDS, (MATTER, AnyOf(TYPE_WORDS)), UNLESS)
 _NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked
+
+
+_DOTS = re.compile(rb"\n[\[(<]?\.\.\.[\])>]?(?=\r?\n)")  # what is indented is an array, as a program prints it
+
+
+def left_out(data: bytes, start: int, end: int) -> List[int]:
+    """Return where lines begin by which a hand marks what it left out; its dots cost the gate too much."""
+    if start == 0:
+        return (
+            [0, *left_out(data, 1, end)] if data[: data.find(b"\n")].rstrip(b"\r") in DOTS else left_out(data, 1, end)
+        )
+    return [match.start() + 1 for match in _DOTS.finditer(data, start - 1, end)]
 
 
 def line_is_quiet(shape: bytes) -> bool:

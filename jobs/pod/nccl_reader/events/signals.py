@@ -148,6 +148,7 @@ _LEFT_OUT = (
     rb"| lost [1-9]\d{0,11} messages|Suppressed [1-9]\d{0,11} messages|Missed [1-9]\d{0,11} kernel messages"  # syslog
     rb"|^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
 )
+DOTS = frozenset((b"...", b"[...]", b"(...)", b"<...>"))
 _LEFT_OUT_WORDS = (
     rb"snip|cut here|truncated|omitted| skipped| suppressed| elided| not shown| hidden|log exceeded|size exceeded"
     rb"|limit exceeded|Output exceeds| lost |Suppressed |Missed |--More|--MORE|-- More|-- MORE|..skipping.."
@@ -294,6 +295,10 @@ class SignalReader:
         )
         self.source.note("version " + printable(label.rstrip(".,;:)"), 60), self.index, line, raw)
 
+    def left_out(self, raw: bytes, line: int) -> None:
+        """Note a line by which a hand marks what it left out."""
+        self.source.note("left-out", self.index, line, raw)
+
     def line(self, raw: bytes, line: int) -> None:
         """Read one line that is neither NCCL's nor a table's."""
         raw = raw[:MOST]
@@ -318,7 +323,7 @@ class SignalReader:
         if event is not None:
             self.source.note(event, self.index, line, raw)
         if "left-out" in said:
-            self.source.note("left-out", self.index, line, raw)
+            self.left_out(raw, line)
         if "frame" in said:
             self.source.note("frame", self.index, line, raw)
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
