@@ -151,6 +151,12 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     return bool(analysis.heads)
 
 
+_OF_A_TIMEOUT = (
+    "the dumps do not tell when they were taken, and are held for those of a time-out, which NCCL's recorder writes by "
+    "itself: if somebody asked a running job for them, only a second dump of all ranks, some minutes later, shows a hang"
+)
+
+
 def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     """Take back what dumps of a job that runs show, too: written apart, or while waits were as short as they may be.
 
@@ -168,6 +174,9 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
         if not analysis.heads or any(head.created for head in analysis.heads.values()):
             return
         made.undated = "their entries have no time, which every recorder writes: something altered them"
+    elif not waits.dated and waits.by_itself:
+        made.contradictions.append(_OF_A_TIMEOUT)
+        return
     elif not waits.dated:
         made.undated = (
             "they do not say it, and the files are much younger than a time-out, as copies are (cp -p keeps a time)"

@@ -129,6 +129,8 @@ class Waited:
     """Some rank had waited for its operation's time-out."""
     dated: bool = True
     """The dumps, or times of their files that fit a time-out, tell it; a copy has the time of the copy."""
+    by_itself: bool = True
+    """A time-out writes such dumps (NCCL's); gloo's are of whoever asks for them."""
 
 
 def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
@@ -156,7 +158,8 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
         return None
     ended = any(time >= limit for time, limit in waits)
     fits = bool(own) or any(limit <= time <= limit + _WRITTEN_WITHIN for time, limit in waits)
-    return Waited(max(time for time, _ in waits), ended, fits or not ended)
+    by_itself = not any(head.name.startswith("gloo:") for head in heads.values())
+    return Waited(max(time for time, _ in waits), ended, fits or not ended, by_itself)
 
 
 def same_process(one: Rank, other: Rank) -> bool:
