@@ -20,7 +20,7 @@ from .diagnosis.ranking import Signs, rank
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.separate_jobs import tell_alone
 from .diagnosis.termination import judge_ending
-from .diagnosis.truncation import judge_truncation
+from .diagnosis.truncation import judge_cut_channels, judge_truncation
 from .diagnosis.usual_causes import with_usual_causes
 from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices
@@ -53,6 +53,7 @@ _RULES: Rules = (  # each behind the kind of evidence that it needs
     ("NVLink fabric", judge_nvlink_fabric),
     ("runs", judge_runs),
     ("tables", judge_tables),
+    ("cut channels", judge_cut_channels),
 )
 _MOST_GPU_NAMES = 16
 ADVICE = (

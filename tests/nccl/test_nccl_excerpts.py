@@ -4,6 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from tests.nccl.logmaker import Maker, sequential
+from tests.nccl.symptom_rows import HEALTHY
+
 
 @pytest.mark.parametrize(
     "line",
@@ -275,3 +278,41 @@ def test_gpus_of_one_host_are_not_accused_of_sockets(judge, devices):
     job = judge(chosen + "".join(channel.format(*two) for two in pairwise(devices)))
     assert (job["nodes"], job["socket_fallback"]) == (1, False)
     assert (job["verdict"], job["faults"]) == ("inconclusive", [])
+
+
+def test_a_host_whose_network_lines_are_not_read_misses_no_rail(judge):
+    """Lines that a page broke at a blank: one host's single line that is whole is no measure for the others'."""
+    maker = Maker(gpus=4, rails=1)
+    texts = sequential(maker.processes()).decode()
+    whole = next(line for line in texts.splitlines() if "[send] via NET" in line)
+    ring = "{0}:{1}:{1} [3] NCCL INFO Channel 03/0 : {2}[3] -> {3}[0] via P2P/CUMEM/read\n"
+    rings = "".join(ring.format(maker.host(rank), maker.pid(rank), rank, rank - 3) for rank in (3, 7))
+    job = judge(texts.replace(" via NET", " via\nNET") + rings + "NCCL INFO " + whole.partition("NCCL INFO ")[2] + "\n")
+    assert job["hosts"][0]["rails"], "one line is read"
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
+    assert "the lines of channels are cut" in job["sentence"]
+
+
+@pytest.mark.parametrize(("cut", "verdict"), [(1, "go"), (20, "inconclusive")])
+def test_a_torn_line_of_a_channel_now_and_then_withholds_nothing(judge, cut, verdict):
+    texts = sequential(Maker(gpus=8, channels=16, rails=8).processes()).decode()
+    whole = next(line for line in texts.splitlines() if "[send] via NET" in line)
+    torn = [whole.replace("Channel 00", f"Channel {20 + at}")[:-12] + "\n" for at in range(cut)]
+    assert judge(texts + "".join(torn))["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("was", "torn", "fault"),
+    [
+        ("NCCL version 2.28.9+cuda13.0", "NCCL version 2.28.92<0>", None),
+        ("NCCL version 2.28.9+cuda13.0", "NCCL version 2.286", None),
+        ("NCCL version 2.28.9+cuda13.0", "NCCL version 2.27.3+cuda13.0", "nccl.version-mismatch"),
+        ("via NET/IB/0/GDRDMA", "via NET/IB/0/GDR70bb2ba - Init COMPLETE", None),
+        ("via NET/IB/0/GDRDMA", "via NET/IB/0/GFO Channel 02/0", None),
+        ("via NET/IB/0/GDRDMA", "via NET/IB/0", "nccl.gdr-mixed"),
+        ("via NET/IB/0/GDRDMA", "via NET/IB/0/GDRDMA(PCI)", None),
+    ],
+)
+def test_what_a_torn_line_makes_of_a_version_or_of_gpudirect_accuses_nobody(judge, was, torn, fault):
+    faults = [item["fault"] for item in judge(HEALTHY.replace(was, torn, 1))["faults"] if item["severity"] != "info"]
+    assert faults == ([fault] if fault else [])

@@ -308,3 +308,33 @@ def test_a_torn_row_takes_its_rest_from_another_line(judge):
     """The near miss."""
     job = judge(HEALTHY.replace("153.68       0\n", "153.68\nstep 1 loss nothing\n      7\n"))
     assert job["diagnosis"] == "wrong-results"
+
+
+@pytest.mark.parametrize(
+    ("torn", "what"),
+    [
+        # the end of a row stands in the middle of another one: the columns behind it are those of the next row
+        (lambda line: line.replace("  0\n", "  210.99\n"), "#wrong at 67108864 bytes is 210.99"),
+        (lambda line: " ".join([*line.split()[:5], "0", *line.split()[5:12]]) + "\n", "67108864 bytes"),
+    ],
+)
+def test_a_torn_row_accuses_nobody(judge, maker, torn, what):
+    """What it says of wrong values is a number of another column, and no go either."""
+    body = rows()
+    whole = next(line + "\n" for line in body.splitlines() if line.split()[0] == "67108864")
+    assert torn(whole) != whole
+    job = judge(log(maker, body.replace(whole, torn(whole))))
+    assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("inconclusive", ["nccl.odd-numbers"])
+    assert what in job["sentence"]
+
+
+@pytest.mark.parametrize("count", ["1", "1.23457e+06"])
+def test_a_count_of_wrong_values_as_nccl_tests_prints_it_counts(judge, maker, count):
+    """By %g: a large one has a point, and an exponent."""
+    assert judge(log(maker, row(1 << 26, 120.0, wrong=count)))["diagnosis"] == "wrong-results"
+
+
+@pytest.mark.parametrize(("error", "verdict"), [("2e-03", "no-go"), ("9e+04", "no-go"), ("65536", "inconclusive")])
+def test_an_error_of_an_old_table_has_an_exponent(judge, maker, error, verdict):
+    """nccl-tests before 2.13 prints it by %.0le: a plain number is of another column."""
+    assert judge(log(maker, row(1 << 26, 120.0, wrong=error, second="0e+00"), check="error"))["verdict"] == verdict

@@ -67,6 +67,7 @@ class Judgement:
             "ranks of hosts": any(host["ranks"] for host in self.hosts),
             "runs": self.job.comms or self.job.numbers.get("world") or self.event("separate-runs"),
             "tables": self.tables,
+            "cut channels": "line channel-cut" in self.job.noted,
         }
 
     def apply(self, rules: Rules) -> None:

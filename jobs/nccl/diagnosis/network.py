@@ -5,6 +5,7 @@ Or no evidence at all.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
@@ -96,6 +97,10 @@ def _what_is_missing(judgement: Judgement) -> str:
     return "NCCL printed %d lines, and none of them is a channel between hosts" % lines
 
 
+_WHOLE_VERSION = re.compile(r"(?:RCCL )?\d{1,2}\.\d{1,3}\.\d{1,3}(?![\w<>.:])")
+"""What torn lines make of one (``2.286``, ``2.28.92<0>``) is no other version."""
+
+
 def judge_versions(judgement: Judgement) -> None:
     """Report ranks of one communicator that run different versions of NCCL."""
     if judgement.has("nccl.version-mismatch"):
@@ -103,7 +108,7 @@ def judge_versions(judgement: Judgement) -> None:
     procs_of: dict[str, list[Proc]] = {}
     for key in judgement.job.world:
         for proc in judgement.job.members[key].values():
-            for version in proc.facts.get("version", ()):
+            for version in filter(_WHOLE_VERSION.match, proc.facts.get("version", ())):
                 procs_of.setdefault(version.partition("+")[0], []).append(proc)
         if len(procs_of) > 1:
             few = min(procs_of.values(), key=len)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ..job_document import ReadTable, Row, Side
@@ -174,17 +174,28 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
     return texts
 
 
-def busbw(table: ReadTable) -> list[tuple[int, float]]:
-    """Return (size, best bus bandwidth of the row) for every readable row."""
+def sound_rows(table: ReadTable, ranks: int | None) -> list[Row]:
+    """Return the rows whose numbers stand together: a few that were torn hold those of others, and accuse nobody."""
+    sound = [
+        row
+        for row in table["rows"]
+        if row["count"] is None
+        or not any(_contradicting(row["size_bytes"], side, table["collective"], ranks) for side in sides(row))
+    ]
+    return sound if 2 * len(sound) > len(table["rows"]) else table["rows"]
+
+
+def busbw(table: ReadTable, rows: Sequence[Row] | None = None) -> list[tuple[int, float]]:
+    """Return (size, best bus bandwidth of the row) for every readable row, or of some."""
     points = []
-    for row in table["rows"]:
+    for row in table["rows"] if rows is None else rows:
         values = bandwidths(row)
         if values and math.isfinite(max(values)):
             points.append((int(row["size_bytes"]), float(max(values))))
     return points
 
 
-def fall(table: ReadTable) -> tuple[float, float, int] | None:
+def fall(table: ReadTable, rows: Sequence[Row] | None = None) -> tuple[float, float, int] | None:
     """Return from which bus bandwidth to which it collapses as messages grow, in GB/s, and at how many bytes.
 
     The largest message, of 64 MiB or more, gives less than 40 % of the peak, or one between less than a quarter of what
@@ -192,7 +203,7 @@ def fall(table: ReadTable) -> tuple[float, float, int] | None:
     85 % of the peak, every one from 64 MiB on more than 60 % of what is before it; the sick link of row 72 gives 12 %.
     """
     best: dict[int, float] = {}
-    for size, value in busbw(table):
+    for size, value in busbw(table, rows):
         best[size] = max(value, best.get(size, value))
     peak, sizes = 0.0, sorted(best)
     for size in sizes if len(sizes) > _FEW else ():

@@ -68,9 +68,13 @@ def judge_rails(judgement: Judgement) -> None:
         used, missing = rails_used([host]), ""
         if rails is not None:
             missing = rails_missing(used, rails, filters)
-        elif full and (
-            (len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers))
-            or (len(used) <= _FEW * best and host["rails_offered"] == max(offers) and _in_one_ring(judgement))
+        elif (
+            full
+            and used
+            and (  # what crosses hosts uses one: where none shows, its lines are not read
+                (len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers))
+                or (len(used) <= _FEW * best and host["rails_offered"] == max(offers) and _in_one_ring(judgement))
+            )
         ):  # NCCL may choose differently, and not that differently
             missing = "%d rail%s channels here and %d on another host (%s)" % (
                 len(used),

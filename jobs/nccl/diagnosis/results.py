@@ -8,7 +8,7 @@ from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.events.transports import TCP
 from ..rows import sides
 from .causes import refine
-from .numbers import fall, of_other_rows, too_large_errors, unreasonable
+from .numbers import fall, of_other_rows, sound_rows, too_large_errors, unreasonable
 from .subjects import subject_of
 
 if TYPE_CHECKING:
@@ -93,8 +93,11 @@ def judge_tables(judgement: Judgement) -> None:
     """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
-        bad = [side["wrong"] for row in table["rows"] for side in sides(row) if side["wrong"]]
-        large = too_large_errors(table, judgement.view.ranks)
+        ranks = judgement.view.ranks
+        wrong_rows = [row for row in table["rows"] if any(side["wrong"] for side in sides(row))]
+        sound = sound_rows(table, ranks) if wrong_rows else []
+        bad = [side["wrong"] for row in sound for side in sides(row) if side["wrong"]]
+        large = too_large_errors(table, ranks)
         if bad or large or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
             line = table["wrong_line"] or [table["line"], ""]
             count = sum(bad) if bad else table["out_of_bounds"]
@@ -116,10 +119,10 @@ def judge_tables(judgement: Judgement) -> None:
                 cause="the average bus bandwidth of %s GB/s is below the minimum that was set (NCCL_TESTS_MIN_BW)"
                 % table["avg_busbw"],
             )
-        elif drop := fall(table):
+        elif fall(table) and (drop := fall(table, sound_rows(table, ranks))):
             cause = "the bus bandwidth falls from %.4g to %.4g GB/s as messages grow to %d bytes"
             judgement.add("nccl.bandwidth-falls", what, [], cause=cause % drop)
-        odd = table["odd"] + unreasonable(table, judgement.view.ranks)
+        odd = table["odd"] + unreasonable(table, ranks)
         odd += [] if judgement.event("separate-runs") else of_other_rows(table)  # the copies' rows and ends do not pair
         if odd:
             judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))

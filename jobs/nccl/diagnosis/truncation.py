@@ -9,7 +9,7 @@ from ...pod.nccl_reader.state.process import channels_in
 from ..job.crossings import between
 
 if TYPE_CHECKING:
-    from ...pod.nccl_reader.state.process import Proc
+    from ...pod.nccl_reader.state.process import Note, Proc
     from ..job.view import View
     from ..job_document import ReadTable
     from .judge import Judgement
@@ -38,6 +38,22 @@ def judge_truncation(judgement: Judgement) -> None:
             missing = sign(judgement.view)
     if missing:
         judgement.add("nccl.log-truncated", subject, [], cause=missing)
+
+
+def judge_cut_channels(judgement: Judgement) -> None:
+    """Report a log whose channel lines are cut: what proves a healthy job may miss what does not."""
+    if judgement.verdict() == "go" and (cut := _cut_channels(judgement)) is not None:
+        text = "the lines of channels are cut, by a page or a pager"
+        judgement.add("nccl.log-truncated", "the job", judgement.line(cut), cause=text)
+
+
+def _cut_channels(judgement: Judgement) -> Note | None:
+    """Return the first line of a channel that is cut, where there are more of them than processes tear."""
+    notes = judgement.job.noted.get("line channel-cut", [])
+    cut = sum({id(note): note.count for proc in notes if (note := proc.notes["line channel-cut"])}.values())
+    edges = (connections for proc in judgement.job.procs for connections in proc.edges.values()) if cut else ()
+    shown = sum(channels_in(mask) for connections in edges for mask in connections.values())
+    return judgement.earliest("line channel-cut")[0] if cut > _TORN * shown else None
 
 
 def _unfinished_start(view: View) -> str:

@@ -152,8 +152,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
 
 
 _OF_A_TIMEOUT = (
-    "the dumps do not tell when they were taken, and are held for those of a time-out, which NCCL's recorder writes by "
-    "itself: if somebody asked a running job for them, only a second dump of all ranks, some minutes later, shows a hang"
+    "the dumps do not tell when they were taken, and are held for those of a time-out, which NCCL's recorder writes by"
+    " itself: if somebody asked a running job for them, only a second dump of all ranks, some minutes later, shows a"
+    " hang"
 )
 
 

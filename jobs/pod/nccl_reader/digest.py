@@ -263,7 +263,9 @@ class Digester:
         if b" NCCL " in text or len(message) > MAX_TEXT or self._tells_event(shape, message):
             return None
         if start in CHANNEL_STARTS:
-            return self._channel(process, line, text, number) or ((), ring_order(message), False)
+            reading = self._channel(process, line, text, number)
+            order = ring_order(message) if reading is None else ()
+            return reading or ((), order, keeps_line(order))
         if start in SILENT or is_quiet(shape):
             if len(self._quiet) >= _KNOWN:
                 self._quiet.clear()

@@ -132,11 +132,19 @@ def _others(text: bytes, said: List[Effect]) -> None:
         said.append((NOTE, symptom.fault if symptom.role != "cause" else "info:" + symptom.fault))
 
 
+# A channel's line without its transport, or with half of it: a page, a pager or a full disk cut it.
+_CUT_CHANNEL = re.compile(
+    rb"(?:Ring|Channel) \d{1,4}(?:/\d{1,3})? : \d{1,7}(?:\[\w{1,16}\])? -> (?:\d{1,7}(?:\[\w{0,16}\]?)?)?"
+    rb"(?: \[(?:send|receive)\])?(?: v(?:ia?)?"
+    rb"| via (?:N(?:E(?:T(?:/[^/]{0,60}(?:/\d{0,4}/\w{0,5})?)?)?)?|P(?:2(?:P/?)?)?))?\s*$"
+)
+
+
 def ring_order(text: bytes) -> Tuple[Effect, ...]:
     """Return the ring order that rank 0 prints (``Channel 00/32 : 0 1 2 ...``): it names every rank."""
     match = RING_ORDER.match(TAIL.sub(b"", text)) if len(text) < _RING_TEXT else None
     if match is None:
-        return ()
+        return ((NOTE, "line channel-cut"),) if _CUT_CHANNEL.match(text) else ()
     ranks = frozenset(int(item) for item in match.group(3).split())
     return ((RING, ranks),) if ranks == frozenset(range(len(ranks))) else ()
 

@@ -130,5 +130,10 @@ def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]
 
 
 def _is_half(suffix: bytes) -> bool:
-    """Say whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own."""
+    """Say whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own.
+
+    So is one whose beginning other text follows (``GDR70bb2ba``), as where processes tear each other's lines.
+    """
+    if suffix[:1] == b"G" and not suffix.startswith(b"GDRDMA"):
+        return True
     return suffix != b"GDRDMA" and any(known.startswith(suffix) and known != suffix for known in _SUFFIXES)

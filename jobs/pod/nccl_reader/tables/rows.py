@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Pattern, Tuple
 
 from ..lines.clean import ANSI_BYTES, printable
 
@@ -176,16 +176,22 @@ def labels_of(extra: List[bytes], left: Optional[List[str]]) -> Tuple[Optional[s
     return redop, root
 
 
+# What else stands in these columns is of another row, in a line that was torn: nccl-tests prints the count by %g, where
+# no whole number has a point without an exponent, and the error by %.0le (common.cu).
+_COUNT, _ERROR = re.compile(rb"^[^.]+$|e", re.IGNORECASE), re.compile(rb"e|nan|inf", re.IGNORECASE)
+
+
 def side_of(
     tokens: List[bytes], fields: Dict[str, int], table: Dict[str, Any], row: Dict[str, Any]
 ) -> Optional[Dict[str, Any]]:
     """Return one side of a row; None where it is empty."""
 
-    def measured(word: str, least: float = -math.inf) -> Optional[float]:
+    def measured(word: str, least: float = -math.inf, form: Optional[Pattern[bytes]] = None) -> Optional[float]:
         if word not in fields or fields[word] >= len(tokens):
             return None
         value = number(tokens[fields[word]])
-        if value is None or (least <= value < math.inf and value > -math.inf):
+        printed = value is None or value < 1 or form is None or form.search(tokens[fields[word]]) is not None
+        if printed and (value is None or (least <= value < math.inf and value > -math.inf)):
             return value
         shown = tokens[fields[word]].decode("ascii", "replace")
         note_odd(table, "%s at %d bytes is %s" % (word, row["size_bytes"], shown))
@@ -195,7 +201,7 @@ def side_of(
     for word, key in (("time", "time_us"), ("algbw", "algbw_gbps"), ("busbw", "busbw_gbps")):
         side[key] = measured(word)
     # Before 2.13 the check is the largest error, not a count: how large it may be depends on the ranks (numbers.py).
-    count, error = measured("#wrong", 0), measured("error", 0)
+    count, error = measured("#wrong", 0, _COUNT), measured("error", 0, _ERROR)
     side["wrong"] = math.ceil(count) if count is not None else 0 if error == 0 else None
     if error:
         side["error"] = error
