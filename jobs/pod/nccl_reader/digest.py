@@ -21,7 +21,7 @@ from .events.signals import MOST, tells_event
 from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
 from .lines.patterns import DIGITS, HEX_DIGITS
-from .state.channels import BITS, CONNECTION, Connection, ends_there, parse_channel, parse_connector
+from .state.channels import BITS, CONNECTION, Connection, parse_channel, parse_connector
 
 if TYPE_CHECKING:
     from .lines.prefix import Process
@@ -158,8 +158,8 @@ class Digester:
                 quote_kind = shapes.get(shape, "")
                 match = named(connection) if quote_kind == "" and len(connection) < _LONGEST_NAME else None
                 end = parse_connector(match.group(4), match.group(1), False) if match is not None else None
-                # Whatever its digits: no form but P2P's has one of its own, and nothing stands behind it.
-                if end is not None and ends_there(match.group(4), end[0]):
+                # Whatever its digits: no form but P2P's has one of its own, and nothing stands behind the carrier.
+                if end is not None and connection.count(b" ", connection.find(b"via ") + 4) == end[0].count(" "):
                     if len(shapes) >= _KNOWN:
                         shapes.clear()
                     quote_kind = shapes[shape] = quote_kind_of(end[0])

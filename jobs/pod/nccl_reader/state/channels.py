@@ -99,11 +99,6 @@ def parse_connector(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[T
     return connector, size.group(1).decode("ascii") if size else ""
 
 
-def ends_there(how: bytes, connector: str) -> bool:
-    """Say whether nothing stands behind the carrier in what was read of a line: no size, and no other line's text."""
-    return how.count(b" ", how.find(b"via ") + 4) == connector_of(connector).net.count(" ")
-
-
 def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]:  # noqa: PLR0911 -- one return per form
     """Read what stands behind ``via``: kind, network, device, GPUDirect, proxy; None where it is torn or unknown."""
     via = TAIL.sub(b"", via)
