@@ -17,7 +17,7 @@ from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION, SILENT
 from .events.long_lines import bounded, far
 from .events.messages import MAX_TEXT
 from .events.quiet import GATE, is_quiet, left_out, line_is_quiet, line_says
-from .events.signals import MOST, tells_event
+from .events.signals import MOST, fails_within
 from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
 from .lines.patterns import DIGITS, HEX_DIGITS
@@ -103,7 +103,7 @@ class Digester:
     def __init__(self) -> None:
         self._known: Dict[bytes, Message] = {}
         self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
-        self._clean: Set[bytes] = set()  # shapes of messages in which no other process wrote of a failure
+        self._clean: Set[bytes] = set()  # shapes of messages into which no other process wrote of a failure
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
         self._quote_kinds: Dict[bytes, Optional[str]] = {}  # a connection, every digit a 0 -> what it shows (QUOTE)
         self._active: List[_Process] = []  # that speak in what is digested
@@ -181,7 +181,7 @@ class Digester:
                                 process.flush(number)
                             process.own_events.append((number, step))
                             continue
-                    elif text.translate(None, _NUMBERS) in _OF_NUMBERS:
+                    elif start in SILENT and text.translate(None, _NUMBERS) in _OF_NUMBERS:
                         continue
                     if text.translate(HEX_DIGITS) in quiet:
                         continue
@@ -260,7 +260,7 @@ class Digester:
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Return what a message says that is not known; None where the line has to be taken apart."""
         start, message, shape = text[:4], text[:-1], text.translate(HEX_DIGITS)
-        if b" NCCL " in text or len(message) > MAX_TEXT or self._tells_event(shape, message):
+        if b" NCCL " in text or len(message) > MAX_TEXT or fails_within(message, shape, self._clean):
             return None
         if start in CHANNEL_STARTS:
             reading = self._channel(process, line, text, number)
@@ -288,17 +288,6 @@ class Digester:
                 self._known.clear()
             self._known[text] = reading
         return reading
-
-    def _tells_event(self, shape: bytes, message: bytes) -> bool:
-        """Say whether another process wrote of a failure into a message: by one of each shape."""
-        if shape in self._clean:
-            return False
-        if tells_event(message):
-            return True
-        if len(self._clean) >= _KNOWN:
-            self._clean.clear()
-        self._clean.add(shape)
-        return False
 
     def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
         """Take a line of a connection that the process did not name before; None where it is none, or torn."""

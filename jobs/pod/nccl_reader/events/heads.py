@@ -7,13 +7,13 @@ does not depend on which digits stand there: with every digit a 0, that is looke
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Set, Tuple
 
 from ..lines.clean import ANSI_BYTES, name
-from ..lines.patterns import DIGITS
+from ..lines.patterns import DIGITS, HEX_DIGITS
 from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
 from ..tables.rows import TYPE
-from .signals import tells_event
+from .signals import fails_within, tells_event
 
 # A head with nothing in front of it, and no time that is glued to it.
 ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
@@ -44,6 +44,7 @@ class Heads:
         self._same: Dict[Tuple[bytes, ...], ReadHead] = {}  # by host, pid and device
         self._whole: Dict[bytes, Optional[ReadHead]] = {}
         self._tagged: Dict[Tuple[Head, str], ReadHead] = {}
+        self._clean: Set[bytes] = set()  # shapes of heads into which no other process wrote of a failure
         self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
 
     def find(self, left: bytes) -> Tuple[Optional[ReadHead], bool]:
@@ -120,7 +121,10 @@ class Heads:
         read = None
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
         if not (head.host is not None and start and TYPE.search(left[:start])):  # no left half of a table's row
-            alone = b"NCCL" not in left and len(left) <= _LONGEST and not tells_event(left)  # of a line without its end
+            alone = b"NCCL" not in left and len(left) <= _LONGEST
+            alone = alone and not fails_within(
+                left, left.translate(HEX_DIGITS), self._clean
+            )  # of a line without its end
             read = ReadHead(head, process_of(head)) if alone else None
         if len(left) <= _LONGEST:
             self._whole[left] = read

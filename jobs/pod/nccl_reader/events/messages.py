@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, Set
 
+from ..lines.patterns import HEX_DIGITS
 from ..lines.prefix import torn_at
 from ..state.channels import parse_channel
 from ..tables.rows import TYPE
 from .facts import QUOTE, effects_of, ring_order
 from .kinds import CHANNEL_STARTS, KINDS, OPERATION
-from .signals import MOST, tells_event
+from .signals import MOST, fails_within
 from .transports import quote_kind_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Messages:
         self.source = source
         self.processes = processes
         self.tables = tables
+        self._clean: Set[bytes] = set()  # shapes of lines into which no other process wrote of a failure
 
     def line(self, raw: bytes, number: int) -> None:
         """Read a line that holds NCCL INFO, and may hold several lines."""
@@ -57,7 +59,7 @@ class Messages:
         left, text = piece[:at], piece[at + len(INFO) :]
         tracker, front = self.processes.head(left)
         for part in (left, text):  # of a line that lost its end, or whose end another process wrote into
-            if tells_event(part[:MOST]):
+            if fails_within(part[:MOST], part[:MOST].translate(HEX_DIGITS), self._clean):
                 self.plain(part, number)
         if front and TYPE.search(front):
             self.tables.torn_left(front, number)

@@ -7,7 +7,7 @@ of a launcher that only repeat it ("primary job terminated") are consequences.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, Set, Tuple
 
 from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
@@ -264,6 +264,24 @@ TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that speak agai
 def tells_event(line: bytes) -> bool:
     """Say whether a line that is not NCCL's tells of one of these events by name."""
     return not TROUBLE.isdisjoint(_LINE.matches(line))
+
+
+_SHAPES = 20_000
+
+
+def fails_within(text: bytes, shape: bytes, clean: Set[bytes]) -> bool:
+    """Say whether another process wrote of such an event into a line; of each shape, one is looked at.
+
+    ``shape`` is the text, hexadecimal digits made 0; ``clean`` holds the shapes of lines in which there is none.
+    """
+    if shape in clean:
+        return False
+    if tells_event(text):
+        return True
+    if len(clean) >= _SHAPES:
+        clean.clear()
+    clean.add(shape)
+    return False
 
 
 def tells_trouble(line: bytes) -> bool:
