@@ -8,15 +8,16 @@ from collections.abc import Collection, Iterable
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
-from ..pod.nccl_reader.state.process import channels_in
+from ..pod.nccl_reader.state.process import Note, channels_in
+from .diagnosis.causes import refine
 from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
-from .diagnosis.quotes import quoted
+from .diagnosis.quotes import quoted, trouble_said
 from .diagnosis.rails import rails_used
-from .diagnosis.ranking import Signs, rank
+from .diagnosis.ranking import Signs, rank, told
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.separate_jobs import tell_alone
 from .diagnosis.termination import judge_ending
@@ -176,16 +177,32 @@ def _judge(judgement: Judgement) -> None:
 def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Collection[str]) -> list[Cause]:
     signs, faults = Signs(judgement), judgement.faults
     causes = rank(faults, signs, _further(judgement, diagnosis))
-    return with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
+    causes = with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
+    note = None if causes else trouble_said(judgement)
+    return causes if note is None else [told(quoted(note))]
 
 
-def _further(judgement: Judgement, diagnosis: str) -> list[str]:
-    """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble."""
+def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None]]:
+    """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble.
+
+    Each with what its line tells beyond its kind.
+    """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        return [name for name, _ in judgement.causes] or unheaded or signs_beside(judgement)
+        spoken = [_told_of(judgement, name, note) for name, note in judgement.causes[:MOST_CAUSES]]
+        return spoken or _bare(unheaded or signs_beside(judgement))
     warned = [name for name, _ in judgement.causes if name in WARNED] or unheaded
-    return warned or signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
+    shown = diagnosis == "no-evidence" and judgement.view.ranks != 1
+    return _bare(warned or signs_shown(judgement)[:1]) if shown else []
+
+
+def _bare(names: Iterable[str]) -> list[tuple[str, str | None]]:
+    return [(name, None) for name in names]
+
+
+def _told_of(judgement: Judgement, name: str, note: Note) -> tuple[str, str | None]:
+    why, text = refine(judgement, name, note)
+    return why or name, text
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

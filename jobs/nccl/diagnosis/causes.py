@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .line_details import LINE_DETAILS
+from .program_details import PROGRAM_DETAILS
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note
@@ -27,7 +28,8 @@ _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|1
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
-_OWN_BRIDGE = ipaddress.ip_address("172.17.0.1")  # Docker's default bridge: every host with Docker has it
+# What Docker gives to a bridge of its own (docker0, those of compose: its default pools): many a host has the same.
+_OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 # What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
@@ -90,6 +92,7 @@ _REFUSED_ARGUMENT = (
     "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
 )
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
+_SOUGHT = re.compile(r"trying to connect to [(\[]([\w.:-]{2,253}?)\]?[,:] ?(\d{1,5})")  # torch's socket.cpp
 _CULPRIT = re.compile(r"Culprit rank (\d{1,7})")  # torchfrtrace
 _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -114,7 +117,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return _refused(fault, note)
     if (explained := next((each for each in _BY_ANOTHER.get(fault, ()) if judgement.event(each[0])), None)) is not None:
         return explained[1:]
-    for kind, pattern, why, text in LINE_DETAILS:
+    for kind, pattern, why, text in (*PROGRAM_DETAILS, *LINE_DETAILS):
         if kind == fault and pattern in note.text:
             return why, text
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
@@ -150,6 +153,12 @@ def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
     """Return (why, cause) of a fault whose line counts or names the ranks, or the library that failed."""
     if fault == "nccl.cuda-library" and (match := _STATUS.search(text)):
         return None, _of_library(*match.groups())
+    if fault == "nccl.rendezvous" and (match := _SOUGHT.search(text)):
+        return None, (
+            "nothing answered at %s, port %s, where rank 0 or its store is expected: that pod did not start or "
+            "has ended, "
+            "the name leads to an old address, or a policy or firewall drops the connection" % match.groups()
+        )
     if fault == "nccl.rendezvous" and (match := _JOINED.search(text)):
         why = "nccl.too-many-processes" if int(match[2]) > int(match[1]) else None
         return why, "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
@@ -190,10 +199,11 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
             f"UCX was given {peer}, the peer's loopback address: on another host, who connects to it reaches itself "
             "(UCX_NET_DEVICES names the interface); on the same one it had ended"
         )
-    if peer == _OWN_BRIDGE:
+    if peer in _OWN_BRIDGES:
         return "nccl.bootstrap-unroutable", (
-            f"the peer announced {peer}, docker0's address, which every host with Docker has: who connects to it "
-            "reaches itself (NCCL_SOCKET_IFNAME; for MPI and UCX UCX_NET_DEVICES, btl_tcp_if_include)"
+            f"the peer announced {peer}, an address of Docker's own bridges (docker0, of compose), which many a host "
+            "has: who connects to it reaches itself (NCCL_SOCKET_IFNAME; for MPI and UCX UCX_NET_DEVICES, "
+            "btl_tcp_if_include)"
         )
     if peer is not None and fault != "nccl.connect-refused" and peer in _DOCKER:
         return "nccl.bootstrap-unroutable", (
@@ -247,7 +257,7 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
     if match is None and other is not None and other.source == note.source and 0 <= other.line - note.line <= 2:
         match = _GIDS.search(other.text)
     if match is None:
-        return None, None
+        return _ucx_gid(note, other)
     ends = address_of(match[1]), address_of(match[2])
     local, remote = ends
     if local is None or remote is None:
@@ -264,6 +274,21 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
             "unless this fabric routes between its subnets (then GID index, MTU, VLAN or PFC)"
         )
     return None, None
+
+
+_DGID = re.compile(r" sgix (\d{1,3}) dgid (fe80:\S{2,40})")
+
+
+def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
+    """Say that a path of UCX's over RoCE led to a link-local GID, which UCX prints on the line behind the error."""
+    match = _DGID.search(other.text) if other is not None and "/RoCE" in note.text else None
+    if match is None:
+        return None, None
+    return "nccl.gid-link-local", (
+        f"UCX took GID {match[1]} and connected to {match[2]}: a link-local address is not routed "
+        f"(UCX_IB_GID_INDEX, of "
+        "NCCL NCCL_IB_GID_INDEX, names another entry, as of RoCE v2)"
+    )
 
 
 def address_of(text: str) -> Address | None:

@@ -69,8 +69,8 @@ def judge_ending(judgement: Judgement) -> None:
 def _explained(judgement: Judgement, name: str, note: Note) -> tuple[str | None, str | None]:
     """Return (why, cause) of the cause that ended the job, by its line and by the network that NCCL took."""
     why, text = refine(judgement, name, note)
-    if why is None and name in _UNREACHED:
-        if virtual_interfaces(judgement):
+    if name in _UNREACHED and why in (None, "nccl.bootstrap-unroutable"):
+        if why is None and virtual_interfaces(judgement):
             why, text = "nccl.bootstrap-unroutable", None
         elif among := virtual_sockets(judgement, peer_of(note.text)):
             why, text = "nccl.bootstrap-unroutable", among
@@ -179,11 +179,13 @@ _ABOVE = frozenset(
 _OWN = frozenset(
     (
         "nccl.bus-error",
+        "nccl.checkpoint-mismatch",
         "nccl.collective-mismatch",
         "nccl.cuda-arch",
         "nccl.cuda-driver",
         "nccl.cuda-memory",
         "nccl.ddp-unused",
+        "nccl.file-broken",
         "nccl.files-limit",
         "nccl.invalid-usage",
         "nccl.library",

@@ -88,7 +88,8 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"noticed that process rank|exited with non-zero status|a non-zero exit code"
         rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
         rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
-        rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
+        rb"|failed \(exitcode: -?[1-9]|exits with return code = (?!-(?:2|15)\b)-?[1-9]"
+        rb"|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
         rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal|Fatal error in P?MPI_"
         rb"|^Abort\(\d{1,10}\) on node |processes terminated badly",
     ),
@@ -129,7 +130,8 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         "exception",
         rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
         rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
-        rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)",
+        rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)"
+        rb"|(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:NotFound|Timeout|Expired|BadZipFile|Refused|Closed|Exhausted): ",
     ),
 )
 # Which lines are looked at more closely.
@@ -138,7 +140,7 @@ _WORDS = (
     rb"|Segmentation|Signal: |ORTE |Host key|Invalid num|Avg bus|CANCELLED|] INFO |PRTE|WORLD_SIZE|_perf"
     rb"|world_size|slots|non-zero| with PID|dumped core|kill|watchdog|executable|exitcode|invalid sizes"
     rb"| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of |---- Performance of |nccl=(| Pid "
-    rb"|Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid |[Gloo] Rank|per process  "
+    rb"|Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid | dgid |[Gloo] Rank|per process  "
     rb"|core dumped|terminate called|double free|Forwarding signal|xit code|xit status|with code "
     rb"|with status |Traceback (|Heartbeat m|received signal|due to process|BAD TERM|Force Term|.cpp:"
     rb"|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|was unable|reliably start|gloo/transport/"
@@ -147,7 +149,7 @@ _WORDS = (
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
-    rb"|] Check failed|backtrace (tid"
+    rb"|] Check failed|backtrace (tid|NotFound: |Timeout: |Expired: |BadZipFile: |Refused: |Closed: |Exhausted: "
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
@@ -201,7 +203,7 @@ _LINE = Patterns(
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
         ("frame", FRAME),
-        ("sizes", rb"ocalGid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
+        ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
 _EVENTS = tuple(what for what, _ in _SIGNALS)  # the first that a line shows counts
@@ -216,7 +218,7 @@ _SAYS_MASKED = AnyOf(
         ),
         *WORDS,
         *other_software.WORDS,
-        *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
+        *(b"_size", b"_SIZE", b"ocalGid ", b" dgid ", b"[Gloo] Rank", _RAS_HEAD),
     )
 )
 
@@ -293,7 +295,7 @@ class SignalReader:
             self.source.note(event, self.index, line, raw)
         if "frame" in said:
             self.source.note("frame", self.index, line, raw)
-        if b"ocalGid " in raw:  # the second half of a line that was wrapped
+        if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:
             self.mention(raw, line)
