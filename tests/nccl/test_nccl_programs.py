@@ -53,6 +53,42 @@ SAID = [
         "nccl.ib-protection",
         "",
     ),
+    # verbs in words: Mooncake (worker_pool.cpp, rdma_context.cpp, rdma_transport.cpp)
+    (
+        "E0325 09:33:41.5 8274 worker_pool.cpp:294] Worker: Process failed for slice (opcode: 1, "
+        + "x" * 300
+        + " dest_rkey: 2): "
+        "transport retry counter exceeded",
+        "nccl.ib-retry",
+        "GID index",
+    ),
+    (
+        "E0325 09:33:41.5 8274 worker_pool.cpp:294] Process failed for slice: local protection error",
+        "nccl.ib-protection",
+        "",
+    ),
+    (
+        "E0710 rdma_context.cpp:1] GID is NULL, please check your GID index by specifying MC_GID_INDEX",
+        "nccl.gid-empty",
+        "GID",
+    ),
+    (
+        "W0302 rdma_transport.cpp:400] RdmaTransport: Failed to register memory: addr 0x7 length 2",
+        "nccl.gdr-register",
+        "nvidia-peermem",
+    ),
+    # what stands at the end of a long line; libnvidia-container's own words
+    (
+        "Warning  Failed  10s  kubelet  Error: failed to start container: "
+        + "because " * 40
+        + "nvidia-container-cli.real: "
+        "container error: cgroup subsystem devices not found: unknown",
+        "nccl.no-gpu",
+        "cgroups (v2)",
+    ),
+    ("Failed to start nvml with error:  could not load NVML library", "nccl.no-gpu", "is that runtime the default?"),
+    ("Reason:       ImagePullBackOff", "nccl.launch-failed", "cannot pull the image"),
+    ("ninja: build stopped: subcommand failed.", "nccl.library", "compiler's lines"),
     ("[ERROR] [tid 33] Failed to get new memory reference with rc: 87", "nccl.imex-import", "IMEX"),
     # torch's agents
     (
@@ -119,7 +155,7 @@ def test_what_ended_a_program_or_kept_its_pod_from_starting_is_named(said, fault
         assert (cause["fault"], words in cause["cause"]) == (fault, True), cause["cause"]
 
 
-@pytest.mark.parametrize("said", [said for said, *_ in SAID if "(synd " not in said])  # a link's, like NCCL's own
+@pytest.mark.parametrize("said", [said for said, *_ in SAID])
 def test_said_before_a_run_that_came_to_its_end_it_condemns_nobody(said):
     assert judged(said + "\n" + HEALTHY)["verdict"] != "no-go"
 
@@ -172,6 +208,31 @@ def test_an_exception_is_quoted_as_cause_where_nothing_else_is_known():
     assert "FileNotFoundError" in job["causes"][0]["cause"]
     assert "FileNotFoundError" in job["sentence"]
     assert judged(sequential(Maker().processes()).decode())["causes"] == []
+
+
+def test_an_exception_without_a_class_of_its_own_is_quoted_and_not_the_line_that_raises_it():
+    text = 'Traceback (most recent call last):\n    raise Exception("no layer to wrap")\nException: no layer to wrap\n'
+    assert judged(text)["causes"][0]["cause"] == "the log says: Exception: no layer to wrap"
+
+
+def test_what_failed_behind_ncclunhandledcudaerror_is_shown_and_held_against_nccls_defects():
+    text = (
+        "[rank1]: torch.distributed.DistBackendError: NCCL error in: a.cpp:1333, unhandled cuda error, NCCL version 2.18.1\n"
+        "[rank1]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank1]: Last error:\n"
+        "[rank1]: Cuda failure 'invalid argument'\n"
+    )
+    job = judged(text)
+    assert job["faults"][0]["evidence"][-1]["text"].endswith("Cuda failure 'invalid argument'")
+    assert "NVIDIA/nccl#957" in job["causes"][1]["cause"]
+    assert "957" not in str(judged(text.replace("2.18.1", "2.21.5"))["causes"])
+
+
+@pytest.mark.parametrize(
+    ("card", "told"), [("erdma_0 is not enumerated as an mlx5 device", True), ("mlx5_0 is used", False)]
+)
+def test_nvshmem_on_another_nic_than_mlx5_is_told(card, told):
+    text = f"WARN: device {card}. Skipping...\n/n/nvshmem/src/transport.cpp:275: init failed for transport: IBGDA\n"
+    assert ("mlx5 NICs alone" in judged(text)["causes"][0]["cause"]) is told
 
 
 def test_what_else_a_line_tells_is_told_of_a_further_cause_too():

@@ -75,6 +75,10 @@ _NOT_OPENED = re.compile(
 )
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's NICs write to GPUs by it"
+_NO_MLX5 = (
+    "NVSHMEM's GPU-initiated transport (IBGDA) drives mlx5 NICs alone, and a device here is another, or none is there: "
+    "NVSHMEM_IB_ENABLE_IBGDA=0, or NVSHMEM_HCA_LIST names the mlx5 ones"
+)
 _NO_WAY = (
     "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
     "entry or NIC, or NICs of the two ends are in different subnets"
@@ -83,6 +87,7 @@ _BY_ANOTHER = {  # what another line, mostly of a library below, explains: its e
     "nccl.nvshmem": (
         ("symptom nccl.gdr-no-module", "nccl.gdr-no-module", _NO_PEERMEM),
         ("unheaded nccl.ib-unreachable", None, _NO_WAY),
+        ("symptom nccl.ib-no-device", None, _NO_MLX5),
     ),
     "nccl.ib-unreachable": (("symptom nccl.gid-empty", "nccl.gid-empty", None),),
     "nccl.ofi-error": (("symptom nccl.cxi-service", "nccl.cxi-service", None),),  # Slingshot's provider

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+_NOT_BUILT = (
+    "an extension that is compiled at the start could not be: the compiler's lines above it say why (no nvcc or ninja, "
+    "another CUDA or compiler than torch's, a library without what it asks for)"
+)
 PROGRAM_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
     (
         "nccl.rendezvous",
@@ -10,12 +14,35 @@ PROGRAM_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
         "the rendezvous of this id was closed: an earlier run with the same --rdzv_id left it so in the store "
         "(etcd), or the others ended while this agent came; start again with a new id",
     ),
-    (
-        "nccl.no-gpu",
-        "load library failed: libnvidia-ml",
-        None,
-        "the container runtime finds no driver on the node (libnvidia-ml.so): it is not installed, or the driver's "
-        "container is not ready yet",
+    *(
+        ("nccl.no-gpu", words, None, text)
+        for words, text in (  # libnvidia-container (nvc_*.c), which says what it could not do in its own words
+            *(
+                (
+                    words,
+                    "the container runtime finds no driver on the node: it is not installed or not loaded, or "
+                    "the driver's container is not ready yet",
+                )
+                for words in ("load library failed: libnvidia-ml", "driver not loaded", "driver rpc error")
+            ),
+            (
+                "cgroup subsystem devices not found",
+                "the NVIDIA container toolkit of the node is too old for its cgroups (v2): libnvidia-container 1.8 and "
+                "later know them",
+            ),
+            (
+                "unknown device",
+                "the container asks for a GPU by a number or UUID that the node has not: it was replaced, or lost",
+            ),
+            *(
+                (
+                    words,
+                    "the driver's own library (libnvidia-ml.so) is not in the container: it comes from the host, "
+                    "by the NVIDIA runtime, to those containers that were given a GPU; is that runtime the default?",
+                )
+                for words in ("open libnvidia-ml", "start nvml", "NVML Shared Library")
+            ),
+        )
     ),
     *(
         (
@@ -52,11 +79,7 @@ PROGRAM_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
                 )
                 for words in ("the version torch was compiled with", "the version that was used to compile")
             ),
-            (
-                "building extension",
-                "an extension that is compiled at the start could not be: the compiler's lines above it say why "
-                "(no nvcc or ninja, another CUDA or compiler than torch's)",
-            ),
+            *((words, _NOT_BUILT) for words in ("building extension", "build stopped")),
             ("Ninja is required", "ninja, by which torch compiles extensions at the start, is not in the image"),
         )
     ),

@@ -32,6 +32,21 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
         "cause",
         rb"killed due to memory pressure \(OOM|System memory low at node with|RayOutOfMemoryError",
     ),
+    # -- a completion's status in words (ibv_wc_status_str of rdma-core), as Mooncake, NIXL, perftest and others say it
+    (
+        "nccl.ib-retry",
+        "cause",
+        rb"transport retry counter exceeded|RNR retry counter exceeded|: response timeout error",
+    ),
+    (
+        "nccl.ib-protection",
+        "cause",
+        rb"local protection error|: local access error|remote access error|memory management operation error",
+    ),
+    ("nccl.ib-error", "cause", rb"local QP operation error|remote invalid request error|: remote operation error"),
+    ("nccl.gid-empty", "cause", rb"GID is NULL, please check|No suitable GID found on"),
+    ("nccl.gdr-register", "cause", rb"RdmaTransport: Failed to register memory"),
+    ("nccl.ib-no-device", "why", rb"is not enumerated as an mlx5 device"),  # NVSHMEM (ibgda.cpp)
     # -- UCX over a Mellanox NIC: the syndrome of the completion, of mlx5 (include/linux/mlx5/device.h)
     ("nccl.ib-retry", "cause", rb"\(synd 0x1[56] vend "),
     ("nccl.ib-protection", "cause", rb"\(synd 0x(?:0?4|1[13]) vend "),
@@ -46,20 +61,22 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.library",
         "cause",
         rb"compiled with different CUDA|does not match the version torch was compiled with"
-        rb"|mismatches the version that was used to compile|Error building extension '|Ninja is required to load",
+        rb"|mismatches the version that was used to compile|Error building extension '|Ninja is required to load"
+        rb"|ninja: build stopped",
     ),
     ("nccl.process-killed", "cause", rb"exit code:? 137\b|exited with code 137\b|Exit Code: {1,8}137\b"),
     # -- the kubelet could not give a pod its devices, or start its containers
     (
         "nccl.no-gpu",
         "cause",
-        rb"Allocate failed due to|OutOfnvidia\.com|OutOfamd\.com|cannot allocate unhealthy devices"
-        rb"|No GPU found in |unresolvable CDI devices",
+        rb"could not load NVML library|Allocate failed due to|OutOfnvidia\.com|OutOfamd\.com|cannot allocate "
+        rb"unhealthy devices|No GPU found in |unresolvable CDI devices",
     ),
     (
         "nccl.launch-failed",
         "cause",
-        rb"MountVolume\.\w{5,16} failed|FailedAttachVolume|Unable to attach or mount volumes|Multi-Attach error"
+        rb"ImagePullBackOff|ErrImagePull|MountVolume\.\w{5,16} failed|FailedAttachVolume|Unable to attach or mount "
+        rb"volumes|Multi-Attach error"
         rb"|Error: (?:secret|configmap|couldn't find key) |CreateContainer(?:Config)?Error|RunContainerError"
         rb"|InvalidImageName|container create failed|failed to create (?:containerd|shim) task"
         rb"|OCI runtime (?:create|exec) failed|exec format error|OutOf(?:cpu|memory|pods)\b",

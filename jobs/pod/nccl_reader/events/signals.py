@@ -128,7 +128,8 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     ),
     (
         "exception",
-        rb"(?:^|\]:? ?|>: ?|\) )(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
+        rb"(?:^|\]:? ?|>: ?|\) "
+        rb")(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|Exception(?=:))"
         rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
         rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)"
         rb"|(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:NotFound|Timeout|Expired|BadZipFile|Refused|Closed|Exhausted): ",
@@ -355,7 +356,7 @@ class SignalReader:
         if symptom is None or symptom.role == BENIGN:
             return False
         if symptom.role != CONSEQUENCE:
-            self.source.note("symptom " + symptom.fault, self.index, line, raw)
+            self.source.note("symptom " + symptom.fault, self.index, line, _shown(raw, symptom.pattern))
         return True
 
     def tag(self, raw: bytes) -> None:
@@ -364,6 +365,18 @@ class SignalReader:
             tag = launcher_tag(raw[:200])
             if tag:
                 self.source.tags.add(tag)
+
+
+_SHOWN = 320  # bytes of a line that are shown (lines.clean.printable)
+
+
+def _shown(raw: bytes, pattern: bytes) -> bytes:
+    """Return a line from where it can be shown with what a pattern matches: of a long one the end may say it."""
+    match = re.search(pattern, raw) if len(raw) > _SHOWN else None
+    if match is None or match.end() <= _SHOWN:
+        return raw
+    begin = raw.find(b" ", max(0, match.start() - _SHOWN // 2), match.start())
+    return b"[...]" + raw[begin if begin >= 0 else match.start() :]
 
 
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
