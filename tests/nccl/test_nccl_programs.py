@@ -77,6 +77,42 @@ SAID = [
         "nccl.gdr-register",
         "nvidia-peermem",
     ),
+    ("Couldn't register GPU MR", "nccl.gdr-register", "nvidia-peermem"),
+    ("ibv_reg_mr(gpu) failed: Bad address", "nccl.gdr-register", "nvidia-peermem"),
+    # AMD's kernel driver and runtime
+    ("[  510.633592] amdgpu 0000:67:00.0: GPU reset begin!", "nccl.gpu-reset", ""),
+    ("[1.1] [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1", "nccl.gpu-reset", ""),
+    ("HW Exception by GPU node-5 (Agent handle: 0x55d5e0) reason :GPU Hang", "nccl.gpu-reset", ""),
+    (
+        "[1.1] amdgpu 0000:1c:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
+        "nccl.gpu-xid",
+        "",
+    ),
+    (
+        "[2.5] amdgpu 0000:0a:00.0: Unable to change power state from D3hot to D0, device inaccessible",
+        "nccl.gpu-lost",
+        "",
+    ),
+    (
+        ":0:rocdevice.cpp :3020: us: Callback: Queue 0x7 aborting with error : HSA_STATUS_ERROR_EXCEPTION: An",
+        "nccl.kernel-fault",
+        "",
+    ),
+    (
+        "Call returned HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate",
+        "nccl.driver-state",
+        "/dev/kfd",
+    ),
+    (
+        "Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7. Reason: Page not present",
+        "nccl.kernel-fault",
+        "P2P",
+    ),
+    (
+        'msg="unable to load cuda driver library" error="cuda driver library init failure: 802"',
+        "nccl.fabric-manager",
+        "802",
+    ),
     # what stands at the end of a long line; libnvidia-container's own words
     (
         "Warning  Failed  10s  kubelet  Error: failed to start container: "
@@ -171,6 +207,8 @@ def test_said_before_a_run_that_came_to_its_end_it_condemns_nobody(said):
         "RuntimeError: exit code 0",
         "RuntimeError: the state_dict was loaded, and no key is missing",
         "RuntimeError: a completion (synd 0x5 vend 0xf9)",
+        "RuntimeError: amdgpu 0000:67:00.0: GPU reset succeeded, trying to resume",
+        "RuntimeError: HSA_STATUS_SUCCESS",
         "etcd.EtcdKeyNotFound: Key not found : /torch/elastic/store",
         "subprocess.TimeoutExpired: Command 'git' timed out after 5 seconds",
     ],

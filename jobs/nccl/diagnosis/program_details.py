@@ -54,6 +54,28 @@ PROGRAM_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
         )
         for words in ("memory pressure", "System memory low", "RayOutOfMemory")
     ),
+    (
+        "nccl.cuda-failure",
+        "Memory access fault by GPU",
+        "nccl.kernel-fault",
+        "a kernel used memory that this GPU cannot reach: a defect of the program or of a library, or a peer's "
+        "memory where "
+        "these GPUs have no P2P (HSA_FORCE_FINE_GRAIN_PCIE=1, a large BAR, iommu=pt; NCCL_P2P_DISABLE=1 goes without)",
+    ),
+    (
+        "nccl.gpu-xid",
+        "amdgpu",
+        None,
+        "AMD's driver reports an uncorrectable hardware error of this GPU (RAS): what RCCL and HIP say follows "
+        "from it; reset the GPU or the node, and have it repaired if it comes back",
+    ),
+    (
+        "nccl.driver-state",
+        "HSA_STATUS_ERROR",
+        None,
+        "AMD's runtime cannot start on a GPU: the process may not open /dev/kfd or /dev/dri (groups video and "
+        "render, the device plugin), or the driver or the GPU is in a bad state (dmesg | grep amdgpu)",
+    ),
     *(
         (
             "nccl.library",

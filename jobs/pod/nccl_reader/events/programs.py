@@ -47,6 +47,27 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.gid-empty", "cause", rb"GID is NULL, please check|No suitable GID found on"),
     ("nccl.gdr-register", "cause", rb"RdmaTransport: Failed to register memory"),
     ("nccl.ib-no-device", "why", rb"is not enumerated as an mlx5 device"),  # NVSHMEM (ibgda.cpp)
+    (
+        "nccl.gdr-register",
+        "cause",
+        rb"Couldn't (?:allocate|register(?: GPU)?) MR|ibv_reg_(?:dmabuf_)?mr.{0,12} failed: (?:Bad addr|Invalid arg)",
+    ),
+    # -- AMD's GPUs: the kernel (amdgpu, amdkfd), and the runtime's hsa_status_t (hsa.h, hsa_ext_amd.h)
+    (
+        "nccl.gpu-reset",
+        "cause",
+        rb"amdgpu .{0,40}GPU reset begin!|qcm fence wait loop timeout|HW Exception by GPU node-|\*ERROR\* ring "
+        rb"\S{1,20} timeout",
+    ),
+    ("nccl.gpu-xid", "cause", rb"amdgpu .{1,40}uncorrectable hardware error"),
+    ("nccl.gpu-lost", "cause", rb"Unable to change power state from D3\w{2,4} to D0, device inaccessible"),
+    (
+        "nccl.kernel-fault",
+        "cause",
+        rb"HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_APERTURE|MEMORY_FAULT|ILLEGAL_INSTRUCTION|INVALID_ISA)",
+    ),
+    ("nccl.driver-state", "cause", rb"HSA_STATUS_ERROR(?:_OUT_OF_RESOURCES)?: "),
+    ("nccl.fabric-manager", "cause", rb"init failure: 802\b|returned 802\b"),
     # -- UCX over a Mellanox NIC: the syndrome of the completion, of mlx5 (include/linux/mlx5/device.h)
     ("nccl.ib-retry", "cause", rb"\(synd 0x1[56] vend "),
     ("nccl.ib-protection", "cause", rb"\(synd 0x(?:0?4|1[13]) vend "),
