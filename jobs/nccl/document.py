@@ -20,6 +20,7 @@ from .diagnosis.rails import rails_used
 from .diagnosis.ranking import Signs, rank, told
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.separate_jobs import tell_alone
+from .diagnosis.start_details import formed
 from .diagnosis.termination import judge_ending
 from .diagnosis.truncation import judge_truncation
 from .diagnosis.usual_causes import with_usual_causes
@@ -179,7 +180,10 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     causes = rank(faults, signs, _further(judgement, diagnosis))
     causes = with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
     note = None if causes else trouble_said(judgement)
-    return causes if note is None else [told(quoted(note))]
+    if note is None:
+        return causes
+    known = (_told_of(judgement, name, said) for name, said in judgement.causes if said is note)
+    return rank((), signs, known) or [told(quoted(note))]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None]]:
@@ -190,14 +194,16 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
         spoken = [_told_of(judgement, name, note) for name, note in judgement.causes[:MOST_CAUSES]]
-        return spoken or _bare(unheaded or signs_beside(judgement))
+        return spoken or _signs(judgement, unheaded or signs_beside(judgement))
     warned = [name for name, _ in judgement.causes if name in WARNED] or unheaded
     shown = diagnosis == "no-evidence" and judgement.view.ranks != 1
-    return _bare(warned or signs_shown(judgement)[:1]) if shown else []
+    return _signs(judgement, warned or signs_shown(judgement)[:1]) if shown else []
 
 
-def _bare(names: Iterable[str]) -> list[tuple[str, str | None]]:
-    return [(name, None) for name in names]
+def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, str | None]]:
+    """Return signs of trouble, each with what its line tells by a form of its own."""
+    notes = ((name, judgement.earliest(name)[0] or judgement.event("symptom " + name)) for name in names)
+    return [(name, said[1] if note and (said := formed(name, note.text)) else None) for name, note in notes]
 
 
 def _told_of(judgement: Judgement, name: str, note: Note) -> tuple[str, str | None]:

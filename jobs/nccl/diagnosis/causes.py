@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .line_details import LINE_DETAILS
 from .program_details import PROGRAM_DETAILS
+from .start_details import container, formed
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note
@@ -103,8 +104,16 @@ _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarri
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:  # noqa: PLR0911 -- one return per form
+def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
     """Return (why, cause) of a fault by its line; (None, None) where the line says no more than its kind."""
+    if (said := formed(fault, note.text)) is not None:
+        return said
+    below = _below(judgement, note) if fault == "nccl.launch-failed" else None
+    return _by_words(judgement, fault, note) if below is None else below
+
+
+def _by_words(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:  # noqa: PLR0911 -- one return per form
+    """Return (why, cause) of a fault by its line's addresses and words, and by what else the job's lines say."""
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
     if fault in _ROUTED:
@@ -134,6 +143,21 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     why = _of_cuda(judgement, fault, note) if fault in _CUDA else None
     refused = why is None and fault == "nccl.cuda-failure" and "invalid argument" in _cuda_said(judgement, note)
     return why, _REFUSED_ARGUMENT if refused else None
+
+
+_CONTAINER = re.compile(r"pyxis: |create failed|(?:shim|containerd) task|enroot|CreateContainer")
+
+
+def _below(judgement: Judgement, note: Note) -> tuple[str | None, str | None] | None:
+    """Return what a runtime's hook or mount says, where a launcher's line tells only that a container did not start."""
+    if _CONTAINER.search(note.text) is None:
+        return None
+    for hook in ("nccl.no-gpu", "nccl.driver-state"):
+        said = judgement.event("symptom " + hook)
+        if said is not None and "nvidia-container-cli" in said.text:
+            return hook, refine(judgement, hook, said)[1]
+    reason = judgement.event("symptom nccl.container")
+    return None if reason is None else ("nccl.container", container(reason.text))
 
 
 # What a status says (cublasStatus_t, cudnnStatus_t); the libraries of a release name theirs alike.

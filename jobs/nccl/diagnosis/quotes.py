@@ -95,6 +95,9 @@ def crash_cause(judgement: Judgement) -> str | None:
     note = min(said, key=place, default=None)
     if note is not None and note is judgement.event(SAID[-1]):
         note = _exception(judgement) or judgement.event("signal") or note  # launchers tell who ended, not why
+    what = judgement.event("what")
+    if note is not None and note.text.lstrip().startswith("terminate called") and _behind(note, what, 2):
+        note = what  # the exception's own words
     error = judgement.event("nccl-error")
     if warning is not None and note is error and note is not None and "Xid" not in note.text:
         note = warning  # what the program says of an error, NCCL said with its cause
@@ -114,7 +117,7 @@ def crash_cause(judgement: Judgement) -> str | None:
         if signal is None and (peer := _PEER.search(text)):
             cause += "; mostly the process at %s ended first: read its log" % peer[1]
         cause += died and "; a process whose stack is shown ended" + died.removeprefix(",")
-    elif note is last or note in said or note is _exception(judgement):
+    elif note is last or note is what or note in said or note is _exception(judgement):
         cause = "the first sign of it is: %s%s%s" % (text, _signal(note.text), _stack(judgement, note))
     else:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
@@ -135,6 +138,11 @@ def _stack(judgement: Judgement, note: Note) -> str:
         return ""
     match = _FRAME.search(frame.text)
     return "" if match is None else ", in %s" % " of ".join(filter(None, match.groups()[::-1])).replace('"', "")
+
+
+def _behind(note: Note, other: Note | None, most: int) -> bool:
+    """Say whether another line stands close behind one, in the same stream."""
+    return other is not None and other.source == note.source and 0 <= other.line - note.line <= most
 
 
 def ended_in_cuda(judgement: Judgement) -> bool:

@@ -192,6 +192,7 @@ _OWN = frozenset(
         "nccl.invalid-usage",
         "nccl.library",
         "nccl.no-gpu",
+        "nccl.not-a-number",
         "nccl.parallel-sizes",
         "nccl.process-limit",
         "nccl.shm-full",

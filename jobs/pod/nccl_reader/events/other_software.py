@@ -14,6 +14,7 @@ from typing import Tuple
 from ..lines.patterns import needed
 from .environment import ENVIRONMENT
 from .programs import PROGRAMS
+from .starts import STARTS
 
 # Names of CUDA's errors, as others than NCCL print them (cuda.h: CUresult; driver_types.h: cudaError).
 CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
@@ -386,5 +387,10 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
     ),
 )
-NOT_NCCL: Tuple[Tuple[str, str, bytes], ...] = (*ENVIRONMENT, *OTHER_SOFTWARE, *PROGRAMS)  # of what is not NCCL's own
+NOT_NCCL: Tuple[Tuple[str, str, bytes], ...] = (
+    *ENVIRONMENT,
+    *OTHER_SOFTWARE,
+    *PROGRAMS,
+    *STARTS,
+)  # of what is not NCCL's own
 WORDS = tuple(dict.fromkeys(word for _, _, pattern in NOT_NCCL for word in needed(pattern)))  # a match holds one

@@ -151,6 +151,7 @@ _WORDS = (
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
     rb"|] Check failed|backtrace (tid|NotFound: |Timeout: |Expired: |BadZipFile: |Refused: |Closed: |Exhausted: "
+    rb"|what(): "
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
@@ -204,6 +205,7 @@ _LINE = Patterns(
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
         ("frame", FRAME),
+        ("what", rb"^.{0,60}what\(\): "),  # of a C++ exception that nobody caught, behind "terminate called"
         ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
@@ -294,8 +296,9 @@ class SignalReader:
         event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
         if event is not None:
             self.source.note(event, self.index, line, raw)
-        if "frame" in said:
-            self.source.note("frame", self.index, line, raw)
+        for part in ("frame", "what"):
+            if part in said:
+                self.source.note(part, self.index, line, raw)
         if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:

@@ -1,0 +1,74 @@
+"""Symptoms of a start that failed below the program: Slurm's own errors, container runtimes, kernel modules, verbs.
+
+Each is (fault, role, pattern), as in symptoms.SYMPTOMS, behind those of programs.py. The words are those of Slurm
+(src/common/slurm_errno.c, plugins/auth/munge), enroot and pyxis, runc (libcontainer), Apptainer, modprobe(8) and the
+module loader (kernel/module), PMIx and Open MPI (help-mca-base.txt), oneCCL (internal_kvs.cpp), UCX (ib_device.c,
+ib_mlx5_dv.c), and of programs whose numbers became NaN (Megatron-LM, DeepSpeed, fairseq, detectron2, DETR, Lightning).
+"""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+STARTS: Tuple[Tuple[str, str, bytes], ...] = (
+    # -- Slurm's errors, by its table of them
+    (
+        "nccl.launch-failed",
+        "cause",
+        rb"[Mm]unge (?:encode|decode) failed|munged is up, restart|authentication error\s*$"
+        rb"|Protocol authentication error"
+        rb"|Job credential (?:expired|revoked|replayed)|Invalid job credential|Unable to contact slurm controller"
+        rb"|Incompatible versions of client and server|violates accounting/QOS policy"
+        rb"|node configuration is not available"
+        rb"|Invalid generic resource|Invalid (?:account or account/partition|partition name)"
+        rb"|Invalid node name specified"
+        rb"|Job/step already completing",
+    ),
+    # -- the container around a process: enroot's and pyxis' log, runc, Apptainer
+    (
+        "nccl.container",
+        "cause",
+        rb"enroot-\w{4,16}: failed to |\[ERROR\] (?:Failed to|No such|Invalid|Could not) .{1,80}(?:enroot|squashfs"
+        rb"|image)"
+        rb"|mkdir: cannot create directory .{1,120}enroot|Could not process JSON input"
+        rb"|FATAL: {1,3}container creation failed"
+        rb"|FATAL: {1,3}(?:could not open image|[Uu]nable to handle \w{4,8}://|[Ww]hile (?:making|extracting) image)"
+        rb"|unable to start container process: (?!.{0,400}nvidia-container-cli)",
+    ),
+    # -- kernel modules
+    (
+        "nccl.gdr-no-module",
+        "why",
+        rb"Module nv(?:idia)?[-_]peer_?mem not found|could not insert 'nv(?:idia)?[-_]peer_?mem'"
+        rb"|nv(?:idia)?[-_]peer_?mem: (?:disagrees about version|Unknown symbol)",
+    ),
+    (
+        "nccl.driver-state",
+        "cause",
+        rb"Module nvidia(?:[-_](?:uvm|drm|modeset))? not found|could not insert '?nvidia(?:[-_](?:uvm|drm|modeset))?'?:"
+        rb"|nvidia(?:[-_](?:uvm|modeset))?: (?:disagrees about version|Unknown symbol|version magic)",
+    ),
+    # -- MPI's components, oneCCL's start, verbs below UCX
+    ("nccl.mpi", "cause", rb"^(?:\[[\w,<>.: ]{1,40}\] ?)?Framework: {1,4}(?:psec|gds|pml|btl|mtl|ess|plm|schizo)\b"),
+    ("nccl.bootstrap-interface", "cause", rb"CCL_ERROR\| .{0,80}can't find interface|fill_local_host_ip: can't"),
+    ("nccl.ib-unreachable", "cause", rb"ibv_create_ah\(.{1,200} failed|Failed to create address handle"),
+    ("nccl.ib-memlock", "cause", rb"Ib failure: Cannot allocate memory"),  # of MSCCL++
+    # -- what a launcher or an engine tells of a process' end, and who ended it: a status of wait(2), a signal(7)
+    ("nccl.process-killed", "cause", rb"[Ee]xit ?[Cc]ode[:=] ?-9\b|unexpectedly failed with exitcode=9\b"),
+    ("nccl.ended-outside", "cause", rb"Received [12] death signal|closing signal SIG(?:HUP|INT)\b"),
+    ("nccl.stalled-ranks", "cause", rb"Waiting in store based barrier to initialize"),
+    # -- sizes that the program itself finds wrong
+    (
+        "nccl.parallel-sizes",
+        "cause",
+        rb"Error: .{0,160}(?:divisible by|a multiple of) .{0,40}(?:size|parallel|world|stage|ranks|GPUs|devices)",
+    ),
+    # -- numbers
+    (
+        "nccl.not-a-number",
+        "cause",
+        rb"[Ff]ound (?:NaN|nan|Inf|inf)(?:/Inf)? in (?:local|param|the grad|grad)|Loss is (?:nan|inf|NaN)[,.!] ?[Ss]top"
+        rb"|FloatingPointError: |Loss became infinite or NaN|loss scale already at minimum|Minimum loss scale reached"
+        rb"|loss returned in `\w{4,20}` is (?:nan|inf|NaN)|probability tensor contains either `inf`",
+    ),
+)
