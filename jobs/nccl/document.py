@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from ..pod.nccl_reader.events.symptoms import WHY, classify
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
@@ -182,7 +183,10 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     note = None if causes else trouble_said(judgement)
     if note is None:
         return causes
-    known = (_told_of(judgement, name, said) for name, said in judgement.causes if said is note)
+    known = [_told_of(judgement, name, said) for name, said in judgement.causes if said is note]
+    symptom = classify(note.text.encode())
+    if symptom is not None and symptom.role == WHY and (said := formed(symptom.fault, note.text)) is not None:
+        known.append((symptom.fault, said[1]))
     return rank((), signs, known) or [told(quoted(note))]
 
 

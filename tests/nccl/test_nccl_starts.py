@@ -93,6 +93,54 @@ SAID = [
     ("SignalException: Process 7 got signal: 1", "nccl.ended-outside", "SIGHUP"),
     ("[12-16 14:27:10] Exit code: -9", "nccl.process-killed", "memory ran out"),
     ("Child process unexpectedly failed with exitcode=9. pid=211", "nccl.process-killed", "memory ran out"),
+    # the driver's library and the toolkit, for what is compiled at the start
+    ("AssertionError: libcuda.so cannot found!", "nccl.cuda-symbols", "finds no libcuda.so to link with"),
+    ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "nccl.cuda-symbols", "finds no libcuda.so"),
+    (
+        "torch._dynamo.exc.BackendCompilerFailed: _compile_fn raised RuntimeError: `ptxas` was searched in PATH",
+        "nccl.library",
+        "TRITON_PTXAS_PATH",
+    ),
+    # Open MPI's own connections
+    (
+        "[n4][[9281,1],1][btl_tcp_endpoint.c:796:mca_btl_tcp_endpoint_complete_connect] connect() to 192.168.118.0 failed: "
+        "No route to host (113)",
+        "nccl.mpi",
+        "(connect() to 192.168.118.0 failed: No route to host (113))",
+    ),
+    (
+        "[1d26:10032] [[43400,0],2] tcp_peer_send_blocking: send() to socket 9 failed: Broken pipe (32)",
+        "nccl.mpi",
+        "oob_tcp_if_include",
+    ),
+    # what a scheduler does not give
+    ("0/0 tasks in gang unschedulable: pod group is not ready, 1 minAvailable", "nccl.launch-failed", "quota"),
+    ("couldn't assign flavors to pod set main: insufficient unused quota", "nccl.launch-failed", "quota"),
+    (
+        "(autoscaler +13s) Error: No available node types can fulfill resource request {'node:10.6.1.2': 0.001, 'GPU': 1.0}.",
+        "nccl.no-gpu",
+        "no node of the address 10.6.1.2",
+    ),
+    (
+        "ValueError: The number of required GPUs exceeds the total number of available GPUs in the cluster.",
+        "nccl.no-gpu",
+        "more ranks than the host or the cluster has GPUs",
+    ),
+    (
+        "ValueError: Ray does not allocate any GPUs on the driver node. Consider adjusting the Ray placement group",
+        "nccl.no-gpu",
+        "Ray's placement",
+    ),
+    (
+        "RuntimeError: please ensure that world_size (2) is less than than max local gpu count (1)",
+        "nccl.no-gpu",
+        "more ranks than the host",
+    ),
+    (
+        "/n/nvshmem/include/nvshmemx_api.h:63: non-zero status: 7: Connection timed out, exiting...",
+        "nccl.nvshmem",
+        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
+    ),
     # sizes and numbers of the program's own
     (
         "AssertionError: num_layers should be divisible by pipeline_model_parallel_size",
@@ -134,6 +182,9 @@ def test_said_before_a_run_that_came_to_its_end_it_condemns_nobody(said):
         "RuntimeError: version `GLIBC_2.32' is here",
         "RuntimeError: Exit code: -15",
         "RuntimeError: the loss is 3.2, and the grad norm 1.0",
+        "RuntimeError: libcuda.so was found",
+        "RuntimeError: btl_tcp_endpoint.c:796: connect() to 10.0.0.1 completed",
+        "RuntimeError: the gang is schedulable",
     ],
 )
 def test_what_is_like_it_is_only_quoted(said):
@@ -182,8 +233,36 @@ def test_a_module_that_was_not_built_for_the_kernel_is_named_where_gpudirect_is_
 def test_who_had_come_to_torchs_first_barrier_is_told_and_a_wait_that_ended_is_none():
     line = "INFO:root:Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)\n"
     job = judged(line)
-    assert (job["verdict"], "7 of 8 processes" in job["causes"][0]["cause"]) == ("inconclusive", True)
+    (cause, *_) = job["causes"]
+    assert (job["verdict"], cause["fault"]) == ("inconclusive", "nccl.not-all-came")
+    assert "7 of 8 processes" in cause["cause"]
     assert judged(line + HEALTHY)["verdict"] == judged(HEALTHY)["verdict"]
+
+
+def test_who_had_come_hides_no_exception():
+    line = "INFO:root:Waiting in store based barrier to initialize process group for rank: 0, key: k:1 (world_size=8, worker_count=7, timeout=0:30:00)\n"
+    assert "KeyError: 'x'" in judged(line + died("KeyError: 'x'") + TORCHRUN)["causes"][0]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("PermissionError: [Errno 13] Permission denied: '/.cache'", "may not read or write /.cache"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'", "/data/a.json is not there"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/a.tmp' -> '/c/a'", "/c/a.tmp went away"),
+    ],
+)
+def test_a_file_is_named_by_its_errno_and_accuses_nobody(said, words):
+    """It may have been caught; where the job failed, the exception is quoted."""
+    job = judged(died(said))
+    assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", "nccl.file-access")
+    assert words in job["causes"][0]["cause"]
+    assert said in judged(died(said) + TORCHRUN)["causes"][0]["cause"]
+
+
+def test_a_device_of_rdma_that_a_node_lacks_is_told():
+    line = 'error creating new device: "missing RDMA device spec for device 0000:c4:00.0, RDMA device \\"issm\\" not found"\n'
+    assert "no issm of the NIC 0000:c4:00.0" in judged(line)["causes"][0]["cause"]
 
 
 def test_a_line_that_is_quoted_as_unexplained_is_named_where_a_rule_knows_it():

@@ -203,6 +203,7 @@ _SIGNS = (
     "nccl.libibverbs-missing",
     "nccl.gdr-no-module",
     "nccl.ib-no-device",
+    "nccl.not-all-came",
 )
 _SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-device")  # also where there is no such NIC
 

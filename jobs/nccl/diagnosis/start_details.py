@@ -89,10 +89,102 @@ _ENDED = (
         "SIGINT: somebody pressed Ctrl-C, or the launcher or scheduler interrupted it",
     ),
 )
+_PATH = r"(?:[^']*: )?'([^']{1,200})'"
+_FILES = (
+    (
+        r"\[Errno 2\].*?'([^']{1,200})' -> '",
+        "{} went away while this rank used it: several ranks or nodes share a cache on one file system, and "
+        "another moved it; "
+        "give each node a cache of its own (TRITON_CACHE_DIR, TORCH_EXTENSIONS_DIR)",
+    ),
+    (
+        r"\[Errno 2\]" + _PATH,
+        "{} is not there for this rank: its volume is not mounted on that node, another rank has not made it "
+        "yet, or the path "
+        "is wrong",
+    ),
+    (
+        r"\[Errno (?:1|13)\]" + _PATH,
+        "the user of this process may not read or write {}: the container runs as another user, its HOME cannot "
+        "be written, "
+        "or the folder is another user's (HOME, HF_HOME, TRITON_CACHE_DIR, TORCH_EXTENSIONS_DIR name one)",
+    ),
+)
+_BTL = (
+    "MPI took an interface or address that the hosts do not reach each other by ({}): a bridge of Docker's, "
+    "another network "
+    "of the pods; btl_tcp_if_include and oob_tcp_if_include name the right one"
+)
 FORMS: tuple[tuple[str, re.Pattern[str], str | None, str], ...] = (
+    *(("nccl.file-access", re.compile(words), None, text) for words, text in _FILES),
+    (
+        "nccl.cuda-symbols",
+        re.compile(r"cannot found|-lcuda"),
+        None,
+        "what is compiled at the start (Triton, Inductor) finds no libcuda.so to link with: the driver's library "
+        "has no such "
+        "name on the loader's path (ldconfig, LIBRARY_PATH to its folder or to CUDA's stubs), or the container "
+        "has no driver",
+    ),
+    (
+        "nccl.library",
+        re.compile(r"ptxas|nvcc: "),
+        None,
+        "the CUDA toolkit's compiler (ptxas, nvcc) is not in the image or not in the PATH: a devel image, or "
+        "TRITON_PTXAS_PATH "
+        "and CUDA_HOME",
+    ),
+    ("nccl.mpi", re.compile(r"(connect\(\) to .{1,60} failed: .{1,60})"), None, _BTL),
+    ("nccl.mpi", re.compile(r"(tcp_peer_send_blocking: .{1,60})"), None, _BTL),
+    (
+        "nccl.launch-failed",
+        re.compile(r"gang unschedulable|quota"),
+        None,
+        "the scheduler holds the job back: the queue's or the namespace's quota is smaller than what it asks "
+        "for, or not all "
+        "pods of the group find a place at once",
+    ),
+    (
+        "nccl.no-gpu",
+        re.compile(r"resource request \{.{0,80}'node:([\w.:-]{2,80})'"),
+        None,
+        "Ray has no node of the address {} with a GPU free: it joined under another address (VLLM_HOST_IP, "
+        "--node-ip-address), "
+        "or others hold its GPUs",
+    ),
+    (
+        "nccl.no-gpu",
+        re.compile(r"number of required GPUs exceeds|max local gpu count|number of (?:visible|local) GPUs"),
+        None,
+        "the program asks for more ranks than the host or the cluster has GPUs: nodes have not joined, or a "
+        "launcher over "
+        "several hosts is needed (Ray, --nnodes)",
+    ),
+    (
+        "nccl.no-gpu",
+        re.compile(r"GPUs on the driver node|Current node has no GPU"),
+        None,
+        "Ray's placement leaves the node where the program runs without a GPU: others hold them, or it joined "
+        "under another "
+        "address (VLLM_HOST_IP)",
+    ),
+    (
+        "nccl.ib-no-device",
+        re.compile(r"missing RDMA device spec for device (\S+?),? RDMA device \W{0,3}(\w+)"),
+        None,
+        "the device plugin finds no {1} of the NIC {0} on its node: ib_umad is not loaded, or the NIC's driver "
+        "offers none",
+    ),
+    (
+        "nccl.nvshmem",
+        re.compile(r"non-zero status: 7: Connection timed out|status: 7 bootstrap"),
+        None,
+        "NVSHMEM's processes did not reach each other in its bootstrap: another interface was taken "
+        "(NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME), a firewall, or a process that did not come",
+    ),
     *(("nccl.ended-outside", re.compile(words), None, text) for words, text in _ENDED),
     (
-        "nccl.stalled-ranks",
+        "nccl.not-all-came",
         re.compile(r"store based barrier.*?\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})"),
         None,
         "{1} of {0} processes had come to torch's first barrier and waited for the others: those did not start, "

@@ -134,6 +134,8 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)"
         rb"|(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:NotFound|Timeout|Expired|BadZipFile|Refused|Closed|Exhausted): ",
     ),
+    # of torch's compiler and of others that name an exception by what happened
+    ("exception", rb"(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w{2,60}(?:Failed|Unsupported|Invalid): "),
 )
 # Which lines are looked at more closely.
 _WORDS = (
@@ -151,7 +153,7 @@ _WORDS = (
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
     rb"|] Check failed|backtrace (tid|NotFound: |Timeout: |Expired: |BadZipFile: |Refused: |Closed: |Exhausted: "
-    rb"|what(): "
+    rb"|what(): |Failed: |Unsupported: |Invalid: "
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))

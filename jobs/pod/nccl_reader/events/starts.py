@@ -56,7 +56,37 @@ STARTS: Tuple[Tuple[str, str, bytes], ...] = (
     # -- what a launcher or an engine tells of a process' end, and who ended it: a status of wait(2), a signal(7)
     ("nccl.process-killed", "cause", rb"[Ee]xit ?[Cc]ode[:=] ?-9\b|unexpectedly failed with exitcode=9\b"),
     ("nccl.ended-outside", "cause", rb"Received [12] death signal|closing signal SIG(?:HUP|INT)\b"),
-    ("nccl.stalled-ranks", "cause", rb"Waiting in store based barrier to initialize"),
+    ("nccl.not-all-came", "why", rb"Waiting in store based barrier to initialize"),
+    # -- files, by errno(3): an exception that may have been caught, so that it explains and does not accuse
+    (
+        "nccl.file-access",
+        "why",
+        rb"(?:PermissionError|FileNotFoundError|IsADirectoryError|NotADirectoryError): \[Errno \d{1,3}\] ",
+    ),
+    # -- the driver's library and the CUDA toolkit, for what is compiled at the start (Triton, Inductor)
+    ("nccl.cuda-symbols", "cause", rb"libcuda\.so cannot found|cannot find -lcuda\b"),
+    ("nccl.library", "cause", rb"`ptxas` was searched in|Cannot find ptxas|nvcc: (?:command )?not found"),
+    # -- Open MPI between the processes (btl_tcp_endpoint.c, oob_tcp_sendrecv.c)
+    (
+        "nccl.mpi",
+        "cause",
+        rb"btl_tcp_endpoint\.c.{1,80}connect\(\) to .{1,60} failed"
+        rb"|tcp_peer_send_blocking: send\(\) to socket \d{1,6} failed",
+    ),
+    # -- GPUs and places that a scheduler does not give: Volcano, Kueue, the quota of a namespace, vLLM on one host
+    (
+        "nccl.launch-failed",
+        "cause",
+        rb"tasks in gang unschedulable|queue resource quota insufficient|couldn't assign flavors"
+        rb"|insufficient unused quota"
+        rb"|forbidden: exceeded quota",
+    ),
+    (
+        "nccl.no-gpu",
+        "cause",
+        rb"is less than than? max local gpu count|larger than the number of (?:visible|local) GPUs",
+    ),
+    ("nccl.ib-no-device", "why", rb"missing RDMA device spec for device"),  # Mellanox' shared device plugin
     # -- sizes that the program itself finds wrong
     (
         "nccl.parallel-sizes",
