@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from ..pod.nccl_reader.events.symptoms import WHY, classify
+from ..pod.nccl_reader.events.symptoms import CONSEQUENCE, WHY, classify
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
@@ -176,6 +176,9 @@ def _judge(judgement: Judgement) -> None:
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 
 
+_FOLLOWS = "; it follows from the end of the process at the other end: read that one's log"
+
+
 def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Collection[str]) -> list[Cause]:
     signs, faults = Signs(judgement), judgement.faults
     causes = rank(faults, signs, _further(judgement, diagnosis))
@@ -187,7 +190,8 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     symptom = classify(note.text.encode())
     if symptom is not None and symptom.role == WHY and (said := formed(symptom.fault, note.text)) is not None:
         known.append((symptom.fault, said[1]))
-    return rank((), signs, known) or [told(quoted(note))]
+    gone = _FOLLOWS if symptom is not None and symptom.role == CONSEQUENCE else ""
+    return rank((), signs, known) or [told(quoted(note) + gone)]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None]]:

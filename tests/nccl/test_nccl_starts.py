@@ -113,7 +113,18 @@ SAID = [
         "nccl.mpi",
         "oob_tcp_if_include",
     ),
+    ("RuntimeError: storage has wrong size: expected -4669 got 512", "nccl.file-broken", "was cut"),
+    (
+        "ValueError: The hostname of the rendezvous endpoint '127.0.0.1':10764'",
+        "nccl.rendezvous",
+        "is none (127.0.0.1':10764)",
+    ),
     # what a scheduler does not give
+    (
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: 0/1 nodes are available: 1 No preemption victims",
+        "nccl.launch-failed",
+        "(1 Insufficient nvidia.com/gpu)",
+    ),
     ("0/0 tasks in gang unschedulable: pod group is not ready, 1 minAvailable", "nccl.launch-failed", "quota"),
     ("couldn't assign flavors to pod set main: insufficient unused quota", "nccl.launch-failed", "quota"),
     (
@@ -258,6 +269,26 @@ def test_a_file_is_named_by_its_errno_and_accuses_nobody(said, words):
     assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", "nccl.file-access")
     assert words in job["causes"][0]["cause"]
     assert said in judged(died(said) + TORCHRUN)["causes"][0]["cause"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices",
+        "RuntimeError: aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all",
+    ],
+)
+def test_tensors_that_do_not_go_together_are_the_programs(said):
+    job = judged(died(said))
+    assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", "nccl.tensors-differ")
+    assert said.partition(": ")[2] in job["causes"][0]["cause"]
+
+
+def test_a_peer_that_went_away_is_told_to_have_ended_first():
+    said = "RuntimeError: [gloo/transport/tcp/pair.cc:589] Read error [192.168.70.92]:25266: Connection reset by peer"
+    assert "read that one's log" in judged(died(said))["causes"][0]["cause"]
+    assert "that one's log" not in judged(died("KeyError: 'x'"))["causes"][0]["cause"]
 
 
 def test_a_device_of_rdma_that_a_node_lacks_is_told():

@@ -63,7 +63,11 @@ def _signal(text: str) -> str:
 def trouble_said(judgement: Judgement) -> Note | None:
     """Return what a log that proves nothing says of trouble: how a program ended before what only may have failed."""
     ends = (judgement.event(name) for name in ("uncaught", "exception"))
-    return next((note for note in ends if note is not None), None) or judgement.unexplained()
+    note = next((note for note in ends if note is not None), None) or judgement.unexplained()
+    if note is None or not note.text.endswith("Traceback (most recent call last):"):
+        return note
+    behind = [said for said in map(judgement.event, ("ended", "trouble")) if said and place(said) > place(note)]
+    return min(behind, key=place, default=note)  # a traceback's beginning tells nothing
 
 
 def follows(judgement: Judgement) -> Note | None:

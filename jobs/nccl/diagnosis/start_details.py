@@ -118,6 +118,29 @@ _BTL = (
 FORMS: tuple[tuple[str, re.Pattern[str], str | None, str], ...] = (
     *(("nccl.file-access", re.compile(words), None, text) for words, text in _FILES),
     (
+        "nccl.tensors-differ",
+        re.compile(r"Error: (.{3,160})"),
+        None,
+        "the program's own tensors do not go together ({}): the dtype, device or shape of the model, its data or its "
+        "precision setting, and no matter of the network",
+    ),
+    (
+        "nccl.rendezvous",
+        re.compile(r"of the rendezvous endpoint '(.{1,80}?)(?:' ?$|' must|'$)"),
+        None,
+        "the address of the rendezvous that the launcher was given is none ({}): a stray quote or character, or "
+        "a variable "
+        "of the shell that is empty",
+    ),
+    (
+        "nccl.launch-failed",
+        re.compile(r"nodes are available: (.{3,160}?)(?:\. preemption|\.? *$)"),
+        None,
+        "no node takes a pod of the job ({}): GPUs that are free and healthy, taints, affinity and quota decide; "
+        "a node whose "
+        "device plugin is down offers no GPU",
+    ),
+    (
         "nccl.cuda-symbols",
         re.compile(r"cannot found|-lcuda"),
         None,

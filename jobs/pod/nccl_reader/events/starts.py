@@ -63,6 +63,16 @@ STARTS: Tuple[Tuple[str, str, bytes], ...] = (
         "why",
         rb"(?:PermissionError|FileNotFoundError|IsADirectoryError|NotADirectoryError): \[Errno \d{1,3}\] ",
     ),
+    ("nccl.file-broken", "cause", rb"RuntimeError: storage has wrong size: expected"),
+    ("nccl.rendezvous", "cause", rb"The (?:hostname|port number) of the rendezvous endpoint '"),
+    # -- tensors of the program's own, as torch words what does not go together; it may have been caught, too
+    (
+        "nccl.tensors-differ",
+        "why",
+        rb"uniform dtype but got|got mixed torch\.Tensor and DTensor|expected scalar type \w{3,10} but found"
+        rb"|Expected all tensors to be on the same device|mat1 and mat2 (?:shapes cannot|must have)"
+        rb"|The size of tensor a \(\d|Sizes of tensors must match|stack expects each tensor to be equal size",
+    ),
     # -- the driver's library and the CUDA toolkit, for what is compiled at the start (Triton, Inductor)
     ("nccl.cuda-symbols", "cause", rb"libcuda\.so cannot found|cannot find -lcuda\b"),
     ("nccl.library", "cause", rb"`ptxas` was searched in|Cannot find ptxas|nvcc: (?:command )?not found"),
