@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from ..pod.nccl_reader.events.symptoms import CONSEQUENCE, WHY, classify
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
-from ..pod.nccl_reader.state.process import channels_in
+from ..pod.nccl_reader.state.process import Note, channels_in
+from .diagnosis.causes import refine
 from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
-from .diagnosis.quotes import quoted
+from .diagnosis.quotes import quoted, trouble_said
 from .diagnosis.rails import rails_used
-from .diagnosis.ranking import Signs, rank
+from .diagnosis.ranking import Signs, rank, told
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.separate_jobs import tell_alone
+from .diagnosis.start_details import formed
 from .diagnosis.termination import judge_ending
 from .diagnosis.truncation import judge_cut_channels, judge_truncation
 from .diagnosis.usual_causes import with_usual_causes
@@ -176,19 +179,47 @@ def _judge(judgement: Judgement) -> None:
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 
 
+_FOLLOWS = "; it follows from the end of the process at the other end: read that one's log"
+
+
 def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Collection[str]) -> list[Cause]:
     signs, faults = Signs(judgement), judgement.faults
     causes = rank(faults, signs, _further(judgement, diagnosis))
-    return with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
+    causes = with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
+    note = None if causes else trouble_said(judgement)
+    if note is None:
+        return causes
+    known = [_told_of(judgement, name, said) for name, said in judgement.causes if said is note]
+    symptom = classify(note.text.encode())
+    if symptom is not None and symptom.role == WHY and (said := formed(symptom.fault, note.text)) is not None:
+        known.append((symptom.fault, said[1]))
+    gone = _FOLLOWS if symptom is not None and symptom.role == CONSEQUENCE else ""
+    return rank((), signs, known) or [told(quoted(note) + gone)]
 
 
-def _further(judgement: Judgement, diagnosis: str) -> list[str]:
-    """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble."""
+def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None]]:
+    """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble.
+
+    Each with what its line tells beyond its kind.
+    """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        return [name for name, _ in judgement.causes] or unheaded or signs_beside(judgement)
+        spoken = [_told_of(judgement, name, note) for name, note in judgement.causes[:MOST_CAUSES]]
+        return spoken or _signs(judgement, unheaded or signs_beside(judgement))
     warned = [name for name, _ in judgement.causes if name in WARNED] or unheaded
-    return warned or signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
+    shown = diagnosis == "no-evidence" and judgement.view.ranks != 1
+    return _signs(judgement, warned or signs_shown(judgement)[:1]) if shown else []
+
+
+def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, str | None]]:
+    """Return signs of trouble, each with what its line tells by a form of its own."""
+    notes = ((name, judgement.earliest(name)[0] or judgement.event("symptom " + name)) for name in names)
+    return [(name, said[1] if note and (said := formed(name, note.text)) else None) for name, note in notes]
+
+
+def _told_of(judgement: Judgement, name: str, note: Note) -> tuple[str, str | None]:
+    why, text = refine(judgement, name, note)
+    return why or name, text
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

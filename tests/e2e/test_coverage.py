@@ -43,6 +43,14 @@ SHOWN_OTHERWISE = {
         f"nccl.{name}": ("tests/nccl/test_nccl_libraries.py", "words of libraries beside NCCL")
         for name in ("cuda-interposer", "cuda-library", "iommu", "psm")
     },
+    **{
+        f"nccl.{name}": ("tests/nccl/test_nccl_programs.py", "words of a program's own end")
+        for name in ("checkpoint-mismatch", "file-broken")
+    },
+    **{
+        f"nccl.{name}": ("tests/nccl/test_nccl_starts.py", "words of a start that failed below the program")
+        for name in ("container", "file-access", "not-a-number", "not-all-came", "tensors-differ")
+    },
     "sweep.misplaced": ("tests/checks/test_judge_sweep.py", "no pod of the lab lies about its node"),
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),

@@ -106,7 +106,8 @@ def test_nvshmem_without_a_module_for_gpu_memory():
 def test_what_enroot_says_stands_behind_the_container_that_did_not_start():
     lines = "slurmstepd: error: pyxis: container start failed with error code: 1\n"
     lines += "slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli\n"
-    assert [cause["fault"] for cause in judged(lines)["causes"]] == ["nccl.launch-failed", "nccl.no-gpu"]
+    job = judged(lines)
+    assert (job["faults"][0]["fault"], job["causes"][0]["fault"]) == ("nccl.launch-failed", "nccl.no-gpu")
 
 
 BRIDGED = "".join(

@@ -45,7 +45,7 @@ SAID = [
     (
         UCX + "sock.c:323  UCX  ERROR   connect(fd=9, dest_addr=172.17.0.1:42887) failed: Connection refused",
         "nccl.bootstrap-unroutable",
-        "172.17.0.1, docker0's address",
+        "172.17.0.1, an address of Docker's own bridges",
     ),
     (
         UCX + "sock.c:323  UCX  ERROR   connect(fd=9, dest_addr=10.0.0.2:42887) failed: Connection refused",
@@ -344,6 +344,6 @@ def test_the_macro_of_nccls_examples_tells_a_result(before):
     ["[HAMI-core ERROR (pid:5 thread=1 utils.c:71)]: unlocking failed", "handler of a received signal SIGBUS is set"],
 )
 def test_an_error_that_ends_no_program_names_no_cause(said):
-    """HAMi-core says ERROR also of what it goes on without."""
-    assert judged(said + "\n")["causes"] == []
+    """HAMi-core says ERROR also of what it goes on without: the line is quoted, and no fault named."""
+    assert [cause["fault"] for cause in judged(said + "\n")["causes"]] == ["nccl.unexplained"]
     assert judged(HEALTHY + said + "\n")["verdict"] != "no-go"

@@ -41,7 +41,7 @@ WHOLE = LOG + TABLE
         "2026-01-01 10:00:00,1 CRITICAL: rank 3 does not answer",
         "Hardware error: uncorrectable ECC error encountered",
         "ERROR: job failed",
-        "2026-01-02 10:00:00 [ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = -9",
+        "2026-01-02 10:00:00 [ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = -15",
         "iteration 200/ 10000 | consumed samples: 51200 | lm loss: NAN | grad norm: 0.1",
         '{"loss": NaN, "step": 3}',
         "Found NaN in local grad norm for bucket #0 in backward pass",

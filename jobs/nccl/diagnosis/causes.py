@@ -10,6 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 from .line_details import LINE_DETAILS
+from .program_details import PROGRAM_DETAILS
+from .start_details import container, formed
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note
@@ -27,7 +29,8 @@ _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|1
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
-_OWN_BRIDGE = ipaddress.ip_address("172.17.0.1")  # Docker's default bridge: every host with Docker has it
+# What Docker gives to a bridge of its own (docker0, those of compose: its default pools): many a host has the same.
+_OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 # What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
@@ -73,6 +76,10 @@ _NOT_OPENED = re.compile(
 )
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's NICs write to GPUs by it"
+_NO_MLX5 = (
+    "NVSHMEM's GPU-initiated transport (IBGDA) drives mlx5 NICs alone, and a device here is another, or none is there: "
+    "NVSHMEM_IB_ENABLE_IBGDA=0, or NVSHMEM_HCA_LIST names the mlx5 ones"
+)
 _NO_WAY = (
     "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
     "entry or NIC, or NICs of the two ends are in different subnets"
@@ -81,6 +88,7 @@ _BY_ANOTHER = {  # what another line, mostly of a library below, explains: its e
     "nccl.nvshmem": (
         ("symptom nccl.gdr-no-module", "nccl.gdr-no-module", _NO_PEERMEM),
         ("unheaded nccl.ib-unreachable", None, _NO_WAY),
+        ("symptom nccl.ib-no-device", None, _NO_MLX5),
     ),
     "nccl.ib-unreachable": (("symptom nccl.gid-empty", "nccl.gid-empty", None),),
     "nccl.ofi-error": (("symptom nccl.cxi-service", "nccl.cxi-service", None),),  # Slingshot's provider
@@ -90,13 +98,22 @@ _REFUSED_ARGUMENT = (
     "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
 )
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
+_SOUGHT = re.compile(r"trying to connect to [(\[]([\w.:-]{2,253}?)\]?[,:] ?(\d{1,5})")  # torch's socket.cpp
 _CULPRIT = re.compile(r"Culprit rank (\d{1,7})")  # torchfrtrace
 _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarrier")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:  # noqa: PLR0911 -- one return per form
+def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
     """Return (why, cause) of a fault by its line; (None, None) where the line says no more than its kind."""
+    if (said := formed(fault, note.text)) is not None:
+        return said
+    below = _below(judgement, note) if fault == "nccl.launch-failed" else None
+    return _by_words(judgement, fault, note) if below is None else below
+
+
+def _by_words(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:  # noqa: PLR0911 -- one return per form
+    """Return (why, cause) of a fault by its line's addresses and words, and by what else the job's lines say."""
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
     if fault in _ROUTED:
@@ -114,7 +131,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
         return _refused(fault, note)
     if (explained := next((each for each in _BY_ANOTHER.get(fault, ()) if judgement.event(each[0])), None)) is not None:
         return explained[1:]
-    for kind, pattern, why, text in LINE_DETAILS:
+    for kind, pattern, why, text in (*PROGRAM_DETAILS, *LINE_DETAILS):
         if kind == fault and pattern in note.text:
             return why, text
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
@@ -126,6 +143,21 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     why = _of_cuda(judgement, fault, note) if fault in _CUDA else None
     refused = why is None and fault == "nccl.cuda-failure" and "invalid argument" in _cuda_said(judgement, note)
     return why, _REFUSED_ARGUMENT if refused else None
+
+
+_CONTAINER = re.compile(r"pyxis: |create failed|(?:shim|containerd) task|enroot|CreateContainer")
+
+
+def _below(judgement: Judgement, note: Note) -> tuple[str | None, str | None] | None:
+    """Return what a runtime's hook or mount says, where a launcher's line tells only that a container did not start."""
+    if _CONTAINER.search(note.text) is None:
+        return None
+    for hook in ("nccl.no-gpu", "nccl.driver-state"):
+        said = judgement.event("symptom " + hook)
+        if said is not None and "nvidia-container-cli" in said.text:
+            return hook, refine(judgement, hook, said)[1]
+    reason = judgement.event("symptom nccl.container")
+    return None if reason is None else ("nccl.container", container(reason.text))
 
 
 # What a status says (cublasStatus_t, cudnnStatus_t); the libraries of a release name theirs alike.
@@ -150,6 +182,12 @@ def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
     """Return (why, cause) of a fault whose line counts or names the ranks, or the library that failed."""
     if fault == "nccl.cuda-library" and (match := _STATUS.search(text)):
         return None, _of_library(*match.groups())
+    if fault == "nccl.rendezvous" and (match := _SOUGHT.search(text)):
+        return None, (
+            "nothing answered at %s, port %s, where rank 0 or its store is expected: that pod did not start or "
+            "has ended, "
+            "the name leads to an old address, or a policy or firewall drops the connection" % match.groups()
+        )
     if fault == "nccl.rendezvous" and (match := _JOINED.search(text)):
         why = "nccl.too-many-processes" if int(match[2]) > int(match[1]) else None
         return why, "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
@@ -190,10 +228,11 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
             f"UCX was given {peer}, the peer's loopback address: on another host, who connects to it reaches itself "
             "(UCX_NET_DEVICES names the interface); on the same one it had ended"
         )
-    if peer == _OWN_BRIDGE:
+    if peer in _OWN_BRIDGES:
         return "nccl.bootstrap-unroutable", (
-            f"the peer announced {peer}, docker0's address, which every host with Docker has: who connects to it "
-            "reaches itself (NCCL_SOCKET_IFNAME; for MPI and UCX UCX_NET_DEVICES, btl_tcp_if_include)"
+            f"the peer announced {peer}, an address of Docker's own bridges (docker0, of compose), which many a host "
+            "has: who connects to it reaches itself (NCCL_SOCKET_IFNAME; for MPI and UCX UCX_NET_DEVICES, "
+            "btl_tcp_if_include)"
         )
     if peer is not None and fault != "nccl.connect-refused" and peer in _DOCKER:
         return "nccl.bootstrap-unroutable", (
@@ -247,7 +286,7 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
     if match is None and other is not None and other.source == note.source and 0 <= other.line - note.line <= 2:
         match = _GIDS.search(other.text)
     if match is None:
-        return None, None
+        return _ucx_gid(note, other)
     ends = address_of(match[1]), address_of(match[2])
     local, remote = ends
     if local is None or remote is None:
@@ -264,6 +303,21 @@ def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | 
             "unless this fabric routes between its subnets (then GID index, MTU, VLAN or PFC)"
         )
     return None, None
+
+
+_DGID = re.compile(r" sgix (\d{1,3}) dgid (fe80:\S{2,40})")
+
+
+def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
+    """Say that a path of UCX's over RoCE led to a link-local GID, which UCX prints on the line behind the error."""
+    match = _DGID.search(other.text) if other is not None and "/RoCE" in note.text else None
+    if match is None:
+        return None, None
+    return "nccl.gid-link-local", (
+        f"UCX took GID {match[1]} and connected to {match[2]}: a link-local address is not routed "
+        f"(UCX_IB_GID_INDEX, of "
+        "NCCL NCCL_IB_GID_INDEX, names another entry, as of RoCE v2)"
+    )
 
 
 def address_of(text: str) -> Address | None:

@@ -8,7 +8,7 @@ from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .faults import fault_catalogue, found_fault, lowered
 from .interfaces import link_local_interfaces, virtual_sockets
-from .quotes import ended_in_cuda, quoted, warning_said
+from .quotes import ended_in_cuda, quoted, trouble_said, warning_said
 from .ranking import rank
 
 if TYPE_CHECKING:
@@ -203,6 +203,7 @@ _SIGNS = (
     "nccl.libibverbs-missing",
     "nccl.gdr-no-module",
     "nccl.ib-no-device",
+    "nccl.not-all-came",
 )
 _SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-device")  # also where there is no such NIC
 
@@ -249,9 +250,11 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
         return "%s: a benchmark began, but the log shows neither numbers nor what carried the data." % size
     if not any(source.nccl_lines for source in judgement.job.sources.values()):
         unheaded = [note for _, note in judgement.unheaded()]
-        mention = next(iter(unheaded), None) or judgement.event("mention") or judgement.unexplained()
+        mention = next(iter(unheaded), None) or judgement.event("mention")
         if mention is None:
-            return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
+            trouble = trouble_said(judgement)
+            said = "" if trouble is None else "; it does say: %s" % quoted(trouble)
+            return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge%s." % said
         said = (
             "No line of this log begins as NCCL's own lines do, so there is nothing to judge; it does mention NCCL: %s."
         )

@@ -28,10 +28,21 @@ _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, an
 _MESSAGE = re.compile(
     r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\(\w+[^)]{0,40}\) ?|\[\S+\]:? ?)+"
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
+    r"|^[\[(]?(?:\d{4}-\d\d-\d\d[ T]|[EFIW]\d{4} |ERROR \d\d-\d\d )[^\]]{0,200}?\.(?:cc|cpp|cu|go|h|py):\d{1,5}[\]:] "
 )
 _CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
 _PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # of a socket that was closed
 _LONGEST = 160
+# How launchers tell that a signal ended a process: its negative number (Python), or 128 and more (a shell).
+_CODE = re.compile(r"(?i)(?:exit|return)(?:ed with)?(?: ?code| status)\W{1,6}(?:-(\d{1,2})\b|1(2[89]|[3-5]\d)\b)")
+_SIGNALS = {
+    4: "SIGILL: an instruction that this processor has not",
+    6: "SIGABRT: it ended itself after an error that it had printed",
+    7: "SIGBUS: memory that was not there",
+    8: "SIGFPE: a division by zero",
+    9: "SIGKILL: killed from outside, mostly out of memory",
+    11: "SIGSEGV: it touched memory that is not its own, mostly a defect of a library, or two that do not fit",
+}
 
 
 def quoted(note: Note) -> str:
@@ -40,6 +51,24 @@ def quoted(note: Note) -> str:
     if len(text) <= _LONGEST:
         return text
     return text[:_LONGEST].rpartition(" ")[0].rstrip(" .,;:") + " [...]"
+
+
+def _signal(text: str) -> str:
+    """Say which signal a launcher's code tells of."""
+    code = _CODE.search(text)
+    number = int(code[1] or int("1" + code[2]) - 128) if code else 0
+    told = _SIGNALS.get(number, "")
+    return " (%s)" % told if told and told.split(":")[0] not in text else ""
+
+
+def trouble_said(judgement: Judgement) -> Note | None:
+    """Return what a log that proves nothing says of trouble: how a program ended before what only may have failed."""
+    ends = (judgement.event(name) for name in ("uncaught", "exception"))
+    note = next((note for note in ends if note is not None), None) or judgement.unexplained()
+    if note is None or not note.text.endswith("Traceback (most recent call last):"):
+        return note
+    behind = [said for said in map(judgement.event, ("ended", "trouble")) if said and place(said) > place(note)]
+    return min(behind, key=place, default=note)  # a traceback's beginning tells nothing
 
 
 def follows(judgement: Judgement) -> Note | None:
@@ -77,6 +106,9 @@ def crash_cause(judgement: Judgement) -> str | None:
     own = None if own is None or "/gloo/transport/" in own.text else own
     if note is not None and own is not None and note is judgement.event("signal") and _before(own, note):
         note = own  # the process ends of a signal for it: threads that still run
+    what = judgement.event("what")
+    if note is not None and note.text.lstrip().startswith("terminate called") and _behind(note, what, 2):
+        note = what  # the exception's own words
     error = judgement.event("nccl-error")
     if warning is not None and note is error and note is not None and "Xid" not in note.text:
         note = warning  # what the program says of an error, NCCL said with its cause
@@ -98,8 +130,8 @@ def crash_cause(judgement: Judgement) -> str | None:
         if signal is None and (peer := _PEER.search(text)):
             cause += "; mostly the process at %s ended first: read its log" % peer[1]
         cause += died and "; a process whose stack is shown ended" + died.removeprefix(",")
-    elif note is last or note in said or note is _exception(judgement):
-        cause = "the first sign of it is: %s%s" % (text, _stack(judgement, note))
+    elif note is last or note is what or note in said or note is _exception(judgement):
+        cause = "the first sign of it is: %s%s%s" % (text, _signal(note.text), _stack(judgement, note))
     else:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
         cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
@@ -123,6 +155,11 @@ def _stack(judgement: Judgement, note: Note) -> str:
         return ""
     match = _FRAME.search(frame.text)
     return "" if match is None else ", in %s" % " of ".join(filter(None, match.groups()[::-1])).replace('"', "")
+
+
+def _behind(note: Note, other: Note | None, most: int) -> bool:
+    """Say whether another line stands close behind one, in the same stream."""
+    return other is not None and other.source == note.source and 0 <= other.line - note.line <= most
 
 
 def ended_in_cuda(judgement: Judgement) -> bool:

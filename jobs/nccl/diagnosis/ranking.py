@@ -14,7 +14,7 @@ from ..job_document import MOST_CAUSES
 from .faults import fault_catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..job_document import Cause, FoundFault
     from .judge import Judgement
@@ -124,9 +124,14 @@ CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
 
 
 def rank(
-    faults: Sequence[FoundFault], signs: Signs | Mapping[str, bool | None], further: Sequence[str] = ()
+    faults: Sequence[FoundFault],
+    signs: Signs | Mapping[str, bool | None],
+    further: Iterable[tuple[str, str | None]] = (),
 ) -> list[Cause]:
-    """Return the causes that remain, the most likely first; ``further`` are faults that lines speak of."""
+    """Return the causes that remain, the most likely first.
+
+    ``further`` are faults that lines speak of, each with what its line tells beyond its kind.
+    """
     causes: list[Cause] = []
     for fault in faults:
         if fault["severity"] != "info" or fault["why"] is not None or fault["fault"] in _SUSPECT:
@@ -134,12 +139,21 @@ def rank(
         elif fault["fault"] == "nccl.log-truncated" and signs.get("no-row") and not causes:
             causes += [_own(fault), *_alternatives("nccl.hang", signs)]
     named = {cause["fault"] for cause in causes} | {fault["fault"] for fault in faults}
-    for name in further:
+    for name, text in further:
         if name not in named and len(causes) < MOST_CAUSES:
             named.add(name)
             entry = fault_catalogue()[name]
-            causes.append({"fault": name, "cause": f"{entry.title}: {entry.meaning}", "confirm": entry.confirm})
+            causes.append({"fault": name, "cause": f"{entry.title}: {text or entry.meaning}", "confirm": entry.confirm})
     return causes[:MOST_CAUSES]
+
+
+def told(words: str) -> Cause:
+    """Return the cause of a log that shows no fault, and speaks of trouble."""
+    return {
+        "fault": "nccl.unexplained",
+        "cause": "the log says: %s" % words,
+        "confirm": fault_catalogue()["nccl.unexplained"].confirm,
+    }
 
 
 def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:

@@ -35,7 +35,10 @@ def judge_ending(judgement: Judgement) -> None:
         judgement.ended_badly = True
         name, note = cause
         why, text = _explained(judgement, name, note)
-        judgement.add(name, _subject(judgement, name), judgement.line(note), why=why, cause=text)
+        shown = judgement.line(note)
+        if _NAMES_NOTHING in note.text:  # what failed stands in the last error behind it
+            shown += judgement.line(judgement.event("last-error cuda"))
+        judgement.add(name, _subject(judgement, name), shown, why=why, cause=text)
         if judgement.hang:
             judgement.add(
                 "nccl.hang",
@@ -44,8 +47,7 @@ def judge_ending(judgement: Judgement) -> None:
                 cause="it followed the fault above: %s" % lowered(judgement.faults[0]["title"]),
             )
         return
-    shown = cause is not None and (judgement.earliest(cause[0])[1] or cause[0] not in (*_KERNEL, *DEADLY))
-    if cause is not None and cause[0] in _RECOVERS and shown:
+    if cause is not None and cause[0] in _RECOVERS and judgement.earliest(cause[0])[1]:
         judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
     if (judgement.hang or judgement.crash) and not _came_up(judgement) and virtual_interfaces(judgement):
         text = "the bootstrap uses %s" % ", ".join(virtual_interfaces(judgement)[:4])
@@ -69,8 +71,8 @@ def judge_ending(judgement: Judgement) -> None:
 def _explained(judgement: Judgement, name: str, note: Note) -> tuple[str | None, str | None]:
     """Return (why, cause) of the cause that ended the job, by its line and by the network that NCCL took."""
     why, text = refine(judgement, name, note)
-    if why is None and name in _UNREACHED:
-        if virtual_interfaces(judgement):
+    if name in _UNREACHED and why in (None, "nccl.bootstrap-unroutable"):
+        if why is None and virtual_interfaces(judgement):
             why, text = "nccl.bootstrap-unroutable", None
         elif among := virtual_sockets(judgement, peer_of(note.text)):
             why, text = "nccl.bootstrap-unroutable", among
@@ -179,15 +181,18 @@ _ABOVE = frozenset(
 _OWN = frozenset(
     (
         "nccl.bus-error",
+        "nccl.checkpoint-mismatch",
         "nccl.collective-mismatch",
         "nccl.cuda-arch",
         "nccl.cuda-driver",
         "nccl.cuda-memory",
         "nccl.ddp-unused",
+        "nccl.file-broken",
         "nccl.files-limit",
         "nccl.invalid-usage",
         "nccl.library",
         "nccl.no-gpu",
+        "nccl.not-a-number",
         "nccl.parallel-sizes",
         "nccl.process-limit",
         "nccl.shm-full",

@@ -13,6 +13,8 @@ from typing import Tuple
 
 from ..lines.patterns import needed
 from .environment import ENVIRONMENT
+from .programs import PROGRAMS
+from .starts import STARTS
 
 # Names of CUDA's errors, as others than NCCL print them (cuda.h: CUresult; driver_types.h: cudaError).
 CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
@@ -47,7 +49,13 @@ CUDA_NAMES: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.gpu-busy", "cause", rb"cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"),
     ("nccl.driver-state", "cause", rb"CUDA_ERROR_UNKNOWN|(?:cuda|hip)ErrorUnknown"),
     ("nccl.gpu-mapping", "cause", rb"CUDA_ERROR_MAP_FAILED|cudaErrorMapBufferObjectFailed"),
-    ("nccl.cuda-failure", "cause", rb"CUDA_ERROR_LAUNCH_(?:FAILED|TIMEOUT)|(?:cuda|hip)ErrorLaunch(?:Failure|Timeout)"),
+    ("nccl.cuda-driver", "cause", rb"CUDA_ERROR_COMPAT_NOT_SUPPORTED|cudaErrorCompatNotSupported"),
+    (
+        "nccl.cuda-failure",
+        "cause",
+        rb"CUDA_ERROR_(?:LAUNCH_|CONTAINED|INVALID_|OPERATING_SYSTEM|TIMEOUT|NOT_FOUND|CONTEXT_IS|EXTERNAL_DEVICE)"
+        rb"|(?:cuda|hip)ErrorLaunch(?:Failure|Timeout)|cudaErrorContained|cudaErrorOperatingSystem",
+    ),
 )
 
 OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
@@ -379,5 +387,10 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
     ),
 )
-NOT_NCCL: Tuple[Tuple[str, str, bytes], ...] = (*ENVIRONMENT, *OTHER_SOFTWARE)  # of what is not NCCL's own
+NOT_NCCL: Tuple[Tuple[str, str, bytes], ...] = (
+    *ENVIRONMENT,
+    *OTHER_SOFTWARE,
+    *PROGRAMS,
+    *STARTS,
+)  # of what is not NCCL's own
 WORDS = tuple(dict.fromkeys(word for _, _, pattern in NOT_NCCL for word in needed(pattern)))  # a match holds one

@@ -93,7 +93,8 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"noticed that process rank|exited with non-zero status|a non-zero exit code"
         rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
         rb"|has exited due to process rank|BAD TERMINATION OF|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
-        rb"|failed \(exitcode: -?[1-9]|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
+        rb"|failed \(exitcode: -?[1-9]|exits with return code = (?!-(?:2|15)\b)-?[1-9]"
+        rb"|elastic\.multiprocessing\.errors\.\w*ChildFailedError"
         rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal|Fatal error in P?MPI_"
         rb"|^Abort\(\d{1,10}\) on node |processes terminated badly",
     ),
@@ -132,10 +133,14 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     ),
     (
         "exception",
-        rb"(?:^|\]:? ?|>: ?|\) |^E {2,8})(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)"
+        rb"(?:^|\]:? ?|>: ?|\) |^E {2,8}"
+        rb")(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|Exception(?=:))"
         rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
-        rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)",
+        rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)"
+        rb"|(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:NotFound|Timeout|Expired|BadZipFile|Refused|Closed|Exhausted): ",
     ),
+    # of torch's compiler and of others that name an exception by what happened
+    ("exception", rb"(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w{2,60}(?:Failed|Unsupported|Invalid): "),
 )
 # What tells that lines were left out: a collector's or a pager's words, a limit, a hand that cut (its dots: scan.py).
 _LEFT_OUT = (
@@ -159,7 +164,7 @@ _WORDS = (
     rb"|Segmentation|Signal: |ORTE |Host key|Invalid num|Avg bus|CANCELLED|] INFO |PRTE|WORLD_SIZE|_perf"
     rb"|world_size|slots|non-zero| with PID|dumped core|kill|watchdog|executable|exitcode|invalid sizes"
     rb"| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of |---- Performance of |nccl=(| Pid "
-    rb"|Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid |[Gloo] Rank|per process  "
+    rb"|Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid | dgid |[Gloo] Rank|per process  "
     rb"|core dumped|terminate called|double free|Forwarding signal|xit code|xit status|with code "
     rb"|with status |Traceback (|Heartbeat m|received signal|due to process|BAD TERM|Force Term|.cpp:"
     rb"|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|was unable|reliably start|gloo/transport/"
@@ -168,7 +173,8 @@ _WORDS = (
     rb"|free(): |eturn code|eturn status|low on resource|losed by remote|aught sig|ending sig|xit signal"
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
-    rb"|] Check failed|backtrace (tid"
+    rb"|] Check failed|backtrace (tid|NotFound: |Timeout: |Expired: |BadZipFile: |Refused: |Closed: |Exhausted: "
+    rb"|what(): |Failed: |Unsupported: |Invalid: "
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
@@ -223,7 +229,8 @@ _LINE = Patterns(
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
         ("frame", FRAME),
         ("left-out", _LEFT_OUT),
-        ("sizes", rb"ocalGid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
+        ("what", rb"^.{0,60}what\(\): "),  # of a C++ exception that nobody caught, behind "terminate called"
+        ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
 _EVENTS = tuple(what for what, _ in _SIGNALS)  # the first that a line shows counts
@@ -238,7 +245,7 @@ _SAYS_MASKED = AnyOf(
         ),
         *WORDS,
         *other_software.WORDS,
-        *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
+        *(b"_size", b"_SIZE", b"ocalGid ", b" dgid ", b"[Gloo] Rank", _RAS_HEAD),
     )
 )
 
@@ -340,11 +347,10 @@ class SignalReader:
         event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
         if event is not None:
             self.source.note(event, self.index, line, raw)
-        if "left-out" in said:
-            self.left_out(raw, line)
-        if "frame" in said:
-            self.source.note("frame", self.index, line, raw)
-        if b"ocalGid " in raw:  # the second half of a line that was wrapped
+        for part in ("frame", "what", "left-out"):
+            if part in said:
+                self.source.note(part, self.index, line, raw)
+        if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:
             self.mention(raw, line)
@@ -408,7 +414,7 @@ class SignalReader:
         if symptom is None or symptom.role == BENIGN:
             return False
         if symptom.role != CONSEQUENCE:
-            self.source.note("symptom " + symptom.fault, self.index, line, raw)
+            self.source.note("symptom " + symptom.fault, self.index, line, _shown(raw, symptom.pattern))
         return True
 
     def tag(self, raw: bytes) -> None:
@@ -417,6 +423,18 @@ class SignalReader:
             tag = launcher_tag(raw[:200])
             if tag:
                 self.source.tags.add(tag)
+
+
+_SHOWN = 320  # bytes of a line that are shown (lines.clean.printable)
+
+
+def _shown(raw: bytes, pattern: bytes) -> bytes:
+    """Return a line from where it can be shown with what a pattern matches: of a long one the end may say it."""
+    match = re.search(pattern, raw) if len(raw) > _SHOWN else None
+    if match is None or match.end() <= _SHOWN:
+        return raw
+    begin = raw.find(b" ", max(0, match.start() - _SHOWN // 2), match.start())
+    return b"[...]" + raw[begin if begin >= 0 else match.start() :]
 
 
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
