@@ -49,8 +49,8 @@ def judge_cut_channels(judgement: Judgement) -> None:
 
 def _cut_channels(judgement: Judgement) -> Note | None:
     """Return the first line of a channel that is cut, where there are more of them than processes tear."""
-    notes = judgement.job.noted.get("line channel-cut", [])
-    cut = sum({id(note): note.count for proc in notes if (note := proc.notes["line channel-cut"])}.values())
+    notes = [proc.notes["line channel-cut"] for proc in judgement.job.noted.get("line channel-cut", [])]
+    cut = sum({id(note): note.count for note in notes}.values())  # processes may share one
     edges = (connections for proc in judgement.job.procs for connections in proc.edges.values()) if cut else ()
     shown = sum(channels_in(mask) for connections in edges for mask in connections.values())
     return judgement.earliest("line channel-cut")[0] if cut > _TORN * shown else None
