@@ -96,6 +96,43 @@ def test_who_is_behind_in_every_communicator_that_leaves_ranks_out(explain, tmp_
     assert document["sentence"].startswith("Process 105 (GPU 5 of 10.0.0.1) never entered AllReduce 10")
 
 
+@pytest.mark.parametrize(
+    ("pair", "sends", "expected"),
+    [
+        ([4, 5], [], ([], [4, 5])),
+        ([4, 6], [], ([4, 5], [])),
+        ([4, 6], [4, 5, 6], ([], [4, 5])),
+        ([4, 6], [5, 6], ([4, 5], [])),
+    ],
+    ids=["alike-in-their-pair", "not-of-one-pair", "sends-between-them", "sends-of-one"],
+)
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_who_may_stand_inside_a_smaller_communicator_is_not_called_late(explain, tmp_path, form, pair, sends, expected):
+    """Ranks 4 and 5 are behind in the job's communicator: both late, or one waits for the other, or stands, elsewhere."""
+    comms = [Comm([*range(8)], counts={4: 9, 5: 9}, hash="a1"), Comm(pair, hash="b1")]
+    comms += [Comm(sends, launched=0, hash="c1")] if sends else []
+    for look in range(3):
+        path = tmp_path / f"ras-{look}"
+        path.write_text(text(Job(8, comms)) if form == "text" else as_json(Job(8, comms), stamp=f"10:00:{5 * look:02}"))
+        os.utime(path, (1_700_000_000 + 5 * look,) * 2)
+    code, document = explain(tmp_path)
+    found = document["late_ranks"], document["unknown_ranks"]
+    assert (code, document["diagnosis"]) == (1, "hang-late")
+    assert found == (expected if form == "json" else ([], [4, 5])), document["sentence"]
+    assert document["waiting_ranks"] == [0, 1, 2, 3, 6, 7]
+    assert ("stand together inside" in document["sentence"]) == (document["late_ranks"] == [])
+
+
+def test_who_is_behind_beside_ranks_that_may_stand_together_is_late(explain, tmp_path):
+    """Ranks 4 and 5 may stand inside their pair's operation; rank 7 shares no communicator with anybody who is behind."""
+    comms = [Comm([*range(8)], counts={4: 9, 5: 9, 7: 9}, hash="a1"), Comm([4, 5], hash="b1"), Comm([6, 7], hash="b2")]
+    for look in range(3):
+        (tmp_path / f"ras-{look}").write_text(as_json(Job(8, comms), stamp=f"10:00:{5 * look:02}"))
+    code, document = explain(tmp_path)
+    assert (code, document["late_ranks"], document["unknown_ranks"]) == (1, [7], [4, 5])
+    assert "Ranks 4 and 5 may be late, or only stand together in communicator 0xb1" in document["sentence"]
+
+
 @pytest.mark.parametrize(("steps", "diagnosis"), [(0, "hang-inside"), (1, "hang")])
 def test_counts_that_advance_are_of_another_time_than_a_time_out(explain, tmp_path, steps, diagnosis):
     """Equal counts that stand still show all ranks inside one operation; where the job went on they show nothing of it."""

@@ -118,6 +118,10 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.late = root if made.proven or minority else set()
         if not root:  # who of them waits in a smaller communicator, only JSON tells
             made.suspects, made.unsure = behind, f": {subcommunicators.UNCLEAR}"
+        inside, made.inside_of = subcommunicators.together(evidence.samples[-1], root) if made.proven else (set(), "")
+        if inside:
+            made.late, made.unknown = root - inside, made.unknown | inside
+            made.suspects = set() if made.late else root
         made.waiting |= _everyone(evidence.samples[-1]) - (root or behind) if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
         lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
@@ -182,15 +186,17 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     late = set(behind) - ahead
     if last is None or not late:
         return False
-    shown = ", ".join(map(str, sorted(late)[:8]))
-    alike = [set(counts) for (comm, _), counts in last.counts.items() if comm in last.parts and any(counts.values())]
-    if any(len(members) > 1 and members <= late for members in alike):
+    inside, made.inside_of = subcommunicators.together(last, late)
+    if inside == late:
+        shown = ", ".join(map(str, sorted(late)[:8]))
         text = f"RAS: ranks {shown} launched less than others, and may wait together in a communicator of their own"
         made.because.append((last.file, 0, text))
         return not evidence.timeouts
     made.proven = frozen or bool(evidence.timeouts)
-    made.kind, made.late = ("late" if made.proven else "undecided"), late
     made.waiting |= (set(range(last.size)) if made.proven and last.size <= 1_000_000 else ahead) - late
+    late, made.unknown = late - inside, made.unknown | inside
+    made.kind, made.late = ("late" if made.proven else "undecided"), late
+    shown = ", ".join(map(str, sorted(late)[:8]))
     comm, operation, count = behind[min(late)]
     made.operation, made.sequence, made.group = operation, count + 1, f"communicator {comm}"
     lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"

@@ -341,6 +341,8 @@ class Decision:
     """Why none of the suspects is called late."""
     departed: bool = False
     """The late ranks left the communicator in which others are, or never created it."""
+    inside_of: str = ""
+    """The smaller communicator in which suspects, or unknown ranks, may stand together inside an operation."""
     ahead: set[int] = field(default_factory=set)
     """The fewer ones, who may be those that are wrong."""
     unnamed: int = 0

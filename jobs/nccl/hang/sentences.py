@@ -256,10 +256,17 @@ def _either(made: Decision, waits: str) -> str:
     if made.ahead:
         more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not tell which"
         return f"{came}. Either they are late, or {more}. Compare where the two sides stand" + _missing(made)
+    if made.inside_of:
+        return (
+            f"{came}. Either one of them is late, or they stand together inside an operation of {made.inside_of}, which"
+            " all of them launched: compare their stacks, and look at their GPUs"
+        )
     return f"{came}. At least one of them is late{made.unsure}" + _missing(made)
 
 
 def _missing(made: Decision) -> str:
     if not made.unknown - made.suspects:
         return ""
+    if made.inside_of:
+        return f". {capital(ranks_in_words(made.unknown))} may be late, or only stand together in {made.inside_of}"
     return f". There is no dump of {ranks_in_words(made.unknown - made.suspects)}: neither guilty nor cleared"

@@ -15,6 +15,7 @@ UNCLEAR = (
     "some of them may only wait in a smaller communicator, of which the text of NCCL RAS does not tell who is ahead:"
     " ask it for JSON (ncclras -f json)"
 )
+SMALLER = "a smaller communicator"
 _Who = tuple[str, int | None, str]
 
 
@@ -77,6 +78,28 @@ def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:
 
 def _who(process: Process) -> _Who:
     return process.host, process.pid, process.gpu
+
+
+def together(sample: Sample, behind: set[int]) -> tuple[set[int], str]:
+    """Return those of the ranks that may stand together inside an operation of a smaller communicator, and of which.
+
+    Who waits there comes to the whole job's operation as late as one that is at fault. JSON tells the members of each
+    communicator; one without counts may be of sends and receives, which need two of its ranks and are not counted. Text
+    leaves out the communicators whose ranks launched equally many operations.
+    """
+    if len(behind) < 2:
+        return set(), ""
+    counted = {comm for (comm, _), counts in sample.counts.items() if any(counts.values())}
+    inside: dict[str, set[int]] = {comm: set(sample.members.get(comm, ())) for comm in sorted(sample.parts)}
+    for (comm, _), counts in sample.counts.items():
+        if comm in inside:
+            inside[comm] |= set(counts)
+    inside = {comm: members if comm in counted else members & behind for comm, members in inside.items()}
+    inside = {comm: members for comm, members in inside.items() if len(members) > 1 and members <= behind}
+    if inside:
+        return set().union(*inside.values()), f"communicator {next(iter(inside))}" if len(inside) == 1 else SMALLER
+    listed = {comm for comm, _ in sample.counts.keys() | sample.unnamed.keys()} | sample.states.keys()
+    return (behind, SMALLER) if sample.number > len(listed) else (set(), "")
 
 
 def from_smaller(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
