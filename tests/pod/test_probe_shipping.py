@@ -39,8 +39,8 @@ def test_everything_needed_is_shipped(shipped) -> None:
 
 
 def test_it_fits_into_a_config_map(shipped) -> None:
-    """1 MiB is a ConfigMap's limit; keys and trial.json need some of it."""
-    assert sum(len(text.encode()) for text in shipped.values()) < 650_000
+    """1 MiB is a ConfigMap's limit; keys and trial.json need some of it, and what is to come a third."""
+    assert sum(len(text.encode()) for text in shipped.values()) < 700_000
 
 
 def test_comments_and_docstrings_stay_at_home_and_nothing_else(shipped) -> None:

@@ -57,9 +57,8 @@ _SLURM = (
     (r"credential expired", _CLOCKS),
     (
         r"credential (?:revoked|replayed)|Invalid job credential",
-        "slurmd refuses the step's credential: another key of munge or of Slurm on that node, or a slurmd that "
-        "was started "
-        "again meanwhile",
+        "slurmd refuses the step's credential, since munge or Slurm has another key on that node, or since slurmd "
+        "was started again meanwhile",
     ),
     (
         r"contact slurm controller",
