@@ -16,7 +16,7 @@ from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
-from .diagnosis.quotes import quoted, trouble_said
+from .diagnosis.quotes import meant, quoted, trouble_said
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import Signs, rank, told
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
@@ -194,7 +194,7 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     if symptom is not None and symptom.role == WHY and (said := formed(symptom.fault, note.text)) is not None:
         known.append((symptom.fault, said[1]))
     gone = _FOLLOWS if symptom is not None and symptom.role == CONSEQUENCE else ""
-    return rank((), signs, known) or [told(quoted(note) + gone)]
+    return rank((), signs, known) or [told(quoted(note) + meant(note.text) + gone)]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None]]:
@@ -206,9 +206,10 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None
     if judgement.ended_badly:
         spoken = [_told_of(judgement, name, note) for name, note in judgement.causes[:MOST_CAUSES]]
         return spoken or _signs(judgement, unheaded or signs_beside(judgement))
-    warned = [name for name, _ in judgement.causes if name in WARNED] or unheaded
-    shown = diagnosis == "no-evidence" and judgement.view.ranks != 1
-    return _signs(judgement, warned or signs_shown(judgement)[:1]) if shown else []
+    if diagnosis != "no-evidence" or judgement.view.ranks == 1:
+        return []
+    warned = [_told_of(judgement, name, note) for name, note in judgement.causes if name in WARNED]
+    return warned or _signs(judgement, unheaded or signs_shown(judgement)[:1])
 
 
 def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, str | None]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "aws",
+    "curl",
     "nvidia-imex-ctl",
     "cat",
     "grep",

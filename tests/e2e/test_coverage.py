@@ -45,7 +45,7 @@ SHOWN_OTHERWISE = {
     },
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_programs.py", "words of a program's own end")
-        for name in ("checkpoint-mismatch", "file-broken")
+        for name in ("checkpoint-mismatch", "download", "file-broken")
     },
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_starts.py", "words of a start that failed below the program")
