@@ -349,15 +349,15 @@ PROGRAM_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
         ("nccl.launch-failed", words, None, "a node cannot pull the image: " + text)
         for words, text in (
             ("no such host", "the name of its registry does not resolve there"),
-            ("unauthorized", "the registry asks for a login (imagePullSecrets), or has no such image"),
-            ("pull access denied", "the registry asks for a login (imagePullSecrets), or has no such image"),
+            (": unauthorized", "the registry asks for a login (imagePullSecrets), or has no such image"),
+            ("access denied", "the registry asks for a login (imagePullSecrets), or has no such image"),
             ("resource is denied", "the registry asks for a login (imagePullSecrets), or has no such image"),
             ("manifest unknown", "the registry has no such tag"),
             ("toomanyrequests", "the registry lets this address pull no more for now"),
             ("x509", "the registry's certificate is not trusted there"),
             ("i/o timeout", "the registry is not reached from there (firewall, proxy)"),
-            ("connection refused", "the registry is not reached from there (firewall, proxy)"),
-            ("no space left", "the node's disk is full"),
+            ("connect: connection refused", "the registry is not reached from there (firewall, proxy)"),
+            ("failed to copy: ", "it broke off, or the node's disk is full"),
             ("to pull image", "its name, its registry, or the right to read it"),
         )
     ),

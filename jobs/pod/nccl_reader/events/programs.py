@@ -108,7 +108,7 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.launch-failed",
         "cause",
         rb"failed to (?:do request|authorize|copy): .{0,160}"
-        rb"(?:no such host|unauthorized|denied|x509|i/o timeout|connection refused|no space left)"
+        rb"(?:no such host|unauthorized|access denied|is denied|x509|i/o timeout|connection refused|no space left)"
         rb"|manifest unknown|toomanyrequests: ",
     ),
     ("nccl.launch-failed", "cause", rb"Failed to pull image"),
@@ -141,8 +141,8 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.rendezvous",
         "cause",
-        rb"Failed to (?:connect to GCS|get cluster ID from GCS)|[Uu]nable to connect to GCS|GCS server at \S{3,80} "
-        rb"could not|GetKeyValue\(\) timed out|fetched the clique id .{0,40}fail",
+        rb"Failed to (?:connect to GCS|get cluster ID from GCS)(?!.{0,200}[Rr]etry)|[Uu]nable to connect to GCS"
+        rb"|GCS server at \S{3,80} could not|GetKeyValue\(\) timed out|fetched the clique id .{0,40}fail",
     ),
     ("nccl.library", "cause", rb"Version mismatch: The cluster was started with"),
     ("nccl.stalled-ranks", "cause", rb"may be stuck\. Expected \d"),
