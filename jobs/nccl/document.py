@@ -15,7 +15,7 @@ from .diagnosis.defects import with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
-from .diagnosis.quotes import quoted, trouble_said
+from .diagnosis.quotes import meant, quoted, trouble_said
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import Signs, rank, told
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
@@ -179,7 +179,7 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     causes = rank(faults, signs, _further(judgement, diagnosis))
     causes = with_usual_causes(with_defects(causes, faults, versions, gpus), judgement, signs)[:MOST_CAUSES]
     note = None if causes else trouble_said(judgement)
-    return causes if note is None else [told(quoted(note))]
+    return causes if note is None else [told(quoted(note) + meant(note.text))]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None]]:
@@ -187,13 +187,14 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None
 
     Each with what its line tells beyond its kind.
     """
-    unheaded = [name for name, _ in judgement.unheaded() if name]
+    unheaded = _bare(name for name, _ in judgement.unheaded() if name)
     if judgement.ended_badly:
         spoken = [_told_of(judgement, name, note) for name, note in judgement.causes[:MOST_CAUSES]]
-        return spoken or _bare(unheaded or signs_beside(judgement))
-    warned = [name for name, _ in judgement.causes if name in WARNED] or unheaded
-    shown = diagnosis == "no-evidence" and judgement.view.ranks != 1
-    return _bare(warned or signs_shown(judgement)[:1]) if shown else []
+        return spoken or unheaded or _bare(signs_beside(judgement))
+    if diagnosis != "no-evidence" or judgement.view.ranks == 1:
+        return []
+    warned = [_told_of(judgement, name, note) for name, note in judgement.causes if name in WARNED]
+    return warned or unheaded or _bare(signs_shown(judgement)[:1])
 
 
 def _bare(names: Iterable[str]) -> list[tuple[str, str | None]]:

@@ -45,7 +45,7 @@ SHOWN_OTHERWISE = {
     },
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_programs.py", "words of a program's own end")
-        for name in ("checkpoint-mismatch", "file-broken")
+        for name in ("checkpoint-mismatch", "download", "file-broken")
     },
     "sweep.misplaced": ("tests/checks/test_judge_sweep.py", "no pod of the lab lies about its node"),
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),

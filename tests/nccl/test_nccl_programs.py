@@ -179,6 +179,92 @@ SAID = [
         "container runtime could not start",
     ),
     ("command terminated with exit code 137", "nccl.process-killed", "host memory ran out"),
+    (
+        'failed to "SetupNetwork" for "train-0_ns" with SetupNetworkError: "cni": Unhandled',
+        "nccl.launch-failed",
+        "network could not be set up",
+    ),
+    ("Warning NetworkNotReady 1s kubelet network is not ready", "nccl.launch-failed", "network could not be set up"),
+    ("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims", "nccl.launch-failed", ""),
+    ("ValueError: Total available GPUs 8 is less than total desired GPUs 16.", "nccl.launch-failed", "fewer GPUs"),
+    ("The node was low on resource: ephemeral-storage. Container a was using 9Ki", "nccl.storage", "evicted the pod"),
+    ("The node had condition: [DiskPressure].", "nccl.storage", "evicted the pod"),
+    ("The node had condition: [MemoryPressure].", "nccl.oom-killed", "evicted the pod"),
+    ("[1.1] EXT4-fs error (device nvme0n1p1): ext4_find_entry:1455", "nccl.storage", "a disk of this node"),
+    ("[1.1] critical target error, dev nvme0n1, blk_update_request: I/O error, dev nvme0n1", "nccl.storage", "disk"),
+    (
+        "(autoscaler +4s) Instance k-1 (node IP: 10.1.1.9) will be terminated soon (reason: kubernetes-pod-termination).",
+        "nccl.ended-outside",
+        "taken away",
+    ),
+    ("Container trainer failed liveness probe, will be restarted", "nccl.ended-outside", "probe in time"),
+    ("Pod was active on the node longer than the specified deadline", "nccl.ended-outside", "activeDeadlineSeconds"),
+    # Ray's head, JAX's coordinator, XLA's cliques
+    (
+        "2026-03-30 17:22:35,502 WARNING node.py:1465 -- Unable to connect to GCS at 10.0.0.1:6379. Check that (1) Ray",
+        "nccl.rendezvous",
+        "Ray's head",
+    ),
+    (
+        "[2026-03-24 10:00:00,1 E 10 10] gcs_rpc_client.h:151: Failed to connect to GCS at address 10.0.0.1:6379 within 5 seconds.",
+        "nccl.rendezvous",
+        "Ray's head",
+    ),
+    ("Exception: Version mismatch: The cluster was started with:", "nccl.library", "same image"),
+    (
+        "E coordination_service.cc:1] UNAVAILABLE: Task /job:jax_worker/replica:0/task:0 heartbeat timeout. This indicates that",
+        "nccl.node-lost",
+        "preempted",
+    ),
+    ("ray.exceptions.RayActorError: The actor died because its node has died.", "nccl.node-lost", "Ray lost a node"),
+    ("DEADLINE_EXCEEDED: GetKeyValue() timed out with key: devices=[0,1]", "nccl.rendezvous", "NCCL id"),
+    (
+        "F rendezvous.cc:76] Termination timeout for `initialize clique for rank 0` of 40 s exceeded",
+        "nccl.hang-late",
+        "",
+    ),
+    ("Worker unexpectedly exits with a connection error code 2. End of file.", "nccl.process-killed", "Ray"),
+    ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 12.0 GiB", "nccl.oom-killed", "host memory"),
+    ("terminate called after throwing an instance of 'std::bad_alloc'", "nccl.oom-killed", "host memory"),
+    # what the program fetches
+    (
+        "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x",
+        "nccl.download",
+        "too many requests",
+    ),
+    ("OSError: We couldn't connect to 'https://huggingface.co' to load this file", "nccl.download", "no way"),
+    ("urllib.error.URLError: <urlopen error [Errno 110] Connection timed out>", "nccl.download", "no way"),
+    (
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='h.co', port=443): Max retries exceeded with url: /a "
+        "(Caused by NameResolutionError(Failed to resolve 'h.co' ([Errno -3] Temporary failure in name resolution)",
+        "nccl.name-resolution",
+        "a server outside",
+    ),
+    (
+        "huggingface_hub.errors.GatedRepoError: 403 Client Error. Access to it is restricted",
+        "nccl.download",
+        "no token",
+    ),
+    (
+        'Failed to pull image "nvcr.io/nvidia/driver:510": rpc error: code = Unknown desc = failed to pull and unpack image '
+        '"nvcr.io/nvidia/driver:510.47.03-ubuntu18.04": failed to resolve reference "nvcr.io/nvidia/driver:510.47.03": failed '
+        "to do request: Head https://nvcr.io/v2/nvidia/driver/manifests/510: dial tcp: lookup nvcr.io: no such host",
+        "nccl.launch-failed",
+        "registry does not resolve",
+    ),
+    ('Failed to pull image "a/b:1": manifest unknown', "nccl.launch-failed", "no such tag"),
+    ("slurmstepd: error: pyxis: failed to import docker image", "nccl.launch-failed", "could not be imported"),
+    ("chroot: failed to run command 'nvidia-smi': No such file or directory", "nccl.no-gpu", "no driver"),
+    (
+        "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 212 params, while rank 0 has inconsistent 0",
+        "nccl.collective-mismatch",
+        "different models",
+    ),
+    ("what(): thread: Resource temporarily unavailable [system:11]", "nccl.process-limit", ""),
+    # libraries of other networks
+    ("RuntimeError: CUDA error: nvlink was detected as uncorrectable", "nccl.nvlink-error", ""),
+    ("psm3_ep_connect: Endpoint could not be reached", "nccl.psm", ""),
+    ("fi_getinfo: -61 (No data available)", "nccl.ofi-error", ""),
 ]
 
 
@@ -209,6 +295,15 @@ def test_said_before_a_run_that_came_to_its_end_it_condemns_nobody(said):
         "RuntimeError: a completion (synd 0x5 vend 0xf9)",
         "RuntimeError: amdgpu 0000:67:00.0: GPU reset succeeded, trying to resume",
         "RuntimeError: HSA_STATUS_SUCCESS",
+        "RuntimeError: connected to GCS at 10.0.0.1:6379",
+        "(autoscaler +4s) Instance k-1 (node IP: 10.1.1.9) will be terminated soon (reason: idle).",
+        "RuntimeError: Thread is unstuck! Warning above was a false-positive.",
+        "RuntimeError: the url https://huggingface.co/x was fetched",
+        "RuntimeError: node had condition: [Ready]",
+        "RuntimeError: heartbeat timeout is 100 s",
+        "RuntimeError: no image is to be pulled",
+        "RuntimeError: ran the command 'nvidia-smi'",
+        "[9.9] NVRM: Xid (PCI:0000:3b:00): 63, pid=12, Row Remapper: New row marked for remapping",
         "etcd.EtcdKeyNotFound: Key not found : /torch/elastic/store",
         "subprocess.TimeoutExpired: Command 'git' timed out after 5 seconds",
     ],
@@ -236,6 +331,46 @@ def test_a_launchers_exit_code_is_told_as_the_signal_that_it_stands_for(code, si
         cause = judged(line + "\n")["causes"][0]["cause"]
         assert ("SIG" in cause, signal in cause) == (bool(signal), True), cause
     assert judged(said["deepspeed"] + "\n")["diagnosis"] == "crash"
+
+
+def test_xlas_warning_of_a_clique_that_is_late_is_told_and_condemns_nobody():
+    """It is taken back ("Thread is unstuck!") where the others only came late."""
+    job = judged(
+        "E rendezvous.cc:38] This thread has been waiting for `initialize clique for rank 6` for 10 seconds and may be "
+        "stuck. Expected 8 threads to join the rendezvous, but not all of them arrived on time.\n"
+    )
+    assert job["verdict"] == "inconclusive"
+    assert "XLA's rendezvous" in job["causes"][0]["cause"]
+
+
+def test_what_ray_says_of_a_worker_that_is_gone_comes_behind_what_the_worker_said():
+    gone = "Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. Some causes\n"
+    said = "(WorkerDict pid=2) Unhandled exception. what(): thread: Resource temporarily unavailable [system:11]\n"
+    assert first(gone + said) == "nccl.process-limit"
+    assert first(gone) == "nccl.process-killed"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("invalid usage, NCCL version 2.7.8", "two ranks use the same GPU"),
+        ("remote process exited or there was a network error, NCCL version 2.7.8", "a failure before it"),
+    ],
+)
+def test_a_wrong_use_of_nccl_comes_before_what_peers_see_of_that_ranks_end(error, cause):
+    text = (
+        f"RuntimeError: NCCL error in: /w/ProcessGroupNCCL.cpp:825, {error}\n"
+        "vm1:7389:7453 [0] include/socket.h:421 NCCL WARN Call to recv failed : Broken pipe\n"
+        "vm1:7389:7453 [0] NCCL INFO include/socket.h:438 -> 2\n"
+    )
+    assert cause in judged(text)["causes"][0]["cause"]
+
+
+@pytest.mark.parametrize(("number", "words"), [(31, "MMU fault"), (13, "a kernel"), (45, "another error"), (1, "")])
+def test_an_xid_that_condemns_no_gpu_is_quoted_with_what_nvidias_catalog_says_of_it(number, words):
+    job = judged(f"[9.9] NVRM: Xid (PCI:0000:3b:00): {number}, pid=12, name=python, Ch 00000010\n")
+    assert job["verdict"] == "inconclusive"
+    assert (words in job["causes"][0]["cause"], "NVIDIA" in job["causes"][0]["cause"]) == (True, bool(words))
 
 
 def test_an_exception_is_quoted_as_cause_where_nothing_else_is_known():

@@ -179,4 +179,204 @@ PROGRAM_DETAILS: tuple[tuple[str, str, str | None, str | None], ...] = (
             ),
         )
     ),
+    *(
+        (
+            "nccl.launch-failed",
+            words,
+            None,
+            "a pod's network could not be set up on its node (CNI, multus, addresses): the event says why",
+        )
+        for words in ("SetupNetwork", "setup network for", "NetworkNotReady", "NetworkPluginNotReady")
+    ),
+    *(
+        ("nccl.launch-failed", words, None, text)
+        for words, text in (
+            ("PersistentVolumeClaims", "a volume of the pod is bound to nothing yet: its claim waits for storage"),
+            ("fulfill resource", "no kind of node that Ray's autoscaler may start has what the job asks for"),
+            (
+                "total desired GPUs",
+                "Ray's cluster has fewer GPUs than the job asks for: nodes have not joined, or have left",
+            ),
+        )
+    ),
+    (
+        "nccl.oom-killed",
+        "MemoryPressure",
+        None,
+        "the kubelet evicted the pod, since its node was short of memory: other pods used it, or its request is "
+        "too low",
+    ),
+    *(
+        (
+            "nccl.storage",
+            words,
+            None,
+            "the kubelet evicted the pod, since its node was short of disk (ephemeral storage): images, logs, and what "
+            "containers write beside their volumes; give it a request and a limit, and write to a volume",
+        )
+        for words in ("low on resource: ephemeral", "DiskPressure")
+    ),
+    *(
+        ("nccl.storage", words, None, "the kernel could not read or write a disk of this node: it fails, or is gone")
+        for words in ("EXT4-fs error", "XFS (", ", I/O error, dev", "blk_update_request")
+    ),
+    *(
+        ("nccl.ended-outside", words, None, text)
+        for words, text in (
+            (
+                "terminated soon",
+                "Ray's autoscaler says that a node will be taken away: preemption, or the cluster is scaled down",
+            ),
+            *(
+                (words, "the kubelet ends and restarts a container that does not answer its probe in time")
+                for words in ("liveness probe", "startup probe")
+            ),
+            ("deadline", "the pod or job ran longer than its activeDeadlineSeconds"),
+            *(
+                (words, "the pod was evicted from its node: a drain, a taint, or a preemption")
+                for words in ("DisruptionTarget", "TaintManagerEviction", "TerminationByKubelet")
+            ),
+        )
+    ),
+    *(
+        (
+            "nccl.rendezvous",
+            words,
+            None,
+            "Ray's head (its GCS) does not answer at that address: it did not start or has ended, is of another "
+            "version, or a firewall is between",
+        )
+        for words in ("connect to GCS", "ID from GCS", "GCS server")
+    ),
+    (
+        "nccl.rendezvous",
+        "GetKeyValue()",
+        None,
+        "XLA waited for the NCCL id of a group of devices: the process of its root device did not come to that "
+        "program, ended, or forms other groups",
+    ),
+    (
+        "nccl.library",
+        "The cluster was started with",
+        None,
+        "this node has another version of Ray, Python or a library than the head: the same image on all",
+    ),
+    (
+        "nccl.hang-late",
+        "Termination timeout",
+        None,
+        "some devices of a clique did not come to XLA's rendezvous in time, and the process gave up: another is "
+        "busy, ended, or runs another program",
+    ),
+    (
+        "nccl.stalled-ranks",
+        "may be stuck",
+        None,
+        "some devices of a clique do not come to XLA's rendezvous: a process is busy, ended, or runs another "
+        "program, or NCCL's start hangs in those that came",
+    ),
+    (
+        "nccl.process-killed",
+        "connection error code 2",
+        None,
+        "a worker of Ray's ended without a word: mostly the kernel killed it, since the host's memory ran out "
+        "(dmesg on its node), else a ray stop --force or a crash (its worker log)",
+    ),
+    *(
+        (
+            "nccl.oom-killed",
+            words,
+            None,
+            "the program asked for more host memory than there is: the pod's limit, or the node's memory",
+        )
+        for words in ("std::bad_alloc", "_ArrayMemoryError")
+    ),
+    *(
+        (
+            "nccl.node-lost",
+            words,
+            None,
+            "JAX's coordinator heard no more of a task: its process failed, was preempted or killed, or was too "
+            "busy to answer",
+        )
+        for words in ("heartbeat timeout", "distributed service detected")
+    ),
+    *(
+        (
+            "nccl.node-lost",
+            words,
+            None,
+            "Ray lost a node: it was taken away or failed, or its raylet ended (memory); ray status and "
+            "raylet.out there",
+        )
+        for words in ("node has died", "was dead", "NodeDiedError")
+    ),
+    *(
+        (
+            "nccl.name-resolution",
+            words,
+            None,
+            "the name of a server outside (a hub, a registry, a store of objects) does not resolve: these hosts "
+            "have no DNS or no way to the outside, or need a proxy",
+        )
+        for words in ("Max retries", "urlopen error", "NameResolutionError", "http://", "https://")
+    ),
+    *(
+        ("nccl.download", words, None, text)
+        for words, text in (
+            *(
+                (words, "the server refuses too many requests at once: every rank fetches for itself")
+                for words in ("429 ", "Too Many Requests")
+            ),
+            *(
+                (
+                    words,
+                    "the server refuses this user: no token, one without the right, or a model that must be asked for",
+                )
+                for words in ("401 ", "403 ", "GatedRepo", "RepositoryNotFound")
+            ),
+            ("404 ", "the server has nothing of that name, or of that revision"),
+        )
+    ),
+    (
+        "nccl.checkpoint-mismatch",
+        "torch.Size([0])",
+        None,
+        "tensors are empty: the model is cut by ZeRO-3 or FSDP, and its parts were saved or loaded without being "
+        "gathered (stage3_gather_16bit_weights_on_model_save, zero_to_fp32.py; deepspeed.zero.Init while loading)",
+    ),
+    *(
+        ("nccl.launch-failed", words, None, "a node cannot pull the image: " + text)
+        for words, text in (
+            ("no such host", "the name of its registry does not resolve there"),
+            (": unauthorized", "the registry asks for a login (imagePullSecrets), or has no such image"),
+            ("access denied", "the registry asks for a login (imagePullSecrets), or has no such image"),
+            ("manifest unknown", "the registry has no such tag"),
+            ("toomanyrequests", "the registry lets this address pull no more for now"),
+            ("x509", "the registry's certificate is not trusted there"),
+            ("i/o timeout", "the registry is not reached from there (firewall, proxy)"),
+            ("connect: connection refused", "the registry is not reached from there (firewall, proxy)"),
+            ("failed to copy: ", "it broke off, or the node's disk is full"),
+            ("to pull image", "its name, its registry, or the right to read it"),
+        )
+    ),
+    (
+        "nccl.launch-failed",
+        "import docker image",
+        None,
+        "the container's image could not be imported on a node: its name (that of a file begins with / or ./), "
+        "its registry, the login for it, or the room for it; enroot's lines behind it say why",
+    ),
+    (
+        "nccl.no-gpu",
+        "run command",
+        None,
+        "the node has no driver: nvidia-smi is neither on the host nor in the driver's container (GPU operator)",
+    ),
+    (
+        "nccl.collective-mismatch",
+        "expects same model",
+        None,
+        "the ranks wrap different models: their parameters differ in number or shape, or a rank holds none",
+    ),
 )

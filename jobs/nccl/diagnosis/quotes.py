@@ -43,6 +43,20 @@ _SIGNALS = {
     11: "SIGSEGV: it touched memory that is not its own, mostly a defect of a library, or two that do not fit",
 }
 
+# Xids by which NVIDIA's catalog asks for no reset of the GPU.
+_XID = re.compile(r"NVRM: Xid \([^)]{4,40}\): (\d{1,3})\b")
+_XIDS = {
+    13: "a kernel of the program wrote or read where it must not",
+    31: "an MMU fault: a kernel of the program used memory that is not mapped",
+    32: "a corrupted stream of commands: the driver, the bus, or the program",
+    43: "a channel was stopped after a fault of the program",
+    45: "the program's channels were cleared away: it was ended, or follows from another error before",
+    63: "a row of the memory will be replaced at the next reset",
+    69: "a class error of the graphics engine, from the program",
+    92: "many corrected errors of memory",
+    109: "a switch between contexts took too long: a kernel hangs, or the GPU",
+}
+
 
 def quoted(note: Note) -> str:
     """Return a line's message without what stands in front of it, and no word of it cut."""
@@ -52,8 +66,11 @@ def quoted(note: Note) -> str:
     return text[:_LONGEST].rpartition(" ")[0].rstrip(" .,;:") + " [...]"
 
 
-def _signal(text: str) -> str:
-    """Say which signal a launcher's code tells of."""
+def meant(text: str) -> str:
+    """Say what a number in a line stands for: a launcher's code for a signal, or an Xid."""
+    xid = _XID.search(text)
+    if xid is not None and int(xid[1]) in _XIDS:
+        return " (in NVIDIA's catalog: %s)" % _XIDS[int(xid[1])]
     code = _CODE.search(text)
     number = int(code[1] or int("1" + code[2]) - 128) if code else 0
     told = _SIGNALS.get(number, "")
@@ -115,7 +132,7 @@ def crash_cause(judgement: Judgement) -> str | None:
             cause += "; mostly the process at %s ended first: read its log" % peer[1]
         cause += died and "; a process whose stack is shown ended" + died.removeprefix(",")
     elif note is last or note in said or note is _exception(judgement):
-        cause = "the first sign of it is: %s%s%s" % (text, _signal(note.text), _stack(judgement, note))
+        cause = "the first sign of it is: %s%s%s" % (text, meant(note.text), _stack(judgement, note))
     else:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
         cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)

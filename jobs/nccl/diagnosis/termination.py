@@ -187,6 +187,7 @@ _OWN = frozenset(
         "nccl.cuda-driver",
         "nccl.cuda-memory",
         "nccl.ddp-unused",
+        "nccl.download",
         "nccl.file-broken",
         "nccl.files-limit",
         "nccl.invalid-usage",
@@ -204,6 +205,7 @@ _BEFORE = frozenset(("nccl.port-in-use", "nccl.name-resolution"))
 
 
 _LAUNCHER = "ssh: "  # tries once
+_WORKER_GONE = "connection error code 2"  # of Ray, which does not know why
 _NAMES_NOTHING = "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before what failed
 
 
@@ -225,7 +227,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
             name = event[8:]
             if event.startswith("symptom ") and name in (_CAUSES if bare else _KERNEL):
                 warned = name in _SECOND and _LAUNCHER not in note.text
-                second = warned or name in said or _NAMES_NOTHING in note.text
+                second = warned or name in said or _NAMES_NOTHING in note.text or _WORKER_GONE in note.text
                 causes.append((second, note.source, note.line, name, note))
     if _came_up(judgement) or any(source.watch for source in judgement.job.sources.values()):
         causes = [cause for cause in causes if cause[3] not in _BEFORE]

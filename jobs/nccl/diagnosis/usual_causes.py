@@ -109,6 +109,15 @@ def _given_graph(judgement: Judgement) -> list[Cause]:
     ]
 
 
+_OWN_USAGE = re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argument)")
+
+
 def _said_more(judgement: Judgement) -> bool:
-    """Say whether NCCL warned, or a line tells more than the error: a peer that went away, what stands behind it."""
-    return bool(judgement.earliest("warn")[0] or follows(judgement) or judgement.event("last-error"))
+    """Say whether NCCL warned, or a line tells more than the error: a peer that went away, what stands behind it.
+
+    Who is told that it uses NCCL wrongly ends by itself, and its peers see it go away.
+    """
+    if judgement.earliest("warn")[0] or judgement.event("last-error"):
+        return True
+    gone, error = follows(judgement), judgement.event("nccl-error")
+    return gone is not None and not (error is not None and _OWN_USAGE.search(error.text))

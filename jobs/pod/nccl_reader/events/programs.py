@@ -3,8 +3,9 @@
 Each is (fault, role, pattern), as in symptoms.SYMPTOMS, behind those of other_software.py. The words are those of torch
 (caffe2/serialize/inline_container.cc; torch/serialization.py, torch/utils/cpp_extension.py, torch/nn/modules/module.py,
 torch/distributed/checkpoint), Megatron's and DeepSpeed's checkpoints, safetensors (src/tensor.rs), Python's pickle and
-zipfile, HDF5 and Parquet, Ray (memory_monitor.cc, node_manager.cc), UCX (ib_mlx5_log.c), the IMEX daemon, and the
-kubelet (pkg/kubelet: events/event.go, cm/devicemanager/manager.go, lifecycle/predicate.go) and the runtimes below it.
+zipfile, HDF5 and Parquet, Ray (memory_monitor.cc, node_manager.cc, gcs_rpc_client.h), XLA (service/rendezvous.cc), UCX
+(ib_mlx5_log.c), the IMEX daemon, and the kubelet (pkg/kubelet: events/event.go, cm/devicemanager/manager.go,
+lifecycle/predicate.go) and the runtimes below it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
     (
         "nccl.oom-killed",
         "cause",
-        rb"killed due to memory pressure \(OOM|System memory low at node with|RayOutOfMemoryError",
+        rb"std::bad_alloc|_ArrayMemoryError|killed due to memory pressure \(OOM|System memory low at node "
+        rb"with|RayOutOfMemoryError",
     ),
     # -- a completion's status in words (ibv_wc_status_str of rdma-core), as Mooncake, NIXL, perftest and others say it
     (
@@ -102,4 +104,72 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|InvalidImageName|container create failed|failed to create (?:containerd|shim) task"
         rb"|OCI runtime (?:create|exec) failed|exec format error|OutOf(?:cpu|memory|pods)\b",
     ),
+    (
+        "nccl.launch-failed",
+        "cause",
+        rb"failed to (?:do request|authorize|copy): .{0,160}(?:no such host|unauthorized|access denied|x509|i/o timeout"
+        rb"|connection refused|no space left)|manifest unknown|toomanyrequests: ",
+    ),
+    ("nccl.launch-failed", "cause", rb"Failed to pull image"),
+    ("nccl.no-gpu", "cause", rb"failed to run command .?nvidia-smi"),
+    ("nccl.process-limit", "cause", rb"thread: Resource temporarily unavailable"),
+    (
+        "nccl.launch-failed",
+        "cause",
+        rb"SetupNetwork|[Ff]ailed to setup network for|NetworkNotReady|NetworkPluginNotReady",
+    ),
+    (
+        "nccl.launch-failed",
+        "cause",
+        rb"unbound immediate PersistentVolumeClaims|No available node types can fulfill|less than total desired GPUs",
+    ),
+    ("nccl.oom-killed", "cause", rb"node had condition: \[MemoryPressure"),
+    (
+        "nccl.storage",
+        "cause",
+        rb"node had condition: \[DiskPressure|EXT4-fs error|XFS \(.{1,40} I/O error|, I/O error, dev ",
+    ),
+    ("nccl.storage", "cause", rb"blk_update_request: (?:I/O|critical (?:medium|target)) error"),
+    (
+        "nccl.ended-outside",
+        "cause",
+        rb"will be terminated soon \(reason: (?!idle)|failed (?:liveness|startup) probe, will be restarted"
+        rb"|longer than (?:the )?specified deadline|DisruptionTarget|TaintManagerEviction|TerminationByKubelet",
+    ),
+    # -- Ray's head (gcs_rpc_client.h, gcs_client.cc, node.py, worker.py), JAX's coordination service, and XLA's cliques
+    (
+        "nccl.rendezvous",
+        "cause",
+        rb"Failed to (?:connect to GCS|get cluster ID from GCS)|[Uu]nable to connect to GCS|GCS server at \S{3,80} "
+        rb"could not|GetKeyValue\(\) timed out|fetched the clique id .{0,40}fail",
+    ),
+    ("nccl.library", "cause", rb"Version mismatch: The cluster was started with"),
+    ("nccl.stalled-ranks", "cause", rb"may be stuck\. Expected \d"),
+    ("nccl.hang-late", "cause", rb"Termination timeout for `"),
+    ("nccl.process-killed", "cause", rb"connection error code 2\. End of file"),  # Ray: a worker without a last word
+    (
+        "nccl.node-lost",
+        "cause",
+        rb"heartbeat timeout\. This indicates|because its node has died|node \(where this task was running\)\s+was dead"
+        rb"|NodeDiedError|distributed service detected fatal errors",
+    ),
+    # -- what the program fetches: requests, urllib, huggingface_hub, botocore
+    (
+        "nccl.download",
+        "cause",
+        rb"Max retries exceeded with url|urlopen error |HfHubHTTPError|LocalEntryNotFoundError|GatedRepoError"
+        rb"|RepositoryNotFoundError|couldn't connect to 'http|Could not fetch URL http|EndpointConnectionError"
+        rb"|(?:Client|Server) Error: .{1,80} for url: http|NewConnectionError",
+    ),
+    (
+        "nccl.nvlink-error",
+        "cause",
+        rb"CUDA error: .{0,12}(?:nvlink was detected|NVLink error)|CUDA_ERROR_NVLINK|cudaErrorNvlink",
+    ),
+    (
+        "nccl.psm",
+        "cause",
+        rb"(?:PSM2?|psm3) .{0,40}(?:unable to open|was unable)|psm[23]?_ep_(?:connect|open)\w*(?:: | fail| return)",
+    ),
+    ("nccl.ofi-error", "cause", rb"fi_getinfo\S{0,3} ?(?:failed|error|returned|: -)"),
 )

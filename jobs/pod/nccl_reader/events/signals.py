@@ -58,9 +58,9 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"(?:Runtime|Accelerator)Error: (?:Failed: )?CUDA error|\bCUDA(?:RT)? (?:driver )?error: (?!no error)"
         rb"|\bCUDA runtime error in |\bCUDA failure \d{1,4}: "
         rb"|NCCL communicator was aborted|Some NCCL operations have failed or time|DistBackendError: NCCL error"
-        rb"|NCCL error in:"
-        rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalid(?:Usage"
-        rb"|Argument)"
+        rb"|NCCL error in:|NCCL_ERROR_(?!IN_PROGRESS)[A-Z]{5}"
+        rb"|\bNCCL Error [1-6]: "
+        rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalid(?:Usage|Argument)"
         rb"|^NCCL error |Failed[,:] NCCL error \S{1,200}:\d{1,6} '"
         rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
         rb"|is setting up NCCL communicator .* got error",
@@ -129,10 +129,11 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     (
         "exception",
         rb"(?:^|\]:? ?|>: ?|\) "
-        rb")(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|Exception(?=:))"
+        rb")(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*(?:_?[A-Z]\w*(?:Error|Exception)|Exception(?=:))"
         rb"(?:\([\w.]{1,80}\))?(?:: |\s*$)"
         rb"|(?:^|\]: )(?:KeyboardInterrupt|SystemExit: [1-9]|StopIteration)"
-        rb"|(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:NotFound|Timeout|Expired|BadZipFile|Refused|Closed|Exhausted): ",
+        rb"|(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w*"
+        rb"(?:NotFound|Timeout|Expired|BadZipFile|Refused|Closed|Exhausted|OutOfResources): ",
     ),
 )
 # Which lines are looked at more closely.
@@ -151,6 +152,7 @@ _WORDS = (
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
     rb"|] Check failed|backtrace (tid|NotFound: |Timeout: |Expired: |BadZipFile: |Refused: |Closed: |Exhausted: "
+    rb"|OutOfResources: "
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
