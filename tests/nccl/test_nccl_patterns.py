@@ -20,6 +20,7 @@ from jobs.pod.nccl_reader.lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Gate,
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
 from jobs.pod.nccl_reader.state.process import Source
 from jobs.pod.nccl_reader.tables.rows import TYPE
+from tests.examples import rest_is_slow
 from tests.nccl.samples import samples
 from tests.nccl.test_nccl_blocks import LOGS
 
@@ -82,10 +83,11 @@ def test_a_pattern_without_such_words_is_refused(pattern):
         needed(pattern)
 
 
-def test_every_text_that_a_pattern_matches_holds_one_of_its_words():
+@rest_is_slow(4)
+def test_every_text_that_a_pattern_matches_holds_one_of_its_words(every):
     rng = random.Random(5)
     patterns = [*(item.pattern for item in SYMPTOMS), *(pattern for _, pattern in trouble.FAILURES)]
-    for part in dict.fromkeys(part for pattern in patterns for part in parts_of(pattern)):
+    for part in list(dict.fromkeys(part for pattern in patterns for part in parts_of(pattern)))[::every]:
         assert all(any(word in text for word in needed(part)) for text in samples(part, rng)), part
 
 
@@ -226,10 +228,11 @@ def test_lines_that_are_passed_over_say_nothing():
 WARNED_OF = (rb"\[Proxy [sS]ervice\] Too many connections", b"Allocation failed at ")
 
 
-def test_no_symptom_is_hidden_by_the_gates_in_front_of_it():
+@rest_is_slow(4)
+def test_no_symptom_is_hidden_by_the_gates_in_front_of_it(every):
     """Texts of every alternative of every symptom: as a message of NCCL's, and as a line of its own where it counts."""
     rng, unseen = random.Random(3), []
-    for item in SYMPTOMS:
+    for item in SYMPTOMS[::every]:
         for part in parts_of(item.pattern):
             texts = list(samples(part, rng))
             assert texts, part
