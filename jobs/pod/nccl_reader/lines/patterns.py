@@ -21,8 +21,8 @@ _RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
 
 _SOME = 200  # texts up to which each word is looked for: 0.1 ms for each, where a pattern of all takes 30 ms to be made
 _SOME_BYTES = 1 << 16  # the same of text in which places are looked for: 0.3 ms for each KiB
-_FEW = 60  # texts up to which each word is looked for: 0.1 ms for each, where an index by bytes takes 6 ms to be made
-_MANY = 1000  # texts from which on an index pays, which takes 30 to 60 ms to be made: 0.05 ms for each text
+_FEW = 25  # texts up to which each word is looked for: 1.2 ms for each, where an index by bytes takes 30 ms to be made
+_MANY = 1500  # texts from which on an index pays, which takes 130 ms to be made: 0.02 ms for each text in place of 0.10
 _BEGIN = 3  # bytes by which a word is looked up that may stand in another
 _LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once
 
