@@ -266,7 +266,7 @@ class Digester:
             reading = self._channel(process, line, text, number)
             order = ring_order(message) if reading is None else ()
             return reading or ((), order, keeps_line(order))
-        if start in SILENT or is_quiet(shape):
+        if start in SILENT or is_quiet(shape):  # what begins otherwise has none of these shapes, but for made-up words
             if len(self._quiet) >= _KNOWN:
                 self._quiet.clear()
             self._quiet.add(shape)

@@ -121,11 +121,10 @@ class Heads:
         read = None
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
         if not (head.host is not None and start and TYPE.search(left[:start])):  # no left half of a table's row
-            alone = b"NCCL" not in left and len(left) <= _LONGEST
-            alone = alone and not fails_within(
-                left, left.translate(HEX_DIGITS), self._clean
-            )  # of a line without its end
-            read = ReadHead(head, process_of(head)) if alone else None
+            shape, read = left.translate(HEX_DIGITS), ReadHead(head, process_of(head))
+            # More than a head: another line of NCCL's, or the failure of one that lost its end.
+            if b"NCCL" in left or len(left) > _LONGEST or fails_within(left, shape, self._clean):
+                read = None
         if len(left) <= _LONGEST:
             self._whole[left] = read
         return read

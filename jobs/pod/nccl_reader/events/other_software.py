@@ -387,10 +387,6 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|mpirun was unable to|Host key verification failed|ORTE does not know how|slots available in the system",
     ),
 )
-NOT_NCCL: Tuple[Tuple[str, str, bytes], ...] = (
-    *ENVIRONMENT,
-    *OTHER_SOFTWARE,
-    *PROGRAMS,
-    *STARTS,
-)  # of what is not NCCL's own
+# Of what is not NCCL's own.
+NOT_NCCL: Tuple[Tuple[str, str, bytes], ...] = (*ENVIRONMENT, *OTHER_SOFTWARE, *PROGRAMS, *STARTS)
 WORDS = tuple(dict.fromkeys(word for _, _, pattern in NOT_NCCL for word in needed(pattern)))  # a match holds one

@@ -143,7 +143,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     # of torch's compiler and of others that name an exception by what happened
     ("exception", rb"(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w{2,60}(?:Failed|Unsupported|Invalid): "),
 )
-# What tells that lines were left out: a collector's or a pager's words, a limit, a hand that cut (its dots: scan.py).
+# What tells that lines were left out: a collector's or a pager's words, a limit, a hand that cut (its dots: quiet.py).
 _LEFT_OUT = (
     rb"^\W{0,12}snip(?:ped)?\W{0,12}$|^\W{0,12}cut here\W{0,12}$|^\W{0,12}(?:(?:output|log) )?truncated\W{0,12}$"
     rb"|\b[1-9]\d{0,11} (?:more |other |similar )?(?:lines?|messages|characters|bytes|rows) "
