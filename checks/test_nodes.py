@@ -163,7 +163,7 @@ def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evid
     by_node=True,
     requires=["nodes.gpu", "stack.upgrade"],
     unless_failed=["gpu.allocatable"],
-    faults=["gpu.taken", "gpu.held-by-slurm", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
+    faults=["gpu.taken", "gpu.held-by-slurm", "gpu.missing", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
     needs=["nodes", "pods"],
 )
 def test_enough_gpus_are_free(
@@ -177,7 +177,8 @@ def test_enough_gpus_are_free(
     """As many nodes as the trial spans have all its GPUs free and would take its pod now.
 
     Asked before anything is created: a job of which only a part fits holds that part and waits for ever. The finding
-    names who holds the GPUs, which taint keeps the pod away, or which node is cordoned.
+    names who uses the GPUs, which taint keeps the pod away, or which node is cordoned. GPUs that other workloads use
+    are not at fault: the check is then inconclusive.
     """
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
         evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")

@@ -117,7 +117,7 @@ def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:
     broken = [
         name
         for name, fault in faults.items()
-        if fault in ("", "gpu.taken")
+        if fault in ("", "gpu.taken", "gpu.missing")
         and (not nodes[name].ready or nodes[name].allocatable.get(spec.gpu_resource, 0) < least)
     ]
     return Able(idle, {name: node.labels.get(HOSTNAME, "") for name, node in nodes.items()}, broken)

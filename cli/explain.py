@@ -21,6 +21,7 @@ from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING
 from jobs.nccl.unread_files import unread_below
 from reports import explain_forms as forms
+from reports import step_summary
 from reports.plain import plain
 from reports.record import EXIT_CODES, worst
 
@@ -147,9 +148,8 @@ def _failure_class(job: JobDocument) -> str | None:
 
 def _tell_github(jobs: list[JobDocument]) -> None:
     """Append to the step's summary and print the annotations (docs.github.com, workflow commands)."""
-    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
-            file.write(forms.step_summary(jobs))
+    if problem := step_summary.append(forms.step_summary(jobs)):
+        _tell(problem)
     for command in forms.workflow_commands(jobs):
         print(command)
 
@@ -226,5 +226,5 @@ def _sources(names: list[str], workload: _Workload) -> Iterator[Any]:
 
 
 def _tell(text: str) -> None:
-    """Say what happens to a stream that has no end."""
+    """Say on standard error what happens beside the verdict."""
     print(f"seatrial explain: {text}", file=sys.stderr, flush=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from checks.profiles.baseline import NotABaselineError, baseline
-from checks.profiles.lint import objections
-from checks.profiles.loader import ProfileError, load_profile, profile_names
+from checks.profiles.errors import Problem
+from checks.profiles.loader import ProfileError, load_profile, problems, profile_names
 from cli.usage import INCONCLUSIVE, Parser, refuse
 from jobs.cluster.unstructured import name_of
 from reports.record import read_json
@@ -22,6 +22,10 @@ from reports.schema import RecordError
 if TYPE_CHECKING:
     from checks.profiles.proposal import Proposal
     from jobs.cluster.client.kube import Kube
+
+
+MOST_SHOWN = 50
+"""Objections to one profile that lint prints."""
 
 
 def parser() -> Parser:
@@ -67,16 +71,22 @@ def lint(options: argparse.Namespace) -> int:
     """Say everything that is wrong with each profile; 0 if nothing is."""
     bad = 0
     for ref in options.profiles or profile_names():
-        try:
-            texts = [str(o) for o in objections(load_profile(ref))]
-        except ProfileError as error:
-            texts = [str(error)]
-        for text in texts:
-            print(f"{ref}: {text}")
-        if not texts:
-            print(f"{ref}: sound")
+        texts = [_told(problem) for problem in problems(ref)]
+        more = [f"and {len(texts) - MOST_SHOWN} more"] if len(texts) > MOST_SHOWN else []
+        if len(texts) > 1:
+            print("\n  ".join([f"{ref}: {len(texts)} objections", *texts[:MOST_SHOWN], *more]))
+        else:
+            text = "".join(texts) or "sound"
+            print(text if repr(ref) in text else f"{ref}: {text}")
         bad += bool(texts)
     return 1 if bad else 0
+
+
+def _told(problem: Problem) -> str:
+    """Say where a problem is, as far as that is known, and what it is."""
+    file = f"{problem.file}: " if problem.file else ""
+    line = f"line {problem.line}: " if problem.line else ""
+    return f"{file}{line}{problem.text}"
 
 
 def detect(options: argparse.Namespace) -> int:

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from checks.framework import signals
+from checks.framework import outfolder, signals
 from checks.framework.simulation import lab_package
 from cli.usage import Parser, own_program, refuse
+from reports.record import write_atomically
 
 if TYPE_CHECKING:
     from cli.matrix import ListedScenario, ScenarioRun
@@ -144,7 +145,10 @@ def main(arguments: Sequence[str]) -> int:
         _rehearse(asked, out, Path(scratch), max(1, options.jobs))
         if options.out:
             results = [{**asdict(each), "recognised": each.recognised} for each in asked]
-            (out / "rehearsal.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            try:
+                write_atomically(out / "rehearsal.json", json.dumps(results, indent=1) + "\n")
+            except OSError as error:
+                print(f"seatrial rehearse: rehearsal.json could not be written: {error.strerror}", file=sys.stderr)
     missed = [each.name for each in asked if not each.recognised]
     those = f"; not: {', '.join(missed)}" if missed else ""
     print(f"\n{len(asked) - len(missed)} of {len(asked)} recognised{those}")
@@ -195,9 +199,9 @@ def _listed(*refs: str) -> list[ListedScenario]:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: {error.strerror}") from error
+        outfolder.make(folder)
+    except pytest.UsageError as error:
+        raise UsageError(str(error)) from error
 
 
 def _environment(compiled: Path | None = None) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from . import html, junit, markdown, terminal
+from . import html, junit, markdown, step_summary, terminal
 from .record import CheckResult, Run, write_atomically, write_json
 from .schema import Outcome
 from .stash import RUN
@@ -24,12 +24,26 @@ QUIET, EACH = -2, 0
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the renderers, before JUnit and pytest-html decide where to write."""
-    html_path = getattr(config.option, "htmlpath", None)
-    if html_path and os.path.isdir(html_path):  # noqa: PTH112 -- pytest-html finds out when the run is over
-        raise pytest.UsageError(f"--html must be a filename, given: {html_path}")
+    if not config.getoption("collectonly"):
+        for name, option in (("htmlpath", "--html"), ("xmlpath", "--junit-xml")):
+            if path := getattr(config.option, name, None):
+                _refuse_unwritable(option, path)
     out = config.getoption("--out", None)
     folder = (config.invocation_params.dir / out).absolute() if out and not config.getoption("collectonly") else None
     config.pluginmanager.register(Renderers(config, folder), "seatrial-renderers")
+
+
+def _refuse_unwritable(option: str, path: str) -> None:
+    """Raise pytest.UsageError for a file that the plugins would find out about when the run is over."""
+    file = Path(os.path.expandvars(path)).expanduser()
+    if file.is_dir():
+        raise pytest.UsageError(f"{option} must be a filename, given: {path}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") if file.exists() else tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        raise pytest.UsageError(f"{option} {path}: cannot be written: {error.strerror}") from error
 
 
 class Renderers:
@@ -72,8 +86,6 @@ class Renderers:
         if self.run is not None:
             try:
                 self._write(self.run)
-                self._push(self.run)
-                self._tell_github(self.run)
             except OSError as error:
                 session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
                 self.run.interrupted = f"the report could not be written: {error}"
@@ -83,6 +95,8 @@ class Renderers:
                 self.folder = None  # there is nothing to point at
                 if self._terminal is not None:
                     self._terminal.write_line(f"The report could not be written: {error}", red=True)
+            self._push(self.run)
+            self._tell_github(self.run)
         self._hush()
         return result
 
@@ -106,11 +120,11 @@ class Renderers:
         if not self.config.getoption("--github", default=False):
             return
         record = run.to_dict()
-        if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-            with Path(path).open("a", encoding="utf-8") as file:
-                file.write(markdown.markdown(record))
+        problem = step_summary.append(markdown.markdown(record))
         if self._terminal is not None:
             self._terminal.ensure_newline()
+            if problem:
+                self._terminal.write_line(f"{problem[0].upper()}{problem[1:]}", yellow=True)
             for command in markdown.workflow_commands(record):
                 self._terminal.write_line(command)
 

@@ -23,10 +23,20 @@ if TYPE_CHECKING:
 MET = (Outcome.PASSED, Outcome.SKIPPED)
 SHOWN = 4
 NOTHING_AFTER = frozenset(
-    {"nodes.other-kind", "nodes.no-gpu", "nodes.too-few", "gpu.oversubscribed", "nccl.program", "stack.driver-upgrade"}
+    {
+        "nodes.other-kind",
+        "nodes.no-gpu",
+        "nodes.too-few",
+        "gpu.oversubscribed",
+        "gpu.taken",
+        "gpu.held-by-slurm",
+        "nccl.program",
+        "stack.driver-upgrade",
+    }
 )
 """Faults that may leave the verdict open, and still leave nothing to judge after them: the profile or the chosen nodes
-are not this cluster's, GPUs are offered more than once, drivers are being replaced, or the program failed by itself."""
+are not this cluster's, GPUs are offered more than once or in use by others, drivers are being replaced, or the program
+failed by itself."""
 NOT_JUDGED = "not judged: blocked by "
 """How the finding begins that stands for a node on which a check did not judge."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 from collections.abc import Callable
@@ -259,7 +260,10 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
 
     def remember(sweep: BegunSweep) -> None:
         if out:
-            begin(out, seatrial.run, sweep)
+            try:
+                begin(out, seatrial.run, sweep)
+            except OSError as error:  # the sweep is judged all the same
+                seatrial.progress(f"--resume cannot go on from {out}, which cannot be written: {error.strerror}")
 
     ran: list[TrialResult] = []
 
@@ -271,7 +275,8 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
         run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit, earlier, remember
     )
     if out:
-        end(out)
+        with contextlib.suppress(OSError):  # what cannot be written is said at the end
+            end(out)
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)
     hosts = {node: node for node in result.tested}

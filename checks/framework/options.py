@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
+from checks.framework.named_nodes import names_in, tried
 from checks.profiles.schema import parameters
-from reports.record import read_json
-from reports.schema import RecordError
 
 LONGEST_SOAK_S = 24 * 3600
 OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")
@@ -148,14 +147,14 @@ def read_options(config: pytest.Config) -> Options:
 
 def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
     """Return the fields of Options that are not what was typed."""
-    tried = _tried(get("--on"), cwd)
+    of_a_run = tried(get("--on"), cwd)
     return {
         "context": get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
         "namespace": get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
         "nodes": "" if get("--nodes") == ALL else get("--nodes"),
         "all_nodes": get("--nodes") == ALL,
-        "on": () if tried else _names(get("--on")),
-        "trial_on": tried or _names(get("--trial-on")),
+        "on": () if of_a_run else names_in(get("--on")),
+        "trial_on": of_a_run or names_in(get("--trial-on")),
         "model_size": _size(get("--model-size")),
         "out": (cwd / get("--out")).absolute() if get("--out") else None,
         "budget_s": _seconds("--budget", get("--budget")),
@@ -215,23 +214,3 @@ def seconds(text: str | None, option: str = "--budget") -> float | None:
     if match is None or not int(match[1]):
         raise ValueError(f"{option} {text!r}: a number with s, m or h, such as 30m")
     return float(int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]])
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in text.split(","))))
-
-
-def _tried(text: str, cwd: Path) -> tuple[str, ...]:
-    """Return the nodes of the run whose folder --on names; () where it names nodes. Raises pytest.UsageError."""
-    folder = cwd / text
-    places = [] if not text or "," in text else [folder / "report.json", *sorted(folder.glob("*/report.json"))]
-    place = next((place for place in places if place.exists()), None)
-    if place is None:
-        return ()
-    try:
-        hosts = read_json(place)["trial"].get("hosts")
-    except RecordError as error:
-        raise pytest.UsageError(f"--on {text}: {error}") from error
-    if not hosts:
-        raise pytest.UsageError(f"--on {text}: that run tried no nodes")
-    return tuple(sorted(set(hosts.values())))

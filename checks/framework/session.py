@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from checks.framework import selection
+from checks.framework.named_nodes import refuse_unknown
 from checks.framework.options import Options
 from checks.framework.progress import Progress
 from checks.framework.simulation import Simulation
@@ -86,7 +87,8 @@ class Session:
     def open(self, cwd: Any) -> None:
         """Read the profile, start the simulated cluster if one is asked for, read the kubeconfig.
 
-        No request is sent. Raises pytest.UsageError for what the user got wrong, before anything else happens.
+        The cluster is asked for the nodes that --on names, and for nothing else. Raises pytest.UsageError for what the
+        user got wrong, before anything else happens.
         """
         profile = self.options.profile
         selection.one_of(self.options.cluster.partition(":")[0], ("kubeconfig", "sim"), "kind of cluster")
@@ -112,6 +114,9 @@ class Session:
         except (ProfileError, ConfigError) as error:
             raise pytest.UsageError(str(error)) from error
         gc.freeze()  # what was imported stays: no collection, of which pytest makes two at its end, looks at it again
+        if self.options.on and not self.options.attach:  # whoever attaches named them before
+            asked = not (self.options.print_manifests or self.tenant)
+            refuse_unknown(self.options.on, self.kube if asked else None, cwd)
         try:
             self.trial_spec()
         except SpecError as error:

@@ -23,7 +23,7 @@ from checks.framework.sweep_spec import (
     sweep_spec,
 )
 from checks.profiles.loader import Profile
-from checks.rules.capacity import confined, rooms
+from checks.rules.capacity import IN_USE, confined, rooms
 from checks.rules.pool import Pool
 from checks.rules.sweep_reading import read_sweep
 from checks.rules.sweep_training import with_training
@@ -38,7 +38,6 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Run, read_json
 from reports.schema import Record, RecordedSweep, RecordError
 
-TAKEN = ("gpu.taken", "gpu.held-by-slurm")
 OLDEST = datetime.timedelta(hours=24)
 """How long ago rounds may have ended that a sweep goes on with: what a node did the day before is no proof of today."""
 CLOCKS = datetime.timedelta(minutes=10)
@@ -122,7 +121,7 @@ def _chosen(
         absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
         left = {name: why for name, why in {**absent, **left}.items() if name in only}
         nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
-    taken = {room.node for room in rest if room.fault in TAKEN and room.node in left}
+    taken = {room.node for room in rest if room.fault in IN_USE and room.node in left}
     busy = tuple(node.name for node in pool.nodes if node.name in taken and _may_wait(spec, options))
     if not nodes:
         first = "; ".join(f"{node}: {why}" for node, why in list(left.items())[:4])

@@ -1,5 +1,32 @@
 """The profiles' error; a module of its own, since a command that may read a profile seldom does."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a profile; the text is one line."""
+
+    text: str
+    path: str = ""  # the key that it is about, such as floors[0].size
+    file: str = ""  # the name of its file
+    line: int = 0  # in the file, from 1; 0: not known
+
 
 class ProfileError(ValueError):
-    """What the user wrote is not a profile; the message is one line."""
+    """What the user wrote is not a profile; the message is one line, about the first of its ``problems``."""
+
+    def __init__(self, text: str, path: str = "", file: str = "") -> None:
+        super().__init__(f"{file}: {text}" if file else text)
+        self.problems: Sequence[Problem] = (Problem(text, path, file),)
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem], file: str = "") -> Self:
+        """Return the error of several problems of one file."""
+        error = cls(problems[0].text, problems[0].path, file)
+        error.problems = [replace(each, file=file) for each in problems]
+        return error

@@ -31,7 +31,7 @@ class Objection:
     fatal: bool
 
     def __str__(self) -> str:
-        return f"{self.path} {self.text}"
+        return f"{self.path} {self.text}".strip()
 
 
 def _error(path: str, text: str) -> Objection:

@@ -6,20 +6,23 @@ and the nearest right word. A threshold that was silently ignored would be a che
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jobs.listing import nearest
 from jobs.trial.names import SpecError
 
-from .errors import ProfileError
-from .lint import objections
+from .errors import Problem, ProfileError
+from .lint import Objection, objections
 from .profile import Profile
 from .schema import Floor
 from .trial import spec_of
-from .yaml_schema import Document, Size, build, read_yaml
+from .yaml_schema import Document, Size, build, lines_of, read_yaml
 
-__all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "profile_names"]
+__all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "problems", "profile_names"]
 
 SHIPPED = Path(__file__).resolve().parent
 
@@ -32,21 +35,47 @@ def profile_names() -> tuple[str, ...]:
 def load_profile(ref: str) -> Profile:
     """Read a shipped profile by name, or a file by path. Raises ProfileError (one line)."""
     path = _locate(ref, Path.cwd())
+    profile = _read(path)
+    for found in _found(profile):
+        if found.fatal:  # no cluster could be judged by it; `seatrial profile lint` tells the lesser objections, too
+            raise ProfileError(str(found), found.path, path.name)
+    return profile
+
+
+def problems(ref: str) -> list[Problem]:
+    """Return all that is wrong with a profile, in the order of its lines; what is the file's own names no file."""
+    try:
+        path = _locate(ref, Path.cwd())
+    except ProfileError as error:
+        return list(error.problems)
+    try:
+        wrong = [Problem(str(found), found.path, path.name) for found in _found(_read(path))]
+    except ProfileError as error:
+        wrong = list(error.problems)
+    lines = lines_of(path, [each.path for each in wrong])
+    own = [replace(p, file="", line=line) for p, line in zip(wrong, lines, strict=True) if p.file == path.name]
+    own.sort(key=lambda each: each.line or math.inf)
+    return [each for each in wrong if each.file != path.name] + own
+
+
+def _read(path: Path) -> Profile:
+    """Read a file and what it extends. Raises ProfileError of all that is wrong."""
     document = _inherit(path, ())
     document.setdefault("name", path.stem)
     try:
         profile: Profile = build(Profile, document, "")
-        _refuse(profile)
-        spec_of(profile, run_id="lint", namespace="lint")  # what Kubernetes would refuse is refused here
-    except (ProfileError, SpecError) as error:
-        raise ProfileError(f"{path.name}: {error}") from error
+    except ProfileError as error:
+        raise ProfileError.of(error.problems, path.name) from error
     return profile
 
 
-def _refuse(profile: Profile) -> None:
-    """Refuse what no cluster could be judged by; `seatrial profile lint` tells the lesser objections, too."""
-    if wrong := next((o for o in objections(profile) if o.fatal), None):
-        raise ProfileError(str(wrong))
+def _found(profile: Profile) -> Iterator[Objection]:
+    """Yield what the linter objects to, then what Kubernetes would refuse."""
+    yield from objections(profile)
+    try:
+        spec_of(profile, run_id="lint", namespace="lint")
+    except SpecError as error:
+        yield Objection(path="", text=str(error), fatal=True)
 
 
 def _locate(ref: str, folder: Path) -> Path:
@@ -69,17 +98,17 @@ def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
     path = path.resolve()
     if path in trail:
         circle = " -> ".join(p.name for p in (*trail, path))
-        raise ProfileError(f"{trail[0].name}: profiles extend each other: {circle}")
+        raise ProfileError(f"profiles extend each other: {circle}", "extends", trail[0].name)
     own = read_yaml(path)
     parent = own.pop("extends", None)
     if parent is None:
         return own
     if not isinstance(parent, str):
-        raise ProfileError(f"{path.name}: extends must be the name of a profile or a file, not {parent!r}")
+        raise ProfileError(f"extends must be the name of a profile or a file, not {parent!r}", "extends", path.name)
     try:
         source = _locate(parent, path.parent)
     except ProfileError as error:
-        raise ProfileError(f"{path.name}: extends: {error}") from error
+        raise ProfileError(f"extends: {error}", "extends", path.name) from error
     inherited = _inherit(source, (*trail, path))
     for key in ("name", "title"):
         inherited.pop(key, None)

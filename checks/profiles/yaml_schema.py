@@ -8,7 +8,8 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NewType, TypeAlias
 
@@ -16,7 +17,7 @@ import yaml
 
 from jobs.listing import nearest
 
-from .errors import ProfileError
+from .errors import Problem, ProfileError
 
 HERE = Path(__file__).resolve().parent
 MAX_BYTES = 1_000_000
@@ -36,14 +37,21 @@ _EXPECTED = {
 }
 
 
+_REFUSED: ContextVar[list[str] | None] = ContextVar("_REFUSED", default=None)
+"""What a record that is being built refuses of itself; None where nobody gathers it."""
+
 Document: TypeAlias = dict[str, Any]
 """A mapping of a YAML file, before it is a profile, or on its way to be one."""
 
 
 def require(ok: bool, name: str, text: str) -> None:
-    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front."""
-    if not ok:
+    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front, and asks for all."""
+    if ok:
+        return
+    refused = _REFUSED.get()
+    if refused is None:
         raise ValueError(f".{name} {text}")
+    refused.append(f".{name} {text}")
 
 
 def require_positive(record: object, *names: str) -> None:
@@ -96,32 +104,32 @@ def read_yaml(path: Path) -> Document:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
+        raise ProfileError(f"{error.strerror}", file=str(path)) from error
     if len(raw) > MAX_BYTES:
-        raise ProfileError(f"{path.name}: more than {MAX_BYTES} bytes; this is no profile")
+        raise ProfileError(f"more than {MAX_BYTES} bytes; this is no profile", file=path.name)
     try:
         loader = _OwnLoader if path.is_relative_to(HERE) else _Loader
         document = yaml.load(raw.decode("utf-8"), Loader=loader)  # noqa: S506 -- it is the safe loader, made stricter
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path.name}: not UTF-8 text (byte {error.start})") from error
+        raise ProfileError(f"not UTF-8 text (byte {error.start})", file=path.name) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         said = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise ProfileError(f"{path.name}:{where} broken YAML: {said}") from error
+        raise ProfileError(f"{where}broken YAML: {said}", file=path.name) from error
     except RecursionError as error:
-        raise ProfileError(f"{path.name}: nested too deeply") from error
+        raise ProfileError("nested too deeply", file=path.name) from error
     except ValueError as error:  # e.g. a date that does not exist
-        raise ProfileError(f"{path.name}: broken YAML: {error}") from error
+        raise ProfileError(f"broken YAML: {error}", file=path.name) from error
     if document is None:
-        raise ProfileError(f"{path.name}: the file is empty")
+        raise ProfileError("the file is empty", file=path.name)
     if not isinstance(document, dict):
-        raise ProfileError(f"{path.name}: a mapping (key: value) is expected, not {_kind(document)}")
+        raise ProfileError(f"a mapping (key: value) is expected, not {_kind(document)}", file=path.name)
     return document
 
 
 def build(hint: Any, value: Any, path: str) -> Any:
-    """Convert a YAML value to the type ``hint``, or raise ProfileError that names ``path``."""
+    """Convert a YAML value to the type ``hint``, or raise ProfileError of all that is wrong at and below ``path``."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
@@ -131,7 +139,8 @@ def build(hint: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise ProfileError(f"{path or 'the file'}: a list is expected, not {_kind(value)}")
-        return tuple(build(typing.get_args(hint)[0], v, f"{path}[{i}]") for i, v in enumerate(value))
+        inner = typing.get_args(hint)[0]
+        return tuple(_built((i, inner, v, f"{path}[{i}]") for i, v in enumerate(value)).values())
     if origin in (dict, collections.abc.Mapping):
         return _mapping(typing.get_args(hint)[1], value, path)
     return value if hint is Any else _scalar(hint, value, path)
@@ -142,23 +151,90 @@ def _record(cls: type[Any], value: Any, path: str) -> Any:
         raise ProfileError(f"{path or 'the file'}: a mapping (key: value) is expected, not {_kind(value)}")
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    for key in value:
-        if key not in fields:
-            where = f"{path}.{key}" if path else str(key)
-            raise ProfileError(f"unknown key {where!r}{nearest(key, fields)}")
+    places = {key: f"{path}.{key}" if path else str(key) for key in value}
+    problems = [
+        Problem(f"unknown key {where!r}{nearest(key, fields)}", where)
+        for key, where in places.items()
+        if key not in fields
+    ]
     for name, spec in fields.items():
         missing = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
         if missing and name not in value:
-            raise ProfileError(f"{path}: {name!r} is missing")
-    made = {k: build(hints[k], v, f"{path}.{k}" if path else k) for k, v in value.items()}
+            problems.append(Problem(f"{path}: {name!r} is missing", path))
+    made: Document = {}
     try:
-        return cls(**made)
-    except ProfileError:
-        raise
+        made = _built((k, hints[k], v, places[k]) for k, v in value.items() if k in fields)
+    except ProfileError as error:
+        problems += error.problems
+    if problems:
+        raise ProfileError.of(problems)
+    return _made(cls, made, path)
+
+
+def _made(cls: type[Any], made: Document, path: str) -> Any:
+    """Return the record, or raise ProfileError of all that it refuses of itself."""
+    refused: list[str] = []
+    token = _REFUSED.set(refused)
+    try:
+        record = cls(**made)
     except ValueError as error:  # a record refuses a value that cannot be true: '.field why'
-        text = str(error)
+        refused.append(str(error))
+    except Exception:
+        if not refused:  # else what it had refused is why it could not go on
+            raise
+    finally:
+        _REFUSED.reset(token)
+    if not refused:
+        return record
+    problems = []
+    for text in refused:
         colon = "" if text.startswith(".") else ": "
-        raise ProfileError(f"{path}{colon}{text}" if path else text.lstrip(".")) from error
+        where = path + text.split(" ", 1)[0] if text.startswith(".") else path
+        problems.append(Problem(f"{path}{colon}{text}" if path else text.lstrip("."), where.lstrip(".")))
+    raise ProfileError.of(problems)
+
+
+def _built(parts: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
+    """Build each value (key, type, value, path), or raise ProfileError of all that is wrong with them."""
+    built: dict[Any, Any] = {}
+    problems: list[Problem] = []
+    for key, hint, value, path in parts:
+        try:
+            built[key] = build(hint, value, path)
+        except ProfileError as error:
+            problems += [p if p.path else dataclasses.replace(p, path=path) for p in error.problems]
+    if problems:
+        raise ProfileError.of(problems)
+    return built
+
+
+def lines_of(file: Path, paths: Sequence[str]) -> list[int]:
+    """Return the line in which each key of a YAML file is, or what is nearest above it; 0: nothing of it is there."""
+    try:
+        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        root = None
+    return [_line_of(root, path) for path in paths]
+
+
+def _line_of(node: yaml.Node | None, path: str) -> int:
+    line = 0
+    while path and node is not None and (step := _step(node, path)):
+        mark, node, path = step
+        line = mark.line + 1
+    return line
+
+
+def _step(node: yaml.Node, path: str) -> tuple[yaml.Mark, yaml.Node, str] | None:
+    """Go down by the first key or number of a path; return where that is, what it holds, and the rest of the path."""
+    if isinstance(node, yaml.SequenceNode) and (match := re.match(r"\[(\d+)\]\.?", path)):
+        item = node.value[int(match[1])] if int(match[1]) < len(node.value) else None
+        return (item.start_mark, item, path[match.end() :]) if item else None
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        name = str(key.value)
+        if path == name or path.startswith((f"{name}.", f"{name}[")):
+            return key.start_mark, value, path[len(name) :].removeprefix(".")
+    return None
 
 
 def _mapping(hint: Any, value: Any, path: str) -> Document:
@@ -167,7 +243,7 @@ def _mapping(hint: Any, value: Any, path: str) -> Document:
     for key in value:
         if not isinstance(key, str):
             raise ProfileError(f"{path}: the key {key!r} must be a text (put it in quotes)")
-    return {k: build(hint, v, f"{path}.{k}") for k, v in value.items()}
+    return _built((k, hint, v, f"{path}.{k}") for k, v in value.items())
 
 
 def _scalar(hint: Any, value: Any, path: str) -> Any:

@@ -25,6 +25,8 @@ CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
 CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
 SHOWN = 3
+IN_USE = ("gpu.taken", "gpu.held-by-slurm")
+"""Faults that say no more than that others use the GPUs: a cluster that is always full has nothing wrong with it."""
 SLURM = "NodeSet/"
 """The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
 
@@ -62,6 +64,8 @@ def _room(cluster: Inventory, node: Node, spec: TrialSpec, parted: str) -> Room:
     if bad := [t for t in node.taints if t.key != CORDON and not tolerated(t, spec.tolerations)]:
         names = ", ".join(map(str, bad))
         return Room(node=node.name, free=free, observed=f"taint {names} ({observed})", fault="nodes.tainted")
+    if resource and offered < spec.gpus_per_node:
+        return Room(node=node.name, free=free, observed=observed, fault="gpu.missing")
     if resource and free < spec.gpus_per_node:
         holding = cluster.holders(node, resource)
         slurm = bool(holding) and holding[0].owner.startswith(SLURM)
@@ -108,12 +112,22 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
 
 
 def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
-    """Yield a finding for each node: what is in its way is a fault only where too few others are free."""
+    """Yield a finding for each node: what is in its way matters only where too few others are free.
+
+    GPUs that other workloads use are nobody's fault. Where those nodes would be enough, it is for them alone that the
+    trial waits; else the other nodes are at fault.
+    """
     enough = sum(not room.fault for room in node_rooms) >= spec.nodes
+    waits = sum(not room.fault or room.fault in IN_USE for room in node_rooms) >= spec.nodes
     for room in node_rooms:
-        fault = "" if enough else room.fault
-        expected = _room_for(spec, room, enough)
-        yield Finding(subject=room.node, ok=not fault, observed=room.observed, expected=expected, fault=fault)
+        good, in_use = enough or not room.fault, room.fault in IN_USE
+        yield Finding(
+            subject=room.node,
+            ok=True if good else None if waits or in_use else False,
+            observed=room.observed,
+            expected=_room_for(spec, room, enough),
+            fault="" if good or (waits and not in_use) else room.fault,
+        )
 
 
 def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
@@ -124,15 +138,13 @@ def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
 
 
 def holders(pods: Sequence[PodUse], resource: str) -> str:
-    """Say who holds the GPUs of a node, largest first: 'held by NodeSet/slurm in slurm (8)'."""
+    """Say who uses the GPUs of a node, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
     counts: Counter[str] = Counter()
     for pod in pods:
         who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
         ours = ", a trial of seatrial that is going on or was killed" if pod.app == "seatrial" else ""
         counts[who + ours] += pod.requests.get(resource, 0)
-    if not counts:
-        return "held by pods that are not seen"
-    return "held by " + first_of((f"{who} ({n})" for who, n in counts.most_common()), SHOWN)
+    return "in use by other workloads: " + first_of((f"{who} ({n})" for who, n in counts.most_common()), SHOWN)
 
 
 def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) -> list[str]:

@@ -304,12 +304,17 @@ class ScheduledRun:
 
     def _forget(self) -> None:
         """Delete the oldest runs beyond those to keep: folders named by a run's id, also of runs that were killed."""
-        runs = [
-            folder
-            for folder in self.options.out.iterdir()
-            if RUN.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
-        ]
-        for folder in sorted(runs, key=lambda run: run.stat().st_mtime)[: -self.options.keep]:
+        try:
+            runs = [
+                folder
+                for folder in self.options.out.iterdir()
+                if RUN.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
+            ]
+            runs.sort(key=lambda run: run.stat().st_mtime)
+        except OSError as error:
+            self._say(f"no older run was deleted from {self.options.out}: {error.strerror}")
+            return
+        for folder in runs[: -self.options.keep]:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _mark(self, before: NodeHistory, after: NodeHistory, taken: Sequence[str]) -> None:

@@ -13,8 +13,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from checks.rules.capacity import IN_USE
 from reports.compare.regression import bandwidth_rows
-from reports.record import EXIT_CODES, succeeded
+from reports.record import EXIT_CODES, succeeded, verdict_of
 from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep, Verdict, elements
 
 from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, Watched, number
@@ -69,8 +70,6 @@ def overdue(state: NodeHistory, *, now: float, limit_s: float) -> tuple[str, ...
 
 ANY = "any nodes"
 """Stands for the nodes of a trial where they are not seen beforehand."""
-AT_WORK = ("gpu.taken", "gpu.held-by-slurm")
-"""Faults that say no more than that others use the GPUs: a cluster that is always full has nothing wrong with it."""
 AWAY = ("nodes.cordoned", "nodes.tainted")
 """Faults that somebody made on purpose: they keep a trial away, and are no word about the node."""
 
@@ -218,18 +217,20 @@ def _faults(record: Record) -> list[tuple[str, str]]:
 
 def _failed(record: Record) -> list[RecordedCheck]:
     """The checks that failed for more than that others use the GPUs."""
-    failed = [check for check in record["checks"] if check["outcome"] == "failed"]
-    bad = [[f for f in check["findings"] if f["ok"] is False] for check in failed]
-    return [
-        check for check, findings in zip(failed, bad, strict=True) if not findings or not all(map(_at_work, findings))
-    ]
+    return [check for check in record["checks"] if check["outcome"] == "failed" and not _is_busy(check)]
+
+
+def _is_busy(check: RecordedCheck) -> bool:
+    """Whether a check did not pass, and says no more than that others use the GPUs, or what else keeps nodes away."""
+    bad = [f for f in check["findings"] if f["ok"] is False] or [f for f in check["findings"] if f["fault"]]
+    return check["outcome"] in ("failed", "error") and bool(bad) and all(map(_at_work, bad))
 
 
 def _at_work(finding: RecordedFinding) -> bool:
     """Whether a finding says that GPUs are in use; a tenant, who sees no nodes, has the scheduler's word for it."""
     short = re.findall(r"Insufficient ([\w./-]+\w)", finding["observed"])
     waits = finding["fault"] == "job.unschedulable" and bool(short)
-    return finding["fault"] in AT_WORK or (waits and all(name.endswith("/gpu") for name in short))
+    return finding["fault"] in IN_USE or (waits and all(name.endswith("/gpu") for name in short))
 
 
 def faults_naming(node: str, findings: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -282,13 +283,12 @@ def conclude(before: NodeHistory, after: NodeHistory, record: Record) -> tuple[s
 
 
 def _concluded(before: NodeHistory, after: NodeHistory, record: Record) -> Verdict:
-    verdict = record["verdict"]
+    rest = record.copy()
+    rest["checks"] = [check for check in record["checks"] if not _is_busy(check)]
+    verdict = verdict_of(rest) if len(rest["checks"]) < len(record["checks"]) else record["verdict"]
     if verdict is not Verdict.NO_GO:
         return verdict
     failed = _failed(record)
-    if not failed:
-        whole = all(c["outcome"] not in ("error", "blocked") for c in record["checks"])
-        return Verdict.GO if whole and not record.get("interrupted") else Verdict.INCONCLUSIVE
     static = any(check.get("stage") == "preflight" for check in failed)
     concluded = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
     last = next(concluded, None)  # preflight alone, in between, shows nothing of training

@@ -12,7 +12,7 @@ from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
 from .grace_periods import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
-from .state import Issue
+from .state import ERR_INFRA, Issue
 from .symptoms import NOT_STARTED, PodSymptom, Surroundings, pull, start_error, waiting
 
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
@@ -64,6 +64,8 @@ def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodS
     advice = (
         "The claim does not exist or is not bound: create it or take it out of the pod."
         if read.volume
+        else "Other workloads use what the pod asks for, as far as can be seen: wait for them, or choose free nodes."
+        if read.in_use
         else "Compare what the pod asks for with the nodes: resources, selector, taints (kubectl describe node)."
     )
     return PodSymptom(
@@ -71,6 +73,7 @@ def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodS
         issue=issue,
         suggestion=f"{advice} Seen: {read.hint}." if read.hint else advice,
         expected="a node takes the pod",
+        err_class=None if read.in_use else ERR_INFRA,  # a busy cluster is not at fault
         rank=NOT_STARTED,
         hopeless=read.hopeless and not scaling,
         grace_s=JOINING_S,

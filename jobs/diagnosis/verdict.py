@@ -191,6 +191,7 @@ class _Judgement(JobSymptoms):
         return replace(
             cause,
             fault="gang.partial",
+            err_class=ERR_INFRA,
             issue=issue,
             suggestion=f"{advice} {cause.suggestion}",
             expected="all pods of the job start, or none",

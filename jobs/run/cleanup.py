@@ -1,17 +1,20 @@
-"""Deletes what a run created, in reverse order, and confirms that it is gone.
+"""Deletes what a run created, what holds GPUs first, and confirms that it is gone.
 
 Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
-and is deleted in reverse order with its own uid, so that nothing foreign of the same name is ever touched. What cannot
-be deleted is named with the reason. A sweep finds what crashed runs left, by label *and* name.
+and is deleted with its own uid, so that nothing foreign of the same name is ever touched. All is deleted before any of
+it is waited for: what does not go holds up nothing else. What cannot be deleted is named with the reason. A sweep finds
+what crashed runs left, by label *and* name.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
 from ..cluster.client.kube import Kube, path
@@ -40,25 +43,30 @@ LAUNCHERS = frozenset(kind.resource for kind in LAUNCHED.values())
 ALWAYS = frozenset(resource for resource, *_ in KINDS)
 
 
+Wait: TypeAlias = Callable[[], None]
+"""Returns once what was deleted is gone, or raises a ClusterError saying what is left."""
+
+
 @dataclass(slots=True)
 class Entry:
-    """Something that must be undone; `undo` returns nothing or raises a ClusterError saying what is left."""
+    """Something that must be undone; ``undo`` deletes it, and returns what waits for its end, if that takes time."""
 
     what: str
-    undo: Callable[[], None]
+    undo: Callable[[], Wait | None]
+    holds_gpus: bool = False
     done: bool = field(default=False)
 
 
 class Ledger:
-    """Remembers what must be undone, last in first out; threads may share it."""
+    """Remembers what must be undone: what holds GPUs first, the rest last in first out; threads may share it."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._lock = threading.Lock()
 
-    def enter(self, what: str, undo: Callable[[], None]) -> Entry:
+    def enter(self, what: str, undo: Callable[[], Wait | None], *, holds_gpus: bool = False) -> Entry:
         """Note, before doing it, what is about to be done and how to undo it."""
-        entry = Entry(what, undo)
+        entry = Entry(what, undo, holds_gpus)
         with self._lock:
             self._entries.append(entry)
         return entry
@@ -76,24 +84,43 @@ class Ledger:
             return tuple(entry.what for entry in reversed(self._entries))
 
     def unwind(self, deadline_s: float = UNWIND_S) -> list[str]:
-        """Undo everything, newest first; return what is left over, each with the reason. Never raises."""
-        end = time.monotonic() + deadline_s
+        """Undo everything; return what is left over, each with the reason. Never raises."""
         left: list[str] = []
         while True:
             with self._lock:
-                if not self._entries:
-                    return left
-                entry = self._entries[-1]
-            if time.monotonic() > end:
-                left.append(f"{entry.what}: not tried, clean-up took longer than {deadline_s:.0f} s")
-            else:
-                try:
-                    entry.undo()
-                except ClusterError as error:
-                    left.append(f"{entry.what}: {error}")
-                except Exception as error:  # noqa: BLE001  (one broken undo must not keep the others from running)
-                    left.append(f"{entry.what}: {type(error).__name__}: {safe(error, 300)}")
-            self.strike(entry)
+                entries = self._entries[::-1]
+            if not entries:
+                return left
+            for entry, why in undone(entries, deadline_s):
+                left += [f"{entry.what}: {why}"] if why else []
+                self.strike(entry)
+
+
+def undone(entries: Sequence[Entry], deadline_s: float = UNWIND_S) -> Iterator[tuple[Entry, str]]:
+    """Undo what holds GPUs, then the rest in the order given, then wait; yield each with why it is left, or ''."""
+    end = time.monotonic() + deadline_s
+    waiting: list[tuple[Entry, Wait]] = []
+    for entry in sorted(entries, key=lambda each: not each.holds_gpus):
+        if time.monotonic() > end:
+            yield entry, f"not tried, clean-up took longer than {deadline_s:.0f} s"
+            continue
+        wait, why = _tried(entry.undo)
+        if wait and not why:
+            waiting.append((entry, wait))
+        else:
+            yield entry, why
+    for entry, wait in waiting:
+        yield entry, _tried(wait)[1]
+
+
+def _tried(step: Callable[[], Wait | None]) -> tuple[Wait | None, str]:
+    """Return what a step returns, and why it failed: one that is broken must not keep the others from running."""
+    try:
+        return step(), ""
+    except ClusterError as error:
+        return None, str(error)
+    except Exception as error:  # noqa: BLE001  (as above)
+        return None, f"{type(error).__name__}: {safe(error, 300)}"
 
 
 def remove(
@@ -107,24 +134,43 @@ def remove(
     wait_s: float = GONE_S,
     version: str = "v1",
 ) -> None:
-    """Delete one object and wait until it is gone; NotFound is fine, another uid under its name is not ours."""
+    """Delete one object and wait until it is gone; see delete."""
+    if wait := delete(kube, resource, group, namespace, name, uid=uid, wait_s=wait_s, version=version):
+        wait()
+
+
+def delete(
+    kube: Kube,
+    resource: str,
+    group: str,
+    namespace: str,
+    name: str,
+    *,
+    uid: str = "",
+    wait_s: float = GONE_S,
+    version: str = "v1",
+) -> Wait | None:
+    """Delete one object; return what waits until it is gone, for so long from now, or None where it is gone.
+
+    NotFound is fine, another uid under its name is not ours.
+    """
     url_path = path(resource, name, namespace=namespace, group=group, version=version)
     propagation = "Foreground" if resource in LAUNCHERS else "Background"
     try:
         kube.delete(url_path, propagation=propagation, uid=uid)
-        _await_gone(kube, url_path, uid, wait_s)
     except NotFound:
-        return
+        return None
     except Conflict:
         if uid:  # the precondition failed: ours is gone, this one belongs to somebody else
-            return
+            return None
         raise
+    return partial(_await_gone, kube, url_path, uid, time.monotonic(), wait_s)
 
 
-def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
-    end = time.monotonic() + wait_s
+def _await_gone(kube: Kube, url_path: str, uid: str, began: float, wait_s: float) -> None:
+    """Ask until it is gone, once at least: others may have been waited for in the meantime."""
     pause, last = 0.05, "still there"
-    while time.monotonic() < end:
+    while True:
         try:
             raw = kube.get(url_path, deadline_s=10.0)
         except NotFound:
@@ -137,9 +183,11 @@ def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
                 return
             holds = ", ".join(str(item) for item in meta.get("finalizers") or [])
             last = "marked for deletion" + (f", held by finalizers {safe(holds, 200)}" if holds else "")
+        waited_s = time.monotonic() - began
+        if waited_s >= wait_s:
+            raise Unreachable(f"{kube.where('DELETE', url_path)}: not gone after {waited_s:.0f} s ({last})")
         time.sleep(pause)
         pause = min(pause * 1.5, 1.0)
-    raise Unreachable(f"{kube.where('DELETE', url_path)}: not gone after {wait_s:.0f} s ({last})")
 
 
 class CleanedUp(NamedTuple):
@@ -170,8 +218,7 @@ def sweep(
     alive = {} if living else _alive(kube, namespace, leftovers, tell)
     unseen = set() if living else _unseen(kube, namespace, leftovers, LAUNCHERS & denied.keys(), answered)
     alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
-    deleted: list[str] = []
-    left: list[str] = []
+    entries: list[Entry] = []
     left_alone: list[str] = []
     for (resource, group, version), item, run in leftovers:
         name, uid = str(item["metadata"]["name"]), str(item["metadata"].get("uid") or "")
@@ -179,13 +226,11 @@ def sweep(
         if run in alive:
             left_alone += [f"{what}: {alive[run]}"] if resource in LAUNCHERS or run in unseen else []
             continue
-        try:
-            if not dry_run:
-                remove(kube, resource, group, namespace, name, uid=uid, version=version)
-        except ClusterError as error:
-            left.append(f"{what}: {error}")
-        else:
-            deleted.append(what)
+        undo = partial(delete, kube, resource, group, namespace, name, uid=uid, version=version)
+        entries.append(Entry(what, undo, resource in LAUNCHERS))
+    whys = {} if dry_run else {id(entry): why for entry, why in undone(entries, math.inf)}
+    deleted = [entry.what for entry in entries if not whys.get(id(entry))]
+    left = [f"{entry.what}: {why}" for entry in entries if (why := whys.get(id(entry)))]
     # A kind that we may not even list may hold leftovers: that is no clean namespace.
     left += [f"unknown {error}" for error in denied.values() if "pods" not in str(error)]
     return CleanedUp(tuple(deleted), tuple(left), tuple(left_alone))

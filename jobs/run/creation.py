@@ -12,6 +12,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, Invalid, NotFound
@@ -24,7 +25,7 @@ from ..diagnosis.grace_periods import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Manifests, Owned, older
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
-from .cleanup import GONE_S, STILL_GONE_S, Entry, Ledger, remove
+from .cleanup import GONE_S, STILL_GONE_S, Entry, Ledger, Wait, delete, undone
 
 Answer = TypeVar("Answer")
 
@@ -121,20 +122,23 @@ class Creation:
         known: dict[str, str] = {}
         name, namespace = item.body["metadata"]["name"], item.body["metadata"]["namespace"]
 
-        def undo() -> None:
+        def undo() -> Wait:
             uid = known.get("uid") or self._created(item, IN_FLIGHT_S if "cut" in known else 0.0)
             # A lost node keeps its pods, and they the Job: that is waited for once.
             wait_s = STILL_GONE_S if "waited" in known else GONE_S
             known["waited"] = uid
-            if uid:
-                remove(
-                    self._kube, item.resource, item.group, namespace, name, uid=uid, version=item.version, wait_s=wait_s
-                )
+            place = (item.resource, item.group, namespace, name)
+            wait = delete(self._kube, *place, uid=uid, version=item.version, wait_s=wait_s) if uid else None
+            return partial(gone, wait)
+
+        def gone(wait: Wait | None) -> None:
+            if wait:
+                wait()
             for renewal in self._renewals if held else ():  # only now: until it is gone, it is ours to delete
                 renewal.stop()
 
         # Entered before it is sent: an interrupt, or a connection that breaks, leaves open whether it exists.
-        entry = self._ledger.enter(f"{item.resource.removesuffix('s')}/{name} in {namespace}", undo)
+        entry = self._ledger.enter(f"{item.resource.removesuffix('s')}/{name} in {namespace}", undo, holds_gpus=held)
         self._entries.append(entry)
         try:
             answer = self._create_once(item)
@@ -198,13 +202,9 @@ class Creation:
 
     def give_up(self) -> None:
         """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports."""
-        for entry in reversed(self._entries):
-            if entry.done:
-                continue
-            try:
-                entry.undo()
-            except ClusterError as error:
-                self._progress(f"{entry.what} not deleted yet: {error}")
+        for entry, why in undone([entry for entry in reversed(self._entries) if not entry.done]):
+            if why:
+                self._progress(f"{entry.what} not deleted yet: {why}")
             else:
                 self._ledger.strike(entry)
 

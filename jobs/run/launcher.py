@@ -25,7 +25,7 @@ from ..trial import manifests
 from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
-from .cleanup import Ledger, remove
+from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
 from .creation import Creation
 from .job_lookup import JobLookup
@@ -193,8 +193,9 @@ class Launcher:
         kind, raw = JobLookup(self._kube, spec.namespace).own(spec.job_name)
         result = self._watched(spec, kind, began, ())
         uid, place = str(raw["metadata"].get("uid") or ""), (kind.resource, kind.group, spec.namespace, spec.job_name)
-        undo = partial(remove, self._kube, *place, uid=uid, version=kind.version)
-        self._ledger.enter(f"{kind.resource.removesuffix('s')}/{spec.job_name} in {spec.namespace}", undo)
+        undo = partial(delete, self._kube, *place, uid=uid, version=kind.version)
+        what = f"{kind.resource.removesuffix('s')}/{spec.job_name} in {spec.namespace}"
+        self._ledger.enter(what, undo, holds_gpus=True)
         return result
 
     def _once(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:

@@ -244,8 +244,8 @@ class TrialSpec:
         for name in (*self.node_names, *self.avoided):
             if not SUBDOMAIN.fullmatch(name):
                 raise SpecError(f"node {safe(name, 100)!r} is not the name of a node")
-        if self.node_names and len(set(self.node_names)) < self.nodes:
-            raise SpecError(f"{len(set(self.node_names))} nodes are named; the trial needs {self.nodes}")
+        if self.node_names and (count := len(set(self.node_names))) < self.nodes:
+            raise SpecError(f"{count} node{'s are' if count > 1 else ' is'} named; the trial needs {self.nodes}")
 
     def _check_resources(self) -> None:
         for name, amount in self.extended.items():

@@ -23,7 +23,17 @@ from .proofs import (
     lost_ranks,
     lost_subjects,
 )
-from .regression import LEAST_SIZE_MEDIUM, RATES, BandwidthRow, bandwidth_rows, changed, judge
+from .regression import (
+    LEAST_SIZE_MEDIUM,
+    RATES,
+    BandwidthRow,
+    bandwidth_rows,
+    change_of,
+    changed,
+    figure,
+    judge,
+    percent,
+)
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
 from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
 
@@ -220,7 +230,8 @@ def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change
     for rate in RATES:
         for nodes, was, now, worse in changed(rate, before, after):
             kind = UNCLEAR if worse is None else WORSE if worse else BETTER
-            shown = f"{was:.0f} {rate.unit}", f"{now:.0f}, {now / was - 1:+.1%}"
+            values = figure(was), figure(now)
+            shown = f"{values[0]} {rate.unit}", f"{values[1]}, {percent(change_of(*values))}"
             note = "repeat it: these runs cannot tell this from noise" if worse is None else ""
             yield Change(kind=kind, area=rate.area, subject=listed(nodes), before=shown[0], after=shown[1], note=note)
 

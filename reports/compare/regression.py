@@ -80,14 +80,14 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthRow:
-    """The verdict of one group, with what its largest row showed on both sides; GB/s."""
+    """The verdict of one group, with the mean of the rows that were compared on both sides; GB/s."""
 
     group: RowGroup
     kind: str  # worse | better | same | unclear | appeared
-    change: float  # share: -0.1 is ten percent less
-    error: float  # one standard error of it
     told_before: str
     told_after: str
+    change: float | None = None  # of the two numbers, as a share: -0.1 is ten percent less; None: not compared
+    error: float | None = None  # one standard error of it
     note: str = ""
     sizes: str = ""  # where they are not those of at least 1 GiB
 
@@ -97,15 +97,15 @@ class BandwidthRow:
         return f"{self.group}, {self.sizes}" if self.sizes else str(self.group)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON types; ``change`` and ``error`` are shares."""
+        """Plain JSON types; ``change`` and ``error`` are shares, null where nothing was compared."""
         return {
             "nodes": self.group.where,
             "collective": self.group.collective,
             "run": self.group.run,
             "sizes": self.sizes,
             "kind": self.kind,
-            "change": round(self.change, 5),
-            "error": round(self.error, 5),
+            "change": None if self.change is None else round(self.change, 5),
+            "error": None if self.error is None else round(self.error, 5),
             "before": self.told_before,
             "after": self.told_after,
             "note": self.note,
@@ -146,14 +146,7 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
     for group in sorted(dict.fromkeys([*before, *after]), key=lambda group: not group.alone):
         old, new = (side.get(group, ({}, {})) for side in split)
         if not any(old):
-            yield BandwidthRow(
-                group=group,
-                kind="appeared",
-                change=0.0,
-                error=0.0,
-                told_before=_as_text({}),
-                told_after=_as_text(after[group]),
-            )
+            yield BandwidthRow(group=group, kind="appeared", told_before=_as_text({}), told_after=_as_text(new[0]))
             continue
         yield _large(group, old[0], new[0], usual)
         if change := _medium(group, old[1], new[1], usual):
@@ -163,8 +156,6 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
             yield BandwidthRow(
                 group=group,
                 kind="unclear",
-                change=0.0,
-                error=0.0,
                 told_before=_as_text(old[1]),
                 told_after=_as_text(new[1]),
                 note=note,
@@ -185,15 +176,7 @@ def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
     """Judge the large rows; one that is measured no longer is unclear."""
     if not old.keys() & new.keys():
         note = "not measured on both sides: other nodes, other rows, or a trial that did not get so far"
-        return BandwidthRow(
-            group=group,
-            kind="unclear",
-            change=0.0,
-            error=0.0,
-            told_before=_as_text(old),
-            told_after=_as_text(new),
-            note=note,
-        )
+        return BandwidthRow(group=group, kind="unclear", told_before=_as_text(old), told_after=_as_text(new), note=note)
     part = _part(group, old, new, usual, LEAST_CHANGE)
     if (missing := sorted(old.keys() - new.keys())) and part.kind != "worse":
         return replace(part, kind="unclear", note=f"not measured after: {', '.join(map(format_size, missing))}")
@@ -224,9 +207,9 @@ def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> 
     }
     for kind in ("worse", "unclear"):
         for size, row in alone.items():
-            if row.kind == kind == "worse" or (row.kind == kind and row.change < math.expm1(-STANDS_OUT)):
+            if row.kind == kind == "worse" or (row.kind == kind and (row.change or 0) < math.expm1(-STANDS_OUT)):
                 note = f"the rows of {format_size(size)} alone: {row.note}"
-                return replace(row, change=together.change, error=together.error, note=note)
+                return replace(row, note=note)
     return together
 
 
@@ -243,22 +226,19 @@ def _judged(
     if least == LEAST_CHANGE:
         repeated = min(len(side[s]) for side in (old, new) for s in sizes) >= LEAST_RUNS
         least = LEAST_CHANGE_OF_RUNS if repeated else MATTERS if len(sizes) == 1 else LEAST_CHANGE
+    told_before, told_after = _as_text(old), _as_text(new)
+    shown = change_of(told_before, told_after)
     kind, note = "same", ""
     if abs(change) >= least and min(counts) < LEAST_SAMPLES:
         kind, note = "unclear", f"{min(counts)} samples on one side: repeat the run before anything is concluded"
     elif abs(change) >= least and abs(change) > errors * error:
         kind = "worse" if change < 0 else "better"
-        note = f"{_percent(math.expm1(change))} over {len(sizes)} rows, standard error {100 * error:.1f} %"
+        rows = f"{len(sizes)} rows" if len(sizes) > 1 else "1 row"
+        note = f"{percent(shown)} over {rows}, standard error {100 * error:.1f} %"
     elif abs(change) >= max(least, MATTERS):
         kind, note = "unclear", f"one standard error is {100 * error:.0f} %: repeat the run"
     return BandwidthRow(
-        group=group,
-        kind=kind,
-        change=math.expm1(change),
-        error=error,
-        note=note,
-        told_before=_as_text(old),
-        told_after=_as_text(new),
+        group=group, kind=kind, change=shown, error=error, note=note, told_before=told_before, told_after=told_after
     )
 
 
@@ -306,14 +286,28 @@ def _scatter(runs: list[list[float]]) -> float:
     return math.sqrt(math.pi / 2) * sum(deviations) / freedom if freedom else 0.0
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Write a change."""
     return f"{100 * share:+.1f} %"
 
 
+def figure(rate: float) -> str:
+    """Write a rate with at least four digits, so that a change of 0.1 % can be read off two of them."""
+    return f"{rate:#.4g}".rstrip(".") if rate < 1000 else f"{rate:.0f}"
+
+
+def change_of(before: str, after: str) -> float:
+    """Return the change, as a share, between two texts that begin with a figure: of what is shown and nothing else."""
+    return float(after.split(maxsplit=1)[0]) / float(before.split(maxsplit=1)[0]) - 1
+
+
 def _as_text(rows: Rows) -> str:
+    """Write the geometric mean over the rows, which is what is judged."""
     if not rows:
         return "not measured"
-    return f"{math.exp(_value(rows[max(rows)])):.1f} GB/s at {format_size(max(rows))}"
+    sizes = sorted(rows)
+    mean = math.exp(statistics.fmean(map(_value, rows.values())))
+    return f"{figure(mean)} GB/s {'over' if len(sizes) > 1 else 'at'} {_span(sizes)}"
 
 
 Key = tuple[tuple[str, ...], int]

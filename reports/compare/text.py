@@ -17,6 +17,7 @@ from .. import plot
 from ..html import style as stylesheet
 from ..schema import Record, RecordedFloor, RecordedTable
 from .comparison import Comparison
+from .regression import percent
 
 HEADLINE = {
     "worse": "WORSE: something does not work as well as before",
@@ -121,14 +122,14 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
             f"{r.group.collective} {r.group.run} {r.sizes}".strip(),
             r.told_before,
             r.told_after,
-            f"{100 * r.change:+.1f} %",
-            f"{100 * r.error:.1f} %",
+            "-" if r.change is None else percent(r.change),
+            "-" if r.error is None else f"{100 * r.error:.1f} %",
             r.kind,
         ]
         for r in comparison.rows
     ]
     heads = ["nodes", "collective", "before", "after", "change", "std. error", ""]
-    title = "Bus bandwidth (GB/s) over the rows of 1 GiB and more, where no other sizes are named"
+    title = "Bus bandwidth (GB/s), the mean over the rows of 1 GiB and more, where no other sizes are named"
     return _table(title, heads, rows, style) if rows else []
 
 

@@ -165,13 +165,13 @@ def test_nodes_that_are_not_needed_may_be_busy(inventory, node, spec, evidence):
     cluster = inventory([node(n) for n in "abcd"], pods)
     nodes.test_enough_gpus_are_free(cluster, Pool(cluster.nodes), Profile(), spec, nothing_listed, evidence)
     assert [f.ok for f in evidence.findings] == [True] * 4
-    assert "held by Job/other" in evidence.findings[2].observed
+    assert "in use by other workloads: Job/other" in evidence.findings[2].observed
 
 
 def test_one_free_node_is_not_enough(inventory, node, spec, evidence):
-    """Only the node that is in the way is at fault."""
+    """Only the node that is in the way is named; it is in use, which is no fault of the cluster."""
     cluster = inventory([node("a"), node("b")], [("x", "p", "b", 1, "")])
-    with pytest.raises(CheckFailed):
+    with pytest.raises(CannotTell, match="7 of 8 free; in use by other workloads: Pod/p in x"):
         nodes.test_enough_gpus_are_free(cluster, Pool(cluster.nodes), Profile(), spec, nothing_listed, evidence)
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "gpu.taken")]
 

@@ -6,7 +6,7 @@ import pytest
 
 from checks.framework.evidence import Blocked
 from checks.profiles.loader import Profile
-from checks.rules.capacity import placed, releases, rooms, tolerated
+from checks.rules.capacity import placed, releases, room_findings, rooms, tolerated
 from checks.rules.nodes import node_findings, offer
 from checks.rules.pool import Pool, pool_of
 from jobs.cluster.facts.inventory import Taint
@@ -115,8 +115,41 @@ def test_taken_gpus_name_their_holder(inventory, node, spec):
     pods = [("nb", "w-0", "a", 8, "Job/notebook"), ("nb", "w-1", "b", 8, "Job/notebook")]
     node_rooms = rooms(cluster := inventory([node("a"), node("b")], pods), cluster.nodes, spec)
     assert [r.fault for r in node_rooms] == ["gpu.taken", "gpu.taken"]
-    assert node_rooms[0].observed == "0 of 8 free; held by Job/notebook in nb (8)"
+    assert node_rooms[0].observed == "0 of 8 free; in use by other workloads: Job/notebook in nb (8)"
     assert releases(cluster, node_rooms, spec) == []
+
+
+SLURM, TEAM = ("slurm", "w", "b", 8, "NodeSet/w"), ("x", "p", "b", 8, "Job/other")
+
+
+@pytest.mark.parametrize(
+    ("a", "pods", "expected"),
+    [
+        ({}, [TEAM], {"a": (True, ""), "b": (None, "gpu.taken")}),
+        ({}, [SLURM], {"a": (True, ""), "b": (None, "gpu.held-by-slurm")}),
+        ({"unschedulable": True}, [TEAM], {"a": (False, "nodes.cordoned"), "b": (None, "gpu.taken")}),
+        ({"unschedulable": True}, [], {"a": (False, "nodes.cordoned"), "b": (True, "")}),
+        ({"capacity": 8, "allocatable": 7}, [TEAM], {"a": (False, "gpu.missing"), "b": (None, "gpu.taken")}),
+        ({"capacity": 4, "allocatable": 4}, [], {"a": (False, "gpu.missing"), "b": (True, "")}),
+    ],
+)
+def test_gpus_in_use_by_others_are_nobodys_fault(inventory, node, spec, a, pods, expected):
+    """What keeps the trial away for another reason stays at fault: a cordon, a GPU that is not offered at all."""
+    cluster = inventory([node("a", **a), node("b")], pods)
+    findings = room_findings(rooms(cluster, cluster.nodes, spec), spec)
+    assert {f.subject: (f.ok, f.fault) for f in findings} == expected
+
+
+def test_a_cordoned_node_is_not_at_fault_where_busy_ones_would_be_enough(inventory, node, spec):
+    """The trial waits for the two that are in use; that a third is cordoned changes nothing."""
+    pods = [("x", f"p-{name}", name, 8, "Job/other") for name in "ab"]
+    cluster = inventory([node("a"), node("b"), node("c", unschedulable=True)], pods)
+    findings = room_findings(rooms(cluster, cluster.nodes, spec), spec)
+    assert [(f.subject, f.ok, f.fault) for f in findings] == [
+        ("a", None, "gpu.taken"),
+        ("b", None, "gpu.taken"),
+        ("c", None, ""),
+    ]
 
 
 def test_a_slurm_nodeset_is_named_with_the_command_that_frees_its_nodes(inventory, node, spec):

@@ -58,11 +58,15 @@ def test_a_node_is_bad_after_two_strikes_and_never_its_peer() -> None:
     assert (peer.tested, peer.strikes, peer.suspect, peer.score(NOW)) == (NOW + 3600, 0, False, (2, 0))
 
 
-def full(fault: str, observed: str = "0 of 8 free", subject: str = "a", **more: str) -> dict[str, Any]:
-    """A run that found no room for a trial."""
-    finding = {"subject": subject, "ok": False, "fault": fault, "observed": observed}
-    check = {"id": "gpu.free", "stage": "preflight", "outcome": "failed", "findings": [finding]} | more
-    return {**record("no-go", ()), "checks": [check]}
+def full(
+    fault: str, observed: str = "0 of 8 free", subject: str = "a", *, ok: bool | None = False, **more: str
+) -> dict[str, Any]:
+    """A run that found no room for a trial; of GPUs in use the verdict is inconclusive, by older versions no-go."""
+    finding = {"subject": subject, "ok": ok, "fault": fault, "observed": observed}
+    outcome, verdict = ("error", "inconclusive") if ok is None else ("failed", "no-go")
+    check = {"id": "gpu.free", "stage": "preflight", "outcome": outcome, "findings": [finding]} | more
+    made = record(verdict, ())
+    return {**made, "checks": [*made["checks"], completed({**made, "checks": [check]})["checks"][0]]}
 
 
 SHORT = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims to deallocate"
@@ -71,9 +75,13 @@ SHORT = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims t
 @pytest.mark.parametrize(
     ("run", "verdict"),
     [
+        (full("gpu.taken", ok=None), "go"),
         (full("gpu.taken"), "go"),
         (full("gpu.held-by-slurm"), "go"),
         (full("job.unschedulable", SHORT, stage="acceptance"), "go"),
+        (full("job.unschedulable", SHORT, ok=None, stage="acceptance"), "go"),
+        (full("job.disrupted", ok=None, stage="acceptance"), "inconclusive"),
+        (full("gpu.taken", ok=None) | {"required": ["nccl.gdr"]}, "inconclusive"),
         (full("job.unschedulable", f"{SHORT}, 2 Insufficient rdma/hca.", stage="acceptance"), "inconclusive"),
         (full("nodes.cordoned", "cordoned"), "no-go"),
         (full("gpu.missing", "7"), "no-go"),

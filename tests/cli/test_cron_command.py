@@ -6,12 +6,14 @@ import json
 import os
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cli.__main__ import main
 from cli.schedule import node_history
+from cli.schedule.cron import ScheduledRun
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.state_store import StateStoreError
@@ -312,6 +314,15 @@ def test_old_runs_are_forgotten_also_killed_ones(kube: Kube, cluster: str, tmp_p
     assert left >= {"my-results", "aaaaaaaaa4"}
     assert not left & {"aaaaaaaaa2", "aaaaaaaaa3"}
     assert len(left) == 3
+
+
+def test_runs_that_cannot_be_forgotten_leave_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder vanished while the trial ran, or a run's folder did just now."""
+    options = SimpleNamespace(out=tmp_path / "gone", keep=1)
+    run = ScheduledRun(None, None, options, None, "aaaaaaaaa2", ())  # type: ignore[arg-type]
+    run._forget()
+    assert run.messages == [f"no older run was deleted from {tmp_path / 'gone'}: No such file or directory"]
+    assert capsys.readouterr().out.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from checks.profiles.loader import load_profile, profile_names
+from checks.profiles.loader import ProfileError, load_profile, profile_names
 from cli.__main__ import main
 from lab.scenario import platform_names
 from tests.program import seatrial
@@ -40,6 +40,99 @@ def test_lint_objects_to_a_blind_floor(tmp_path: Path, capsys: pytest.CaptureFix
     assert "is blind" in said[1]
     assert "broken.yaml" in said[2]
     assert len(said) == 3
+
+
+WRONG = """\
+extends: h100-ib
+gpu:
+  prodct: H100
+  per_node: eight
+fabric: {kind: infinband, rails: -1}
+bench: {min: 8G,
+  max: 1G, factor: 1}
+pod:
+  env:
+    A.B: 1
+floors:
+  - {collective: all_reduce, algorithm: ring, nodes: 2, size: 8G, busbw_gbps: 300, topology: t, source: s}
+  - collective: all_redus
+    algorithm: ring
+    nodes: 0
+    size: 8Gb
+    busbw_gbps: 300
+    topology: t
+nodess: 3
+"""
+TOLD = [
+    "line 3: unknown key 'gpu.prodct'; did you mean product?",
+    "line 4: gpu.per_node: a whole number is expected, not the text 'eight'",
+    "line 5: fabric.kind unknown fabric 'infinband'",
+    "line 5: fabric.rails must be above 0",
+    "line 6: bench.min must be above 0 and at most max",
+    "line 7: bench.factor must be at least 2",
+    "line 10: pod.env.A.B: a text is expected, not the number 1 (put it in quotes)",
+    "line 13: floors[1]: 'source' is missing",
+    "line 16: floors[1].size: a size like 8G or 16Gi is expected, not the text '8Gb'",
+    "line 19: unknown key 'nodess'; did you mean nodes?",
+]
+
+
+def test_lint_tells_all_that_is_wrong_at_once_and_the_file_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with its line, in their order; a run is refused with one of them, in one line."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(WRONG)
+    assert main(["profile", "lint", str(file)]) == 1
+    said = capsys.readouterr().out
+    head, *told = said.splitlines()
+    assert head == f"{file}: {len(TOLD)} objections"
+    assert [line.strip().startswith(expected) for line, expected in zip(told, TOLD, strict=True)] == [True] * len(TOLD)
+    assert said.count("mine.yaml") == 1
+    with pytest.raises(ProfileError, match=r"^mine\.yaml: unknown key 'nodess'; did you mean nodes\?$"):
+        load_profile(str(file))
+
+
+def test_lint_tells_grave_and_lesser_objections_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A floor that no run could meet hides neither one that would notice nothing nor what Kubernetes would refuse."""
+    row = (
+        "  - {{collective: all_reduce, algorithm: ring, nodes: 2, size: {}, busbw_gbps: {}, topology: t, source: s}}\n"
+    )
+    floors = "".join(row.format(*each) for each in (("8G", 900), ("3G", 300), ("4G", 100)))
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"extends: h100-ib\nfloors:\n{floors}pod:\n  image: 'a b'\n")
+    assert main(["profile", "lint", str(file)]) == 1
+    told = capsys.readouterr().out.splitlines()[1:]
+    expected = ("line 3: floors[0].busbw_gbps is above", "line 4: floors[1].size 3G is no row", "line 5: floors[2]")
+    assert [line.strip().startswith(text) for line, text in zip(told, expected, strict=False)] == [True] * 3
+    assert "'a b' is not an image reference" in told[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("extends: h100-ib\n\nnodes: 1\n", "{file}: line 3: nodes must be at least 2"),
+        ("gpu: {\n", "{file}: line 2, column 1: broken YAML"),
+        ("extends: ./parent.yaml\n", "{file}: parent.yaml: line 1, column 5: broken YAML"),
+        ("extends: h100-bi\n", "{file}: line 1: extends: unknown profile 'h100-bi'; did you mean h100-ib?"),
+        ("extends: h100-ib\nfabric:\n  rails: 0\n", "{file}: line 3: fabric.rails must be above 0"),
+    ],
+)
+def test_one_objection_is_one_line(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the file's name once; that of another file where the other one is broken."""
+    (tmp_path / "parent.yaml").write_text("a: b: c\n")
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    assert main(["profile", "lint", str(file)]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(said.format(file=file))
+    assert line.count("mine.yaml") == 1
+
+
+def test_a_profile_that_is_not_there_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "none.yaml")
+    assert main(["profile", "lint", missing, "h100-bi", "h100-ib"]) == 1
+    assert capsys.readouterr().out.splitlines()[::2] == [f"profile file {missing!r} does not exist", "h100-ib: sound"]
 
 
 def test_detect_proposes_a_profile_that_loads(tmp_path: Path) -> None:

@@ -87,6 +87,28 @@ CASES = {
     "an unknown fault to show": (["faults", "gpu.mising"], "did you mean gpu.missing"),
     "a log that does not exist": (["explain", "no-such.log"], "no-such.log"),
     "explain without a log": (["explain"], "LOG"),
+    "a node that does not exist": (
+        ["accept", "--cluster", "sim:healthy", "--on", "gpu-node-0,gpu-node-9"],
+        "--on gpu-node-9: no such node is in the cluster; did you mean gpu-node-",
+    ),
+    "a node alone that does not exist": (
+        ["accept", "--cluster", "sim:healthy", "--on", "gpu-node-9"],
+        "did you mean gpu-node-",
+    ),
+    "nodes of a preflight that do not exist": (
+        ["preflight", "--cluster", "sim:healthy", "--on", "gpu-node-8,gpu-nod-9"],
+        "--on gpu-node-8, gpu-nod-9: no such nodes are in the cluster; did you mean gpu-node-",
+    ),
+    "a node of a sweep that does not exist": (
+        ["sweep", "--cluster", "sim:healthy", "--on", "gpu-node-0,gpu-node-1,gpu-node-2"],
+        "--on gpu-node-2: no such node",
+    ),
+    "one node for a trial": (["accept", "--cluster", "sim:healthy", "--on", "gpu-node-0"], "1 node is named"),
+    "a folder of a run that does not exist": (
+        ["accept", "--cluster", "sim:healthy", "--on", "no/run"],
+        "no such folder",
+    ),
+    "a folder that holds no run": (["accept", "--cluster", "sim:healthy", "--on", "checks"], "holds no report.json"),
     "a replay of nothing": (["accept", "--cluster", "sim:replay=no-such.log"], "no-such.log"),
 }
 
@@ -362,7 +384,7 @@ def test_an_error_of_the_program_is_not_the_clusters(tmp_path):
 
 def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
     """The second trial of a gate keeps to the nodes of the first; a run that tried none is a usage error."""
-    from checks.framework.options import _names, _tried
+    from checks.framework.named_nodes import names_in, tried
 
     record = {"schema": 1, "run_id": "a", "verdict": "go", "scope": "full", "checks": [], "collectives": {}}
     for name, hosts in (
@@ -372,15 +394,16 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
     ):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "report.json").write_text(json.dumps({**record, "trial": {"hosts": hosts}}))
-    assert _tried("before", tmp_path) == ("node-a", "node-b")
-    assert _tried("repeats", tmp_path) == ("node-c",)
-    assert _tried("node-x, node-y", tmp_path) == _tried("", tmp_path) == _names("") == ()
-    assert _names("node-x, node-y,") == ("node-x", "node-y")
+    assert tried("before", tmp_path) == ("node-a", "node-b")
+    assert tried("before/report.json", tmp_path) == ("node-a", "node-b")
+    assert tried("repeats", tmp_path) == ("node-c",)
+    assert tried("node-x, node-y", tmp_path) == tried("", tmp_path) == names_in("") == ()
+    assert names_in("node-x, node-y,node-x,") == ("node-x", "node-y")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "report.json").write_text("{")
     for name, said_of in (("preflight", "tried no nodes"), ("broken", "damaged")):
         with pytest.raises(pytest.UsageError, match=said_of):
-            _tried(name, tmp_path)
+            tried(name, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -318,7 +318,7 @@ def workflow() -> dict[str, Any]:
     return dict(job)
 
 
-def play(folder: Path, accept: int, compared: int) -> tuple[int, str, list[str]]:
+def play(folder: Path, accept: int, compared: int, summary_file: str = "summary.md") -> tuple[int, str, list[str]]:
     """Run the workflow's steps as the runner does: bash -e, outputs, conditions. Return code, summary, what helm did."""
     (folder / "seatrial").write_text(f'#!/bin/sh\necho "$1 $2" >>{folder}/asked\n{stub(accept, compared)}\n')
     (folder / "helm").write_text(f'#!/bin/sh\necho "$1" >>{folder}/helm.log\n')
@@ -331,7 +331,7 @@ def play(folder: Path, accept: int, compared: int) -> tuple[int, str, list[str]]
         "PATH": f"{folder}:{os.environ['PATH']}",
         "PROFILE": "p",
         "VERSION": "v1",
-        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "GITHUB_STEP_SUMMARY": str(folder / summary_file),
         "GITHUB_OUTPUT": str(folder / "output"),
     }
     for step in workflow()["steps"]:
@@ -393,6 +393,14 @@ def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
     assert outcome == (code, "compared before after\n", helm)
     asked = (tmp_path / "asked").read_text().splitlines()
     assert ("mark after" in asked) is (accept != 0 or compared == 0)
+
+
+@pytest.mark.parametrize(("compared", "code", "helm"), [(0, 0, ["upgrade"]), (1, 1, ["upgrade", "rollback"])])
+def test_a_summary_that_cannot_be_written_rolls_nothing_back(
+    compared: int, code: int, helm: list[str], tmp_path: Path
+) -> None:
+    """The shell's exit code for it is 1, which is `compare`'s for worse."""
+    assert play(tmp_path, 0, compared, "no-such-folder/summary.md") == (code, "", helm)
 
 
 def test_the_workflow_asks_for_little() -> None:

@@ -121,7 +121,7 @@ def test_what_a_lost_node_keeps_is_waited_for_once(kube, api, monkeypatch):
         waits.append(wait_s)
         raise Unreachable("job/seatrial-x: not gone")
 
-    monkeypatch.setattr("jobs.run.creation.remove", never)
+    monkeypatch.setattr("jobs.run.creation.delete", never)
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -138,10 +138,91 @@ def test_what_a_lost_node_keeps_is_waited_for_once(kube, api, monkeypatch):
     creation.create(Manifests(kind=KINDS["indexed"], job=job, configmap={"metadata": job["metadata"]}))
     creation.give_up()
     assert ledger.unwind() == [
-        "configmap/seatrial-x in ns: job/seatrial-x: not gone",
         "job/seatrial-x in ns: job/seatrial-x: not gone",
+        "configmap/seatrial-x in ns: job/seatrial-x: not gone",
     ]
     assert sorted(waits) == [STILL_GONE_S, STILL_GONE_S, GONE_S, GONE_S]
+
+
+def created(kube, api, cluster, monkeypatch):
+    """A trial of a Job, a ConfigMap and a Service, whose ends are waited for a moment; its ledger and its creation."""
+    monkeypatch.setattr("jobs.run.creation.GONE_S", 0.3)
+
+    def answer(asked):
+        if asked.verb != "POST":
+            return cluster.answer(asked)
+        name, resource = asked.body["metadata"]["name"], asked.path.rsplit("/", 1)[-1]
+        if "dryRun" not in asked.query:
+            cluster.add(resource, name, group="batch" if resource == "jobs" else "", uid=resource)
+        return 201, {}, asked.body | {"metadata": asked.body["metadata"] | {"uid": resource}}
+
+    api.answer = answer
+    meta = {"name": "seatrial-x", "namespace": "ns", "labels": {}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {}}
+    configmap, service = ({"apiVersion": "v1", "kind": kind, "metadata": meta} for kind in ("ConfigMap", "Service"))
+    ledger = Ledger()
+    creation = Creation(kube, ledger, "r1", lambda _: None)
+    monkeypatch.setattr(kube, "patch", lambda *_, **__: {})
+    creation.create(Manifests(kind=KINDS["indexed"], job=job, configmap=configmap, service=service))
+    return ledger, creation
+
+
+STUCK = {"jobs": "/apis/batch/v1", "services": "/api/v1", "configmaps": "/api/v1"}
+
+
+@pytest.mark.parametrize(
+    "stuck", [(), ("services",), ("jobs",), ("services", "configmaps"), ("services", "configmaps", "jobs")]
+)
+def test_what_holds_gpus_is_deleted_first_and_nothing_waits_for_what_does_not_go(kube, api, monkeypatch, stuck):
+    """The Job's DELETE comes first, then all others, then the waiting: each that stays is told as not gone."""
+    cluster = Cluster(api)
+    cluster.stuck = {f"{STUCK[kind]}/namespaces/ns/{kind}/seatrial-x" for kind in stuck}
+    ledger, _ = created(kube, api, cluster, monkeypatch)
+    api.asked.clear()
+    left = ledger.unwind()
+    verbs = [(asked.verb, asked.path.rsplit("/", 2)[1]) for asked in api.asked]
+    assert verbs[0] == ("DELETE", "jobs")
+    assert sorted(verbs[:3]) == [("DELETE", kind) for kind in ("configmaps", "jobs", "services")]
+    assert {verb for verb, _ in verbs[3:]} <= {"GET"}
+    assert sorted(text.partition("/")[0] + "s" for text in left) == sorted(stuck)
+    assert all("not gone after" in text and "not tried" not in text for text in left)
+
+
+def test_a_job_whose_deletion_was_answered_is_never_told_as_not_tried(kube, api, monkeypatch):
+    """Given up at the end of the trial, still there at the end of the run, when the time for all is over."""
+    cluster = Cluster(api)
+    cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
+    ledger, creation = created(kube, api, cluster, monkeypatch)
+    monkeypatch.setattr("jobs.run.creation.STILL_GONE_S", 0.1)
+    creation.give_up()
+    assert ledger.open == ("job/seatrial-x in ns",)
+    ledger.enter("slow", lambda: time.sleep(0.2))
+    ledger.enter("later", lambda: None)
+    left = ledger.unwind(deadline_s=0.1)
+    assert [text.partition(":")[0] for text in left if "not gone after" in text] == ["job/seatrial-x in ns"]
+    assert [text for text in left if "not tried" in text] == []
+
+
+def test_a_sweep_deletes_every_runs_job_before_it_waits_for_one(kube, api, monkeypatch):
+    """A node that is lost holds the first Job: the GPUs of the second come free all the same."""
+    cluster = Cluster(api)
+    others = OURS | {"app.kubernetes.io/instance": "r2"}
+    cluster.stuck = {cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS)}
+    cluster.add("services", "seatrial-r1", labels=OURS)
+    cluster.add("jobs", "seatrial-r2", group="batch", labels=others)
+    monkeypatch.setattr(
+        "jobs.run.cleanup._await_gone", lambda *_: cluster.deleted.append("waited") or never_gone("job/seatrial-r1")
+    )
+    swept = sweep(kube, "ns", living=True)
+    places = [each if each == "waited" else each[0].rsplit("/", 2)[1] for each in cluster.deleted]
+    assert places[:3] == ["jobs", "jobs", "services"]
+    assert set(places[3:]) == {"waited"}
+    assert swept.deleted == ()
+    assert len(swept.left) == 3
+
+
+def never_gone(what):
+    raise Unreachable(f"{what}: not gone")
 
 
 def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):

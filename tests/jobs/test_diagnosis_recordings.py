@@ -64,7 +64,7 @@ EXPECTED = {
     ("insufficient-gpus-partial", "01"): (
         "Running",
         "job.unschedulable",
-        "ERR_INFRA",
+        None,  # another tenant's pod holds half of the other node
         {1: ("Unschedulable", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu")},
     ),
     ("log-of-not-started", "01"): ("Pending", None, None, {}),
@@ -209,7 +209,7 @@ def test_an_unhealthy_gpu_is_told_from_a_taken_one(recording):
     assert "node2 offers 6 of 8 nvidia.com/gpu" in broken.suggestion
     assert broken.hopeless
     _, _, taken = judge(recording("insufficient-gpus-partial", "01"))
-    assert "others hold nvidia.com/gpu" in taken.suggestion
+    assert "nvidia.com/gpu is in use by other workloads" in taken.suggestion
     assert not taken.hopeless
 
 

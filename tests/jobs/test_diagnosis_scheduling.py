@@ -56,6 +56,44 @@ def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
     assert not diagnose(job(), pods, [], [node("n0"), node("n1"), node("n2")])[2].hopeless
 
 
+GPUS, TAINTED = (
+    "Insufficient nvidia.com/gpu",
+    "1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }",
+)
+SEEN = [node("n0"), node("n1"), node("n2")]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "nodes", "blame"),
+    [
+        (f"3 {GPUS}", SEEN, None),
+        (f"3 {GPUS}", [], None),  # a tenant cannot tell whether they are in use or missing
+        (f"{TAINTED}, 2 {GPUS}", SEEN, None),
+        (f"{TAINTED}, 2 {GPUS}", [], None),
+        ("3 Insufficient amd.com/gpu", [], None),
+        ("3 Insufficient rdma/hca", SEEN, None),  # all offer it
+        ("3 Insufficient rdma/hca", [], "ERR_INFRA"),
+        (f"3 {GPUS}", [node("n0"), node("n1", gpus=0), node("n2", gpus=7)], "ERR_INFRA"),
+        (f"1 Insufficient cpu, 2 {GPUS}", SEEN, "ERR_INFRA"),
+        (f"1 Insufficient memory, 2 {GPUS}", [], "ERR_INFRA"),
+        ("3 node(s) had untolerated taint {a: b}", [], "ERR_INFRA"),
+        ("3 node(s) were unschedulable", SEEN, "ERR_INFRA"),
+    ],
+)
+def test_devices_that_other_workloads_use_are_not_the_clusters_fault(reasons, nodes, blame):
+    """A busy cluster is healthy; a device that is not offered, or no CPU left, is the infrastructure's."""
+    message = f"0/3 nodes are available: {reasons}. preemption: 0/3 nodes are available: 3 No preemption victims found."
+    waiting = pod(
+        1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
+    for resource in ("nvidia.com/gpu", "rdma/hca"):
+        if f"Insufficient {resource}" in message:
+            waiting["spec"]["containers"][0]["resources"]["requests"][resource] = "8" if "gpu" in resource else "1"
+    analysis = diagnose(job(), [pod(0, main=RUNS, node="n0"), waiting], [], nodes)[2]
+    assert (analysis.fault, analysis.err_class) == ("job.unschedulable", blame)
+    assert ("Other workloads use what the pod asks for" in analysis.suggestion) is (blame is None)
+
+
 @pytest.mark.parametrize(
     ("taint", "hopeless"),
     [("node.kubernetes.io/not-ready", False), ("node.cilium.io/agent-not-ready", False), ("example.com/team", True)],

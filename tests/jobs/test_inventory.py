@@ -9,7 +9,7 @@ import pytest
 from jobs.cluster.client.errors import ApiError
 from jobs.cluster.facts import inventory
 from jobs.cluster.facts.inventory import Inventory, pod_requests, read_node, read_pod
-from jobs.cluster.unstructured import quantity, whole
+from jobs.cluster.unstructured import name_of, quantity, whole
 from tests import recordings
 
 GPU = "nvidia.com/gpu"
@@ -83,6 +83,30 @@ def test_free_is_allocatable_less_requested_and_holders_are_named(kube, api):
     assert [holder.owner for holder in read_inventory.holders("gpu-2", GPU)] == ["NodeSet/slurm"]
     assert not read_inventory.not_seen
     assert "status.phase!=Succeeded" in api.asked[-1].query["fieldSelector"]
+
+
+@pytest.mark.parametrize("size", [3, 500], ids=["on the next page", "on one page"])
+def test_an_object_that_a_list_holds_twice_is_counted_once(kube, api, size):
+    """Pages overlap where a server goes on with another view: no node is judged twice, no GPU is taken twice.
+
+    A near miss: pods of one name in two namespaces are two pods.
+    """
+    nodes = [raw_node("gpu-0"), raw_node("gpu-1"), raw_node("gpu-1"), raw_node("gpu-1"), raw_node("gpu-2")]
+    pods = [raw_pod("a", "gpu-1", 2), raw_pod("b", "gpu-1", 2), raw_pod("b", "gpu-1", 2)]
+    pods.append(raw_pod("b", "gpu-1", 1, namespace="other"))
+
+    def answer(asked):
+        items = nodes if asked.path.endswith("/nodes") else pods
+        start = int(asked.query.get("continue", "0"))
+        more = str(start + size) if start + size < len(items) else ""
+        return 200, {}, {"metadata": {"continue": more}, "items": items[start : start + size]}
+
+    api.answer = answer
+    read_inventory = Inventory.read(kube)
+    assert [node.name for node in read_inventory.nodes] == ["gpu-0", "gpu-1", "gpu-2"]
+    assert [(pod.namespace, pod.name) for pod in read_inventory.pods] == [("ns", "a"), ("ns", "b"), ("other", "b")]
+    assert read_inventory.free("gpu-1", GPU) == 3
+    assert [name_of(item) for item in kube.list("/api/v1/nodes")[0]] == ["gpu-0", "gpu-1", "gpu-2"]
 
 
 def test_a_node_record_has_what_the_checks_need():

@@ -92,6 +92,20 @@ def test_a_workflow_gets_annotations_and_a_step_summary(tmp_path, capsys, monkey
     assert step.read_text().startswith("**NO-GO**")
 
 
+@pytest.mark.parametrize("where", ["no-such-folder/summary.md", "a.log/summary.md", "."])
+@pytest.mark.parametrize(("text", "code"), [(failing(RETRY), 1), (HEALTHY, 0), ("epoch 1\n", 10)])
+def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(tmp_path, capsys, monkeypatch, where, text, code):
+    """One line on standard error; the annotations and the exit code are those of the logs."""
+    log = tmp_path / "a.log"
+    log.write_text(text)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / where))
+    assert main([str(log), "--github"]) == code
+    out, err = capsys.readouterr()
+    assert err.startswith("seatrial explain: the step summary could not be written: ")
+    assert len(err.splitlines()) == 1
+    assert [line for line in out.splitlines() if line.startswith("::")]
+
+
 def test_causes_are_in_the_document_of_every_verdict_but_go():
     """Nothing is only said in prose."""
     for text in (HEALTHY, SOCKETS, failing(RETRY), "epoch 1\n"):

@@ -155,6 +155,40 @@ def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):
     assert "The report could not be written" in result.stdout.str()
 
 
+@pytest.mark.parametrize("where", ["no-such-folder/summary.md", "out-of-the-way", "test_sample.py/summary.md"])
+def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(reported, pytester, monkeypatch, where):
+    """The folder is missing, it is a folder, it lies below a file: one line, the exit code and the reports stay."""
+    pytester.mkdir("out-of-the-way")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / where))
+    path, result = reported("--out", "out", "--github")
+    assert result.ret == 1
+    assert json.loads((path / "out" / "report.json").read_text())["verdict"] == "no-go"
+    lines = result.stdout.lines
+    assert len([line for line in lines if "The step summary could not be written: " in line]) == 1
+    assert [line for line in lines if line.startswith("::error title=seatrial a.bad::")]
+
+
+def test_a_step_summary_is_appended_to(reported, pytester, monkeypatch):
+    """What earlier commands of the step wrote stays."""
+    file = pytester.path / "summary.md"
+    file.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
+    _, result = reported("--github")
+    assert result.ret == 1
+    assert file.read_text().startswith("before\n# seatrial: no-go")
+    assert "could not be written" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("option", ["--junitxml", "--html"])
+@pytest.mark.parametrize("where", ["test_sample.py/report", "."])
+def test_a_report_of_the_users_own_choice_that_cannot_be_written_is_refused_at_once(reported, option, where):
+    """As --out is: pytest would find out when the trial is over, with a traceback in place of the verdict."""
+    path, result = reported(option, where)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    assert "test_sample.py" in [each.name for each in path.iterdir() if each.is_file()]
+
+
 def a_run(**more):
     """A run with one required check that a tenant cannot see, and one that shows the same."""
     results = [

@@ -110,7 +110,7 @@ def named(item: Unstructured) -> bool:
 
 
 class Pages:
-    """Counts the pages of one list, so that a list that never ends does end."""
+    """Counts the pages of one list, so that a list that never ends does end, and that no object is in it twice."""
 
     def __init__(self, where: str, deadline_s: float) -> None:
         self._where = where
@@ -118,19 +118,25 @@ class Pages:
         self._deadline_s = deadline_s
         self._pages = self._objects = self._empty = 0
         self._marks: set[str] = set()
+        self._keys: set[str] = set()
 
     @property
     def left_s(self) -> float:
         """Seconds until the deadline."""
         return self._begin + self._deadline_s - time.monotonic()
 
-    def turn(self, items: list[Any], token: str) -> None:
-        """Note a page with the token of the next; raises Unreachable where the list goes round or has no end."""
+    def turn(self, items: list[Any], token: str) -> list[Any]:
+        """Note a page with the token of the next; return its objects without those that were in the list before.
+
+        Pages may overlap where a server or a cache continues with another view. Raises Unreachable where the list goes
+        round or has no end.
+        """
         self._pages += 1
         self._objects += len(items)
         self._empty = 0 if items else self._empty + 1
+        fresh = [item for item in items if self._is_new(_key(item))]
         if not token:
-            return
+            return fresh
         # Pages are in the order of keys: no page begins, or is continued, as an earlier one was.
         marks = {f"continue {token}"} | {f"first {_key(items[0])}" for _ in items[:1] if _key(items[0])}
         if marks & self._marks:
@@ -142,6 +148,12 @@ class Pages:
             raise Unreachable(f"{self._where}: the list does not end: more than {MOST_OBJECTS} objects")
         if self.left_s <= 0:
             raise self.overdue()
+        return fresh
+
+    def _is_new(self, key: str) -> bool:
+        is_new = not key or key not in self._keys
+        self._keys.add(key)
+        return is_new
 
     def overdue(self) -> Unreachable:
         """Say that the list took too long."""

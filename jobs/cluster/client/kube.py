@@ -146,8 +146,7 @@ class Kube(HttpClient):
             items = the_items(answer, url_path, where)
             meta = as_map(answer.get("metadata"))
             token = str(meta.get("continue") or "")
-            pages.turn(items, token)
-            yield items, str(meta.get("resourceVersion") or "")
+            yield pages.turn(items, token), str(meta.get("resourceVersion") or "")
             if not token:
                 return
 

@@ -47,6 +47,7 @@ class Unschedulable:
     hopeless: bool
     volume: bool
     hint: str = ""
+    in_use: bool = False  # the node that it waits for is full, as far as can be seen: other workloads hold what it asks
 
 
 def read_unschedulable(
@@ -78,7 +79,19 @@ def read_unschedulable(
         stuck -= max(0, unnamed - sum(1 for node in nodes if not _passes_all(node, pod)))
     volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
     hint = "; ".join(filter(None, (_hint(reason, asked, _plain(pod), nodes) for _, reason in reasons)))
-    return Unschedulable(total, reasons, total == 0 or stuck >= total or nowhere, volume, hint)
+    hopeless = total == 0 or stuck >= total or nowhere
+    return Unschedulable(total, reasons, hopeless, volume, hint, not hopeless and _in_use(reasons, seen=bool(nodes)))
+
+
+def _in_use(reasons: Sequence[tuple[int, str]], *, seen: bool) -> bool:
+    """Tell whether devices alone keep the pod from the nodes that it may run on.
+
+    Nodes that are ``seen`` are known to offer enough of any device. To who sees none, a GPU that is missing and one
+    that is in use look the same.
+    """
+    left = [reason for _, reason in reasons if not _permanent(reason)]
+    device = re.compile(r"Insufficient \S+/\S+" if seen else r"Insufficient \S+/gpu")
+    return bool(left) and all(device.fullmatch(reason) for reason in left)
 
 
 def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
@@ -164,7 +177,7 @@ def _hint(reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], n
             offers, has = (whole(as_map(status.get(key)).get(name) or 0) for key in ("allocatable", "capacity"))
             if offers < max(has, asked.get(name, 0)):
                 texts.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {has} {name}")
-        return ", ".join(texts[:4]) or f"others hold {name}"
+        return ", ".join(texts[:4]) or f"{name} is in use by other workloads"
     if "untolerated taint" in reason:
         taints = {
             f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}"
