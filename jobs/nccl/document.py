@@ -30,19 +30,7 @@ from .job.device_order import compact_devices
 from .job.jobs import Job
 from .job.streams import group
 from .job.view import View
-from .job_document import (
-    MOST_CAUSES,
-    NOTHING,
-    Cause,
-    Expected,
-    Init,
-    IntraNode,
-    JobDocument,
-    Pair,
-    ReadTable,
-    Row,
-    Table,
-)
+from .job_document import MOST_CAUSES, NOTHING, Cause, Expected, Init, JobDocument, Pair, ReadTable, Row, Table
 from .rows import sides
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
@@ -148,7 +136,7 @@ def _document(judgement: Judgement) -> JobDocument:
                 if job.procs
             }
         },
-        "intra_node": _intra_node(judgement),
+        "intra_node": judgement.view.paths(),
         "sharp": True if view.switched or "collnet" in job.flags else None,
         "wires_gbps": _wires(judgement) if job.facts["wire"] else None,
         "bootstrap": {"interfaces": _addresses(job.facts["boot"]) if job.facts["boot"] else {}},
@@ -249,17 +237,6 @@ def _averages(tables: Iterable[ReadTable]) -> dict[str, float]:
         if table["avg_busbw"] is not None:
             averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
     return averages
-
-
-def _intra_node(judgement: Judgement) -> IntraNode:
-    view, flags = judgement.view, judgement.job.flags
-    return {
-        "p2p": view.local["p2p"],
-        "shm": view.local["shm"],
-        "mnnvl": view.local["mnnvl"],
-        "net": sum(channels_in(item.mask) for item in view.local_net),
-        "nvls": True if "nvls" in flags else False if "no-nvls-channels" in flags else None,
-    }
 
 
 def _init(judgement: Judgement) -> Init:
