@@ -163,6 +163,8 @@ def _judge(judgement: Judgement) -> None:
         judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
     if judgement.shows["strange lines"] and judgement.verdict() == "go" and (odd := judgement.unexplained()):
         judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
+    if judgement.shows["last words"] and judgement.verdict() == "go" and (end := judgement.event("ending")):
+        judgement.add("nccl.unexplained", "the job", judgement.line(end), cause="the log ends with: %s" % quoted(end))
     order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 

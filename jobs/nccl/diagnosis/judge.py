@@ -55,6 +55,7 @@ class Judgement:
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
             "strange lines": symptoms or not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
+            "last words": "ending" in self.job.events,
             "versions": len(self.job.facts["version"]) > 1,
             "forms of a message": self.job.facts["plugin-form"],
             "communicators": self.job.comms,
