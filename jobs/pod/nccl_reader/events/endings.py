@@ -7,8 +7,10 @@ known is how a log ends that is whole: with a benchmark's last lines, NCCL's own
 from __future__ import annotations
 
 import re
+from typing import List
 
 from ..tables.rows import strip_tags
+from .trouble import told_as_harmless
 
 _MOST = 200  # bytes that are shown
 _COMPLETED = re.compile(
@@ -19,6 +21,9 @@ _COMPLETED = re.compile(
     rb"|statistics|timeouts"
     rb")\b"
 )
+_PREFIX = re.compile(rb"(?:.*[:|>\]]|[\dTZ\W]*)?[^\w#]{0,2}(?<!#)", re.DOTALL)  # a collector's, of an empty line
+_BENCHMARK = re.compile(rb"^#|#\W*$|Avg bus|Out of bounds|Collective test")  # behind any prefix
+_NUMBER = re.compile(rb"\d")
 _PROMPT = re.compile(rb"[$#%>]\s*$")
 _SHELL = re.compile(
     rb"[^\s:]{1,120}: (?:[^\W\d_]|[\x80-\xff]){1,24} \d{1,6}: +\d{1,8} \S"  # bash: SCRIPT: line N:  PID SIGNAL  COMMAND
@@ -36,14 +41,20 @@ def last_words(data: bytes, benchmark: bool) -> bytes:
     ``data`` is the end of the stream. Behind a ``benchmark``'s table whatever is unknown counts; elsewhere, where a
     program writes what it likes, a line by its form as a shell's, or in a script that no program of the field uses.
     """
-    line = next((text for text in reversed(data.splitlines()) if re.search(rb"[\w\x80-\xff]", strip_tags(text))), b"")
-    bare = strip_tags(line).strip()
-    if not bare or b"NCCL" in line or bare.startswith(b"#") or _PROMPT.search(bare):
+    lines = [text.rpartition(b"\r")[2].rstrip() for text in data.replace(b"\r\n", b"\n").split(b"\n")]
+    bare = next((each for line in reversed(lines) if (each := _said(line, lines))), b"")
+    if not bare or b"NCCL" in bare or _BENCHMARK.search(bare) or _PROMPT.search(bare):
         return b""
     if _SHELL.match(bare) or _SIGNALS.fullmatch(bare):
         return bare[:_MOST]
-    words = bare.split()
-    foreign = len(words) <= 8 and sum(byte >= 0x80 for byte in bare) >= 2 and not re.search(rb"\d", bare)
-    if not foreign and (not benchmark or _COMPLETED.search(bare)):
-        return b""
-    return bare[:_MOST]
+    if not benchmark:
+        foreign = len(bare.split()) <= 8 and sum(byte >= 0x80 for byte in bare) >= 2 and not _NUMBER.search(bare)
+        return bare[:_MOST] if foreign else b""
+    return b"" if _COMPLETED.search(bare) or told_as_harmless(bare) else bare[:_MOST]
+
+
+def _said(line: bytes, lines: List[bytes]) -> bytes:
+    """Return what stands in a line behind its prefix; nothing where an empty one was passed on."""
+    bare = strip_tags(line).strip()
+    empty = _PREFIX.fullmatch(bare) or any(len(other) > len(line) and other.startswith(line) for other in lines)
+    return b"" if empty else bare

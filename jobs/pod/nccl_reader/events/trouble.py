@@ -42,7 +42,8 @@ _SAID = (
     rb"|^(?:\[rank\d{1,7}\]:)?\[?E\d{4} [\d:.]{8,20} \d{1,20} \S{0,80}torch/distributed/"
     rb"|soft lockup|blocked for more than \d|general protection fault|segfault at |[Kk]ernel panic"
     rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
-    rb"|(?:[Ee]xited|\brc|\bret|\$\?|return ?code|returned)\W{1,3}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\)?\s*$"
+    rb"|(?:[Ee]xited|\brc|\bret|\$\?|return ?code)\W{1,3}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\)?\s*$"
+    rb"|\breturned\W{1,2}(?:-|(?:with |code |signal ){1,2})[1-9]\d{0,2}\s*$"
     rb"|\b[Rr]estarting (?:the )?(?:container|worker|pod|job|process|ranks?|training|agent|all)\b"
     rb"|\b(?:will be|was|were|been) restarted\b|\b[Rr]estart(?:s| count)\W{1,3}[1-9]"
     rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]|\bSIG[A-Z]{2,4} received"
@@ -207,6 +208,11 @@ def told_as_failure(raw: bytes, pattern: bytes) -> bool:
     level, told = _LOWER.search(raw), re.search(pattern, raw)
     lower = level is not None and told is not None and level.start() < told.start() and not raw.startswith(b"WARN ")
     return not (lower or _SPOKEN.match(raw) or _HANDLED.search(raw))
+
+
+def told_as_harmless(raw: bytes) -> bool:
+    """Say whether a line is a record of its program's log below an error, or tells what was tried again or skipped."""
+    return raw[:1] == b"{" or any(form.search(raw) for form in (_LOWER, _HANDLED)) or _SPOKEN.match(raw) is not None
 
 
 def _taken_back(raw: bytes, word: re.Match[bytes]) -> bool:
