@@ -101,6 +101,7 @@ def _document(judgement: Judgement) -> JobDocument:
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables) if judgement.tables else {}
+    hang, fatal = diagnosis == "hang" or judgement.hang, any(each["severity"] == "fatal" for each in judgement.faults)
     document: JobDocument = {
         "files": [source.name for source in job.sources.values()],
         "nccl_lines": sum(source.nccl_lines for source in job.sources.values()),
@@ -122,8 +123,8 @@ def _document(judgement: Judgement) -> JobDocument:
         "nccl_versions": versions,
         "avg_busbw": next(iter(averages.values()), None),
         "avg_busbw_all": averages,
-        "hang": judgement.hang,
-        "crash": judgement.crash or diagnosis == "crash",
+        "hang": hang,
+        "crash": judgement.crash or (fatal and not hang),
         "faults": judgement.faults,
         "causes": [] if verdict == "go" else _causes(judgement, diagnosis, versions, gpus),
         "tables": _tables(judgement) if judgement.tables else [],
