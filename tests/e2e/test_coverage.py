@@ -84,6 +84,13 @@ SHOWN_OTHERWISE = {
     "nccl.separate-runs": ("tests/nccl/test_nccl_pasted.py", "several runs in one pasted log"),
     "nccl.crash": (SYMPTOMS, "a crash whose cause the log does not show"),
     "nccl.odd-numbers": ("tests/nccl/test_nccl_tables.py", "numbers that no measurement gives"),
+    **{
+        f"nccl.{name}": (
+            "tests/nccl/test_nccl_devices.py",
+            "what NCCL prints of a device, which the lab's NCCL does not",
+        )
+        for name in ("gdr-hca-off", "port-rate")
+    },
     "nccl.slow-version": ("tests/nccl/test_nccl_slow_versions.py", "a remark on versions that the lab has not"),
     "nccl.restarted": ("tests/nccl/test_nccl_restarts.py", "no launcher of the lab starts a job again"),
     "nccl.unexplained": ("tests/nccl/test_nccl_trouble.py", "what no rule knows, no scenario shows"),
