@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
 AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
 #: A fake: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
 #: and spend no time on their own rubbish, neither while they run nor at the end.
-PROGRAM = """#!{python}{flags}
+PROGRAM = """{start}
 import gc, os, sys
 gc.disable()
 sys.dont_write_bytecode = True
@@ -49,6 +50,7 @@ for stream in sys.stdout, sys.stderr:
     print(end="", file=stream, flush=True)
 os._exit(code)
 """
+SHEBANG = 127
 #: Beside the pods' interpreter: no package of this machine is one of theirs (site.py, PEP 405).
 ENVIRONMENT = "home = {home}\ninclude-system-site-packages = false\n"
 
@@ -78,14 +80,15 @@ class HardwareFiles:
         if folder.exists():
             return folder
         folder.mkdir(parents=True)
-        python, here = Path(sys.executable).resolve(), str(Path(__file__).resolve().parent)
+        # Not the environment's own, which may be a copy that does not find its library from elsewhere.
+        python, here = Path(sys._base_executable).resolve(), str(Path(__file__).resolve().parent)  # noqa: SLF001
         compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
         for name in ("python3", "python"):
             (folder / name).symlink_to(python)
         (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
         more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
         for name, (module, function) in (brings | more).items():
-            text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
+            text = PROGRAM.format(start=_start(python, self._flags), folder=here, module=module, function=function)
             (folder / name).write_text(text, encoding="utf-8")
             (folder / name).chmod(0o755)
         return folder
@@ -134,3 +137,17 @@ class HardwareFiles:
             (folder / "tree" / "bus", "/sys/bus/pci/devices"),
             (folder / "live", sysfs.LIVE),
         ]
+
+
+def _start(python: Path, flags: str) -> str:
+    """Return the first line of a script for an interpreter; where the kernel would not read its path whole, a shell's.
+
+    A blank ends the path there, and so did the 127th byte before Linux 5.1 (fs/binfmt_script.c). To Python the shell's
+    lines are a text.
+    """
+    line = f"#!{python}{flags}"
+    if len(line) < SHEBANG and len(str(python).split()) == 1:
+        return line
+    return f"""#!/bin/sh
+'''exec' {shlex.quote(str(python))}{flags} "$0" "$@"
+' '''"""

@@ -317,8 +317,9 @@ ROOM_BYTES = 2 << 30
 
 
 def visible_folders() -> list[str]:
-    """Folders that containers must see wherever they lie: this Python and this program."""
-    folders = {str(Path(sys.prefix).resolve()), str(Path(sys.base_prefix).resolve()), str(FOLDER.parents[1])}
+    """Folders that containers must see wherever they lie: this Python and this program, by each of their names."""
+    names = [Path(sys.prefix), Path(sys.base_prefix), FOLDER.parents[2]]
+    folders = {str(folder) for name in names for folder in (name, name.resolve())}
     return sorted(folders - {"/", "/usr"})
 
 

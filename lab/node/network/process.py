@@ -4,7 +4,7 @@ What goes wrong before the command runs is written to a status pipe as {stage, e
 closes the pipe, which is how the agent knows that the container has started.
 """
 
-# ruff: noqa: PTH103, PTH112, PTH123
+# ruff: noqa: PTH112, PTH123
 # (importing pathlib would double the time in which the agent starts)
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Child:
             call("setns", fd, 0)
         call("unshare", NEWNS)
         self.stage = "mounts"
-        View(keep, bound).build(self.spec["mounts"])
+        View(keep, bound).build(self.spec["mounts"], self.spec["cwd"])
 
     def join(self, container: int) -> None:
         """Enter a running container, given the pidfd of its first process."""
@@ -44,8 +44,6 @@ class Child:
     def run(self, contained: bool) -> NoReturn:
         """Set folder, descriptors, user and rights, then exec the command."""
         self.stage = "cwd"
-        if contained:
-            os.makedirs(self.spec["cwd"], exist_ok=True)
         if contained or os.path.isdir(self.spec["cwd"]):
             os.chdir(self.spec["cwd"])
         out, error, *given = self.stdio
