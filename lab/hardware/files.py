@@ -81,7 +81,8 @@ class HardwareFiles:
             return folder
         folder.mkdir(parents=True)
         # Not the environment's own, which may be a copy that does not find its library from elsewhere.
-        python, here = Path(sys._base_executable).resolve(), str(Path(__file__).resolve().parent)  # noqa: SLF001
+        python = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
+        here = str(Path(__file__).resolve().parent)
         compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
         for name in ("python3", "python"):
             (folder / name).symlink_to(python)

@@ -4,7 +4,7 @@ Python imports this before the program when it is on PYTHONPATH.  It redirects w
 mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and what
 network policies drop.  Other programs (shells, getent) see the machine as it is: that is said to be lost.
 """
-# ruff: noqa: PTH123 - it stands in for what pathlib calls
+# ruff: noqa: PTH120, PTH123 - it stands in for what pathlib calls
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ import os
 import socket
 import struct
 import time
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from typing import Any
 
 with open(os.environ["SIM_PLAIN"], encoding="utf-8") as _file:
     POD: dict[str, Any] = json.load(_file)
 PATHS: list[list[str]] = sorted(POD["paths"], key=lambda pair: -len(pair[0]))
-OWN: str = POD["own"]
-"""The folder of the cluster's files: a path in it is this machine's already, wherever pods have mounts."""
+OWN: tuple[str, ...] = tuple(POD["own"])
+"""Folders of the cluster's files and of this Python: a path in one is this machine's, wherever pods have mounts."""
 DROPPED_S = 130
 """How long Linux tries to connect before it gives up (tcp_syn_retries=6)."""
 ANY = "0.0.0.0"  # noqa: S104 - what a program says that means all addresses
 
-_listdir, _socket, _getaddrinfo = os.listdir, socket.socket, socket.getaddrinfo
+_listdir, _readlink, _socket, _getaddrinfo = os.listdir, os.readlink, socket.socket, socket.getaddrinfo
 _bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
 
 
@@ -44,14 +46,23 @@ def moved(path: Any) -> Any:
     return path
 
 
-def redirect(owner: Any, name: str) -> None:
-    """Let a function that takes a path first take the pod's paths."""
+def redirect(owner: Any, name: str, paths: int = 1) -> None:
+    """Let a function that takes a path first, or two, take the pod's paths."""
     real = getattr(owner, name)
 
-    def call(path: Any, *more: Any, **named: Any) -> Any:
-        return real(moved(path), *more, **named)
+    def call(*given: Any, **named: Any) -> Any:
+        return real(*map(moved, given[:paths]), *given[paths:], **named)
 
     setattr(owner, name, call)
+
+
+def readlink(path: Any, **named: Any) -> Any:
+    """Read a link; what is a mount of the pod, as of an open file's link in /proc, has the pod's name."""
+    to = _readlink(moved(path), **named)
+    for target, source in PATHS if isinstance(to, str) else ():
+        if to == source or to.startswith(source + "/"):
+            return target + to[len(source) :]
+    return to
 
 
 def listdir(path: Any = ".") -> list[Any]:
@@ -197,12 +208,19 @@ def connect_ex(self: socket.socket, address: Any) -> int:
 
 def install() -> None:
     """Put everything in place."""
-    for name in ("open", "stat", "lstat", "access", "scandir", "readlink", "statvfs", "unlink", "mkdir"):
+    for name in ("open", "stat", "lstat", "access", "scandir", "statvfs", "unlink", "remove", "mkdir"):
         redirect(os, name)
+    for name in ("rmdir", "chdir", "chmod", "chown", "utime", "truncate"):
+        redirect(os, name)
+    for name in ("rename", "replace", "link", "symlink"):
+        redirect(os, name, paths=2)
     redirect(io, "open")
     redirect(builtins, "open")
+    machine = os.uname()
     replaced: dict[tuple[Any, str], Any] = {
         (os, "listdir"): listdir,
+        (os, "readlink"): readlink,
+        (os, "uname"): lambda: os.uname_result((machine[0], POD["hostname"], *machine[2:])),
         (socket, "getaddrinfo"): getaddrinfo,
         (socket, "gethostbyname"): gethostbyname,
         (socket, "gethostname"): lambda: POD["hostname"],
@@ -215,4 +233,13 @@ def install() -> None:
         setattr(owner, name, function)
 
 
+def go_on() -> None:
+    """Import the module of the same name that the pod's own PYTHONPATH has, which this one hides."""
+    own = [folder for folder in os.environ["PYTHONPATH"].split(":") if folder != os.path.dirname(__file__)]
+    spec = PathFinder.find_spec(__name__, own) if any(own) else None
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(module_from_spec(spec))
+
+
 install()
+go_on()
