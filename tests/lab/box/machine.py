@@ -47,18 +47,18 @@ def show(folders: set[str]) -> None:
             if not above.stat().st_mode & 1:
                 closed.setdefault(str(above), []).append((folder, os.open(folder, os.O_PATH)))
                 break
-    for above, kept in closed.items():
-        call("mount", "tmpfs", above, "tmpfs", 0, "mode=755")
-        for folder, there in kept:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            call("mount", f"/proc/self/fd/{there}", folder, None, BIND | REC, None)
+    for shut, kept in closed.items():
+        call("mount", "tmpfs", shut, "tmpfs", 0, "mode=755")
+        for name, there in kept:
+            Path(name).mkdir(parents=True, exist_ok=True)
+            call("mount", f"/proc/self/fd/{there}", name, None, BIND | REC, None)
 
 
 def without_shm() -> None:
     """Have a /dev without shm, as in a container that was made so."""
     names = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "fd", "stdin", "stdout", "stderr")
     there = {name: os.open(f"/dev/{name}", os.O_PATH) for name in names if Path("/dev", name).exists()}
-    links = {name: os.readlink(f"/dev/{name}") for name in names if Path("/dev", name).is_symlink()}
+    links = {name: Path("/dev", name).readlink() for name in names if Path("/dev", name).is_symlink()}
     call("mount", "tmpfs", "/dev", "tmpfs", 0, "mode=755")
     for name, number in there.items():
         point = Path("/dev", name)
