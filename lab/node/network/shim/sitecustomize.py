@@ -8,6 +8,7 @@ network policies drop.  Other programs (shells, getent) see the machine as it is
 
 from __future__ import annotations
 
+import _posixsubprocess
 import builtins
 import errno
 import io
@@ -15,6 +16,7 @@ import json
 import os
 import socket
 import struct
+import sys
 import time
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -46,6 +48,14 @@ def moved(path: Any) -> Any:
     return path
 
 
+def shown(path: Any) -> Any:
+    """Return what a path of this machine is called in the pod."""
+    for target, source in PATHS if isinstance(path, str) else ():
+        if path == source or path.startswith(source + "/"):
+            return target + path[len(source) :]
+    return path
+
+
 def redirect(owner: Any, name: str, paths: int = 1) -> None:
     """Let a function that takes a path first, or two, take the pod's paths."""
     real = getattr(owner, name)
@@ -58,11 +68,7 @@ def redirect(owner: Any, name: str, paths: int = 1) -> None:
 
 def readlink(path: Any, **named: Any) -> Any:
     """Read a link; what is a mount of the pod, as of an open file's link in /proc, has the pod's name."""
-    to = _readlink(moved(path), **named)
-    for target, source in PATHS if isinstance(to, str) else ():
-        if to == source or to.startswith(source + "/"):
-            return target + to[len(source) :]
-    return to
+    return shown(_readlink(moved(path), **named))
 
 
 def listdir(path: Any = ".") -> list[Any]:
@@ -79,6 +85,35 @@ def listdir(path: Any = ".") -> list[Any]:
             raise
         names = []
     return names + sorted(extra - set(names))
+
+
+# -- programs
+
+
+def placed(word: Any) -> bytes:
+    """Where a path of the pod is on this machine, for the kernel and for what starts without this module."""
+    return os.fsencode(moved(os.fsdecode(word)))
+
+
+def environment() -> None:
+    """Have the pod's paths in the variables, as in a pod; programs that are started have this machine's."""
+    for name, value in os.environ.items():
+        os.environ[name] = ":".join(map(shown, value.split(":")))
+
+
+def redirect_start(owner: Any, name: str) -> None:
+    """Let a program be found where it is, and the file that it is to run: of an interpreter, its first argument."""
+    real = getattr(owner, name)
+
+    def call(args: Any, candidates: Any, close: Any, kept: Any, cwd: Any, env: Any, *more: Any) -> Any:
+        words = list(args)
+        file = next((n for n, word in enumerate(words) if n and not os.fsencode(word).startswith(b"-")), 0)
+        words[:] = [placed(word) if n in (0, file) else word for n, word in enumerate(words)]
+        pairs = os.environb.items() if env is None else (each.split(b"=", 1) for each in env)
+        env = [name + b"=" + b":".join(map(placed, value.split(b":"))) for name, value in pairs]
+        return real(words, [*map(placed, candidates)], close, kept, moved(cwd), env, *more)
+
+    setattr(owner, name, call)
 
 
 # -- names
@@ -214,6 +249,10 @@ def install() -> None:
         redirect(os, name)
     for name in ("rename", "replace", "link", "symlink"):
         redirect(os, name, paths=2)
+    vars(os).pop("posix_spawn", None)  # subprocess does without it then
+    redirect_start(_posixsubprocess, "fork_exec")
+    if "subprocess" in sys.modules:
+        redirect_start(sys.modules["subprocess"], "_fork_exec")
     redirect(io, "open")
     redirect(builtins, "open")
     machine = os.uname()
@@ -243,3 +282,4 @@ def go_on() -> None:
 
 install()
 go_on()
+environment()
