@@ -60,7 +60,7 @@ class HardwareFiles:
 
     def __init__(self, root: Path, gpu: Mapping[str, Any], *, contained: bool) -> None:
         """`gpu`: the world's; `contained`: pods have mounts of their own, and fakes shut out their environment."""
-        self._root, self._flags = root, " -IS" if contained else ""
+        self._root, self._contained, self._flags = root, contained, " -IS" if contained else ""
         self._amd = gpu.get("vendor") == "amd"
         self._amd_sysfs = str(gpu["resource"]).startswith("amd.com/")
 
@@ -128,9 +128,10 @@ class HardwareFiles:
         """What sysfs shows of the NICs of a node or a pod, and of the node's PCI tree: folders and their places."""
         folder = self._root / "sysfs" / whose
         if not folder.exists():
-            sysfs.write_devices(folder / "class", folder / "live", devices)
+            tree = sysfs.TREE if self._contained else str(folder / "tree")
+            sysfs.write_devices(folder / "class", folder / "live", devices, tree)
             sysfs.write_verbs(folder / "verbs", devices)
-            sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices, amd=self._amd_sysfs), pci)
+            sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices, amd=self._amd_sysfs), pci, tree)
         return [
             (folder / "class", "/sys/class/infiniband"),
             (folder / "verbs", "/sys/class/infiniband_verbs"),

@@ -26,16 +26,17 @@ def rewrite(
 ) -> tuple[list[str], dict[str, str]]:
     """Command and environment of a container that is a plain process."""
     kubelet = worker.kubelet
-    places: list[list[str]] = sorted(
-        ([m["target"].rstrip("/"), str(m["source"])] for m in mounts if "source" in m), key=lambda place: -len(place[0])
-    )
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    mounted = {"/tmp": str(temporary)} | {m["target"].rstrip("/"): str(m["source"]) for m in mounts if "source" in m}  # noqa: S108
+    places = sorted(mounted.items(), key=lambda place: -len(place[0]))
 
     # May lie below a mount, as in /dev/shm or /tmp: what is in these is where it is.
-    own = [f"{folder}/" for folder in (kubelet.network.root, *visible_folders())]
+    own = [f"{place}/" for place in (kubelet.network.root, *visible_folders())]
 
     def moved(text: str) -> str:
         for target, source in places:
-            if (text == target or text.startswith(target + "/")) and not text.startswith(tuple(own)):
+            if f"{text}/".startswith(f"{target}/") and not f"{text}/".startswith(tuple(own)):
                 return source + text[len(target) :]
         return text
 
@@ -54,12 +55,10 @@ def rewrite(
     }
     file = folder / "plain.json"
     file.write_text(json.dumps(description))
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
     changed = {key: ":".join(map(moved, value.split(":"))) for key, value in env.items()}
     changed |= {
         "SIM_PLAIN": str(file),
-        "TMPDIR": env.get("TMPDIR") or str(temporary),
+        "TMPDIR": changed.get("TMPDIR") or mounted["/tmp"],  # noqa: S108 - for shells, which do not see the pod's
         "PYTHONPATH": ":".join(filter(None, [str(SHIM), changed.get("PYTHONPATH", "")])),
     }
     return [moved(part) for part in argv], changed

@@ -54,9 +54,10 @@ class Child:
         self.stage = "limits"
         _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+        self.stage = "user"
+        self._restrict()
         if contained:
-            self.stage = "user"
-            self._restrict()
+            self._be_user()
         self.stage = "exec"
         self.become(self.spec["argv"], self.spec["env"])
 
@@ -65,13 +66,16 @@ class Child:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - the pod's own command
 
     def _restrict(self) -> None:
-        """Drop capabilities that the container does not keep; a user other than root is one of a nested namespace."""
+        """Drop capabilities that the container does not keep; who has none has nothing to drop."""
         capabilities = set(self.spec["capabilities"])
         for capability in range(LAST_CAPABILITY + 1):
             if capability not in capabilities:
                 prctl(PR_CAPBSET_DROP, capability)
         if self.spec.get("no_new_privileges"):
             prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+    def _be_user(self) -> None:
+        """A user other than root is one of a nested namespace."""
         uid, gid = self.spec.get("uid") or 0, self.spec.get("gid") or 0
         if uid or gid:
             call("unshare", NEWUSER)

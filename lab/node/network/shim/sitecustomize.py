@@ -41,7 +41,7 @@ _bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
 def moved(path: Any) -> Any:
     """Where a path of the pod is on this machine."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if isinstance(text, str) and not text.startswith(OWN):
+    if isinstance(text, str) and not f"{text}/".startswith(OWN):
         for target, source in PATHS:
             if text == target or text.startswith(target + "/"):
                 return source + text[len(target) :]
