@@ -82,15 +82,13 @@ class HardwareFiles:
         folder.mkdir(parents=True)
         # Not the environment's own, which may be a copy that does not find its library from elsewhere.
         python = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
-        here = str(Path(__file__).resolve().parent)
-        compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
+        compileall.compile_dir(Path(__file__).resolve().parent / "fakes", quiet=2)  # where they may be written
         for name in ("python3", "python"):
             (folder / name).symlink_to(python)
         (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
         more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
         for name, (module, function) in (brings | more).items():
-            text = PROGRAM.format(start=_start(python, self._flags), folder=here, module=module, function=function)
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(script(python, self._flags, module, function), encoding="utf-8")
             (folder / name).chmod(0o755)
         return folder
 
@@ -141,15 +139,16 @@ class HardwareFiles:
         ]
 
 
-def _start(python: Path, flags: str) -> str:
-    """Return the first line of a script for an interpreter; where the kernel would not read its path whole, a shell's.
+def script(python: Path, flags: str, module: str, function: str) -> str:
+    """Return the text of a fake: the first line names its interpreter, or a shell where the kernel cannot read that.
 
     A blank ends the path there, and so did the 127th byte before Linux 5.1 (fs/binfmt_script.c). To Python the shell's
     lines are a text.
     """
-    line = f"#!{python}{flags}"
-    if len(line) < SHEBANG and len(str(python).split()) == 1:
-        return line
-    return f"""#!/bin/sh
+    start = f"#!{python}{flags}"
+    if len(start) >= SHEBANG or len(str(python).split()) > 1:
+        start = f"""#!/bin/sh
 '''exec' {shlex.quote(str(python))}{flags} "$0" "$@"
 ' '''"""
+    here = str(Path(__file__).resolve().parent)
+    return PROGRAM.format(start=start, folder=here, module=module, function=function)

@@ -28,7 +28,8 @@ def rewrite(
     kubelet = worker.kubelet
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
-    mounted = {"/tmp": str(temporary)} | {m["target"].rstrip("/"): str(m["source"]) for m in mounts if "source" in m}  # noqa: S108
+    mounted: dict[str, str] = {"/tmp": str(temporary)}  # noqa: S108 - the pod's
+    mounted |= {m["target"].rstrip("/"): str(m["source"]) for m in mounts if "source" in m}
     places = sorted(mounted.items(), key=lambda place: -len(place[0]))
 
     # May lie below a mount, as in /dev/shm or /tmp: what is in these is where it is.

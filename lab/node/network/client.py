@@ -42,11 +42,12 @@ LOST = {
     "namespaces": (),
     "shared": (
         "pods share one network: two of a node clash on a port of 0.0.0.0, a peer sees the address that "
-        "it dialled, network policies do not act",
+        "it dialled, network policies do not act, nor does what a world says of MTU and rate of the pod network",
     ),
     "plain": (
         "pods are plain processes on 127.x.y.z: only their Python programs see mounts, cluster names, host "
-        "name and network policies; shells and other programs see this machine and may write on it",
+        "name and network policies; shells and other programs see this machine and may write on it; nothing acts that "
+        "a world says of MTU and rate of the pod network",
     ),
 }
 
