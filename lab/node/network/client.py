@@ -46,8 +46,8 @@ LOST = {
     ),
     "plain": (
         "pods are plain processes on 127.x.y.z: only their Python programs see mounts, cluster names, host "
-        "name and network policies; shells and other programs see this machine and may write on it; nothing acts that "
-        "a world says of MTU and rate of the pod network",
+        "name and network policies; shells and other programs see this machine and may write on it; no "
+        "mount is read-only, and nothing acts that a world says of MTU and rate of the pod network",
     ),
 }
 

@@ -87,7 +87,12 @@ def _holds(folder: str, mounted: list[str]) -> bool:
 
 
 def _overlay(lower: str, target: str, layers: str) -> bool:
-    """Lay an overlay; False where it is refused (a kernel before 5.11, a third overlay on top of each other)."""
+    """Lay an overlay; False where it is refused: a kernel before 5.11, a third one on top of each other.
+
+    Or of a folder that this user may not list: whatever the overlay's mode is, nothing can be looked up in it.
+    """
+    if not os.access(lower, os.R_OK | os.X_OK):
+        return False
     upper, work = layers + ".upper", layers + ".work"
     for folder in (upper, work, target):
         os.makedirs(folder, exist_ok=True)

@@ -31,7 +31,13 @@ DROPPED_S = 130
 """How long Linux tries to connect before it gives up (tcp_syn_retries=6)."""
 ANY = "0.0.0.0"  # noqa: S104 - what a program says that means all addresses
 
-_listdir, _readlink, _socket, _getaddrinfo = os.listdir, os.readlink, socket.socket, socket.getaddrinfo
+_execve, _listdir, _readlink, _socket, _getaddrinfo = (
+    os.execve,
+    os.listdir,
+    os.readlink,
+    socket.socket,
+    socket.getaddrinfo,
+)
 _bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
 
 
@@ -101,19 +107,34 @@ def environment() -> None:
         os.environ[name] = ":".join(map(shown, value.split(":")))
 
 
+def started(args: Any, env: Any) -> tuple[list[bytes | str], list[bytes]]:
+    """Return command line and variables by this machine's paths: the program, and the file that it is to run.
+
+    Of an interpreter that file is the first argument which is no option.
+    """
+    words = list(args)
+    file = next((n for n, word in enumerate(words) if n and not os.fsencode(word).startswith(b"-")), 0)
+    words[:] = [placed(word) if n in (0, file) else word for n, word in enumerate(words)]
+    pairs = os.environb.items() if env is None else (each.split(b"=", 1) for each in env)
+    return words, [name + b"=" + b":".join(map(placed, value.split(b":"))) for name, value in pairs]
+
+
 def redirect_start(owner: Any, name: str) -> None:
-    """Let a program be found where it is, and the file that it is to run: of an interpreter, its first argument."""
+    """Let a program be started where it is."""
     real = getattr(owner, name)
 
     def call(args: Any, candidates: Any, close: Any, kept: Any, cwd: Any, env: Any, *more: Any) -> Any:
-        words = list(args)
-        file = next((n for n, word in enumerate(words) if n and not os.fsencode(word).startswith(b"-")), 0)
-        words[:] = [placed(word) if n in (0, file) else word for n, word in enumerate(words)]
-        pairs = os.environb.items() if env is None else (each.split(b"=", 1) for each in env)
-        env = [name + b"=" + b":".join(map(placed, value.split(b":"))) for name, value in pairs]
+        words, env = started(args, env)
         return real(words, [*map(placed, candidates)], close, kept, moved(cwd), env, *more)
 
     setattr(owner, name, call)
+
+
+def execve(path: Any, args: Any, env: Any = None) -> None:
+    """Become a program where it is."""
+    pairs = None if env is None else [os.fsencode(key) + b"=" + os.fsencode(value) for key, value in env.items()]
+    words, pairs = started(args, pairs)
+    _execve(placed(path), words, dict(pair.split(b"=", 1) for pair in pairs))
 
 
 # -- names
@@ -259,6 +280,8 @@ def install() -> None:
     replaced: dict[tuple[Any, str], Any] = {
         (os, "listdir"): listdir,
         (os, "readlink"): readlink,
+        (os, "execv"): execve,
+        (os, "execve"): execve,
         (os, "uname"): lambda: os.uname_result((machine[0], POD["hostname"], *machine[2:])),
         (socket, "getaddrinfo"): getaddrinfo,
         (socket, "gethostbyname"): gethostbyname,
