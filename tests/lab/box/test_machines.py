@@ -87,7 +87,7 @@ def test_whatever_a_pod_mounts_is_there(condition: str) -> None:
     assert told["ended"]["exitCode"] == 0, told
     assert told["said"].split() == ["v"] * len(TARGETS) + ["p"]
     assert (told["mode"] == "plain") is any(each in condition for each in REFUSALS)
-    assert not [each for each in TARGETS if "seatrial-new" in each and Path(each).exists()]
+    assert not [each for each in TARGETS if "seatrial-new" in each and os.path.exists(each)]  # noqa: PTH110 - or closed
 
 
 def accepted(done: subprocess.CompletedProcess[str]) -> None:
