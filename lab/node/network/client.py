@@ -47,7 +47,7 @@ LOST = {
     "plain": (
         "pods are plain processes on 127.x.y.z: only their Python programs see mounts, cluster names, host "
         "name and network policies; shells and other programs see this machine and may write on it; no "
-        "mount is read-only, and nothing acts that a world says of MTU and rate of the pod network",
+        "volume is read-only or has a size, and nothing acts that a world says of MTU and rate of the pod network",
     ),
 }
 
