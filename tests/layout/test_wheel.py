@@ -73,12 +73,9 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel):
     """A profile, a scenario or a stand-in that stays behind would only be missed by a user."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    tracked = subprocess.run(
-        ["git", "ls-files", "checks", "cli", "jobs", "reports"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.split()
-    missing = [
-        t for t in tracked if f"seatrial/{t}" not in names and t not in ("checks/__main__.py", "cli/__main__.py")
-    ]
+    files = {path for top in ("checks", "cli", "jobs", "reports") for path in (ROOT / top).rglob("*") if path.is_file()}
+    named = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+    missing = {f"seatrial/{name}" for name in named - {"checks/__main__.py", "cli/__main__.py"}} - names
     assert not missing
     assert {"seatrial/__main__.py", "seatrial/conftest.py", "seatrial/pyproject.toml"} <= names
 
