@@ -1,28 +1,39 @@
 # Developer interface. `make demo` and `make test` set up what is missing; nothing is installed outside .venv/.
-PYTHON ?= python3
+# `make PYTHON=python3.12 demo` chooses; what the environment calls so is meant for another program.
+ifeq ($(origin PYTHON),environment)
+NOT_TAKEN := ; the PYTHON of the environment is not taken, make PYTHON=... is
+endif
+PYTHON := python3
 VENV := .venv
 BIN := $(VENV)/bin
-OUT ?= report
+OUT := report
+ARGS :=
+unexport PYTHONHOME PYTHONPATH  # packages come from .venv/ alone
 
 .PHONY: help demo test test-slow lint wheel chart lock clean
 help:
-	@echo "make demo   run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
-	@echo "make test   run the tests that take minutes"
-	@echo "make test-slow  run the others: every scenario, the pages' commands, scheduled runs; CI runs both"
-	@echo "make lint   ruff (format and rules) and mypy --strict"
-	@echo "make wheel  build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
-	@echo "make chart  renew what the Helm chart takes over from the kustomizations"
-	@echo "make lock   renew the lock files"
+	@echo "make demo       run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
+	@echo "make test       run the tests, about ten minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
+	@echo "make test-slow  run the others, about as long: every scenario, the pages' commands, scheduled runs; CI runs both"
+	@echo "make lint       ruff (format and rules) and mypy --strict"
+	@echo "make wheel      build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
+	@echo "make chart      renew what the Helm chart takes over from the kustomizations"
+	@echo "make lock       renew the lock files"
+	@echo "make clean      remove .venv/, the report and what was built"
+	@echo "PYTHON=python3.12 behind make chooses the Python of .venv/"
 
 demo: $(VENV)/.runtime
-	$(BIN)/python -m checks accept --cluster sim:healthy --out $(OUT)
+	@echo "Starting the embedded cluster, and the trial on it: about ten seconds, on a busy machine a minute."
+	$(BIN)/python -m checks accept --cluster sim:healthy --out "$(OUT)"
 	@echo "The report is in $(OUT)/: open $(OUT)/report.html in a browser; $(OUT)/report.json is for machines."
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m "not slow" $(ARGS)
+	@echo "The tests take about ten minutes on two cores. They start many processes and need no root, network, GPU or cluster."
+	$(BIN)/python -m pytest -q -n 6 --dist worksteal -m "not slow" $(ARGS)
+	@echo "make test-slow runs the others: every scenario and command of the pages, about ten minutes more."
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m slow $(ARGS)
+	$(BIN)/python -m pytest -q -n 6 --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check -q .
@@ -30,7 +41,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 wheel: $(VENV)/.dev
-	SEATRIAL_RELEASE=1 $(BIN)/python -m hatchling build -t wheel -d dist
+	$(BIN)/python -m hatchling build -t wheel -d dist
 	cd lab && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
 
 FILES := deploy/helm/seatrial/files
@@ -51,14 +62,22 @@ lock: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) $(OUT) dist build .pytest_cache .mypy_cache .ruff_cache
 
-$(VENV)/bin/python:
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@echo "Setting up $(VENV)/ with $$($(PYTHON) --version)$(NOT_TAKEN)."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/.runtime: requirements-lab.lock | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-lab.lock
+# pip warns of a cache that it cannot write or does not own: there it gets none. Some sites set PIP_USER, which no .venv/ allows.
+define install
+@echo "Installing $(words $(shell grep -o '^[a-z][^ ]*==' $<)) packages into $(VENV)/, as $< has them: a minute or two."
+@home=$${XDG_CACHE_HOME:-$$HOME}; test -O "$$home" && test -w "$$home" || without=--no-cache-dir; \
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-user $$without --require-hashes -r $<
+endef
+
+$(VENV)/.runtime: requirements-lab.lock | $(BIN)/pip
+	$(install)
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.lock | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+$(VENV)/.dev: requirements-dev.lock | $(BIN)/pip
+	$(install)
 	@touch $@ $(VENV)/.runtime

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,6 +101,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out, and why: a place in a file and a letter among the dots say it to nobody."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    why = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    if why:
+        terminalreporter.write_line("Skipped: " + " · ".join(f"{count} ({text})" for text, count in why.most_common()))
+
+
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Give the signals back to the next test: a command that ends takes them over for the rest of its process."""
@@ -133,7 +142,7 @@ def shared() -> Path:
     """The recorded material beside the checkout; without it the test is skipped and says so."""
     folder = ROOT.parent / "shared"
     if not (folder / "nccl-corpus").is_dir():
-        pytest.skip("needs the recorded material (../shared), which is not part of the repository")
+        pytest.skip("needs recorded material that is not in the repository")
     return folder
 
 

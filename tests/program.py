@@ -244,6 +244,7 @@ def _as_program(program: Callable[[list[str]], int], arguments: list[str], strea
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
     sys.argv = ["seatrial", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the server was started with
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     atexit._clear()
     try:
         code = program(arguments)

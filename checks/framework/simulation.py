@@ -21,7 +21,7 @@ from reports.schema import Cluster
 START_DEADLINE_S = 60.0
 """Far above the second that it takes: two busy cores must not make a run inconclusive."""
 ROOT = Path(__file__).resolve().parents[2]
-MISSING = "the simulated cluster is not installed: pip install 'seatrial[lab]' (in a clone: pip install '.[lab]')"
+MISSING = "the simulated cluster is not installed: pip install 'seatrial[lab]' (in a clone: pip install . ./lab)"
 
 
 def lab_package() -> tuple[str, Path]:

@@ -151,6 +151,14 @@ def test_what_nohup_ignores_stays_ignored(root):
     assert done.stdout == "True\n"
 
 
+def test_a_program_under_test_does_not_inherit_what_nohup_ignores(root):
+    """`nohup make test`: a test that sends SIGHUP passes there, too."""
+    inner = f"{__file__}::test_a_signal_during_a_check_ends_the_run[SIGHUP]"
+    command = ["nohup", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", inner]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_command_without_clean_up_ends_with_an_exception_and_gives_the_handlers_back():
     """SIGTERM unwinds like Ctrl-C."""
     before = signal.getsignal(signal.SIGQUIT)

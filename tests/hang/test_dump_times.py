@@ -8,7 +8,6 @@ import pytest
 
 from jobs.nccl.hang.pickles import loads
 from tests.hang.recorded import DATA
-from tests.hang.test_hang import SHARED, given
 from tests.hang.test_layouts import case, dumped, play
 
 MUCH_LATER = 2_000_000_000
@@ -77,10 +76,9 @@ def test_what_a_rank_queued_a_time_out_later_shows_that_its_operation_stood_as_l
     assert ("held for those of a time-out" in job["sentence"]) is not shown
 
 
-@given
 @pytest.mark.parametrize(("folder", "late", "waits"), [("gpu_error_1st", [12, 14], 0), ("lock_gil_1st", [9, 14], 8)])
-def test_a_watchdogs_report_beside_copies_makes_a_hang_of_them(explain, tmp_path, folder, late, waits):
-    shutil.copytree(SHARED / "flight-recorder" / folder, tmp_path / "d")
+def test_a_watchdogs_report_beside_copies_makes_a_hang_of_them(explain, shared, tmp_path, folder, late, waits):
+    shutil.copytree(shared / "hang" / "flight-recorder" / folder, tmp_path / "d")
     (tmp_path / "d" / "stderr.log").write_text(
         f"[rank{waits}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {waits}] Watchdog caught collective operation timeout:"
         " WorkNCCL(SeqNum=45265, OpType=ALLTOALL, NumelIn=4, NumelOut=4, Timeout(ms)=180000) ran for 180044"

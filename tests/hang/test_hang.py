@@ -6,7 +6,6 @@ import pickle
 import shutil
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +16,6 @@ from jobs.nccl.hang.decide import decide
 from jobs.nccl.hang.model import Evidence, Group, Sample
 from jobs.nccl.hang.pickles import loads
 from tests.hang.recorded import DATA
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
-given = pytest.mark.skipif(not SHARED.is_dir(), reason="the samples of others are not here")
 
 
 @pytest.mark.parametrize(
@@ -280,10 +276,9 @@ def test_a_folder_with_a_log_of_each_rank_is_one_job(capsys, tmp_path):
     assert "ranks 0, 1, 3 waited in operation 21" in jobs[1]["sentence"]
 
 
-@given
 @pytest.mark.parametrize("case", ["gpu_error_1st", "lock_gil_1st"])
-def test_the_given_dumps_name_the_injected_ranks(explain, case):
-    folder = SHARED / "flight-recorder" / case
+def test_the_given_dumps_name_the_injected_ranks(explain, shared, case):
+    folder = shared / "hang" / "flight-recorder" / case
     truth = json.loads((folder / "fault_injection.log").read_text().splitlines()[0].partition(":")[2])
     code, job = explain(folder)
     assert code == 1
@@ -292,10 +287,9 @@ def test_the_given_dumps_name_the_injected_ranks(explain, case):
     assert job["waiting_ranks"] == [rank for rank in range(16) if rank not in truth]
 
 
-@given
 @pytest.mark.parametrize(("gone", "late", "code"), [([9], [14], 1), ([9, 14], [], 10), ([3, 4], [9, 14], 1)])
-def test_a_missing_dump_neither_accuses_nor_clears(explain, tmp_path, gone, late, code):
-    shutil.copytree(SHARED / "flight-recorder" / "lock_gil_1st", tmp_path / "dumps")
+def test_a_missing_dump_neither_accuses_nor_clears(explain, shared, tmp_path, gone, late, code):
+    shutil.copytree(shared / "hang" / "flight-recorder" / "lock_gil_1st", tmp_path / "dumps")
     for rank in gone:
         (tmp_path / "dumps" / f"_dump_{rank}").unlink()
     exit_code, job = explain(tmp_path / "dumps")

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,6 @@ from jobs.nccl.hang.model import Evidence
 from reports.record import EXIT_CODES
 from tests.hang.recorded import DATA
 from tests.hang.test_layouts import dumped, play
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
-given = pytest.mark.skipif(not SHARED.is_dir(), reason="the samples of others are not here")
 
 
 def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path):
@@ -109,7 +105,6 @@ def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
     assert (exit_code, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
 
 
-@given
 @pytest.mark.parametrize(
     ("name", "code", "diagnosis", "late", "dead"),
     [
@@ -122,21 +117,20 @@ def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
         ("nccl-2.30.7-straggler-mismatch.txt", 10, "hang-undecided", [7], []),
     ],
 )
-def test_the_given_answers_of_ras(explain, name, code, diagnosis, late, dead):
-    exit_code, job = explain(SHARED / "ras" / name)
+def test_the_given_answers_of_ras(explain, shared, name, code, diagnosis, late, dead):
+    exit_code, job = explain(shared / "hang" / "ras" / name)
     assert (exit_code, job["diagnosis"], job["late_ranks"], job["dead_ranks"]) == (code, diagnosis, late, dead)
     assert bool(job["contradictions"]) == name.startswith("05")
 
 
-@given
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(5, (1, "hang-late", [7])), (0, (10, "hang-undecided", [7]))], ids=["looks", "copies"]
 )
-def test_three_answers_that_name_the_same_straggler_are_a_hang(explain, tmp_path, seconds, expected):
+def test_three_answers_that_name_the_same_straggler_are_a_hang(explain, shared, tmp_path, seconds, expected):
     """One answer that was saved three times at once is one look, which a passing difference shows, too."""
     for number in range(3):
         path = tmp_path / f"sample-{number}.txt"
-        shutil.copy(SHARED / "ras" / "nccl-2.30.7-straggler-mismatch.txt", path)
+        shutil.copy(shared / "hang" / "ras" / "nccl-2.30.7-straggler-mismatch.txt", path)
         os.utime(path, (1_700_000_000 + seconds * number,) * 2)
     code, job = explain(tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"]) == expected

@@ -18,6 +18,7 @@ from jobs.pod.sweep.plan import next_round
 from tests.examples import rest_is_slow
 
 PAIRS = Path(__file__).resolve().parents[3] / "shared" / "pairs"
+pytestmark = pytest.mark.usefixtures("shared")
 
 
 def nodes_of(text):
@@ -27,8 +28,6 @@ def nodes_of(text):
 
 
 def layouts(name):
-    if not PAIRS.is_dir():
-        pytest.skip("the shared recordings of pairs are not there")
     rates = defaultdict(dict)
     with (PAIRS / name).open() as lines:
         for row in csv.DictReader(lines):
