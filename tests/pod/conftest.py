@@ -10,11 +10,16 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from jobs import pod as probes
+from jobs.pod.stages import spec
+from jobs.pod.stages.barrier import Barrier
+from jobs.pod.stages.deadline import Watch
+from jobs.pod.stages.rendezvous import Rendezvous
 from tests.compiled import lay_beside
 from tests.ports import free_port
 
@@ -241,6 +246,62 @@ def pods(tmp_path: Path, trial: dict):
     made.tool("nvidia-smi", f"import sys\nif '-x' in sys.argv: print(open({str(tmp_path / 'smi.xml')!r}).read())\n")
     yield made
     made.stop()
+
+
+class Side:
+    """One rank's rendezvous and barrier, inside this process."""
+
+    def __init__(self, trial: dict, rank: int) -> None:
+        self.trial = spec.Trial(trial)
+        me = spec.Identity(rank, f"127.0.0.{rank + 1}", f"n{rank}", f"p{rank}")
+        self.watch = Watch(HANG_S, 1)
+        self.rendezvous = Rendezvous(self.trial, me, self.watch)
+        self.barrier = Barrier(self.rendezvous)
+        self.rendezvous.open()
+
+    def meet(self, *addresses: str | None) -> None:
+        for index, address in enumerate(addresses):
+            if address:
+                self.rendezvous.dial(index, [address])
+
+    def agree(self) -> tuple[bool, str]:
+        self.rendezvous.wait(lambda: self.barrier.decided("port"))
+        self.rendezvous.close_port()
+        return self.barrier.agree("port", self.rendezvous.complaint(), 10)
+
+
+@pytest.fixture
+def sides(trial: dict):
+    made: list[Side] = []
+
+    def make(count: int, **changes) -> list[Side]:
+        trial.update(nodes=count, peers=[f"127.0.0.{n + 1}" for n in range(count)], **changes)
+        made.extend(Side(trial, rank) for rank in range(count))
+        return made
+
+    yield make
+    for side in made:
+        side.rendezvous.leave()
+
+
+def connected(made: list[Side]) -> list[Side]:
+    """Let all meet, agree, and keep the connections that stages talk over."""
+    for rank, side in enumerate(made):
+        side.meet(*[None if index == rank else f"127.0.0.{index + 1}" for index in range(len(made))])
+    assert together(*[side.agree for side in made]) == [(True, "")] * len(made)
+    together(*[side.rendezvous.keep_only_control for side in made])
+    return made
+
+
+def together(*jobs):
+    """Run one callable per rank at the same time; returns their results in order."""
+    results: dict[int, object] = {}
+    threads = [threading.Thread(target=lambda n=n, job=job: results.update({n: job()})) for n, job in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=HANG_S)
+    return [results[n] for n in range(len(jobs))]
 
 
 TORCH = "/opt/venv-torch/bin/python"
