@@ -23,6 +23,8 @@ from jobs.pod.stages.rendezvous import Rendezvous
 from tests.compiled import lay_beside
 from tests.ports import free_port
 
+from .ranks import Ranks
+
 DATA = Path(__file__).parent / "data"
 HANG_S = 300
 """No test waits for it."""
@@ -304,20 +306,34 @@ def together(*jobs):
     return [results[n] for n in range(len(jobs))]
 
 
-TORCH = "/opt/venv-torch/bin/python"
+TORCH = Path(__file__).parents[2] / ".venv-torch"
 
 
 def python_with_torch() -> str | None:
-    """Find a Python that has torch: this one, or the one named by SEATRIAL_TORCH_PYTHON."""
+    """Find a Python that has torch: this one, the one named by SEATRIAL_TORCH_PYTHON, or that of `make test-torch`."""
     if importlib.util.find_spec("torch"):
         return sys.executable
-    named = os.environ.get("SEATRIAL_TORCH_PYTHON", TORCH)
-    return named if shutil.which(named) else None
+    made = TORCH / "bin" / "python" if (TORCH / ".done").exists() else ""  # not what an installation has begun
+    return shutil.which(os.environ.get("SEATRIAL_TORCH_PYTHON") or made)
 
 
-@pytest.fixture(scope="module")
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What asks for torch is what `make test-torch` runs."""
+    if "torch_python" in getattr(item, "fixturenames", ()):
+        item.add_marker("torch")
+
+
+@pytest.fixture(scope="session")
 def torch_python() -> str:
     interpreter = python_with_torch()
     if interpreter is None:
-        pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
+        pytest.skip("needs torch: make test-torch, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
     return interpreter
+
+
+@pytest.fixture(scope="session")
+def ranks(torch_python: str, tmp_path_factory):
+    """Ranks of the bench on torch and gloo."""
+    made = Ranks(torch_python, tmp_path_factory.mktemp("ranks"))
+    yield made
+    made.stop()
