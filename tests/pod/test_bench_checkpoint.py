@@ -98,7 +98,9 @@ os.fsync = full
 """
     ended, saved = runs("save", 1, before=before)
     assert [each.code for each in ended] == [1, 1]
-    assert any("No space left on device" in each.out for each in ended), [each.out for each in ended]
+    for rank, each in enumerate(ended):
+        why = f"rank {rank} failed: at rank 1: OSError: [Errno 28] No space left on device\n"
+        assert each.out == f"# seatrial bench: {why}"
     assert saved == []
 
 
@@ -106,6 +108,29 @@ def test_a_gpu_that_torch_cannot_use_is_a_failure(runs) -> None:
     ended, _ = runs("save", 1, count=1, before="torch.cuda.is_available = lambda: False", SEATRIAL_BENCH_DEVICE="cuda")
     assert ended[0].code == 1
     assert "finds no usable GPU" in ended[0].out
+
+
+@pytest.mark.parametrize(
+    ("failures", "said"),
+    [
+        (None, "Failed: a b"),
+        ({}, "Failed: a b"),
+        (
+            {3: (OSError(122, "Disk quota exceeded"), None), 7: (ValueError("x"), None)},
+            "at rank 3: OSError: [Errno 122]",
+        ),
+    ],
+)
+def test_a_reason_is_one_line(failures: dict | None, said: str) -> None:
+    """What is judged is the line that says so; a traceback has no place in it."""
+
+    class Failed(BaseException):
+        pass
+
+    error = Failed("a\nb")
+    error.failures = failures  # type: ignore[attr-defined]
+    assert checkpoint.reason(error).startswith(said)
+    assert "\n" not in checkpoint.reason(error)
 
 
 def test_a_state_has_whole_rows() -> None:

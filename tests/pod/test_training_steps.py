@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -135,7 +135,7 @@ def run() -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error in one line; of torch's CheckpointException, whose text is a traceback, the first rank's error."""
+    """Return an error in one line: of torch's CheckpointException, which holds each rank's, that of the first."""
     failures = getattr(error, "failures", None)
     where = ""
     if isinstance(failures, dict) and failures:
