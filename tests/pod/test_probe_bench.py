@@ -343,3 +343,26 @@ if rank == 1:
     assert [each.code for each in ended] == [1, 1]
     assert "# seatrial bench: rank 1 failed: RuntimeError: CUDA error: an illegal memory access" in ended[1].out
     assert "# seatrial bench: rank 0 failed: " in ended[0].out
+
+
+PRODUCTS = """
+from bench import product
+cpu = torch.device("cpu")
+eighths = product.repeated(torch, cpu, "fp8", 64, 0.0)
+assert bool(eighths["made"]) != bool(eighths.get("why")), eighths
+def none(*_):
+    raise RuntimeError("addmm is not implemented\\nfor this device")
+product._multiplier = none
+assert product.repeated(torch, cpu, "bf16", 64, 0.0) == {
+    "kind": "bf16", "seed": 1, "side": 64, "made": 0, "differs": 0, "digest": None,
+    "why": "RuntimeError: addmm is not implemented",
+}
+exit()
+"""
+
+
+@pytest.mark.slow
+def test_a_number_format_that_a_device_lacks_has_no_products(ranks) -> None:
+    """It says why, and counts none that differ: nothing is measured."""
+    (ended,) = ranks.run(BENCH, ranks=1, before=PRODUCTS)
+    assert ended.code == 0, ended.err
