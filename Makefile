@@ -1,4 +1,4 @@
-# Developer interface. `make demo` and `make test` set up what is missing; nothing is installed outside .venv/.
+# Developer interface. `make demo` and `make test` set up what is missing; nothing is installed outside .venv/ (torch: .venv-torch/).
 PYTHON ?= python3
 VENV := .venv
 TORCH := .venv-torch
