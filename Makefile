@@ -1,20 +1,22 @@
-# Developer interface. `make demo` and `make test` set up what is missing; nothing is installed outside .venv/.
+# Developer interface. `make demo` and `make test` set up what is missing; nothing is installed outside .venv/ (torch: .venv-torch/).
 # `make PYTHON=python3.12 demo` chooses; what the environment calls so is meant for another program.
 ifeq ($(origin PYTHON),environment)
 NOT_TAKEN := ; the PYTHON of the environment is not taken, make PYTHON=... is
 endif
 PYTHON := python3
 VENV := .venv
+TORCH := .venv-torch
 BIN := $(VENV)/bin
 OUT := report
 ARGS :=
 unexport PYTHONHOME PYTHONPATH  # packages come from .venv/ alone
 
-.PHONY: help demo test test-slow lint wheel chart lock clean
+.PHONY: help demo test test-slow test-torch lint wheel chart lock clean
 help:
 	@echo "make demo       run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
 	@echo "make test       run the tests, about ten minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
 	@echo "make test-slow  run the others, about as long: every scenario, the pages' commands, scheduled runs; CI runs both"
+	@echo "make test-torch  run the bench's tests, on torch and gloo: fetches 2.3 GB and takes 4 GB of disk ($(TORCH)/)"
 	@echo "make lint       ruff (format and rules) and mypy --strict"
 	@echo "make wheel      build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
 	@echo "make chart      renew what the Helm chart takes over from the kustomizations"
@@ -35,6 +37,10 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 6 --dist worksteal -m slow $(ARGS)
 
+# With another Python that has torch: SEATRIAL_TORCH_PYTHON=... make test-torch
+test-torch: $(VENV)/.dev $(if $(SEATRIAL_TORCH_PYTHON),,$(TORCH)/.done)
+	$(BIN)/python -m pytest -n 2 -m torch tests/pod $(ARGS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check -q .
 	$(BIN)/ruff check .
@@ -54,13 +60,16 @@ chart: $(VENV)/.runtime
 	$(RBAC) --cluster >$(FILES)/rights-cluster.yaml
 	$(RBAC) --cluster --queue kueue:any >$(FILES)/rights-cluster-kueue.yaml
 
+# What torch needs only on a GPU, and is not linked with.
+NOT_LINKED := triton nvidia-cusolver cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cuda-cccl nvidia-nvtx setuptools
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml lab/pyproject.toml -o requirements-lab.lock
 	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml lab/pyproject.toml --group dev -o requirements-dev.lock
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header --group torch $(NOT_LINKED:%=--no-emit-package %) -o requirements-torch.lock
 
 clean:
-	rm -rf $(VENV) $(OUT) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH) $(OUT) dist build .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -81,3 +90,9 @@ $(VENV)/.runtime: requirements-lab.lock | $(BIN)/pip
 $(VENV)/.dev: requirements-dev.lock | $(BIN)/pip
 	$(install)
 	@touch $@ $(VENV)/.runtime
+
+$(TORCH)/.done: requirements-torch.lock | $(VENV)/.dev
+	$(BIN)/uv venv -q --clear --python $(BIN)/python $(TORCH)
+	$(BIN)/uv pip sync -q --require-hashes --cache-dir $(TORCH)/cache --python $(TORCH)/bin/python requirements-torch.lock
+	@rm -rf $(TORCH)/cache
+	@touch $@

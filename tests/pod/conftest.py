@@ -10,13 +10,20 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from jobs import pod as probes
+from jobs.pod.stages import spec
+from jobs.pod.stages.barrier import Barrier
+from jobs.pod.stages.deadline import Watch
+from jobs.pod.stages.rendezvous import Rendezvous
 from tests.compiled import lay_beside
 from tests.ports import free_port
+
+from .ranks import Ranks
 
 DATA = Path(__file__).parent / "data"
 HANG_S = 300
@@ -243,20 +250,90 @@ def pods(tmp_path: Path, trial: dict):
     made.stop()
 
 
-TORCH = "/opt/venv-torch/bin/python"
+class Side:
+    """One rank's rendezvous and barrier, inside this process."""
+
+    def __init__(self, trial: dict, rank: int) -> None:
+        self.trial = spec.Trial(trial)
+        me = spec.Identity(rank, f"127.0.0.{rank + 1}", f"n{rank}", f"p{rank}")
+        self.watch = Watch(HANG_S, 1)
+        self.rendezvous = Rendezvous(self.trial, me, self.watch)
+        self.barrier = Barrier(self.rendezvous)
+        self.rendezvous.open()
+
+    def meet(self, *addresses: str | None) -> None:
+        for index, address in enumerate(addresses):
+            if address:
+                self.rendezvous.dial(index, [address])
+
+    def agree(self) -> tuple[bool, str]:
+        self.rendezvous.wait(lambda: self.barrier.decided("port"))
+        self.rendezvous.close_port()
+        return self.barrier.agree("port", self.rendezvous.complaint(), 10)
+
+
+@pytest.fixture
+def sides(trial: dict):
+    made: list[Side] = []
+
+    def make(count: int, **changes) -> list[Side]:
+        trial.update(nodes=count, peers=[f"127.0.0.{n + 1}" for n in range(count)], **changes)
+        made.extend(Side(trial, rank) for rank in range(count))
+        return made
+
+    yield make
+    for side in made:
+        side.rendezvous.leave()
+
+
+def connected(made: list[Side]) -> list[Side]:
+    """Let all meet, agree, and keep the connections that stages talk over."""
+    for rank, side in enumerate(made):
+        side.meet(*[None if index == rank else f"127.0.0.{index + 1}" for index in range(len(made))])
+    assert together(*[side.agree for side in made]) == [(True, "")] * len(made)
+    together(*[side.rendezvous.keep_only_control for side in made])
+    return made
+
+
+def together(*jobs):
+    """Run one callable per rank at the same time; returns their results in order."""
+    results: dict[int, object] = {}
+    threads = [threading.Thread(target=lambda n=n, job=job: results.update({n: job()})) for n, job in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=HANG_S)
+    return [results[n] for n in range(len(jobs))]
+
+
+TORCH = Path(__file__).parents[2] / ".venv-torch"
 
 
 def python_with_torch() -> str | None:
-    """Find a Python that has torch: this one, or the one named by SEATRIAL_TORCH_PYTHON."""
+    """Find a Python that has torch: this one, the one named by SEATRIAL_TORCH_PYTHON, or that of `make test-torch`."""
     if importlib.util.find_spec("torch"):
         return sys.executable
-    named = os.environ.get("SEATRIAL_TORCH_PYTHON", TORCH)
-    return named if shutil.which(named) else None
+    made = TORCH / "bin" / "python" if (TORCH / ".done").exists() else ""  # not what an installation has begun
+    return shutil.which(os.environ.get("SEATRIAL_TORCH_PYTHON") or made)
 
 
-@pytest.fixture(scope="module")
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What asks for torch is what `make test-torch` runs."""
+    if "torch_python" in getattr(item, "fixturenames", ()):
+        item.add_marker("torch")
+
+
+@pytest.fixture(scope="session")
 def torch_python() -> str:
     interpreter = python_with_torch()
     if interpreter is None:
-        pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
+        pytest.skip("needs torch: make test-torch, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
     return interpreter
+
+
+@pytest.fixture(scope="session")
+def ranks(torch_python: str, tmp_path_factory):
+    """Ranks of the bench on torch and gloo."""
+    made = Ranks(torch_python, tmp_path_factory.mktemp("ranks"))
+    yield made
+    made.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from jobs import pod as probes
 from jobs.pod.bench import sweep
 from jobs.pod.bench import table as tables
 from jobs.pod.bench.operations import OPERATIONS
-from tests.ports import free_port
 
 BENCH = Path(probes.__file__).parent / "measure.py"
 
@@ -90,14 +88,15 @@ def table(output: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_real_torchrun_measures_and_checks(pods, torch_python: str) -> None:
-    """Two pods of two ranks with real torchrun over gloo: every size, nothing wrong, both collectives one after the other."""
+def test_real_torchrun_measures_and_checks(pods, torch_python: str, tmp_path: Path) -> None:
+    """Two pods of two ranks with real torchrun over gloo, without numpy: every size, nothing wrong, both collectives one after the other."""
     (pods.bin / "torchrun").unlink()
     (pods.bin / "nvidia-smi").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
-    pods.trial.update(gpu_kind="cpu", collective_timeout_s=90, deadline_s=240)
-    stages_of = pods.run(timeout=240)
+    pods.trial.update(gpu_kind="cpu", collective_timeout_s=240, deadline_s=600)
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('no numpy here')")  # torch does not require it
+    stages_of = pods.run(timeout=600, PYTHONPATH=str(tmp_path))
     for name in ("collective.ring", "collective.default"):
         assert [stages_of[rank][name]["exit"] for rank in (0, 1)] == [0, 0], stages_of[0][name]["output_tail"]
         output = stages_of[0][name]["output_tail"]
@@ -109,26 +108,27 @@ def test_real_torchrun_measures_and_checks(pods, torch_python: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_gpu_that_torch_cannot_use_is_a_failure(torch_python: str) -> None:
+def test_a_gpu_that_torch_cannot_use_is_a_failure(ranks) -> None:
     """On a GPU machine the bench never measures the CPU instead."""
-    code = "import sys, torch; sys.exit(torch.cuda.is_available())"
-    if subprocess.run([torch_python, "-c", code], check=False).returncode:
-        pytest.skip("torch finds a GPU here")
-    done = subprocess.run([torch_python, BENCH], capture_output=True, timeout=120, check=False, env={"RANK": "0"})
-    assert done.returncode == 1
-    assert b"finds no usable GPU" in done.stdout
+    (ended,) = ranks.run(BENCH, ranks=1, before="torch.cuda.is_available = lambda: False", SEATRIAL_BENCH_DEVICE="cuda")
+    assert ended.code == 1
+    assert "finds no usable GPU" in ended.out
 
 
 @pytest.mark.slow
-def test_a_single_wrong_value_is_counted(torch_python: str) -> None:
-    """The check sees one wrong value among many, at any place, and a NaN; the pattern differs by rank and by position."""
-    code = f"""
-import sys; sys.path.insert(0, {str(BENCH.parent)!r})
-import torch
+def test_a_rank_without_a_gpu_of_its_own_is_a_failure(ranks) -> None:
+    """More ranks of a node than torch sees GPUs: two of them would share one, and halve its numbers."""
+    gpus = "torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1"
+    ended = ranks.run(BENCH, before=f"{gpus}; torch.cuda.set_device = exit", SEATRIAL_BENCH_DEVICE="cuda")
+    assert "local rank 1 has no GPU: torch sees 1" in ended[1].out
+    assert [each.code for each in ended] == [0, 1]
+
+
+WRONG_VALUES = """
 from bench import operations as values
 cpu = torch.device("cpu")
 patterns = [values.pattern(torch, cpu, 16, rank) for rank in range(16)]
-assert len({{tuple(p[:50].tolist()) for p in patterns}}) == 16 and len(set(patterns[0].tolist())) > 8000
+assert len({tuple(p[:50].tolist()) for p in patterns}) == 16 and len(set(patterns[0].tolist())) > 8000
 expected = sum(patterns)
 assert float(expected.max()) < values.EXACT
 assert torch.equal(expected.double(), sum(p.double() for p in patterns))
@@ -143,51 +143,43 @@ for count in (1, 100, values.PERIOD, values.PERIOD * 3 + 5):
         part[place] = kept
     if count > 5000:
         assert values.mismatches(torch.roll(part, 4096), expected) > count // 2
-"""
-    done = subprocess.run([torch_python, "-c", code], capture_output=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-
-
-SLOW_NETWORK = f"""
-import os, sys, time
-sys.path.insert(0, {str(BENCH.parent)!r})
-from bench import program, sweep as bench
-import torch, torch.distributed as dist
-real = dist.all_reduce
-def slow(tensor, op=dist.ReduceOp.SUM):
-    if tensor.numel() > 1:
-        time.sleep(tensor.numel() * 4 / 4e6)
-    return real(tensor, op=op)
-dist.all_reduce = slow
-os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1],
-                  SEATRIAL_BENCH_DEVICE="cpu", SEATRIAL_BENCH_UNTIL=str(time.monotonic() + 12))
-bench.LEAST_S = 0.2
-options = bench.parse(["--min-bytes=262144", "--max-bytes=16777216"])
-program.begin(torch, options.device)
-bench.Bench(torch, options).run()
-print("# left", bench.time_left() > 0)
+exit()
 """
 
 
 @pytest.mark.slow
-def test_a_slow_network_is_measured_and_does_not_look_hung(torch_python: str, pods) -> None:
+def test_a_single_wrong_value_is_counted(ranks) -> None:
+    """The check sees one wrong value among many, at any place, and a NaN; the pattern differs by rank and by position."""
+    (ended,) = ranks.run(BENCH, ranks=1, before=WRONG_VALUES)
+    assert ended.code == 0, ended.err
+
+
+SLOW_NETWORK = """
+import os, time
+from bench import sweep
+real = torch.distributed.all_reduce
+def slow(tensor, op=torch.distributed.ReduceOp.SUM):
+    if tensor.numel() > 1000:
+        time.sleep(tensor.numel() * 4 / 4e6)
+    return real(tensor, op=op)
+torch.distributed.all_reduce = slow
+os.environ["SEATRIAL_BENCH_UNTIL"] = str(time.monotonic() + 12)
+sweep.LEAST_S = 0.2
+"""
+
+
+@pytest.mark.slow
+def test_a_slow_network_is_measured_and_does_not_look_hung(ranks) -> None:
     """Too slow for the whole sweep: fewer repetitions, then smaller messages only, and a whole table before the deadline."""
-    done = subprocess.run(
-        [torch_python, "-c", SLOW_NETWORK, str(pods.trial["master_port"])],
-        capture_output=True,
-        timeout=60,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    sizes = [int(row[0]) for row in table(done.stdout)]
+    (ended,) = ranks.run(BENCH, "--min-bytes=262144", "--max-bytes=16777216", ranks=1, before=SLOW_NETWORK)
+    assert ended.code == 0, ended.err
+    sizes = [int(row[0]) for row in table(ended.out)]
     assert sizes[:4] == [262144, 524288, 1048576, 2097152]
     assert sizes[-1] < 16777216
-    assert "of 20 iterations" in done.stdout
-    assert "are left out: one takes about" in done.stdout
-    assert "# Out of bounds values : 0 OK" in done.stdout
-    assert "# left True" in done.stdout
-    (job,) = nccl.conclude(nccl.read([("output", io.BytesIO(done.stdout.encode()))]))
+    assert "of 20 iterations" in ended.out
+    assert "are left out: one takes about" in ended.out
+    assert "# Out of bounds values : 0 OK" in ended.out
+    (job,) = nccl.conclude(nccl.read([("output", io.BytesIO(ended.out.encode()))]))
     assert job["tables"][0]["complete"]
     assert len(job["tables"][0]["rows"]) == len(sizes)
     assert not job["hang"]
@@ -217,32 +209,14 @@ def test_bus_bandwidth_is_that_of_nccl_tests(op: str, factor: float, sides: list
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", sorted(OPERATIONS))
-def test_every_collective_is_measured_and_checked(op: str, torch_python: str, tmp_path: Path) -> None:
+def test_every_collective_is_measured_and_checked(op: str, ranks, tmp_path: Path) -> None:
     """Three real ranks over gloo: every size in both cycles, nothing wrong, the bytes of whole parts; the table is read."""
     facts = tmp_path / "facts.json"
-    command = [
-        torch_python,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=3",
-        f"--master-port={free_port()}",
-        BENCH,
-        f"--op={op}",
-        "--min-bytes=1200",
-        "--max-bytes=5000",
-        "--iters=1",
-        "--warmup=0",
-        "--cycles=2",
-    ]
-    env = {
-        "PATH": os.environ["PATH"],
-        "SEATRIAL_BENCH_DEVICE": "cpu",
-        "SEATRIAL_BENCH_FACTS": str(facts),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    (job,) = nccl.conclude(nccl.read([("out", io.BytesIO(done.stdout))]))
+    sizes = ["--min-bytes=1200", "--max-bytes=5000", "--iters=1", "--warmup=0", "--cycles=2"]
+    ended = ranks.run(BENCH, f"--op={op}", *sizes, ranks=3, SEATRIAL_BENCH_FACTS=str(facts))
+    assert [each.code for each in ended] == [0] * 3, ended[0].err
+    assert [f"#  Rank  {rank} Group  0 Pid" in ended[0].out for rank in range(4)] == [True] * 3 + [False]
+    (job,) = nccl.conclude(nccl.read([("out", io.BytesIO(ended[0].out.encode()))]))
     (measured,) = job["tables"]
     assert measured["collective"] in (op, None)  # gloo is not NCCL, whose analyzer this is
     assert [row["size_bytes"] for row in measured["rows"]] == [1200, 2400, 4800] * 2
@@ -253,13 +227,8 @@ def test_every_collective_is_measured_and_checked(op: str, torch_python: str, tm
     assert set(json.loads(facts.read_text())["first_us"]) == {"1200", "2400", "4800"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("op", sorted(OPERATIONS))
-def test_what_another_rank_got_wrong_is_seen(op: str, torch_python: str, tmp_path: Path) -> None:
-    """A rank whose library delivers one wrong value in each collective is counted in every row."""
-    code = f"""
-import sys; sys.path.insert(0, {str(BENCH.parent)!r})
-from bench import operations, sweep
+BROKEN = """
+from bench import operations
 kind = operations.OPERATIONS[{op!r}]
 run = kind.run
 def broken(self):
@@ -269,26 +238,131 @@ def broken(self):
         mine = self._mine() if {op!r} == "reduce_scatter" else buffer
         mine[3] += 1
 kind.run = broken
-sys.exit(sweep.main({str(BENCH.parent)!r}))
 """
-    script = tmp_path / "broken.py"
-    script.write_text(code)
-    command = [
-        torch_python,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        f"--master-port={free_port()}",
-        script,
-        f"--op={op}",
-        "--min-bytes=1024",
-        "--max-bytes=2048",
-        "--iters=1",
-        "--warmup=0",
-    ]
-    env = {"PATH": os.environ["PATH"], "SEATRIAL_BENCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
-    rows = table(done.stdout.decode())
-    assert len(rows) == 2, done.stderr.decode()[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", sorted(OPERATIONS))
+def test_what_another_rank_got_wrong_is_seen(op: str, ranks) -> None:
+    """A rank whose library delivers one wrong value in each collective is counted in every row."""
+    sizes = ["--min-bytes=1024", "--max-bytes=2048", "--iters=1", "--warmup=0"]
+    ended = ranks.run(BENCH, f"--op={op}", *sizes, before=BROKEN.format(op=op))
+    rows = table(ended[0].out)
+    assert len(rows) == 2, ended[0].err
     assert all("1" in (row[8], row[12]) for row in rows), rows
-    assert b"FAILED" in done.stdout
+    assert "FAILED" in ended[0].out
+
+
+# -- what is beside the table ------------------------------------------------------------------------------------------
+
+RAIL_3_ADDS_ONE = """
+real = torch.distributed.all_reduce
+def broken(tensor, group=None, **more):
+    real(tensor, group=group, **more)
+    tensor += group is not None and rank == 3 and tensor.numel() > 100
+torch.distributed.all_reduce = broken
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "wrong"), [("", 0), (RAIL_3_ADDS_ONE, 1)])
+def test_each_rail_is_measured_and_checked(ranks, tmp_path: Path, before: str, wrong: int) -> None:
+    """Two nodes of two ranks: a bandwidth for each of the two rails; wrong sums of one rank are counted."""
+    facts = tmp_path / "facts.json"
+    options = ["--rails=1", "--max-bytes=4194304", "--iters=1", "--warmup=1"]
+    ended = ranks.run(BENCH, *options, ranks=4, local=2, before=before, SEATRIAL_BENCH_FACTS=str(facts))
+    assert [each.code for each in ended] == [0] * 4, ended[0].err
+    told = json.loads(facts.read_text())
+    assert len(told["rails"]) == 2
+    assert all(each > 0 for each in told["rails"])
+    assert told["rails_bytes"] == 1 << 20
+    assert told["rails_wrong"] == wrong * (1 << 18)
+
+
+@pytest.mark.slow
+def test_one_node_has_no_rails(ranks, tmp_path: Path) -> None:
+    facts = tmp_path / "facts.json"
+    ended = ranks.run(BENCH, "--rails=1", "--max-bytes=1048576", "--iters=1", SEATRIAL_BENCH_FACTS=str(facts))
+    assert [each.code for each in ended] == [0, 0], ended[0].err
+    assert "rails" not in json.loads(facts.read_text())
+
+
+ALONE = """
+import json, os
+from bench import alone, sweep
+alone.COPY_BYTES, alone.SIDE, alone.SECONDS = 1 << 16, 64, 0.01
+torch.cuda.synchronize = lambda device: None
+real = torch.equal
+torch.equal = lambda one, other: real(one, other) and rank != {differs}
+whole = sweep.Bench.header
+def measured(bench, largest):
+    whole(bench, largest)
+    bench.more.update(alone.measure(bench))
+sweep.Bench.header = measured
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("differs", "share"), [("-1", 0), ("1", 0.5)])
+def test_copies_and_products_of_a_gpu_alone_are_told_of_all_ranks(ranks, tmp_path: Path, differs: str, share) -> None:
+    """On a CPU here: a rate for each rank, and every product of the one that differs each time."""
+    facts = tmp_path / "facts.json"
+    before = ALONE.format(differs=differs)
+    ended = ranks.run(BENCH, "--max-bytes=1048576", "--iters=1", before=before, SEATRIAL_BENCH_FACTS=str(facts))
+    assert [each.code for each in ended] == [0, 0], ended[0].err + ended[0].out
+    told = json.loads(facts.read_text())
+    assert len(told["copies_gbps"]) == 2
+    assert all(each > 0 for each in told["copies_gbps"])
+    assert told["products"] >= 20
+    assert (told["differs"] > 0) == (share > 0)
+    assert told["differs"] >= 20 * bool(share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("free", "said"), [(1 << 23, "Reducing maxBytes to 1048576"), (1 << 18, "do not fit into")])
+def test_the_rank_with_the_least_memory_decides_on_the_largest_message(ranks, free: int, said: str) -> None:
+    """Less than the smallest message is a failure; all other ranks have room."""
+    before = f"from bench import sweep; sweep.free_memory = lambda: {free} if rank else 1 << 40"
+    ended = ranks.run(BENCH, "--op=all_to_all", "--max-bytes=4194304", "--iters=1", before=before)
+    assert said in ended[0].out
+    assert [each.code for each in ended] == [int("fit" in said)] * 2
+    assert {int(row[0]) for row in table(ended[0].out)} == (set() if "fit" in said else {1 << 20})
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_says_why_and_the_others_end(ranks) -> None:
+    """Nobody waits for the collective that one rank never joins."""
+    before = """
+from bench import operations
+def fails(self):
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+if rank == 1:
+    operations.AllReduce.run = fails
+"""
+    ended = ranks.run(BENCH, "--max-bytes=1048576", "--iters=1", before=before)
+    assert [each.code for each in ended] == [1, 1]
+    assert "# seatrial bench: rank 1 failed: RuntimeError: CUDA error: an illegal memory access" in ended[1].out
+    assert "# seatrial bench: rank 0 failed: " in ended[0].out
+
+
+PRODUCTS = """
+from bench import product
+cpu = torch.device("cpu")
+eighths = product.repeated(torch, cpu, "fp8", 64, 0.0)
+assert bool(eighths["made"]) != bool(eighths.get("why")), eighths
+def none(*_):
+    raise RuntimeError("addmm is not implemented\\nfor this device")
+product._multiplier = none
+assert product.repeated(torch, cpu, "bf16", 64, 0.0) == {
+    "kind": "bf16", "seed": 1, "side": 64, "made": 0, "differs": 0, "digest": None,
+    "why": "RuntimeError: addmm is not implemented",
+}
+exit()
+"""
+
+
+@pytest.mark.slow
+def test_a_number_format_that_a_device_lacks_has_no_products(ranks) -> None:
+    """It says why, and counts none that differ: nothing is measured."""
+    (ended,) = ranks.run(BENCH, ranks=1, before=PRODUCTS)
+    assert ended.code == 0, ended.err

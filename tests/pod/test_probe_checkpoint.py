@@ -177,7 +177,6 @@ def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, places) -> None:
 
 def test_a_killed_runs_folder_is_removed_once_it_is_old_and_nothing_else(tmp_path: Path) -> None:
     """Ours by name and mark, and older than any stage may last, by the file system's clock; all else stays."""
-    now = tmp_path / ".seatrial-new-checkpoint" / checkpoint.MARK
 
     def folder(name: str, run: str | None, age_s: float) -> None:
         made = tmp_path / name
@@ -188,15 +187,15 @@ def test_a_killed_runs_folder_is_removed_once_it_is_old_and_nothing_else(tmp_pat
             then = time.time() - age_s
             os.utime(made / checkpoint.MARK, (then, then))
 
-    folder(now.parent.name, "new", 0)
     folder(".seatrial-dead-checkpoint", "dead", 4000)
     left_alone = {".seatrial-alive-checkpoint": ("alive", 1200), ".seatrial-foreign-checkpoint": ("other", 4000)}
+    left_alone |= {".seatrial-new-checkpoint": ("new", 0)}
     left_alone |= {".seatrial-bare-checkpoint": (None, 0), "model-checkpoint": ("model", 4000), "step-2": (None, 0)}
     for name, contents in left_alone.items():
         folder(name, *contents)
     (tmp_path / ".seatrial-link-checkpoint").symlink_to(tmp_path / "model-checkpoint")
-    assert checkpoint.leftovers(str(tmp_path), str(now)) == [".seatrial-dead-checkpoint"]
-    assert {each.name for each in tmp_path.iterdir()} == {*left_alone, now.parent.name, ".seatrial-link-checkpoint"}
+    assert checkpoint.leftovers(str(tmp_path)) == [".seatrial-dead-checkpoint"]
+    assert {each.name for each in tmp_path.iterdir()} == {*left_alone, ".seatrial-link-checkpoint"}
 
 
 def test_a_changed_byte_changes_the_checksum(tmp_path: Path) -> None:

@@ -4,62 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 
 import pytest
 
-from jobs.pod.stages import spec
-from jobs.pod.stages.barrier import Barrier
-from jobs.pod.stages.deadline import Watch
-from jobs.pod.stages.rendezvous import Rendezvous
-
-
-class Side:
-    """One rank's rendezvous and barrier, inside this process."""
-
-    def __init__(self, trial: dict, rank: int) -> None:
-        self.trial = spec.Trial(trial)
-        me = spec.Identity(rank, f"127.0.0.{rank + 1}", f"n{rank}", f"p{rank}")
-        self.watch = Watch(30, 1)
-        self.rendezvous = Rendezvous(self.trial, me, self.watch)
-        self.barrier = Barrier(self.rendezvous)
-        self.rendezvous.open()
-
-    def meet(self, *addresses: str | None) -> None:
-        for index, address in enumerate(addresses):
-            if address:
-                self.rendezvous.dial(index, [address])
-
-    def agree(self) -> tuple[bool, str]:
-        self.rendezvous.wait(lambda: self.barrier.decided("port"))
-        self.rendezvous.close_port()
-        return self.barrier.agree("port", self.rendezvous.complaint(), 10)
-
-
-@pytest.fixture
-def sides(trial: dict):
-    made: list[Side] = []
-
-    def make(count: int, **changes) -> list[Side]:
-        trial.update(nodes=count, peers=[f"127.0.0.{n + 1}" for n in range(count)], **changes)
-        made.extend(Side(trial, rank) for rank in range(count))
-        return made
-
-    yield make
-    for side in made:
-        side.rendezvous.leave()
-
-
-def together(*jobs):
-    """Run one callable per rank at the same time; returns their results in order."""
-    results: dict[int, object] = {}
-    threads = [threading.Thread(target=lambda n=n, job=job: results.update({n: job()})) for n, job in enumerate(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    return [results[n] for n in range(len(jobs))]
+from .conftest import together
 
 
 def test_ranks_that_met_agree_and_give_the_port_back(sides) -> None:

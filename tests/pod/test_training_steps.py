@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +15,6 @@ from jobs import pod as probes
 from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
 from jobs.run.evidence import misfit
-from tests.ports import free_port
 
 BENCH = Path(probes.__file__).parent / "measure.py"
 
@@ -153,22 +150,28 @@ def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_pat
     assert watch.last == [{**dict.fromkeys(watch.last[0]), "index": 0}, sick]
 
 
+def told(folder: Path, count: int = 2) -> list[dict]:
+    """What each rank has left."""
+    return [json.loads((folder / f"facts.{local}").read_text()) for local in range(count)]
+
+
+@pytest.fixture
+def trained(ranks, tmp_path: Path):
+    """Runs the training steps, as short as they may be; returns the ends of the ranks."""
+
+    def run(*options: str, before: str = "", **env: str):
+        facts = str(tmp_path / "facts")
+        return ranks.run(BENCH, "--training", "--steps=5", *options, before=before, SEATRIAL_BENCH_FACTS=facts, **env)
+
+    return run
+
+
 @pytest.mark.slow
-def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
+def test_real_ranks_train_on_cpus(trained, tmp_path: Path) -> None:
     """Two ranks over gloo, DDP and FSDP2: the loss falls alike in both, products repeat, and the record takes it."""
-    command = [torch_python, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}", BENCH]
-    environment = {**os.environ, "SEATRIAL_BENCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    environment["SEATRIAL_BENCH_FACTS"] = str(tmp_path / "facts")
-    done = subprocess.run(
-        [*command, "--training", "--steps=5", "--fsdp-on-cpu"],
-        env=environment,
-        capture_output=True,
-        timeout=600,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    ranks = [json.loads((tmp_path / f"facts.{local}").read_text()) for local in (0, 1)]
+    ended = trained("--fsdp-on-cpu")
+    assert [each.code for each in ended] == [0, 0], ended[0].err
+    ranks = told(tmp_path)
     assert misfit("training", {"ranks": ranks}) == ""
     assert contradiction(ranks, 2, 0, 2) == ""
     assert "model takes" in contradiction([{**rank, "flops": 2 * rank["flops"]} for rank in ranks], 2, 0, 2)
@@ -185,3 +188,128 @@ def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
     assert first["mode"] == "ddp"
     assert all(mode["losses"][:5] == pytest.approx(first["losses"][:5], rel=1e-3) for mode in rest)
     assert ranks[0]["products"][0]["digest"] == ranks[1]["products"][0]["digest"]
+    assert [each["mode"] for each in ranks[0]["modes"]] == ["ddp", "fsdp2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "error", "code", "why"),
+    [
+        ("fsdp2", "TypeError('got an unexpected keyword')", 0, "TypeError: got an unexpected keyword"),
+        ("fsdp2", "RuntimeError('CUDA out of memory')", 1, ""),
+        ("ddp", "TypeError('got an unexpected keyword')", 1, ""),
+    ],
+)
+def test_only_a_torch_whose_fsdp2_is_another_one_goes_without(
+    trained, tmp_path: Path, mode: str, error: str, code: int, why: str
+) -> None:
+    """What CUDA and NCCL raise is a failure in every mode; what was measured before is kept."""
+    fails = f"from bench import training\ndef fails(*_):\n    raise {error}\ntraining.Training.{mode} = fails"
+    ended = trained("--fsdp-on-cpu", before=fails)
+    assert [each.code for each in ended] == [code] * 2, ended[0].err
+    for rank in told(tmp_path):
+        modes = {each["mode"]: each for each in rank["modes"]}
+        assert rank["products"]
+        assert ("ddp" in modes) == (mode == "fsdp2")
+        assert modes.get("fsdp2", {}).get("why", "") == why
+        assert all(each["steps"] == (5 if name == "ddp" else 0) for name, each in modes.items())
+
+
+@pytest.mark.slow
+def test_a_torch_without_fsdp2_trains_without(trained, tmp_path: Path) -> None:
+    ended = trained("--fsdp-on-cpu", before="from bench import training; training.fully_shard_of = lambda _: None")
+    assert [each.code for each in ended] == [0, 0], ended[0].err
+    assert [[each["mode"] for each in rank["modes"]] for rank in told(tmp_path)] == [["ddp"], ["ddp"]]
+
+
+DIVERGES = """
+from bench import training
+one = training.Steps.one
+def diverges(self):
+    loss = one(self)
+    wrapped = isinstance(self.model, torch.nn.parallel.DistributedDataParallel)
+    return loss * float("nan") if rank == 1 and wrapped == {shared} and self.made > {steps} else loss
+training.Steps.one = diverges
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_first_step_without_a_finite_loss_is_told_of_its_rank(trained, tmp_path: Path, shared: bool) -> None:
+    """Of the steps alone it accuses this GPU, of the shared ones it does not; the file stays JSON."""
+    ended = trained(before=DIVERGES.format(shared=shared, steps=12))
+    assert [each.code for each in ended] == [0, 0], ended[0].err
+    well, ill = told(tmp_path)
+    assert [well["bad_step"], well["modes"][0]["bad_step"]] == [None, None]
+    assert [ill["bad_step"], ill["modes"][0]["bad_step"]] == ([None, 12] if shared else [12, None])
+    assert all(math.isfinite(each) for each in ill["losses"] + ill["modes"][0]["losses"])
+
+
+@pytest.mark.slow
+def test_a_wrong_product_is_counted_where_it_was_made(trained, tmp_path: Path) -> None:
+    """One bit of one product of rank 1 is another one; its digest is still that of all."""
+    before = """
+real, calls = torch.equal, []
+def equal(one, other):
+    calls.append(1)
+    if rank == 1 and len(calls) == 7:
+        one.view(torch.int32).view(-1)[5] ^= 1
+    return real(one, other)
+torch.equal = equal
+"""
+    ended = trained(before=before)
+    assert [each.code for each in ended] == [0, 0], ended[0].err
+    well, ill = told(tmp_path)
+    assert [each["differs"] for each in well["products"]] == [0, 0]
+    assert [each["differs"] for each in ill["products"]] == [1, 0]
+    assert [each["digest"] for each in ill["products"]] == [each["digest"] for each in well["products"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "batch", "layers"), [(0.9, 2, 2), (0.49, 1, 1), (0.01, 0, 0)])
+def test_the_model_follows_the_memory_of_the_fullest_rank(
+    trained, tmp_path, share: float, batch: int, layers: int
+) -> None:
+    """Alike on all ranks: first the batch shrinks, then the layers; with too little for one layer there are no steps."""
+    whole = int(share * model.memory_bytes(model.CPU, 4) / training.FREE_SHARE) * 2
+    ended = trained(before=f"from bench import training; training.free_memory = lambda: {whole} if rank else 1 << 40")
+    ranks = told(tmp_path)
+    if batch:
+        assert [each.code for each in ended] == [0, 0], ended[0].err
+        assert [(each["shape"]["batch"], each["shape"]["layers"]) for each in ranks] == [(batch, layers)] * 2
+    else:
+        assert [each.code for each in ended] == [1, 1]
+        assert "the smallest model needs" in ended[0].out
+
+
+@pytest.mark.slow
+def test_a_soak_goes_on_until_its_time_is_over_and_ends_before_the_limit(trained, tmp_path: Path) -> None:
+    """Its steps are more than asked; the probe's limit comes first, on all ranks when it does on one."""
+    before = "from bench import training; left = [1000.0] * (6 if rank else 60)\n"
+    before += "training.time_left = lambda: left.pop() if left else 0.0"
+    ended = trained("--soak=100000", before=before)
+    assert [each.code for each in ended] == [0, 0], ended[0].err
+    counts = [rank["modes"][0]["steps"] for rank in told(tmp_path)]
+    assert counts == [6 * training.ROUND] * 2
+
+
+NOISY = """
+from bench import training
+training.SETTLE_S = 100000.0
+training.time_left = lambda: 100000.0
+several = training.Steps.several
+def steady(self, count):
+    times, losses = several(self, count)
+    return [10 * (1 + {noise} * ((place * (1 + rank) + rank) % 5)) for place, _ in enumerate(times)], losses
+training.Steps.several = steady
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "more"), [(0.0, False), (2.0, True)])
+def test_all_ranks_add_steps_where_noise_hides_who_is_slow(trained, tmp_path: Path, noise: float, more: bool) -> None:
+    """As many on each; of steps that scatter not at all there are no more."""
+    ended = trained(before=NOISY.format(noise=noise))
+    assert [each.code for each in ended] == [0, 0], ended[0].err
+    counts = [len(rank["compute_ms"]) for rank in told(tmp_path)]
+    assert counts == [training.MOST_KEPT if more else 5] * 2

@@ -134,6 +134,16 @@ def run() -> None:
     torch.distributed.destroy_process_group()
 
 
+def reason(error: BaseException) -> str:
+    """Return an error in one line: of torch's CheckpointException, which holds each rank's, that of the first."""
+    failures = getattr(error, "failures", None)
+    where = ""
+    if isinstance(failures, dict) and failures:
+        rank = min(failures)
+        where, error = "at rank %s: " % rank, failures[rank][0]
+    return "%s%s: %s" % (where, type(error).__name__, " ".join(str(error).split())[:1000])
+
+
 def main() -> int:
     """Run; prints the reason and ends at once where it cannot."""
     # Our modules' names must not hide installed ones from torch; in a ConfigMap this file is a link to ..data/.
@@ -141,8 +151,10 @@ def main() -> int:
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != ours]
     try:
         run()
-    except Exception as error:  # noqa: BLE001  (whatever it was, it is this rank's answer)
-        text = "%s: %s" % (type(error).__name__, str(error)[:1000])
+    except SystemExit:  # the command line was not understood
+        raise
+    except BaseException as error:  # noqa: BLE001  (whatever it was, it is this rank's answer; torch's is no Exception)
+        text = reason(error)
         sys.stdout.write("# seatrial bench: rank %s failed: %s\n" % (os.environ.get("RANK", "?"), text))
         sys.stdout.flush()
         os._exit(1)  # a normal exit would wait for the collective that failed

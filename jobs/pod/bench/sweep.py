@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 from . import alone, program, rails
 from .operations import ELEMENT_BYTES, OPERATIONS
@@ -23,6 +23,7 @@ from .table import Side, footer, header, row, say
 SPARE_BYTES = 1 << 30  # left free on the GPU, as nccl-tests does
 LEAST_S = 1.0  # for each size, however little of the sweep's volume it is: small messages cost latency, not volume
 SHARE = 0.7  # of the time that is left goes into repetitions; the rest is for filling, checking and errors
+PLACE_BYTES = 192  # of where a rank runs; a host's name has at most 63, a GPU's about 40
 ATTEMPTS = 4  # at least: two to see how long one takes, one measured, one checked
 
 
@@ -146,12 +147,16 @@ class Bench(Rank):
 
     def header(self, largest: int) -> None:
         """Print what was asked for and which rank sits where, as nccl-tests does."""
-        places: List[Optional[str]] = [None] * self.ranks
-        self.dist.all_gather_object(places, self.place())
+        # As numbers: torch turns objects into tensors by numpy, which not every image has.
+        mine, places = list(self.place().encode()[:PLACE_BYTES]), self.torch.zeros(self.ranks, PLACE_BYTES)
+        places[self.rank, : len(mine)] = self.torch.tensor(mine)
+        places = places.to(self.device)
+        self.dist.all_reduce(places)
         if self.rank:
             return
+        texts = [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in places.int().tolist()]
         library = "torch %s, %s" % (self.torch.__version__, self.library())
-        for line in header(self.operation.name, library, self.options, largest, places):
+        for line in header(self.operation.name, library, self.options, largest, texts):
             say(line)
 
     def place(self) -> str:

@@ -20,7 +20,7 @@ class Side:
         self.seconds, self.algbw, self.busbw, self.wrong = seconds, algbw, busbw, wrong
 
 
-def header(name: str, library: str, options: Any, largest: int, places: Sequence[Optional[str]]) -> List[str]:
+def header(name: str, library: str, options: Any, largest: int, places: Sequence[str]) -> List[str]:
     """Return what was asked for and which rank sits where."""
     lines = ["# seatrial %s bench, %s" % (name, library)]
     if largest < options.max_bytes:

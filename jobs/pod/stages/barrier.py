@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from .rendezvous import Rendezvous
 
 MAX_REASON = 300
+PARTING_S = 1.0  # for which a rank that is to stop waits for the others, and one that others left for their last word
 T = TypeVar("T")
 
 
@@ -43,9 +44,30 @@ class Barrier:
         reached = self._send(0, word)
         if objection:
             return False, objection
-        if not reached:
-            return False, "no connection with rank 0"
-        return self._await_decision(topic, limit_s)
+        # Where rank 0 has left, it may have decided before.
+        answer = self._wait(lambda: self._decision(topic), limit_s if reached else min(limit_s, PARTING_S))
+        if answer is None:  # this rank goes on alone: what it has said must not become a yes behind its back
+            stopped = self.rendezvous.watch.stopped() and "it was stopped: %s" % self.rendezvous.watch.reason
+            self._send(0, dict(word, objection=stopped or "it did not wait for rank 0 any longer"))
+            answer = False, "rank 0 did not decide in time" if reached else "no connection with rank 0"
+        return answer
+
+    def through(self, topic: str, limit_s: float) -> bool:
+        """Say that this rank uses no more what all share; returns whether no rank does, so that it may be removed.
+
+        A rank that is gone uses nothing. Unlike `agree` this ends early for nobody's no, nor at once where the probe is
+        to stop: pods of one job are told to stop at the same time.
+        """
+        limit_s = max(PARTING_S, limit_s)
+        if self.rank:
+            self._send(0, {"seatrial": 1, "kind": "ready", "topic": topic, "objection": ""})
+            decision = self._wait(lambda: self._decision(topic), limit_s, PARTING_S) or (False, "")
+            # Where rank 0 is gone, more ranks than this one may be left, and none knows of the others.
+            return decision[0] or (len(self.peers) == 1 and not self.rendezvous.channels(0))
+        through = bool(self._wait(lambda: self._all_through(topic) or None, limit_s, PARTING_S))
+        for rank in self.peers:
+            self._send(rank, {"seatrial": 1, "kind": "decision", "topic": topic, "go": through, "why": ""})
+        return through
 
     def decided(self, topic: str) -> bool:
         """Say whether somebody has already made this topic a no, so that measuring on is of no use."""
@@ -62,9 +84,10 @@ class Barrier:
         """Return what that peer told, waiting for it; None when it did not, or has gone."""
 
         def look() -> Optional[Dict[str, Any]]:
+            here = self.rendezvous.channels(rank)  # first: what it says last comes before its end
             with self._lock:
                 post = self._posts.get((topic, rank))
-            return post if post is not None or self.rendezvous.channels(rank) else {}
+            return post if post is not None or here else {}
 
         return self._wait(look, limit_s) or None
 
@@ -101,31 +124,42 @@ class Barrier:
         """Return what the messages so far decide; None where some are still to come."""
         if objection:
             return False, "rank 0: %s" % objection
+        gone = self._gone()
         with self._lock:
             said = {rank: self._messages[(topic, rank)] for rank in self.peers if (topic, rank) in self._messages}
         for rank, word in said.items():
             if word["objection"]:
                 return False, "rank %d: %s" % (rank, word["objection"])
         for rank in self.peers:
-            if rank not in said and not self.rendezvous.channels(rank):
+            if rank not in said and rank in gone:
                 return False, "rank %d: its pod is gone" % rank
         return (True, "") if len(said) == len(self.peers) else None
 
-    def _await_decision(self, topic: str, limit_s: float) -> Tuple[bool, str]:
-        def look() -> Optional[Tuple[bool, str]]:
-            with self._lock:
-                decision = self._decisions.get(topic)
-            gone = None if self.rendezvous.channels(0) else (False, "rank 0: its pod is gone")
-            return decision or gone
+    def _all_through(self, topic: str) -> bool:
+        gone = self._gone()
+        with self._lock:
+            return all(rank in gone or (topic, rank) in self._messages for rank in self.peers)
 
-        return self._wait(look, limit_s) or (False, "rank 0 did not decide in time")
+    def _gone(self) -> List[int]:
+        """Return who is gone. To be asked before what they have said: their last word comes before their end."""
+        return [rank for rank in self.peers if not self.rendezvous.channels(rank)]
 
-    def _wait(self, look: Callable[[], Optional[T]], limit_s: float) -> Optional[T]:
-        """Return what `look` sees, asked again at every change; None when the time is up or the probe is to stop."""
-        limit = time.monotonic() + limit_s
+    def _decision(self, topic: str) -> Optional[Tuple[bool, str]]:
+        gone = None if self.rendezvous.channels(0) else (False, "rank 0: its pod is gone")
+        with self._lock:
+            return self._decisions.get(topic) or gone
+
+    def _wait(self, look: Callable[[], Optional[T]], limit_s: float, grace_s: float = 0.0) -> Optional[T]:
+        """Return what `look` sees, asked again at every change; None when the time is up.
+
+        That is `grace_s` after the probe is to stop.
+        """
+        limit, stops = time.monotonic() + limit_s, False
         while True:
             result = look()
-            if result is not None or time.monotonic() >= limit or self.rendezvous.watch.stopped():
+            if not stops and self.rendezvous.watch.stopped():
+                limit, stops = min(limit, time.monotonic() + grace_s), True
+            if result is not None or time.monotonic() >= limit:
                 return result
             with self.rendezvous.changed:
                 self.rendezvous.changed.wait(0.05)

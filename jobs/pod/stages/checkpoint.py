@@ -15,8 +15,9 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import collective, host, programs, redact, storage
 from .barrier import Barrier
@@ -27,6 +28,7 @@ from .spec import Identity, Trial
 SAVED, TORN = 2, 3  # the step that is verified, and the one in which a rank dies; step 1 warms up
 MARK = "seatrial-checkpoint"
 OURS = re.compile(r"\.seatrial-[a-z0-9][a-z0-9-]*-checkpoint")
+DONE = "checkpoint.done"
 STALE_S = 1800.0  # by the file system's own clock; a stage ends within 900 s (trial/parts.py)
 PIECE = 4 << 20
 
@@ -53,47 +55,59 @@ class Checkpoint(collective.BenchRun):
         """Save, flush, verify, crash and resume; `why`: what makes all of it of no use. Returns the stage's status."""
         data["where"] = self.asked["path"]
         data["memory_free"] = host.memory_free()
-        objection = why
-        try:
-            data["places"] = [
-                looked(role, self.asked[role], self.asked) for role in ("local", "path") if self.asked[role]
-            ]
-            objection = objection or self._prepare(data)
-        except OSError as error:
-            data["error"] = storage.error_text(error)
-            objection = objection or "%s: %s" % (self.asked["path"], data["error"])
-        go, why = self._together("ready", objection)
+        problem = self._at_each_path(data, self._look)
+        go, why = self._together("ready", why or problem)
         if not go:
             data["skipped"] = why
             return "skipped"
         try:
+            go, why = self._together("prepared", self._at_each_path(data, self._prepare))
+            if not go:
+                data["skipped"] = why
+                return "skipped"
             return self._states(data)
         finally:
-            self._together("done", "")
-            for place in {self.staging, self.durable}:
-                shutil.rmtree(place, ignore_errors=True)
-                if not os.path.exists(place):
-                    self.places.discard(place)
+            if self.barrier.through(DONE, self._patience()):  # nobody removes what another may still use
+                for place in {self.staging, self.durable}:
+                    shutil.rmtree(place, ignore_errors=True)
+                    if not os.path.exists(place):
+                        self.places.discard(place)
 
     def _together(self, topic: str, objection: str) -> Tuple[bool, str]:
-        patience = max(collective.READY_S, self.trial.collective_timeout_s)
-        return self.barrier.agree("checkpoint." + topic, objection, min(patience, self.watch.left()))
+        return self.barrier.agree("checkpoint." + topic, objection, self._patience())
 
-    def _prepare(self, data: Dict[str, Any]) -> str:
-        """Remove what killed runs left, make this run's folders; returns why there can be no checkpoint."""
-        for place in {self.staging, self.durable}:
-            parent = os.path.dirname(place)
-            os.makedirs(place, mode=0o700, exist_ok=True)
-            self.places.add(place)
-            with open(os.path.join(place, MARK), "w", encoding="ascii") as file:
-                file.write(self.trial.run + "\n")
-            data["cleaned"] += leftovers(parent, os.path.join(place, MARK))
-            space = os.statvfs(place)
-            ranks = self.trial.nodes * self.trial.ranks_per_node
-            needed = self.asked["bytes"] * ranks * 3
-            if needed > space.f_bavail * space.f_frsize * storage.FREE_SHARE:
-                figures = (parent, needed, 100 * storage.FREE_SHARE)
-                return "%s: %d bytes would be more than %.0f %% of what is free" % figures
+    def _patience(self) -> float:
+        return min(max(collective.READY_S, self.trial.collective_timeout_s), self.watch.left())
+
+    def _at_each_path(self, data: Dict[str, Any], does: Callable[[Dict[str, Any], str, str], str]) -> str:
+        """Do something at each path, by its role and the run's folder there; returns why there can be no checkpoint."""
+        problems = []
+        for role, place in (("local", self.staging), ("path", self.durable)):
+            if self.asked[role]:
+                try:
+                    problems.append(does(data, role, place))
+                except OSError as error:
+                    data["error"] = data["error"] or storage.error_text(error)
+                    problems.append("%s: %s" % (self.asked[role], storage.error_text(error)))
+        return next(filter(None, problems), "")
+
+    def _look(self, data: Dict[str, Any], role: str, _place: str) -> str:
+        """Look at a path, once what killed runs left there is removed; nothing of this run is written yet."""
+        path = self.asked[role]
+        data["places"].append(looked(role, path, self.asked))
+        data["cleaned"] += leftovers(path)
+        space = os.statvfs(path)
+        needed = self.asked["bytes"] * self.trial.nodes * self.trial.ranks_per_node * 3
+        if needed <= space.f_bavail * space.f_frsize * storage.FREE_SHARE:
+            return ""
+        return "%s: %d bytes would be more than %.0f %% of what is free" % (path, needed, 100 * storage.FREE_SHARE)
+
+    def _prepare(self, _data: Dict[str, Any], _role: str, place: str) -> str:
+        """Make this run's folder, with its mark."""
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        self.places.add(place)
+        with open(os.path.join(place, MARK), "w", encoding="ascii") as file:
+            file.write(self.trial.run + "\n")
         return ""
 
     # -- from writing to verified --------------------------------------------------------------------------------------
@@ -271,12 +285,15 @@ def looked(role: str, path: str, asked: Dict[str, Any]) -> Dict[str, Any]:
     return dict(facts, mode=stat.S_IMODE(mode), sticky=bool(mode & stat.S_ISVTX), shared=asked["shared"])
 
 
-def leftovers(parent: str, now: str) -> List[str]:
+def leftovers(parent: str) -> List[str]:
     """Remove what killed runs left below a path: folders of our name with our mark that are long out of use.
 
-    Their age is the difference of two marks' times, which the same file system gave. Returns their names.
+    Their age is the difference of two files' times, which the same file system gave. Returns their names; raises
+    OSError where no file can be made.
     """
     gone = []
+    with tempfile.TemporaryFile(prefix=".seatrial-", dir=parent) as file:
+        now = os.fstat(file.fileno()).st_mtime
     for name in sorted(os.listdir(parent)):
         place = os.path.join(parent, name)
         if not OURS.fullmatch(name) or os.path.islink(place):
@@ -284,7 +301,7 @@ def leftovers(parent: str, now: str) -> List[str]:
         try:
             with open(os.path.join(place, MARK), encoding="ascii") as file:
                 ours = ".seatrial-%s-checkpoint" % file.readline(200).strip() == name
-            age = os.stat(now).st_mtime - os.stat(os.path.join(place, MARK)).st_mtime
+            age = now - os.stat(os.path.join(place, MARK)).st_mtime
         except (OSError, ValueError):
             continue
         if ours and age > STALE_S:

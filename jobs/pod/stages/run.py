@@ -48,6 +48,7 @@ class Probe:
         self.place = ""
         self.gpus: List[Dict[str, Any]] = []  # as the runtime stage found them
         self.places: Set[str] = set()  # further folders to remove at the end
+        self.shared: Set[str] = set()  # those that other ranks use as well
         self.apart = ""  # why there is no collective
 
     def run(self) -> int:
@@ -74,10 +75,12 @@ class Probe:
             self.stage("storage", limit, storage.blank(), work, binds=False)
         watch.all_met()
         self.programs()
-        self.rendezvous.leave()
         seconds = watch.elapsed()
         writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": watch.reason or None}, "ok")
         writer.message()
+        if self.shared and self.barrier.through("end", 0):
+            self.places |= self.shared
+        self.rendezvous.leave()
         return 128 + getattr(signal, watch.reason) if watch.interrupted() else 0
 
     def meet(self) -> None:
@@ -291,7 +294,7 @@ class Probe:
         from . import checkpoint  # noqa: PLC0415
 
         work = checkpoint.Checkpoint(self.trial, self.me, self.watch, self.barrier, self.place, self.here)
-        work.say, work.places = self.writer.say, self.places
+        work.say, work.places = self.writer.say, self.shared
         why = (self.watch.reason and "stopped: %s" % self.watch.reason) or self.apart
         self.stage("checkpoint", limit_s, checkpoint.blank(), lambda data: work.work(data, why), binds=False)
 

@@ -52,6 +52,7 @@ class Storage:
     def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, places: Set[str]) -> None:
         self.trial, self.me, self.watch, self.barrier, self.places = trial, me, watch, barrier, places
         self.asked: Dict[str, Any] = trial.storage or {}
+        self._in_use: Set[str] = set()  # by a peer, for all that this rank knows
 
     def run(self, data: Dict[str, Any]) -> str:
         """Fill the stage's data; everything written is removed again."""
@@ -137,6 +138,7 @@ class Storage:
         go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
         if not go:  # somebody could not write: that is told there, and nobody looks for what is not
             return
+        self._in_use.add(self._folder(asked))
         theirs, seed = self._folder(asked, peer), "%s/%d" % (self.trial.run, peer)
         note = awaited(os.path.join(theirs, "note"), "first of %s, " % seed, VISIBLE_S, self.watch)
         result["peer_file_ok"], result["peer_seconds"] = note is not None, note[0] if note else None
@@ -149,7 +151,8 @@ class Storage:
         go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
         if go:  # for all or for none: who went on alone would wait for the others
             self._renamed(asked, result, theirs, seed, topic)
-        self.barrier.agree(topic + ".done", "", self._patience())  # nobody removes what another still reads
+        if self.barrier.through(topic + ".done", self._patience()):  # nobody removes what another still reads
+            self._in_use.discard(self._folder(asked))
 
     def _renamed(self, asked: Dict[str, Any], result: Dict[str, Any], theirs: str, seed: str, topic: str) -> None:
         """Replace the note that the other node has read, and see whether it notices."""
@@ -219,7 +222,8 @@ class Storage:
         return took, problems
 
     def _tidy(self) -> None:
-        for place in [p for p in self.places if ".seatrial-%s-" % self.trial.run in p]:
+        """Remove what was written; what a peer may still read goes at the probe's end."""
+        for place in [p for p in self.places - self._in_use if ".seatrial-%s-" % self.trial.run in p]:
             shutil.rmtree(place, ignore_errors=True)
             if not os.path.exists(place):
                 self.places.discard(place)
