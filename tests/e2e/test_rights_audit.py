@@ -20,6 +20,7 @@ from lab.background import running
 from lab.scenario import load
 from tests import program
 from tests.program import seatrial
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -108,7 +109,7 @@ def served(folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]]) 
     with cluster.stdin, cluster.stdout, cluster.stderr:
         assert cluster.stdout.readline(), cluster.stderr.read()
         yield config, requests
-    cluster.wait(120)
+    cluster.wait(HANG_S)
     for line in (folder / "requests").read_text(encoding="utf-8").splitlines():
         asked, target = json.loads(line)
         requests.append((tuple(asked), target))

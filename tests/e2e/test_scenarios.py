@@ -18,6 +18,7 @@ from reports.schema import completed
 from reports.summary import summarize
 from reports.sweep.text import lines
 from tests.program import Program
+from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
@@ -133,7 +134,7 @@ def test_the_healthy_cluster_is_go_in_seconds_and_marked_simulated(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=HANG_S,
         check=False,
     )
     took = time.monotonic() - began

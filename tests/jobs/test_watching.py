@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from jobs.diagnosis.state import ERR_INFRA, Replica
 from jobs.diagnosis.verdict import diagnose
 from jobs.run.waiting import Limits, WatchOutcome, too_late
 from jobs.run.watcher import Watcher
+from tests.jobs.conftest import drips
 from tests.waiting import HANG_S
 
 JOB = {
@@ -80,14 +80,12 @@ class World:
             self.log_read.wait(HANG_S)
             self.job, self.pods = (self.job, []) if type_ == "DELETED" else (item, self.pods)
             yield json.dumps({"type": type_, "object": item}).encode() + b"\n"
-        for _ in range(200):
-            time.sleep(0.05)
-            yield b"\n"
+        yield from drips()
 
 
 def watched(kube, api, world, **more):
     api.answer = world.answer
-    limits = Limits(start_s=more.pop("start_s", 20.0), job_s=20.0, queue_s=more.pop("queue_s", 20.0))
+    limits = Limits(start_s=more.pop("start_s", HANG_S), job_s=HANG_S, queue_s=more.pop("queue_s", HANG_S))
     return Watcher(kube, job="t", namespace="default", run="r1", limits=limits, **more).keep()
 
 
@@ -110,7 +108,7 @@ def test_a_start_is_hopeless_only_when_no_node_of_any_page_could_take_the_pod(ku
     outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 8) for n in range(50))]), start_s=3.0)
     assert "given up" not in outcome.analysis.observed
     assert "1 of 1 pods have not started after" in outcome.analysis.observed
-    outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 4) for n in range(50))]), start_s=20.0)
+    outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 4) for n in range(50))]), start_s=HANG_S)
     assert "given up" in outcome.analysis.observed
 
 

@@ -17,10 +17,9 @@ import pytest
 from jobs import pod as probes
 from tests.compiled import lay_beside
 from tests.ports import free_port
+from tests.waiting import HANG_S
 
 DATA = Path(__file__).parent / "data"
-HANG_S = 300
-"""No test waits for it."""
 
 FAKE_TORCHRUN = r'''
 """Plays torchrun: meets the other node on MASTER_PORT, then writes logs and a table; FAKE_MODE says what goes wrong."""
@@ -56,7 +55,7 @@ if rank == 0:
     store.listen(8)
     others = [store.accept()[0] for _ in range(nodes - 1)]
 else:
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 600
     while True:
         try:
             others = [socket.create_connection((address, port), timeout=2)]
@@ -142,15 +141,15 @@ class Pods:
         self.processes[rank] = process
         return process
 
-    def run(self, timeout: float = HANG_S, **env: str) -> dict[int, dict]:
+    def run(self, **env: str) -> dict[int, dict]:
         """Run all ranks to their end; returns rank -> stage -> data."""
         for rank in range(self.trial["nodes"]):
             self.start(rank, **env)
-        return {rank: self.stages(rank, timeout) for rank in self.processes}
+        return {rank: self.stages(rank) for rank in self.processes}
 
-    def stages(self, rank: int, timeout: float = HANG_S, code: int = 0) -> dict:
+    def stages(self, rank: int, code: int = 0) -> dict:
         """Wait for a rank that ends with `code` and return its evidence, every line of it checked."""
-        out, _ = self.processes[rank].communicate(timeout=timeout)
+        out, _ = self.processes[rank].communicate(timeout=HANG_S)
         assert self.processes[rank].returncode == code, out[-3000:]
         return self.evidence(out, rank)
 
@@ -216,11 +215,11 @@ def trial() -> dict:
         "peers": ["127.0.0.1", "127.0.0.2"],
         "gpu_kind": "nvidia",
         "master_port": free_port(),
-        "deadline_s": 60,
-        "dns_timeout_s": 5,
-        "port_timeout_s": 3,
-        "collective_timeout_s": 20,
-        "peer_wait_s": 10,
+        "deadline_s": HANG_S,
+        "dns_timeout_s": HANG_S / 20,
+        "port_timeout_s": HANG_S / 20,
+        "collective_timeout_s": HANG_S / 2,
+        "peer_wait_s": HANG_S / 2,
         "collectives": [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}],
         "bench": {"min_bytes": 1024, "max_bytes": 1048576, "factor": 4, "iters": 2, "warmup": 1},
         "network": {"seconds": 0.05},  # of sending as fast as it goes

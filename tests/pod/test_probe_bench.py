@@ -18,6 +18,7 @@ from jobs.pod.bench import sweep
 from jobs.pod.bench import table as tables
 from jobs.pod.bench.operations import OPERATIONS
 from tests.ports import free_port
+from tests.waiting import HANG_S
 
 BENCH = Path(probes.__file__).parent / "measure.py"
 
@@ -54,7 +55,7 @@ def test_without_torch_the_reason_is_printed(tmp_path: Path) -> None:
         [sys.executable, BENCH, "--iters=1"],
         env={"PYTHONPATH": str(tmp_path), "RANK": "3"},
         capture_output=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 1
@@ -81,7 +82,9 @@ def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path, mounted: bool)
     (installed / "nccl" / "__init__.py").write_text("")
     (installed / "torch.py").write_text("import nccl; raise ImportError('reached')")
     env = {"PYTHONPATH": str(installed)}
-    done = subprocess.run([sys.executable, here / "measure.py"], env=env, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, here / "measure.py"], env=env, capture_output=True, timeout=HANG_S, check=False
+    )
     assert b"ImportError: reached" in done.stdout
 
 
@@ -96,8 +99,8 @@ def test_real_torchrun_measures_and_checks(pods, torch_python: str) -> None:
     (pods.bin / "nvidia-smi").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
-    pods.trial.update(gpu_kind="cpu", collective_timeout_s=90, deadline_s=240)
-    stages_of = pods.run(timeout=240)
+    pods.trial.update(gpu_kind="cpu")
+    stages_of = pods.run()
     for name in ("collective.ring", "collective.default"):
         assert [stages_of[rank][name]["exit"] for rank in (0, 1)] == [0, 0], stages_of[0][name]["output_tail"]
         output = stages_of[0][name]["output_tail"]
@@ -114,7 +117,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_failure(torch_python: str) -> None:
     code = "import sys, torch; sys.exit(torch.cuda.is_available())"
     if subprocess.run([torch_python, "-c", code], check=False).returncode:
         pytest.skip("torch finds a GPU here")
-    done = subprocess.run([torch_python, BENCH], capture_output=True, timeout=120, check=False, env={"RANK": "0"})
+    done = subprocess.run([torch_python, BENCH], capture_output=True, timeout=HANG_S, check=False, env={"RANK": "0"})
     assert done.returncode == 1
     assert b"finds no usable GPU" in done.stdout
 
@@ -144,7 +147,7 @@ for count in (1, 100, values.PERIOD, values.PERIOD * 3 + 5):
     if count > 5000:
         assert values.mismatches(torch.roll(part, 4096), expected) > count // 2
 """
-    done = subprocess.run([torch_python, "-c", code], capture_output=True, timeout=120, check=False)
+    done = subprocess.run([torch_python, "-c", code], capture_output=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
 
 
@@ -175,7 +178,7 @@ def test_a_slow_network_is_measured_and_does_not_look_hung(torch_python: str, po
     done = subprocess.run(
         [torch_python, "-c", SLOW_NETWORK, str(pods.trial["master_port"])],
         capture_output=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
         text=True,
     )
@@ -240,7 +243,7 @@ def test_every_collective_is_measured_and_checked(op: str, torch_python: str, tm
         "SEATRIAL_BENCH_FACTS": str(facts),
         "OMP_NUM_THREADS": "1",
     }
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
+    done = subprocess.run(command, capture_output=True, timeout=HANG_S, check=False, env=env)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     (job,) = nccl.conclude(nccl.read([("out", io.BytesIO(done.stdout))]))
     (measured,) = job["tables"]
@@ -287,7 +290,7 @@ sys.exit(sweep.main({str(BENCH.parent)!r}))
         "--warmup=0",
     ]
     env = {"PATH": os.environ["PATH"], "SEATRIAL_BENCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
+    done = subprocess.run(command, capture_output=True, timeout=HANG_S, check=False, env=env)
     rows = table(done.stdout.decode())
     assert len(rows) == 2, done.stderr.decode()[-2000:]
     assert all("1" in (row[8], row[12]) for row in rows), rows

@@ -13,6 +13,7 @@ from jobs.pod.stages.coordinator import LONGEST_RESULT
 from jobs.pod.stages.fleettest import MOST_ROWS
 from jobs.pod.stages.hardware import MOST_GPUS, MOST_NICS
 from jobs.pod.stages.messages import Lines, NoAnswerError, say
+from tests.waiting import until
 
 XML = """<?xml version="1.0" ?>
 <nvidia_smi_log><driver_version>580.95.05</driver_version><attached_gpus>1</attached_gpus>
@@ -84,11 +85,7 @@ def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
     watch = clocks("n=$(wc -l < asked); [ $n -gt 3 ] && n=3; cat $n\n")
     watch.start()
     asked = tmp_path / "asked"
-    wait = threading.Event()
-    for _ in range(400):
-        if asked.exists() and len(asked.read_text().split()) >= 3:
-            break
-        wait.wait(0.05)
+    until(lambda: asked.exists() and len(asked.read_text().split()) >= 3, "three answers")
     (gpu,) = watch.end()
     assert gpu == {
         "uuid": "GPU-aa",
@@ -99,7 +96,7 @@ def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
     }
 
 
-@pytest.mark.parametrize("script", ["sleep 60\n", "exit 9\n", "echo garbage\n"])
+@pytest.mark.parametrize("script", ["sleep 6000\n", "exit 9\n", "echo garbage\n"])
 def test_a_tool_that_hangs_or_says_nothing_costs_a_moment(clocks, script):
     """Less is known, and the test goes on."""
     watch = clocks(script)

@@ -1,11 +1,11 @@
 """The pods of a sweep: agents and coordinator as real processes, each on its loopback address, with a played torchrun."""
 
+import contextlib
 import json
 import re
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from jobs.pod.stages import agent, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.planner import Planner
 from jobs.run.evidence import misfit
-from tests.pod.conftest import HANG_S
+from tests.waiting import HANG_S, until
 
 PLAY = r'''
 """Plays torchrun for a sweep: writes a log and a table; FAKE_BAD names the hosts of a slow pair, FAKE_MODE what happens."""
@@ -64,7 +64,7 @@ def fleet(pods, trial):
     """A sweep over four nodes of one GPU."""
     nodes = [f"gpu-node-{n}" for n in range(4)]
     bench = {"min_bytes": 1048576, "max_bytes": 1048576, "factor": 2, "iters": 1, "warmup": 1}
-    trial.update(nodes=4, gpus_per_node=1, peers=[f"127.0.0.{n + 1}" for n in range(4)], collectives=[], deadline_s=600)
+    trial.update(nodes=4, gpus_per_node=1, peers=[f"127.0.0.{n + 1}" for n in range(4)], collectives=[])
     trial["sweep"] = {
         "token": "a-token",
         "nodes": nodes,
@@ -249,7 +249,7 @@ def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial)
         fleet.start(rank)
     lines = heard(fleet, 0, "3 of 3 nodes are here")
     fleet.start(3)
-    rest, _ = fleet.processes[0].communicate(timeout=60)
+    rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
     stages = fleet.evidence(b"".join(lines) + rest, 0)
     assert any("gpu-node-3" in test["nodes"] for test in rounds(stages))
     assert {test["outcome"] for test in rounds(stages)} == {"measured"}
@@ -316,14 +316,12 @@ def test_agents_end_when_the_coordinator_is_told_to(fleet):
 def test_a_stranger_is_not_let_in(fleet, trial):
     """Who does not know the token gets no order, and disturbs nobody; nor does one who says nothing, or too much."""
     fleet.start(0)
-    limit = time.monotonic() + HANG_S
-    while True:
-        try:
-            line = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=5)
-            break
-        except OSError:
-            assert time.monotonic() < limit
-            time.sleep(0.1)
+
+    def connected():
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=HANG_S)
+
+    line = until(connected, "who listens there")
     stream = line.makefile("rwb")
     challenge = json.loads(stream.readline())
     assert re.fullmatch(r"[0-9a-f]{32}", challenge["nonce"])
@@ -333,7 +331,7 @@ def test_a_stranger_is_not_let_in(fleet, trial):
     assert stream.readline() == b""
     stream.close()
     line.close()
-    other = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=5)
+    other = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=HANG_S)
     other.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 9000)
     for rank in range(1, 4):
         fleet.start(rank)

@@ -18,6 +18,7 @@ from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
 from jobs.run.evidence import misfit
 from tests.ports import free_port
+from tests.waiting import HANG_S
 
 BENCH = Path(probes.__file__).parent / "measure.py"
 
@@ -163,7 +164,7 @@ def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
         [*command, "--training", "--steps=5", "--fsdp-on-cpu"],
         env=environment,
         capture_output=True,
-        timeout=600,
+        timeout=HANG_S,
         check=False,
         text=True,
     )

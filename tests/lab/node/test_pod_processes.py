@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 from lab.apiserver.store import ApiError
-from tests.waiting import HANG_S
+from tests.waiting import until
 
 PROGRAM = """
     import os, socket, time
@@ -297,12 +296,8 @@ def test_no_process_and_no_file_outlives_the_cluster(root, mode):
             victim.wait()
             reason = victim.stderr.read().strip().splitlines()[-1]
             pytest.skip(reason) if "Unavailable" in reason else pytest.fail(reason)
-        deadline = time.monotonic() + HANG_S
-        while len(having(mark)) < 10 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(having(mark)) >= 10, "the pods' processes")
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-    while (having(mark) or Path(folder).exists()) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert having(mark) == []
-    assert not Path(folder).exists()
+    until(lambda: not having(mark), "their end", lambda: having(mark))
+    until(lambda: not Path(folder).exists(), "the folder's end")

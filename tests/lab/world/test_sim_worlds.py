@@ -1,13 +1,11 @@
 """What each shipped world does to an Indexed Job that trains on two nodes."""
 
 import asyncio
-import contextlib
-import time
 
 import pytest
 
 from lab import Cluster, load
-from tests.waiting import HANG_S
+from tests.lab.clusters import seen_in
 
 IMAGE = "pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime"
 WAIT = (
@@ -78,21 +76,11 @@ class Run:
     """A job in a world, until it ends or something is seen."""
 
     def __init__(self, cluster: Cluster):
-        self.cluster, self.store = cluster, cluster.store
+        self.cluster, self.store, self.until = cluster, cluster.store, seen_in(cluster)
 
     def pods(self) -> list[dict]:
         listed = self.store.list("pods", "default")
         return sorted(listed, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-
-    async def until(self, condition):
-        end = time.monotonic() + HANG_S
-        while time.monotonic() < end:
-            with contextlib.suppress(KeyError, IndexError, StopIteration):
-                if value := condition():
-                    return value
-            await asyncio.sleep(0.05)
-        states = [pod["status"]["phase"] for pod in self.pods()]
-        raise AssertionError(f"not seen in {HANG_S:.0f} s: {states} {[await self.log(pod) for pod in self.pods()]}")
 
     async def ended(self) -> list[str]:
         await self.until(lambda: [p["status"]["phase"] for p in self.pods()] == ["Succeeded"] * 2)
@@ -241,8 +229,10 @@ def test_gpus_taken_leaves_no_gpu():
         assert all("2 Insufficient nvidia.com/gpu" in message for message in await run.until(refusals))
         owners = {pod["metadata"]["ownerReferences"][0]["kind"] for pod in run.store.list("pods", "team-b")}
         assert owners == {"ReplicaSet"}
-        await asyncio.sleep(0.3)  # nothing is to happen
-        assert len(run.store.list("pods", "team-b")) == 2  # the garbage collector leaves them alone
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "was"}
+        run.store.create("configmaps", {"metadata": {"name": "after", "ownerReferences": [owner]}}, "team-b")
+        await run.until(lambda: run.store.get("configmaps", "team-b", "after") is None, "the garbage collector's turn")
+        assert len(run.store.list("pods", "team-b")) == 2  # they came before, and were left alone
 
     play("gpus-taken", "", judge)
 
