@@ -17,7 +17,7 @@ import pytest
 from jobs import pod as probes
 from tests.compiled import lay_beside
 from tests.ports import free_port
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until
 
 DATA = Path(__file__).parent / "data"
 
@@ -89,6 +89,13 @@ if rank == 0:
 '''
 
 
+CLOCK = """
+import os, time as real
+class time:
+    monotonic = staticmethod(lambda: real.monotonic() + 3600 * os.path.exists({ahead!r}))
+"""
+
+
 class Pods:
     """Starts the probes of one trial and reads what they print."""
 
@@ -112,6 +119,22 @@ class Pods:
         file.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
         file.chmod(0o755)
         return file
+
+    def clock(self, stage: str) -> Path:
+        """Let a stage's clock be an hour ahead as soon as the file is there that is returned."""
+        file, ahead = self.here / "stages" / f"{stage}.py", self.folder / f"{stage}-is-late"
+        text = file.read_text(encoding="utf-8")
+        clock = CLOCK.format(ahead=str(ahead))
+        assert text.count("\nimport time\n") == 1
+        file.write_text(text.replace("\nimport time\n", clock), encoding="utf-8")
+        return ahead
+
+    def hang(self) -> None:
+        """Run two ranks until their first collective hangs, every process with a log."""
+        for rank in range(2):
+            self.start(rank, FAKE_MODE="hang")
+        logs = self.scratch.rglob
+        until(lambda: sum(log.stat().st_size > 0 for log in logs("ring.*.log")) == 4, "the logs of all")
 
     def seal(self) -> None:
         """Write trial.json and make the folder read-only, as a ConfigMap mount is."""

@@ -79,8 +79,10 @@ def test_the_analyzer_travels_with_the_probe(pods) -> None:
 
 def test_a_hanging_collective_ends_in_time_with_its_evidence(pods) -> None:
     """A hang costs the collective's time-out once: the next collective is skipped, and nothing keeps running."""
-    pods.trial.update(collective_timeout_s=2)
-    stages_of = pods.run(FAKE_MODE="hang")
+    late = pods.clock("collective")
+    pods.hang()
+    late.touch()
+    stages_of = {rank: pods.stages(rank) for rank in (0, 1)}
     for rank in (0, 1):
         ring = stages_of[rank]["collective.ring"]
         assert ring["timed_out"] is True
@@ -251,11 +253,13 @@ def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None
 
 def test_the_probe_keeps_its_own_deadline(pods) -> None:
     """Before its deadline the probe has printed everything and left, even if a collective would take longer."""
-    pods.trial.update(deadline_s=5, collective_timeout_s=30, peer_wait_s=3)
-    stages_of = pods.run(FAKE_MODE="hang")
-    assert stages_of[0]["end"]["seconds"] < 8.5  # five seconds from when the ranks met, for which they may take three
-    assert stages_of[0]["end"]["stopped"] == "the probe's own deadline"
-    assert stages_of[0]["collective.ring"]["timed_out"] is True
+    late = pods.clock("deadline")
+    pods.hang()
+    late.touch()
+    stages = pods.stages(0)
+    assert stages["end"]["stopped"] == "the probe's own deadline"
+    assert stages["collective.ring"]["timed_out"] is True
+    assert stages["collective.ring"]["seconds"] < pods.trial["collective_timeout_s"]
 
 
 def test_a_hung_nvidia_smi_is_left_behind(pods) -> None:

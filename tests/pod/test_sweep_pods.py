@@ -73,9 +73,9 @@ def fleet(pods, trial):
         "alone": bench,
         "fabric": "ib",
         "gdr": True,
-        "budget_s": 300,
-        "settle_s": 60,
-        "test_s": 60,
+        "budget_s": HANG_S,
+        "settle_s": HANG_S,
+        "test_s": HANG_S,
     }
     pods.tool("torchrun", PLAY)
     return pods
@@ -155,7 +155,7 @@ def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, o
 def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
     """On a line of its own for each node; a node that failed before does not, and one whose steps fail is told."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
-    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
+    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": HANG_S}
     stages = fleet.run(FAKE_MODE=mode)[0]
     lines = [data for name, data in stages.items() if name.startswith("sweep.training.")]
     trained = {data["node"]: data for data in lines}
@@ -176,7 +176,7 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
 def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet, trial, tmp_path):
     """It is tested alone once more, and its steps with it: what it is told of last counts."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
-    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
+    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": HANG_S}
     stages = fleet.run(FAKE_MODE=f"once gpu-node-2 {tmp_path / 'ran'}")[0]
     lines = [data for name, data in stages.items() if name.startswith("sweep.training.")]
     assert [data["skipped"] for data in lines if data["node"] == "gpu-node-2"] == [
@@ -233,8 +233,10 @@ def test_a_test_that_hangs_is_killed_and_reported(fleet, trial):
 def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
     """Whoever has come begins after a moment; the other is gone, and why is told."""
     trial["sweep"]["settle_s"] = 5
-    for rank in range(3):
+    for rank in (1, 2):
         fleet.start(rank)
+        heard(fleet, rank, '"stage":"start"')
+    fleet.start(0)
     stages = fleet.stages(0)
     assert stages["sweep.fleet.1"]["gone"] == {"gpu-node-3": "its agent did not come"}
     assert all("gpu-node-3" not in test["nodes"] for test in rounds(stages))
@@ -244,7 +246,7 @@ def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
 @pytest.mark.slow
 def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial):
     """The sweep begins when all are there whose nodes were free; a fourth agent comes in the middle."""
-    trial["sweep"].update(nodes=trial["sweep"]["nodes"][:3], settle_s=600)
+    trial["sweep"].update(nodes=trial["sweep"]["nodes"][:3], settle_s=HANG_S)
     for rank in range(3):
         fleet.start(rank)
     lines = heard(fleet, 0, "3 of 3 nodes are here")
