@@ -162,7 +162,7 @@ def test_exec_carries_input_output_errors_and_the_exit_code(lab):
     assert "executable file not found" in execute(kube, pod, "main", ["nosuch"]).message
     cut = execute(kube, pod, "main", ["sh", "-c", "yes"], most_bytes=10_000)
     assert cut.cut
-    slow = execute(kube, pod, "main", ["sleep", "60"], deadline_s=1.0)
+    slow = execute(kube, pod, "main", ["sleep", "6000"], deadline_s=1.0)
     assert (slow.cut, slow.code) == (True, None)
 
 

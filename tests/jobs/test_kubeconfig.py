@@ -176,7 +176,7 @@ def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
 def test_an_exec_plugin_that_hangs_is_left(tmp_path, kubeconfig, monkeypatch):
     """It may wait for a browser for ever."""
     monkeypatch.setattr("jobs.cluster.client.credentials._EXEC_PLUGIN_S", 0.3)
-    user = plugin(tmp_path, "import time; time.sleep(3)")
+    user = plugin(tmp_path, "import time; time.sleep(6000)")
     refuse("no credentials within", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
 
 

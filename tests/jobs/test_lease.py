@@ -165,6 +165,7 @@ def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pyte
             down.clear()
             until(lambda: tries[-2:] == [False, False], "two that do not")
         down.set()
+        until(lambda: tries[-1], "the last that was in time is over")
         passed[0] += 1.1
         assert lease.lost.wait(HANG_S)
 

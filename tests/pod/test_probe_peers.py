@@ -23,7 +23,7 @@ def test_a_missing_peer_means_no_collective(pods) -> None:
 
 def test_a_name_that_does_not_resolve_stops_all_ranks(pods) -> None:
     """If one rank cannot resolve a peer, every rank skips the collective and says whose fault it is."""
-    pods.trial.update(dns_timeout_s=1, peers=["127.0.0.1", "no-such-host.invalid"])
+    pods.trial.update(dns_timeout_s=1, port_timeout_s=3, peers=["127.0.0.1", "no-such-host.invalid"])
     stages_of = pods.run()
     record = stages_of[0]["dns"]["peers"][1]
     assert record["addresses"] == []

@@ -67,7 +67,7 @@ def test_the_captured_file_has_the_beginning_and_the_end(tmp_path: Path, size: i
 
 def test_descendants_are_found_across_sessions() -> None:
     """A grandchild in a session of its own is still below its grandparent."""
-    code = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60'], start_new_session=True); print(p.pid, flush=True); time.sleep(6000)"
+    code = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '6000'], start_new_session=True); print(p.pid, flush=True); time.sleep(6000)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         grandchild = int(process.stdout.readline())

@@ -191,7 +191,7 @@ def preempt(store):
     """A pod of a higher class wants the GPUs of rank 1's node."""
     node = next(pod["spec"]["nodeName"] for pod in _pods(store) if pod["metadata"]["name"].startswith("trial-x-1"))
     store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": "more"}, "value": 1000})
-    pod = template("import time; time.sleep(60)", 8)
+    pod = template("import time; time.sleep(6000)", 8)
     pod["spec"] |= {
         "priorityClassName": "more",
         "nodeSelector": {"kubernetes.io/hostname": node},

@@ -17,7 +17,7 @@ from lab.apiserver import Server, serve
 from lab.apiserver.schema.errors import bad_request
 from lab.apiserver.store import Store
 from lab.controlplane import Controllers
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -164,9 +164,7 @@ def space(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, with its service account."""
     name = f"t-{abs(hash(request.node.name)) % 10**8}"
     cluster("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    for _ in range(100):
-        if cluster("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default").code == 200:
-            break
+    until(lambda: cluster("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default").code == 200, "its account")
     yield name
     cluster("DELETE", f"/api/v1/namespaces/{name}")
 

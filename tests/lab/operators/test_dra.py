@@ -115,7 +115,7 @@ def test_claims_that_cannot_be_met_say_so(tmp_path):
             store = box.store
             store.create("resourceclaimtemplates.resource.k8s.io", template(8), "default")
             for name in ("a", "b"):
-                store.create("pods", pod(name, command=["sleep", "60"]), "default")
+                store.create("pods", pod(name, command=["sleep", "6000"]), "default")
             await until(
                 lambda: all(store.get("pods", "default", n)["spec"].get("nodeName") for n in ("a", "b")), "two placed"
             )
@@ -123,7 +123,7 @@ def test_claims_that_cannot_be_met_say_so(tmp_path):
             assert claim["metadata"]["annotations"]["resource.kubernetes.io/pod-claim-name"] == "gpu"
             assert claim["status"]["reservedFor"][0]["name"] == "a"
             assert len(claim["status"]["allocation"]["devices"]["results"]) == 8
-            store.create("pods", pod("c", command=["sleep", "60"]), "default")
+            store.create("pods", pod("c", command=["sleep", "6000"]), "default")
             said = await until(
                 lambda: next(
                     c for c in store.get("pods", "default", "c")["status"]["conditions"] if c["type"] == "PodScheduled"

@@ -141,7 +141,7 @@ def test_a_rank_that_fails_ends_the_job(tmp_path):
                         "2",
                         "sh",
                         "-c",
-                        "test $OMPI_COMM_WORLD_RANK = 0 && sleep 30; exit 7",
+                        "test $OMPI_COMM_WORLD_RANK = 0 && sleep 6000; exit 7",
                     ]
                 ),
                 "default",

@@ -169,7 +169,7 @@ def test_drain_says_that_it_was_an_eviction(tmp_path):
                     "metadata": {"name": "a", "labels": {}},
                     "spec": {
                         "terminationGracePeriodSeconds": 1,
-                        "containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}],
+                        "containers": [{"name": "c", "image": "i", "command": ["sleep", "6000"]}],
                     },
                 },
                 "default",
