@@ -184,15 +184,18 @@ def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, lat
 
 def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
     """Objects and events stay as they are while a pod that no scheduler looks at comes of age: that alone is news."""
-    monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", 2.0)
+    monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", HANG_S)
     monkeypatch.setattr("jobs.diagnosis.not_started.SCHEDULER_S", 2.0)
     concluded = []
-    monkeypatch.setattr(
-        "jobs.run.watcher.diagnose", lambda *known, **more: concluded.append(diagnose(*known, **more)) or concluded[-1]
-    )
-    made = datetime.datetime.now(datetime.UTC).isoformat()
+
+    def concluding(*known, **more):
+        concluded.append(diagnose(*known, **more))
+        monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", 0.0)  # it comes of age when it was looked at once
+        return concluded[-1]
+
+    monkeypatch.setattr("jobs.run.watcher.diagnose", concluding)
     alone = pod("Pending")
-    alone["metadata"]["creationTimestamp"] = made
+    alone["metadata"]["creationTimestamp"] = datetime.datetime.now(datetime.UTC).isoformat()
     outcome = watched(kube, api, World(JOB, [alone]), start_s=HANG_S)
     assert outcome.analysis.fault == "job.no-scheduler"
     causes = [cause and cause.fault for _, _, cause in concluded]
