@@ -1,9 +1,12 @@
 """Tests wait for conditions: by `tests/waiting.py`, and never for the clock."""
 
 import ast
+import asyncio
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import in_no_time
 
 SLEEPS = {
     "tests/hang/ras_standin.py": "plays a program that is slow to answer",
@@ -80,3 +83,23 @@ def test_what_ends_a_hang_is_longer_than_anything_takes(trees):
 def test_a_wait_for_the_clock_is_seen(code, sleeps, limits):
     tree = ast.parse(code)
     assert (list(_sleeps(tree)), list(_limits(tree))) == (sleeps, limits)
+
+
+def test_in_no_time_seconds_pass_in_their_order():
+    """Each timer at its moment, also one that another sets; what is due has been done before time goes on."""
+
+    async def go():
+        loop, done = asyncio.get_running_loop(), []
+        loop.call_later(7200, done.append, "two hours")
+        loop.call_later(60, lambda: (done.append("a minute"), loop.call_later(3600, done.append, "an hour later")))
+        await asyncio.sleep(3660)
+        loop.call_soon(done.append, "at once")
+        await asyncio.sleep(3600)
+        return done, loop.time()
+
+    assert in_no_time(go()) == (["a minute", "an hour later", "at once", "two hours"], 7260)
+
+
+def test_in_no_time_a_wait_for_nothing_fails():
+    with pytest.raises(AssertionError, match="nothing is left that could happen"):
+        in_no_time(asyncio.Event().wait())
