@@ -24,6 +24,7 @@ import pytest
 from checks.framework import simulation
 from cli import rehearse
 from cli.__main__ import main
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -162,7 +163,7 @@ def seatrial(
     *arguments: str,
     env: Mapping[str, str] = os.environ,
     cwd: Path = ROOT,
-    timeout: float = 300,
+    timeout: float = HANG_S,
     main: Callable[[list[str]], int] = main,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; `main` is another program's than `seatrial`."""

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from checks.framework.progress import Progress
+from tests.waiting import HANG_S
 
 
 class Reporter:
@@ -61,12 +62,12 @@ def test_a_terminal_shows_each_step(progress):
 def test_a_log_is_told_what_is_waited_for(progress):
     """Again and again while nothing changes, also before the first step."""
     tell, reporter = progress(isatty=False)
-    assert reporter.enough.wait(60)
+    assert reporter.enough.wait(HANG_S)
     assert reporter.lines[0].startswith("  · asking the API server (for ")
     reporter.lines.clear()
     reporter.enough.clear()
     tell("2 Pending (gpu-a, gpu-b)")
-    assert reporter.enough.wait(60)
+    assert reporter.enough.wait(HANG_S)
     assert reporter.lines[-1].startswith("  · 2 Pending (gpu-a, gpu-b) (for ")
 
 
@@ -81,7 +82,7 @@ def test_a_log_is_not_filled_with_steps(progress):
 def test_nothing_is_said_once_it_is_closed(progress):
     """The verdict is the last word."""
     tell, reporter = progress(isatty=False)
-    assert reporter.enough.wait(60)
+    assert reporter.enough.wait(HANG_S)
     tell.close()
     reporter.lines.clear()
     assert not [thread for thread in threading.enumerate() if thread is tell._reminder]

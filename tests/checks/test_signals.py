@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -164,7 +163,7 @@ def test_a_command_without_clean_up_ends_with_an_exception_and_gives_the_handler
     before = signal.getsignal(signal.SIGQUIT)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"), signals.interruptible():
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(600)
+        signal.pause()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGQUIT) == before
 

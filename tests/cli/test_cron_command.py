@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -18,6 +19,7 @@ from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.state_store import StateStoreError
 from tests.jobs.on_sim import Sim
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,14 +143,13 @@ def test_a_run_that_loses_its_lease_ends_and_writes_nothing(
     before = kube.get(f"{MAPS}/seatrial-state")["metadata"]["resourceVersion"]
 
     def steal() -> None:
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            try:
-                if kube.get(LEASE)["spec"].get("holderIdentity"):
-                    kube.patch(LEASE, {"spec": {"holderIdentity": "thief", "renewTime": "2099-01-01T00:00:00.000000Z"}})
-                    return
-            except ClusterError:
-                time.sleep(0.02)
+        def held() -> bool:
+            with contextlib.suppress(ClusterError):
+                return bool(kube.get(LEASE)["spec"].get("holderIdentity"))
+            return False
+
+        until(held, "a lease")
+        kube.patch(LEASE, {"spec": {"holderIdentity": "thief", "renewTime": "2099-01-01T00:00:00.000000Z"}})
 
     thief = threading.Thread(target=steal)
     thief.start()

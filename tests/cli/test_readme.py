@@ -13,6 +13,7 @@ from cli.__main__ import main
 from tests.installed import installed
 from tests.jobs.on_sim import Sim
 from tests.program import own_pytest, rehearse_here, seatrial
+from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -96,7 +97,7 @@ def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
         if name in SHELL or "|" in arguments:
             if line := in_a_shell(command, tmp_path, env, program):
                 done = subprocess.run(
-                    line, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=300, check=False
+                    line, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=HANG_S, check=False
                 )
                 assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
             continue

@@ -24,7 +24,7 @@ def rehearse(*arguments, cwd=ROOT, **env):
         cwd=cwd,
         text=True,
         capture_output=True,
-        timeout=200,
+        timeout=HANG_S,
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.__main__ import main
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     assert process.stdout is not None
     yield process.stdout.readline().strip()
     process.terminate()
-    process.wait(timeout=60)
+    process.wait(timeout=HANG_S)
     process.stdout.close()
 
 
@@ -49,7 +50,7 @@ def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> No
     """Nothing yet, a success, a later failure that keeps the time of the success, then a damaged record."""
 
     def scrape() -> str:
-        with urllib.request.urlopen(served, timeout=60) as answer:
+        with urllib.request.urlopen(served, timeout=HANG_S) as answer:
             return str(answer.read().decode())
 
     def write(name: str, content: str) -> None:
@@ -73,7 +74,7 @@ def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Pat
     """Its metrics know which nodes are bad, and call a first failure inconclusive; a later run by hand comes before them."""
 
     def scrape() -> str:
-        with urllib.request.urlopen(served, timeout=60) as answer:
+        with urllib.request.urlopen(served, timeout=HANG_S) as answer:
             return str(answer.read().decode())
 
     from reports.metrics import exposition
@@ -106,7 +107,7 @@ def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: P
     os.utime(tmp_path / "a" / "report.json", (1, 1))
     (tmp_path / "d").mkdir()
     os.mkfifo(tmp_path / "d" / "report.json")
-    with urllib.request.urlopen(served, timeout=60) as answer:
+    with urllib.request.urlopen(served, timeout=HANG_S) as answer:
         assert 'seatrial_run_verdict{verdict="no-go"} 1.0' in answer.read().decode()
 
 
@@ -119,7 +120,7 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
             assert process.stderr is not None
             process.stdout.readline()
             process.send_signal(number)
-            assert process.wait(timeout=60) == 0
+            assert process.wait(timeout=HANG_S) == 0
             assert process.stderr.read() == ""
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from cli.__main__ import COMMANDS
 from tests.cli.under_streams import Interpreter
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +162,7 @@ def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], 
     for batch in (ways[:6], ways[6:]):
         running = {how: start(arguments_of(command, tmp_path), how) for how in batch}
         for how, process in running.items():
-            is_well_said(how, *process.communicate(timeout=120))
+            is_well_said(how, *process.communicate(timeout=HANG_S))
             ended[how] = process.returncode
     assert ended == {how: its_own(command, how) for how in ways}
 
@@ -200,7 +201,7 @@ def test_a_run_is_judged_and_reported_whatever_becomes_of_its_output(
 def test_signs_that_an_encoding_does_not_know_are_written_in_ascii() -> None:
     """Our own as such, all others as escapes: a finding is still read."""
     process = start(["explain", LOG], "ascii")
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=HANG_S)
     assert out.isascii()
     assert "\\u" not in out
     assert "\\x" not in out

@@ -11,6 +11,7 @@ import pytest
 from cli import listing, start
 from cli.__main__ import COMMANDS, HELP, _verbosity, main
 from tests import program
+from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +21,7 @@ def seatrial(*arguments, cwd=ROOT, stdin="", env=None):
         return program.seatrial(*map(str, arguments), cwd=cwd)
     command = [sys.executable, "-m", "checks", *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, input=stdin, timeout=120, check=False, env=env
+        command, cwd=cwd, capture_output=True, text=True, input=stdin, timeout=HANG_S, check=False, env=env
     )
 
 
@@ -203,7 +204,7 @@ def test_a_file_of_checks_that_cannot_be_read_says_why(tmp_path):
 def test_a_pipe_that_closes_early_is_not_a_go(tmp_path):
     """`seatrial checks | head -1` ends as other programs do; with pipefail a broken pipe is never exit code 0."""
     line = f"set -o pipefail; {sys.executable} -m checks faults nccl.{{hang,crash}} {'nccl.hang ' * 2000} | head -1; exit $?"
-    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 141, done.stderr
     assert "Traceback" not in done.stderr
 
@@ -312,7 +313,7 @@ def test_bash_completes_commands_options_and_values(arguments, completed):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert set(done.stdout.split()) == completed
 

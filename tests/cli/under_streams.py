@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 1 << 16
 """Bytes of a command's arguments."""
-TIMEOUT_S = 300.0
+TIMEOUT_S = 600.0
 IMPORTED = ("cli", "jobs.run", "checks.rules", "reports", "lab")
 
 

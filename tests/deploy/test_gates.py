@@ -16,6 +16,7 @@ import yaml
 from checks.profiles.loader import load_profile
 from tests.installed import installed
 from tests.jobs.on_sim import Sim
+from tests.waiting import HANG_S, KUBECTL_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +140,7 @@ class Lab:
             **more,
         }
         return subprocess.run(
-            command, cwd=self.folder, env=env, text=True, capture_output=True, timeout=400, check=False
+            command, cwd=self.folder, env=env, text=True, capture_output=True, timeout=HANG_S, check=False
         )
 
     def kubectl(self, *arguments: str) -> str:
@@ -255,10 +256,10 @@ def test_a_validation_that_is_over_is_not_waited_for(lab: Lab) -> None:
         "wait",
         "pod/nvidia-cuda-validator-x",
         "--for=jsonpath={.status.phase}=Succeeded",
-        "--timeout=30s",
+        KUBECTL_LIMIT,
     )
     script = f". {GATES}/node-by-node.sh; settled gpu-node-2 gpu-operator app=nvidia-operator-validator"
-    done = lab.run("sh", "-c", script, "gate", "gpu-node-2", SETTLE="10s")
+    done = lab.run("sh", "-c", script, "gate", "gpu-node-2", SETTLE=f"{HANG_S:.0f}s")
     assert done.returncode == 0, done.stderr
 
 

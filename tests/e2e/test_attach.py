@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +16,7 @@ from jobs.cluster.client.errors import NotFound
 from jobs.cluster.client.kube import Kube, path
 from tests import program
 from tests.jobs.on_sim import Sim, left_over
+from tests.waiting import until
 
 PROFILE = {"extends": "h100-ib", "name": "mine", "deadlines": {"lease_s": 3}}
 
@@ -125,10 +125,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
         kube.delete(place)
     code, said = seatrial("job", "cancel", job, kubeconfig=healthy)
     assert code == 0, said
-    until = time.monotonic() + 120
-    while left_over(kube) and time.monotonic() < until:  # pods get their time to end
-        time.sleep(0.1)
-    assert left_over(kube) == []
+    until(lambda: not left_over(kube), "nothing left", lambda: left_over(kube))  # pods get their time to end
 
 
 def test_a_user_without_rights_is_told_which(seatrial, root, tmp_path):
@@ -164,11 +161,10 @@ def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_pat
     command = [sys.executable, "-m", "checks", "accept", "--profile", str(tmp_path / "mine.yaml")]
     env = {**os.environ, "PYTHONPATH": str(root), "KUBECONFIG": str(healthy)}
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as runner:
-        end = time.monotonic() + 120
         place = path("jobs", namespace="default", group="batch")
-        while not (jobs := [j for j in kube.list(place)[0] if not j["spec"]["suspend"]]) and time.monotonic() < end:
-            time.sleep(0.1)
-        job = jobs[0]["metadata"]["name"]
+        job = until(lambda: next(j for j in kube.list(place)[0] if not j["spec"]["suspend"]), "a job")["metadata"][
+            "name"
+        ]
         runner.send_signal(signal.SIGSTOP)  # it neither renews nor deletes
         runner.kill()
     arguments = ("job", "attach", job, "--profile", "mine.yaml")

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from jobs.cluster.client.kube import Kube
 from reports.metrics import exposition
 from reports.schema import completed
 from tests import program
+from tests.waiting import HANG_S, KUBECTL_LIMIT, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,28 +85,22 @@ class Lab:
         container["command"] = [sys.executable, "-P", "-m", "checks"]
         container.setdefault("env", []).append({"name": "PYTHONPATH", "value": str(ROOT)})
 
-    def scrape(self, deployment: str, *, timeout_s: float = 60) -> str:
+    def scrape(self, deployment: str) -> str:
         """What a Deployment answers to Prometheus once it is available."""
         kubectl = ["kubectl", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
-        subprocess.run(
-            [*kubectl, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s"], check=True
-        )
-        read = (
-            "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics', timeout=60).read().decode())"
-        )
+        subprocess.run([*kubectl, "rollout", "status", f"deployment/{deployment}", KUBECTL_LIMIT], check=True)
+        read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics').read().decode())"
         command = [*kubectl, "exec", f"deployment/{deployment}", "--", sys.executable, "-c", read]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def ended(self, name: str) -> str:
         """Wait until the Job has ended: Complete or Failed."""
-        end = time.monotonic() + 180
-        while time.monotonic() < end:
-            status = self.kube.get(f"{self.path('Job')}/{name}").get("status") or {}
-            conditions = {c["type"] for c in status.get("conditions") or [] if c["status"] == "True"}
-            if conditions & {"Complete", "Failed"}:
-                return "Complete" if "Complete" in conditions else "Failed"
-            time.sleep(0.3)
-        raise AssertionError(f"{name} did not end: {self.log(name)}")
+
+        def end() -> str:
+            conditions = self.kube.get(f"{self.path('Job')}/{name}")["status"]["conditions"]
+            return next(c["type"] for c in conditions if c["status"] == "True" and c["type"] in ("Complete", "Failed"))
+
+        return str(until(end, f"the end of {name}", lambda: self.log(name)))
 
     def pod(self, name: str) -> dict[str, Any]:
         """The Job's pod."""
@@ -152,7 +146,7 @@ class Lab:
     def close(self) -> None:
         """End the cluster."""
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=HANG_S)
         self.process.stdout.close()
         self.process.stderr.close()
 
@@ -258,10 +252,7 @@ def test_what_fails_once_is_tried_again_before_it_counts(lab: Lab) -> None:
 def test_one_at_a_time_and_nothing_is_left_after_a_kill(lab: Lab) -> None:
     """A second run exits at once and says who holds the lease; after kill -9 of the first, the next one cleans up."""
     lab.run("one", wait=False)
-    end = time.monotonic() + 60
-    while not ours(lab) and time.monotonic() < end:
-        time.sleep(0.2)
-    assert ours(lab)
+    until(lambda: ours(lab), "its trial", lambda: lab.log("one"))
     assert lab.run("two") == "Failed"
     assert lab.exit_code("two") == 10
     assert "is held by" in lab.log("two")
@@ -272,10 +263,7 @@ def test_one_at_a_time_and_nothing_is_left_after_a_kill(lab: Lab) -> None:
     lab.kube.patch(lease, {"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}})  # a minute has passed
     before = ours(lab)
     lab.run("three", wait=False)
-    end = time.monotonic() + 240  # it first watches the lease of the dead one
-    while set(before) & set(ours(lab)) and time.monotonic() < end:
-        time.sleep(0.2)
-    assert not set(before) & set(ours(lab)), lab.log("three")
+    until(lambda: not set(before) & set(ours(lab)), "clean-up", lambda: lab.log("three"))
 
 
 def ours(lab: Lab) -> list[str]:

@@ -3,17 +3,17 @@
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.jobs.on_sim import Sim
 from tests.program import Program, seatrial
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -57,10 +57,8 @@ def start(served, out, profile="h100-ib", starts=Program):
 
 def gone(kube):
     """Foreground deletion takes its time; what is left after it is left."""
-    end = time.monotonic() + HANG_S
-    while (left := labelled(kube)) and time.monotonic() < end:
-        time.sleep(0.2)
-    return left
+    until(lambda: not labelled(kube), "an empty namespace", lambda: labelled(kube))
+    return True
 
 
 def reached(kube, process, moment):
@@ -68,20 +66,16 @@ def reached(kube, process, moment):
     if moment == "output":
         assert process.stdout.read(1)
         return
-    end = time.monotonic() + HANG_S
-    while True:
+
+    def here():
         if moment == "imports":
-            mapped = Path(f"/proc/{process.pid}/maps").read_text()
-            if "_socket" in mapped or process.poll() is not None:
-                return
-        elif moment == "Running":
+            return "_socket" in Path(f"/proc/{process.pid}/maps").read_text() or process.poll() is not None
+        if moment == "Running":
             pods, _ = kube.list("/api/v1/namespaces/default/pods", labelSelector=OURS)
-            if pods and all(pod["status"].get("phase") == moment for pod in pods):
-                return
-        elif any(name.startswith(moment) for name in labelled(kube)):
-            return
-        assert time.monotonic() < end, moment
-        time.sleep(0.02)
+            return pods and all(pod["status"].get("phase") == moment for pod in pods)
+        return any(name.startswith(moment) for name in labelled(kube))
+
+    until(here, moment)
 
 
 @pytest.mark.slow
@@ -111,7 +105,7 @@ def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, 
         record = json.loads((tmp_path / "out" / "report.json").read_text())
         assert record["verdict"] == "inconclusive"
         assert number.name in record["interrupted"]
-    assert gone(kube) == []
+    assert gone(kube)
 
 
 def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
@@ -122,16 +116,26 @@ def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
     assert json.loads((tmp_path / "out" / "report.json").read_text())["simulated"] is True
 
 
+def pending(pid, number):
+    """Whether a process has a signal before it that it has not taken."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it has ended
+        return False
+    masks = re.findall(r"(?:Sig|Shd)Pnd:\s*([0-9a-f]+)", status)
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
 @pytest.mark.slow
 def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
     """An impatient second Ctrl-C must not leave a Job behind."""
     process = start(served, tmp_path / "out")
     reached(kube, process, "configmaps/")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.05)  # an impatient hand's; two at once are one to the kernel
+    until(lambda: not pending(process.pid, signal.SIGINT), "the first is taken")  # two at once are one to the kernel
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=HANG_S)
-    assert gone(kube) == []
+    assert gone(kube)
 
 
 @pytest.mark.slow
@@ -159,7 +163,7 @@ def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_for
     assert labelled(kube)
     done = seatrial("cleanup", "--kubeconfig", str(served))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert gone(kube) == []
+    assert gone(kube)
     path = "/api/v1/namespaces/default/configmaps/seatrial-of-somebody"
     assert kube.get(path)["metadata"]["name"] == "seatrial-of-somebody"
     kube.delete(path)

@@ -20,6 +20,7 @@ from lab.background import running
 from lab.scenario import load
 from tests import program
 from tests.program import seatrial
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -108,7 +109,7 @@ def served(folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]]) 
     with cluster.stdin, cluster.stdout, cluster.stderr:
         assert cluster.stdout.readline(), cluster.stderr.read()
         yield config, requests
-    cluster.wait(120)
+    cluster.wait(HANG_S)
     for line in (folder / "requests").read_text(encoding="utf-8").splitlines():
         asked, target = json.loads(line)
         requests.append((tuple(asked), target))
@@ -235,7 +236,7 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
 def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path: Path) -> None:
     """What explains a failure is within the same rights: a tenant's run lists no nodes."""
     profile = str(tmp_path / "short.yaml")
-    deadlines = {"start_s": 10, "dns_s": 10, "port_s": 10, "probe_s": 20, "collective_s": 60, "job_s": 120}
+    deadlines = {"start_s": HANG_S if scenario == "node-lost" else 10.0, "probe_s": HANG_S, "job_s": 2 * HANG_S}
     Path(profile).write_text(yaml.safe_dump({"extends": profile_of(scenario, tmp_path), "deadlines": deadlines}))
     rules = printed(scope, "--profile", profile)
     with served(tmp_path, scenario, rules) as (config, requests):

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,6 +17,7 @@ from reports.schema import completed
 from reports.summary import summarize
 from reports.sweep.text import lines
 from tests.program import Program
+from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
@@ -135,18 +135,16 @@ def test_the_schema_refuses_a_damaged_record(rehearsed):
         VALIDATOR.validate(record)
 
 
-def test_the_healthy_cluster_is_go_in_seconds_and_marked_simulated(tmp_path):
-    """go, every check passed, SIMULATED in every report; the trial itself stays far below its budget of 15 s."""
-    began = time.monotonic()
+def test_the_healthy_cluster_is_go_and_marked_simulated(tmp_path):
+    """go, every check passed, SIMULATED in every report."""
     done = subprocess.run(
         [sys.executable, "-m", "checks", "accept", "--cluster", "sim:healthy", "--out", str(tmp_path / "out")],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=HANG_S,
         check=False,
     )
-    took = time.monotonic() - began
     record = json.loads((tmp_path / "out" / "report.json").read_text())
     assert {c["outcome"] for c in record["checks"]} <= {"passed", "skipped"}, done.stdout
     conforms(record)
@@ -154,4 +152,3 @@ def test_the_healthy_cluster_is_go_in_seconds_and_marked_simulated(tmp_path):
     assert "SIMULATED" in done.stdout
     assert "SIMULATED" in (tmp_path / "out" / "report.html").read_text()
     assert {"report.json", "report.html", "junit.xml", "logs"} <= {p.name for p in (tmp_path / "out").iterdir()}
-    assert took < 60  # a hang, not a budget: benchmarks/ measures

@@ -1,17 +1,18 @@
 """Sweeps that are disturbed: what flakes is told, what is cut off is resumed, and nothing is left behind."""
 
+import functools
 import json
 import os
 import re
 import subprocess
 import textwrap
-import time
 
 import pytest
 
 from jobs.cluster.client.kube import Kube
 from tests.jobs.on_sim import Sim
 from tests.program import Program, seatrial
+from tests.waiting import HANG_S, until
 
 WORLD = """
 name: cut-off
@@ -66,6 +67,11 @@ def test_a_node_whose_pod_is_preempted_while_it_trains_trains_when_it_is_back(sw
     assert (code, record["verdict"], len(record["sweep"]["proven"])) == (0, "go", 8), said
 
 
+def _second_round(running, out):
+    assert running.poll() is None, running.communicate()
+    return any('"sweep.round.2"' in log.read_text() for log in out.glob("logs/*.log"))
+
+
 @pytest.mark.slow
 def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
     """SIGTERM: the rounds so far are counted, and the command is said."""
@@ -74,12 +80,9 @@ def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
     out = tmp_path / "out"
     arguments = ["checks", "sweep", "--cluster", f"sim:{world}", "--out", str(out)]
     running = Program(arguments, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    limit = time.monotonic() + 200
-    while not any('"sweep.round.2"' in log.read_text() for log in out.glob("logs/*.log")):
-        assert running.poll() is None and time.monotonic() < limit
-        time.sleep(0.1)
+    until(functools.partial(_second_round, running, out), "the second round")
     running.terminate()
-    said, _ = running.communicate(timeout=100)
+    said, _ = running.communicate(timeout=HANG_S)
     assert running.returncode == 2, said
     interrupted = json.loads((out / "report.json").read_text())["interrupted"]
     assert re.fullmatch(
@@ -178,12 +181,9 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         running = Program(
             ["checks", *arguments, str(first)], env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        limit = time.monotonic() + 200
-        while not any('"sweep.round.2"' in log.read_text() for log in first.glob("logs/*.log")):
-            assert running.poll() is None and time.monotonic() < limit
-            time.sleep(0.1)
+        until(functools.partial(_second_round, running, first), "the second round")
         running.kill()
-        running.communicate(60)
+        running.communicate(HANG_S)
         assert not (first / "report.json").exists()
         assert left(kube)
         done = seatrial("cleanup", *where, "--all")

@@ -15,6 +15,7 @@ from jobs.nccl.hang.live import take_sample
 from jobs.nccl.hang.model import Evidence
 from jobs.pod import ras_client
 from tests.hang.ras_standin import Server
+from tests.waiting import HANG_S
 
 SOURCE = Path(ras_client.__file__).read_text()
 
@@ -43,7 +44,7 @@ def ask(address, *, samples=3, prefix="", most=1 << 20, answer_s=None, **env):
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
         env={"NCCL_RAS_ADDR": address, "HOME": "/nowhere", **env},
     )

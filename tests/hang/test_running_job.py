@@ -6,7 +6,6 @@ import json
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.client.pod_exec import Executed, execute
 from jobs.nccl.hang.join import Process, last_words
 from jobs.nccl.hang.model import Evidence
+from tests.waiting import HANG_S, until
 
 HERE = Path(__file__).parent
 STANDIN = (HERE / "ras_standin.py").read_text()
@@ -34,7 +34,7 @@ def lab(root, tmp_path_factory):
         assert '"ready": true' in process.stdout.readline()
         yield Kube.connect(kubeconfig=str(kubeconfig), namespace="default"), str(kubeconfig)
         process.stdin.close()
-        process.wait(20)
+        process.wait(HANG_S)
 
 
 def start(kube, job, manner, *, version="2.28.9", port=28099, dump=None):
@@ -59,13 +59,18 @@ def start(kube, job, manner, *, version="2.28.9", port=28099, dump=None):
     spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": {"spec": pod}}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job}, "spec": spec}
     kube.create(path("jobs", group="batch", namespace="default"), body)
-    end = time.monotonic() + 60
-    while True:
+
+    def running():
         pods, _ = kube.list(path("pods", namespace="default"), labelSelector=f"job-name={job}")
-        if len(pods) == 2 and all(_spoke(kube, pod) for pod in pods):
-            return pods
-        assert time.monotonic() < end, pods
-        time.sleep(0.1)
+        return pods if len(pods) == 2 and all(_spoke(kube, pod) for pod in pods) else None
+
+    return until(running, "two that speak", lambda: told(kube, job))
+
+
+def told(kube, job):
+    """How the job's pods are, and what they have said."""
+    pods, _ = kube.list(path("pods", namespace="default"), labelSelector=f"job-name={job}")
+    return [(pod["status"], list(running_job.tail(kube, pod["metadata"]["name"], "main"))) for pod in pods]
 
 
 def _spoke(kube, pod):
@@ -157,7 +162,7 @@ def test_exec_carries_input_output_errors_and_the_exit_code(lab):
     assert "executable file not found" in execute(kube, pod, "main", ["nosuch"]).message
     cut = execute(kube, pod, "main", ["sh", "-c", "yes"], most_bytes=10_000)
     assert cut.cut
-    slow = execute(kube, pod, "main", ["sleep", "60"], deadline_s=1.0)
+    slow = execute(kube, pod, "main", ["sleep", "6000"], deadline_s=1.0)
     assert (slow.cut, slow.code) == (True, None)
 
 
@@ -269,14 +274,14 @@ def test_a_job_that_failed_is_tied_to_what_happened_around_it(lab, capsys):
         path("jobs", group="batch", namespace="default"),
         body | {"spec": {"backoffLimit": 0, "template": {"spec": pod}}},
     )
-    end = time.monotonic() + 60
-    while not (pods := kube.list(path("pods", namespace="default"), labelSelector="job-name=torn")[0]) or (
-        pods[0]["status"].get("phase") != "Failed"
-    ):
-        assert time.monotonic() < end, pods
-        time.sleep(0.1)
-    node = pods[0]["spec"]["nodeName"]
-    moment = pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
+
+    def failed():
+        pods, _ = kube.list(path("pods", namespace="default"), labelSelector="job-name=torn")
+        return pods[0] if pods[0]["status"]["phase"] == "Failed" else None
+
+    pod = until(failed, "its failure", lambda: told(kube, "torn"))
+    node = pod["spec"]["nodeName"]
+    moment = pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
     event = {
         "metadata": {"name": "xid.1", "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": node, "apiVersion": "v1"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 
 from jobs.cluster.client.answers import resource_of
 from jobs.cluster.client.kube import Kube
+from tests.waiting import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,6 +99,13 @@ class FakeApi:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def drips(byte: bytes = b"\n") -> Iterator[bytes]:
+    """A body that never ends and says nothing, for as long as the client listens."""
+    while True:
+        yield byte
+        time.sleep(LOOK_S)
 
 
 def with_kind(body: dict[str, Any], asked: Asked) -> dict[str, Any]:

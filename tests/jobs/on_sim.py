@@ -9,6 +9,7 @@ from jobs.cluster.client.kube import path
 from jobs.trial.parts import Collective, Deadlines, NetworkSpec
 from jobs.trial.spec import TrialSpec, new_run_id
 from tests.program import Lab
+from tests.waiting import HANG_S
 
 PROBE = """
 import json, os, signal, time
@@ -24,7 +25,7 @@ with open("/dev/termination-log", "w") as out:
     json.dump({"seatrial": 1, "run": os.environ["SEATRIAL_RUN"], "rank": rank, "lines": 2, "stages": {"start": "ok"}}, out)
 raise SystemExit(int(os.environ.get("EXIT", "0")))
 """
-HERE = Deadlines(start_s=25, probe_s=30)
+HERE = Deadlines(start_s=HANG_S, probe_s=HANG_S)
 
 
 class Sim:
@@ -41,7 +42,7 @@ class Sim:
 
     def close(self):
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(HANG_S)
         self._process.stdout.close()
         self._process.stderr.close()
 

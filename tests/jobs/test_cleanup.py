@@ -1,7 +1,7 @@
 """What was created is deleted or named; nothing foreign is ever touched."""
 
 import signal
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,12 +97,13 @@ def test_what_cannot_be_undone_is_named_and_the_rest_goes_on():
     assert left == ["other: KeyError: 'oops'", "job/x in ns: http://x: DELETE /y: connection refused"]
 
 
-def test_unwinding_has_a_deadline():
+def test_unwinding_has_a_deadline(monkeypatch):
     """Entries that were not reached are named too."""
-    ledger = Ledger()
+    passed, ledger = [0.0], Ledger()
+    monkeypatch.setattr(cleanup, "time", SimpleNamespace(monotonic=lambda: passed[0]))
     ledger.enter("never reached", lambda: None)
-    ledger.enter("slow", lambda: time.sleep(0.2))  # longer than the deadline
-    assert ledger.unwind(deadline_s=0.1) == ["never reached: not tried, clean-up took longer than 0 s"]
+    ledger.enter("slow", lambda: passed.__setitem__(0, 61.0))
+    assert ledger.unwind(deadline_s=60.0) == ["never reached: not tried, clean-up took longer than 60 s"]
 
 
 def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
@@ -193,10 +194,15 @@ def test_a_job_whose_deletion_was_answered_is_never_told_as_not_tried(kube, api,
     cluster = Cluster(api)
     cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
     ledger, creation = created(kube, api, cluster, monkeypatch)
+    passed = [0.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: passed[0], sleep=lambda seconds: passed.__setitem__(0, passed[0] + seconds)
+    )
+    monkeypatch.setattr(cleanup, "time", clock)
     monkeypatch.setattr("jobs.run.creation.STILL_GONE_S", 0.1)
     creation.give_up()
     assert ledger.open == ("job/seatrial-x in ns",)
-    ledger.enter("slow", lambda: time.sleep(0.2))
+    ledger.enter("slow", lambda: clock.sleep(0.2))
     ledger.enter("later", lambda: None)
     left = ledger.unwind(deadline_s=0.1)
     assert [text.partition(":")[0] for text in left if "not gone after" in text] == ["job/seatrial-x in ns"]

@@ -2,9 +2,9 @@
 
 import json
 import threading
-import time
 
 from jobs.cluster.client.informer import Informer
+from tests.jobs.conftest import drips
 from tests.waiting import HANG_S, until
 
 
@@ -20,9 +20,9 @@ def events(*pairs):
     return iter([json.dumps({"type": kind, "object": obj}).encode() + b"\n" for kind, obj in pairs])
 
 
-def held(seconds, *pairs):
+def held(*pairs):
     yield from events(*pairs)
-    time.sleep(seconds)  # the server says nothing, and keeps the watch open
+    yield from drips()  # the server says nothing, and keeps the watch open
 
 
 def names(informer):
@@ -38,7 +38,6 @@ def test_list_then_watch(kube, api):
                 200,
                 {},
                 held(
-                    2,
                     ("ADDED", item("b", "6")),
                     ("DELETED", item("a", "7")),
                     ("BOOKMARK", {"metadata": {"resourceVersion": "9"}}),
@@ -62,7 +61,7 @@ def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
             return 200, {}, {"metadata": {"resourceVersion": "5"}, "items": []}
         if len(api.asked) == 2:
             return 200, {}, events(("BOOKMARK", {"metadata": {"resourceVersion": "8"}}))
-        return 200, {}, held(3, ("ADDED", item("late", "9")))
+        return 200, {}, held(("ADDED", item("late", "9")))
 
     api.answer = answer
     with Informer(kube, "/x", threading.Condition()) as informer:
@@ -81,7 +80,7 @@ def test_too_old_means_a_new_list(kube, api):
                     {},
                     events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})),
                 )
-            return 200, {}, held(3)
+            return 200, {}, held()
         return (
             200,
             {},
@@ -104,7 +103,7 @@ def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
         if not working:
             return 0, {}, drop
         return (
-            (200, {}, held(3))
+            (200, {}, held())
             if "watch" in asked.query
             else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": [item("a")]})
         )
@@ -161,7 +160,7 @@ def shown(kube, api, lists, *changes):
 
     def answer(asked):
         if "watch" in asked.query:
-            return 200, {}, events(end) if left else held(3, *changes, last)
+            return 200, {}, events(end) if left else held(*changes, last)
         version, items = left.pop(0)
         return 200, {}, {"metadata": {"resourceVersion": version}, "items": items}
 

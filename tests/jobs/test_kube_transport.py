@@ -25,6 +25,7 @@ from jobs.cluster.client.errors import (
     Unreachable,
 )
 from jobs.cluster.client.kube import Kube, path
+from tests.jobs.conftest import drips
 from tests.waiting import HANG_S
 
 
@@ -80,7 +81,7 @@ def test_no_credentials_go_over_plain_http(kube, api):
     api.answer = lambda asked: status(401, "Unauthorized", "who are you?")
     with pytest.raises(Unauthorized, match="plain http: no credentials are sent"):
         kube.get("/x")
-    with pytest.raises(Unauthorized), kube.log_stream("ns", "p", deadline_s=5):
+    with pytest.raises(Unauthorized), kube.log_stream("ns", "p", deadline_s=HANG_S):
         pass
     assert api.asked and not any("authorization" in asked.headers for asked in api.asked)
 
@@ -139,13 +140,7 @@ def test_any_retry_after_gives_a_bounded_pause(text):
 
 def test_a_server_that_drips_is_left_at_the_deadline(kube, api):
     """A timeout for silence alone would wait as long as a byte comes now and then."""
-
-    def drip():
-        for _ in range(round(HANG_S / 0.05)):
-            yield b" "
-            time.sleep(0.05)
-
-    api.answer = lambda _: (200, {}, drip())
+    api.answer = lambda _: (200, {}, drips(b" "))
     with pytest.raises(Unreachable, match="not complete after"):
         kube.request("GET", "/x", deadline_s=2.0, repeatable=False)
 
@@ -234,7 +229,7 @@ def test_far_answers_are_asked_for_compressed(kube, api):
     items, _ = kube.list("/x")
     assert len(items) == 1000 and api.asked[0].headers["accept-encoding"] == "gzip"
     api.answer = lambda _: (200, {}, iter([b"line"]))
-    with kube.log_stream("ns", "p", deadline_s=5) as chunks:
+    with kube.log_stream("ns", "p", deadline_s=HANG_S) as chunks:
         assert b"".join(chunks) == b"line"
     assert "gzip" not in api.asked[1].headers.get("accept-encoding", "")
 
@@ -244,7 +239,7 @@ def test_a_watch_yields_events_and_survives_blank_and_torn_lines(kube, api):
     event = json.dumps({"type": "ADDED", "object": {"kind": "Pod", **pod("a")}}).encode() + b"\n"
     stream = event + b"\n" + event + b'{"type": "MOD'
     api.answer = lambda _: (200, {}, iter([stream[i : i + 7] for i in range(0, len(stream), 7)]))
-    got = list(kube.watch("/api/v1/pods", resource_version="5", timeout_s=1))
+    got = list(kube.watch("/api/v1/pods", resource_version="5", timeout_s=HANG_S))
     assert [kind for kind, _ in got] == ["ADDED", "ADDED"]
     assert api.asked[0].query["resourceVersion"] == "5" and api.asked[0].query["allowWatchBookmarks"] == "true"
 
@@ -269,15 +264,15 @@ def test_a_watch_can_be_ended_from_another_thread(kube, api):
 
     def nothing():
         yield b" \n"
-        silent.wait(HANG_S)
+        silent.wait(2 * HANG_S)
 
     api.answer = lambda _: (200, {}, nothing())
     cancel_token = wire.CancelToken()
     threading.Timer(0.3, cancel_token.cut).start()
     began = time.monotonic()
     with contextlib.suppress(Unreachable):
-        list(kube.watch("/x", resource_version="1", timeout_s=30, cancel_token=cancel_token))
-    assert time.monotonic() - began < 30  # the watch's own time
+        list(kube.watch("/x", resource_version="1", timeout_s=HANG_S, cancel_token=cancel_token))
+    assert time.monotonic() - began < HANG_S  # the watch's own time
     silent.set()
 
 

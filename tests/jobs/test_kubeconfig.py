@@ -6,13 +6,16 @@ import os
 import ssl
 import stat
 import sys
+import threading
 
+import kubernetes.config
 import pytest
 import urllib3.util.ssl_
 
 from jobs.cluster.client import kubeconfig as module
 from jobs.cluster.client.errors import ConfigError
 from jobs.cluster.client.kube import Kube
+from tests.waiting import HANG_S
 
 PLAIN = """
 apiVersion: v1
@@ -173,11 +176,24 @@ def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
     refuse("credential plugin .*plugin", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
 
 
-def test_an_exec_plugin_that_hangs_is_left(tmp_path, kubeconfig, monkeypatch):
-    """It may wait for a browser for ever."""
-    monkeypatch.setattr("jobs.cluster.client.credentials._EXEC_PLUGIN_S", 0.3)
-    user = plugin(tmp_path, "import time; time.sleep(3)")
-    refuse("no credentials within", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
+def test_an_exec_plugin_that_hangs_is_left(tmp_path, config, kubeconfig, monkeypatch):
+    """It may wait for a browser for ever. How it fails later, in its own thread, is nothing of another cluster's."""
+    over = tmp_path / "over"
+    user = plugin(tmp_path, f"import os, time\nwhile not os.path.exists({str(over)!r}): time.sleep(0.05)")
+    with monkeypatch.context() as hasty:
+        hasty.setattr("jobs.cluster.client.credentials._EXEC_PLUGIN_S", 0.3)
+        refuse("no credentials within", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
+    (left,) = [thread for thread in threading.enumerate() if thread.name == "credentials"]
+    load = kubernetes.config.load_kube_config
+
+    def meanwhile(*arguments, **more):
+        over.touch()
+        left.join(HANG_S)
+        load(*arguments, **more)
+
+    monkeypatch.setattr(kubernetes.config, "load_kube_config", meanwhile)
+    assert Kube.connect(str(config)).context == "staging"
+    assert not left.is_alive()
 
 
 def test_several_files_are_merged_as_kubectl_does(tmp_path, config, monkeypatch):

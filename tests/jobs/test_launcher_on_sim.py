@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,16 +192,22 @@ def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeyp
     assert ledger.open == () and left_over(cluster) == []
 
 
-def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster):
+def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster, monkeypatch):
     """More GPUs than are free, held by others: may change, so it is waited for until the deadline."""
+    passed = [0.0]
+    clock = SimpleNamespace(**vars(time) | {"monotonic": lambda: time.monotonic() + passed[0]})
+    monkeypatch.setattr(watcher, "time", clock)
+
+    def heard(line):
+        if re.search(r": 1 Pending \(no node yet\), 1 Running", line):
+            passed[0] = HERE.start_s + 1
+
     blocker = spec(cluster, nodes=1, gpus_per_node=4, env={"NAP": str(HANG_S)})
     busy = threading.Thread(target=Launcher(cluster).run, args=(blocker, {"probe.py": PROBE}))
     busy.start()
     looking = JobLookup(cluster)
     until(lambda: looking.look(blocker.job_name)[0] == "Running", "Running")
-    result = Launcher(cluster).run(
-        spec(cluster, deadlines=Deadlines(start_s=8, probe_s=20), env={"NAP": str(HANG_S)}), {"probe.py": PROBE}
-    )
+    result = Launcher(cluster, progress=heard).run(spec(cluster, env={"NAP": str(HANG_S)}), {"probe.py": PROBE})
     looking.cancel(blocker.job_name)
     busy.join(HANG_S)
     assert result.analysis.fault == "job.unschedulable"
@@ -271,7 +278,7 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
 def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
     """One node's pod comes long after dns_s, as with an image that is pulled there: the first rank waits, and all is well."""
     late, tell = (
-        Deadlines(start_s=40, dns_s=7, port_s=4, collective_s=60, probe_s=120),
+        Deadlines(start_s=HANG_S, dns_s=7, port_s=HANG_S, collective_s=HANG_S, probe_s=2 * HANG_S),
         {"spec": {"unschedulable": True}},
     )
     node, opened = path("nodes", "gpu-node-1"), {"spec": {"unschedulable": None}}
@@ -298,7 +305,9 @@ def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
 
 def test_a_queue_that_stays_full_is_no_fault_of_the_cluster(cluster):
     """Nobody let the job start: that is said, blamed on nobody, and the job is taken back."""
-    asked = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"}, deadlines=Deadlines(start_s=1.5, probe_s=20))
+    asked = spec(
+        cluster, labels={"kueue.x-k8s.io/queue-name": "team"}, deadlines=Deadlines(start_s=1.5, probe_s=HANG_S)
+    )
     result = Launcher(cluster).run(asked, {"probe.py": PROBE})
     assert (result.analysis.fault, result.analysis.err_class) == ("job.start-timeout", None)
     assert "its queue has not let it start" in result.analysis.suggestion

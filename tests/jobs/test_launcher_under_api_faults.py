@@ -12,6 +12,7 @@ from jobs.run.cleanup import Ledger
 from jobs.run.creation import JobError
 from jobs.run.launcher import Launcher
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
+from tests.waiting import HANG_S
 
 
 class ApiFaults:
@@ -35,7 +36,7 @@ class ApiFaults:
         if dice < 0.25:
             return 0, {}, self.drop
         stack = contextlib.ExitStack()
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANG_S
         raw = stack.enter_context(
             self.kube.open(
                 asked.verb,
@@ -43,7 +44,7 @@ class ApiFaults:
                 asked.query,
                 body=asked.body,
                 end=end,
-                silence_s=60,
+                silence_s=HANG_S,
                 content_type=asked.headers.get("content-type", ""),
                 accept=asked.headers["accept"],
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.state_store import StateStoreError, load, parsed, save
 from tests.jobs.on_sim import Sim
+from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +113,7 @@ def test_who_lost_it_knows_soon_and_leaves_it_alone(kube: Kube) -> None:
     """Somebody else took it: `lost` is set within a renewal, and the new holder keeps it."""
     with Lease(kube, NAME, "one", seconds=1) as lease:
         kube.patch(PATH, {"spec": {"holderIdentity": "thief", "renewTime": moment(0)}})
-        assert lease.lost.wait(5)
+        assert lease.lost.wait(HANG_S)
     assert held(kube)["holderIdentity"] == "thief"
 
 
@@ -133,29 +135,39 @@ def test_who_asks_knows_at_once(kube: Kube) -> None:
 def test_ones_own_change_is_no_thief(kube: Kube) -> None:
     """An answer that is lost makes the client send the change twice; the second one conflicts with the first."""
     with Lease(kube, NAME, "one", seconds=1) as lease:
-        kube.patch(PATH, {"metadata": {"labels": {"touched": "yes"}}})
-        assert not lease.lost.wait(1.5)
+        before = kube.patch(PATH, {"metadata": {"labels": {"touched": "yes"}}})["spec"]["renewTime"]
+        until(lambda: lease.lost.is_set() or held(kube)["renewTime"] != before, "a renewal")
+        assert not lease.lost.is_set()
     assert held(kube).get("holderIdentity") is None
 
 
 def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short one is not: the lease still holds."""
-    down = threading.Event()
+    down, passed, tries = threading.Event(), [0.0], []
     real = kube.patch
 
     def patch(*arguments: Any, **more: Any) -> Any:
+        tries.append(down.is_set())
         if down.is_set():
             raise Unreachable("no answer")
         return real(*arguments, **more)
 
     monkeypatch.setattr(kube, "patch", patch)
-    with Lease(kube, NAME, "one", seconds=2) as lease:
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: passed[0])
+    monkeypatch.setattr("jobs.cluster.client.lease.time", clock)
+    with Lease(kube, NAME, "one", seconds=1) as lease:
+        for _ in range(2):  # what was in time in the first is no part of the second
+            down.set()
+            passed[0] += 0.9
+            begun = tries.count(True)
+            until(lambda: tries.count(True) > begun + 1 or lease.lost.is_set(), "two that fail")  # noqa: B023
+            assert not lease.lost.is_set()
+            down.clear()
+            until(lambda: tries[-2:] == [False, False], "two that do not")
         down.set()
-        assert not lease.lost.wait(1.2)
-        down.clear()
-        assert not lease.lost.wait(1.2)
-        down.set()
-        assert lease.lost.wait(6)
+        until(lambda: tries[-1], "the last that was in time is over")
+        passed[0] += 1.1
+        assert lease.lost.wait(HANG_S)
 
 
 def test_what_is_kept_is_written_by_one(kube: Kube) -> None:

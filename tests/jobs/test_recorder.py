@@ -16,6 +16,7 @@ from jobs.run.recorder import RecordedKube, Recorder
 from tests import recordings
 from tests.jobs.on_sim import PROBE, Sim, spec
 from tests.real import playing
+from tests.waiting import HANG_S
 
 PODS = "/api/v1/namespaces/team-a/pods"
 
@@ -95,7 +96,7 @@ def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
     changed = threading.Condition()
     with Informer(RecordedKube(kube, recorder), PODS, changed) as informer, changed:
         assert changed.wait_for(
-            lambda: [p["metadata"]["resourceVersion"] for p in informer._objects.values()] == ["9"], 10
+            lambda: [p["metadata"]["resourceVersion"] for p in informer._objects.values()] == ["9"], HANG_S
         )
     assert changes(recorder, tmp_path)[:7] == [
         ("Pod", "ADDED", "a"),

@@ -3,7 +3,6 @@
 import copy
 import json
 import threading
-import time
 import types
 
 import pytest
@@ -14,6 +13,7 @@ from jobs.cluster.renewal import ANNOTATION, SECONDS, Renewal, Watched, held, re
 from jobs.run.cleanup import Ledger
 from jobs.run.creation import Creation
 from jobs.trial.manifests import Owned
+from tests.waiting import HANG_S, until
 
 URL = "/apis/batch/v1/namespaces/ns/jobs/seatrial-r1"
 
@@ -144,12 +144,11 @@ def test_a_runner_renews_until_it_stops(kube, api):
     api.answer = lambda asked: (200, {}, {})
     before = set(threading.enumerate())
     runner = Renewal(kube, URL, 0.4)
-    threads, end = renewing(before), time.monotonic() + 30
-    while len(api.asked) < 4 and time.monotonic() < end:
-        time.sleep(0.01)
+    threads = renewing(before)
+    until(lambda: len(api.asked) >= 4, "four renewals")
     runner.stop()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_S)
         assert not thread.is_alive()
     assert {asked.verb for asked in api.asked} == {"PATCH"}
     texts = [asked.body["metadata"]["annotations"][ANNOTATION] for asked in api.asked]
@@ -165,11 +164,8 @@ def test_an_outage_does_not_end_the_renewals(kube, api, status, reason):
     """A server in trouble is asked again; one that was restarted does not know custom resources or rights at first."""
     api.answer = lambda asked: (status, {}, {"reason": reason}) if len(api.asked) < 3 else (200, {}, {})
     renewing = Renewal(kube, URL, 0.4)
-    end = time.monotonic() + 30
-    while len(api.asked) < 5 and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: len(api.asked) >= 5, "renewals behind the outage")
     renewing.stop()
-    assert len(api.asked) >= 5
 
 
 class Leased:

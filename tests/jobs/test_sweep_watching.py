@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 
 import pytest
 
 from jobs.run.sweep_watcher import SweepWatcher
 from jobs.run.waiting import Limits
+from tests.jobs.conftest import drips
+from tests.waiting import HANG_S
 
 LABELS = {"batch.kubernetes.io/job-name": "t"}
 RUNNING = {"name": "trial", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "containerID": "c://1"}
@@ -75,18 +76,12 @@ class World:
 
     def answer(self, asked):
         if asked.query.get("watch"):
-            return 200, {}, self._silence()
+            return 200, {}, drips()
         if asked.path.endswith("/log"):
             return 200, {}, iter([b"\n".join(self.logs.get(asked.path.split("/")[-2], [])) + b"\n"])
         resource = asked.path.rpartition("/")[2]
         items = {"jobs": [self.job], "pods": self.pods, "nodes": self.nodes, "events": []}[resource]
         return 200, {}, {"metadata": {"resourceVersion": "1"}, "items": items}
-
-    @staticmethod
-    def _silence():
-        for _ in range(200):
-            time.sleep(0.05)
-            yield b"\n"
 
 
 @pytest.fixture
@@ -96,9 +91,9 @@ def sweep(kube, api, monkeypatch):
     monkeypatch.setattr("jobs.run.sweep_watcher.LAG_S", 1.0)
     monkeypatch.setattr("jobs.run.sweep_watcher.NODE_LOST_S", 1.0)
 
-    def watch(nodes, pods, logs, *, job_s=20.0, lost=()):
+    def watch(nodes, pods, logs, *, job_s=HANG_S, lost=()):
         api.answer = World(nodes, pods, logs, lost).answer
-        limits = Limits(start_s=20.0, job_s=job_s)
+        limits = Limits(start_s=HANG_S, job_s=job_s)
         watcher = SweepWatcher(kube, job="t", namespace="default", run="r1", limits=limits)
         outcome = watcher.keep()
         watch.placed = watcher.placed

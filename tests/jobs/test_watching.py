@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from jobs.diagnosis.state import ERR_INFRA, Replica
 from jobs.diagnosis.verdict import diagnose
 from jobs.run.waiting import Limits, WatchOutcome, too_late
 from jobs.run.watcher import Watcher
+from tests.jobs.conftest import drips
 from tests.waiting import HANG_S
 
 JOB = {
@@ -80,14 +80,12 @@ class World:
             self.log_read.wait(HANG_S)
             self.job, self.pods = (self.job, []) if type_ == "DELETED" else (item, self.pods)
             yield json.dumps({"type": type_, "object": item}).encode() + b"\n"
-        for _ in range(200):
-            time.sleep(0.05)
-            yield b"\n"
+        yield from drips()
 
 
 def watched(kube, api, world, **more):
     api.answer = world.answer
-    limits = Limits(start_s=more.pop("start_s", 20.0), job_s=20.0, queue_s=more.pop("queue_s", 20.0))
+    limits = Limits(start_s=more.pop("start_s", HANG_S), job_s=HANG_S, queue_s=more.pop("queue_s", HANG_S))
     return Watcher(kube, job="t", namespace="default", run="r1", limits=limits, **more).keep()
 
 
@@ -110,7 +108,7 @@ def test_a_start_is_hopeless_only_when_no_node_of_any_page_could_take_the_pod(ku
     outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 8) for n in range(50))]), start_s=3.0)
     assert "given up" not in outcome.analysis.observed
     assert "1 of 1 pods have not started after" in outcome.analysis.observed
-    outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 4) for n in range(50))]), start_s=20.0)
+    outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 4) for n in range(50))]), start_s=HANG_S)
     assert "given up" in outcome.analysis.observed
 
 
@@ -186,15 +184,18 @@ def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, lat
 
 def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
     """Objects and events stay as they are while a pod that no scheduler looks at comes of age: that alone is news."""
-    monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", 2.0)
+    monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", HANG_S)
     monkeypatch.setattr("jobs.diagnosis.not_started.SCHEDULER_S", 2.0)
     concluded = []
-    monkeypatch.setattr(
-        "jobs.run.watcher.diagnose", lambda *known, **more: concluded.append(diagnose(*known, **more)) or concluded[-1]
-    )
-    made = datetime.datetime.now(datetime.UTC).isoformat()
+
+    def concluding(*known, **more):
+        concluded.append(diagnose(*known, **more))
+        monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", 0.0)  # it comes of age when it was looked at once
+        return concluded[-1]
+
+    monkeypatch.setattr("jobs.run.watcher.diagnose", concluding)
     alone = pod("Pending")
-    alone["metadata"]["creationTimestamp"] = made
+    alone["metadata"]["creationTimestamp"] = datetime.datetime.now(datetime.UTC).isoformat()
     outcome = watched(kube, api, World(JOB, [alone]), start_s=HANG_S)
     assert outcome.analysis.fault == "job.no-scheduler"
     causes = [cause and cause.fault for _, _, cause in concluded]

@@ -4,6 +4,8 @@ import contextlib
 import subprocess
 import sys
 
+from tests.waiting import HANG_S
+
 
 @contextlib.contextmanager
 def serving(root, folder):
@@ -16,4 +18,4 @@ def serving(root, folder):
         assert '"ready": true' in process.stdout.readline()
         yield folder
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0

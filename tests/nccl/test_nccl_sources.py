@@ -15,7 +15,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ import pytest
 
 from jobs.nccl import NcclLogError, Partial, conclude, open_sources, read, sources
 from tests.nccl.logmaker import Maker, sequential
+from tests.waiting import HANG_S, until
 
 LOG = sequential(Maker().processes())
 
@@ -158,14 +158,6 @@ def test_a_file_that_grows_is_read_up_to_where_it_ended(tmp_path):
     assert taken == size
 
 
-def wait_for(condition, limit_s=60):
-    """Wait until something holds."""
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def unread(descriptor):
     """How many bytes lie in a pipe."""
     size = array.array("i", [0])
@@ -201,9 +193,9 @@ def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
     ) as process:
         process.stdin.write(LOG * 40)
         process.stdin.flush()
-        wait_for(lambda: waits_in_a_call(process.pid) and unread(process.stdin.fileno()) == 0)
+        until(lambda: waits_in_a_call(process.pid) and unread(process.stdin.fileno()) == 0)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, out) == (0, b"[4]\n"), err
     assert b"interrupted after" in err
 
@@ -218,10 +210,10 @@ def test_a_timeout_ends_a_stream_that_has_no_end(tmp_path):
             end = os.open(pipe, os.O_RDWR) if written else -1
             if written:
                 os.write(end, written)
-            wait_for(lambda: catches(process.pid, signal.SIGTERM) and waits_in_a_call(process.pid))
-            wait_for(lambda: not written or unread(end) == 0)  # noqa: B023 -- called at once
+            until(lambda: catches(process.pid, signal.SIGTERM) and waits_in_a_call(process.pid))
+            until(lambda: not written or unread(end) == 0)  # noqa: B023 -- called at once
             process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=HANG_S)
             if written:
                 os.close(end)
         assert process.returncode == code, err

@@ -22,12 +22,11 @@ from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.rendezvous import Rendezvous
 from tests.compiled import lay_beside
 from tests.ports import free_port
+from tests.waiting import HANG_S, until
 
 from .ranks import Ranks
 
 DATA = Path(__file__).parent / "data"
-HANG_S = 300
-"""No test waits for it."""
 
 FAKE_TORCHRUN = r'''
 """Plays torchrun: meets the other node on MASTER_PORT, then writes logs and a table; FAKE_MODE says what goes wrong."""
@@ -63,7 +62,7 @@ if rank == 0:
     store.listen(8)
     others = [store.accept()[0] for _ in range(nodes - 1)]
 else:
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 600
     while True:
         try:
             others = [socket.create_connection((address, port), timeout=2)]
@@ -97,6 +96,13 @@ if rank == 0:
 '''
 
 
+CLOCK = """
+import os, time as real
+class time:
+    monotonic = staticmethod(lambda: real.monotonic() + 3600 * os.path.exists({ahead!r}))
+"""
+
+
 class Pods:
     """Starts the probes of one trial and reads what they print."""
 
@@ -120,6 +126,22 @@ class Pods:
         file.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
         file.chmod(0o755)
         return file
+
+    def clock(self, stage: str) -> Path:
+        """Let a stage's clock be an hour ahead as soon as the file is there that is returned."""
+        file, ahead = self.here / "stages" / f"{stage}.py", self.folder / f"{stage}-is-late"
+        text = file.read_text(encoding="utf-8")
+        clock = CLOCK.format(ahead=str(ahead))
+        assert text.count("\nimport time\n") == 1
+        file.write_text(text.replace("\nimport time\n", clock), encoding="utf-8")
+        return ahead
+
+    def hang(self) -> None:
+        """Run two ranks until their first collective hangs, every process with a log."""
+        for rank in range(2):
+            self.start(rank, FAKE_MODE="hang")
+        logs = self.scratch.rglob
+        until(lambda: sum(log.stat().st_size > 0 for log in logs("ring.*.log")) == 4, "the logs of all")
 
     def seal(self) -> None:
         """Write trial.json and make the folder read-only, as a ConfigMap mount is."""
@@ -149,15 +171,15 @@ class Pods:
         self.processes[rank] = process
         return process
 
-    def run(self, timeout: float = HANG_S, **env: str) -> dict[int, dict]:
+    def run(self, **env: str) -> dict[int, dict]:
         """Run all ranks to their end; returns rank -> stage -> data."""
         for rank in range(self.trial["nodes"]):
             self.start(rank, **env)
-        return {rank: self.stages(rank, timeout) for rank in self.processes}
+        return {rank: self.stages(rank) for rank in self.processes}
 
-    def stages(self, rank: int, timeout: float = HANG_S, code: int = 0) -> dict:
+    def stages(self, rank: int, code: int = 0) -> dict:
         """Wait for a rank that ends with `code` and return its evidence, every line of it checked."""
-        out, _ = self.processes[rank].communicate(timeout=timeout)
+        out, _ = self.processes[rank].communicate(timeout=HANG_S)
         assert self.processes[rank].returncode == code, out[-3000:]
         return self.evidence(out, rank)
 
@@ -223,11 +245,11 @@ def trial() -> dict:
         "peers": ["127.0.0.1", "127.0.0.2"],
         "gpu_kind": "nvidia",
         "master_port": free_port(),
-        "deadline_s": 60,
-        "dns_timeout_s": 5,
-        "port_timeout_s": 3,
-        "collective_timeout_s": 20,
-        "peer_wait_s": 10,
+        "deadline_s": HANG_S,
+        "dns_timeout_s": HANG_S / 20,
+        "port_timeout_s": HANG_S / 20,
+        "collective_timeout_s": HANG_S / 2,
+        "peer_wait_s": HANG_S / 2,
         "collectives": [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}],
         "bench": {"min_bytes": 1024, "max_bytes": 1048576, "factor": 4, "iters": 2, "warmup": 1},
         "network": {"seconds": 0.05},  # of sending as fast as it goes
@@ -269,16 +291,16 @@ class Side:
     def agree(self) -> tuple[bool, str]:
         self.rendezvous.wait(lambda: self.barrier.decided("port"))
         self.rendezvous.close_port()
-        return self.barrier.agree("port", self.rendezvous.complaint(), 10)
+        return self.barrier.agree("port", self.rendezvous.complaint(), HANG_S)
 
 
 @pytest.fixture
 def sides(trial: dict):
     made: list[Side] = []
 
-    def make(count: int, **changes) -> list[Side]:
+    def make(count: int, *, come: int | None = None, **changes) -> list[Side]:
         trial.update(nodes=count, peers=[f"127.0.0.{n + 1}" for n in range(count)], **changes)
-        made.extend(Side(trial, rank) for rank in range(count))
+        made.extend(Side(trial, rank) for rank in range(len(made), count if come is None else come))
         return made
 
     yield make

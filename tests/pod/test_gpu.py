@@ -15,6 +15,7 @@ import pytest
 
 from jobs.run.evidence import misfit
 from tests.ports import free_port
+from tests.waiting import HANG_S
 
 from .conftest import Pods
 
@@ -37,7 +38,7 @@ class Sharers(Pods):
     def ended(self) -> dict[int, dict]:
         """Wait for all; returns rank -> stage -> data, and keeps in the folder what they said."""
         for rank, process in self.processes.items():
-            said, _ = process.communicate(timeout=550)
+            said, _ = process.communicate(timeout=HANG_S)
             (self.folder / f"pod{rank}.log").write_bytes(said)
         return {rank: self.evidence((self.folder / f"pod{rank}.log").read_bytes(), rank) for rank in self.processes}
 

@@ -16,6 +16,7 @@ from jobs import pod as probes
 from jobs.pod.bench import sweep
 from jobs.pod.bench import table as tables
 from jobs.pod.bench.operations import OPERATIONS
+from tests.waiting import HANG_S
 
 BENCH = Path(probes.__file__).parent / "measure.py"
 
@@ -52,7 +53,7 @@ def test_without_torch_the_reason_is_printed(tmp_path: Path) -> None:
         [sys.executable, BENCH, "--iters=1"],
         env={"PYTHONPATH": str(tmp_path), "RANK": "3"},
         capture_output=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 1
@@ -79,7 +80,9 @@ def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path, mounted: bool)
     (installed / "nccl" / "__init__.py").write_text("")
     (installed / "torch.py").write_text("import nccl; raise ImportError('reached')")
     env = {"PYTHONPATH": str(installed)}
-    done = subprocess.run([sys.executable, here / "measure.py"], env=env, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, here / "measure.py"], env=env, capture_output=True, timeout=HANG_S, check=False
+    )
     assert b"ImportError: reached" in done.stdout
 
 
@@ -94,9 +97,9 @@ def test_real_torchrun_measures_and_checks(pods, torch_python: str, tmp_path: Pa
     (pods.bin / "nvidia-smi").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
-    pods.trial.update(gpu_kind="cpu", collective_timeout_s=240, deadline_s=600)
+    pods.trial.update(gpu_kind="cpu")
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('no numpy here')")  # torch does not require it
-    stages_of = pods.run(timeout=600, PYTHONPATH=str(tmp_path))
+    stages_of = pods.run(PYTHONPATH=str(tmp_path))
     for name in ("collective.ring", "collective.default"):
         assert [stages_of[rank][name]["exit"] for rank in (0, 1)] == [0, 0], stages_of[0][name]["output_tail"]
         output = stages_of[0][name]["output_tail"]

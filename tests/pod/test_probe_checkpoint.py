@@ -16,6 +16,7 @@ from checks.profiles.schema import CheckpointSection
 from checks.rules.checkpoint import resumed_findings, saved_findings
 from jobs.pod.stages import checkpoint
 from jobs.trial.parts import CheckpointSpec
+from tests.waiting import HANG_S, until
 
 #: Plays torchrun and the ranks of checkpoint.py: files, facts, and SIGKILL's report.
 STANDIN = r"""
@@ -46,7 +47,7 @@ for number, rank in enumerate(ranks):
         json.dump(facts[rank], file)
 if os.environ.get("STAYS") == told["mode"]:
     import time
-    time.sleep(60)
+    time.sleep(6000)
 sys.exit(1 if told["mode"] == "die" else 0)
 """
 WAY = ["writing", "local", "flushing", "durable", "verified"]
@@ -54,7 +55,7 @@ WAY = ["writing", "local", "flushing", "durable", "verified"]
 
 def asks(path: Path, local: Path | None = None, **changes) -> dict:
     made = {"path": str(path), "local": str(local or ""), "shared": True, "kinds": {"path": "claim"}}
-    return {**made, "bytes": 1 << 20, "limit_s": 120, **changes}
+    return {**made, "bytes": 1 << 20, "limit_s": HANG_S, **changes}
 
 
 def left(*folders: Path) -> list[str]:
@@ -73,7 +74,7 @@ def places(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_step_goes_from_writing_to_verified_and_a_torn_one_is_passed_over(pods, places) -> None:
     pods.tool("torchrun", STANDIN)
     pods.trial.update(checkpoint=asks(*places), collectives=[])
-    for rank, stages in pods.run(timeout=90).items():
+    for rank, stages in pods.run().items():
         saved = stages["checkpoint"]
         assert [each["state"] for each in saved["states"] if each["step"] == 2] == WAY
         assert (saved["verified"]["peer"], saved["verified"]["ok"]) == (1 - rank, True)
@@ -91,7 +92,7 @@ def test_a_step_that_lacks_the_file_of_a_rank_is_never_durable(pods, places, los
     pods.trial.update(checkpoint=asks(*places), collectives=[])
     for rank in range(2):
         pods.start(rank, LOSES=lost)
-    checkpoints = [pods.stages(rank, 60)["checkpoint"] for rank in range(2)]
+    checkpoints = [pods.stages(rank)["checkpoint"] for rank in range(2)]
     assert all(f"nothing of rank {lost}" in each["error"] for each in checkpoints)
     assert {each["states"][-1]["state"] for each in checkpoints} == {"flushing"}
     assert not any(each["verified"] or each["resume"] for each in checkpoints)
@@ -130,8 +131,7 @@ def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> 
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
     pods.trial.update(checkpoint=asks(places[0], bytes=8 << 20, limit_s=600), collectives=[], gpu_kind="none")
-    pods.trial.update(deadline_s=600, collective_timeout_s=200)
-    stages_of = pods.run(timeout=400)
+    stages_of = pods.run()
     trial = SimpleNamespace(
         replicas=(), evidence={r: SimpleNamespace(stages=stages) for r, stages in stages_of.items()}
     )
@@ -155,7 +155,7 @@ def test_no_room_is_said_before_anything_is_written(pods, places) -> None:
     stage.write_text(
         stage.read_text().replace('self.asked["bytes"] * ranks * 3', 'self.asked["bytes"] * ranks * 3 << 20')
     )
-    for stages in pods.run(timeout=60).values():
+    for stages in pods.run().values():
         assert "of what is free" in stages["checkpoint"]["skipped"]
     assert left(*places) == []
 
@@ -165,13 +165,11 @@ def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, places) -> None:
     pods.trial.update(checkpoint=asks(*places), collectives=[])
     for rank in range(2):
         pods.start(rank, STAYS="save")
-    until = time.monotonic() + 40
-    while len(list(places[1].glob(".seatrial-*/step-2/__*"))) < 4 and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: len(list(places[1].glob(".seatrial-*/step-2/__*"))) == 4, "the files of all ranks")
     for process in pods.processes.values():
         process.send_signal(signal.SIGTERM)
     for rank in range(2):
-        pods.stages(rank, 40, code=143)
+        pods.stages(rank, code=143)
     assert left(*places) == []
 
 

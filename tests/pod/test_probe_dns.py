@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from jobs.pod.stages import dns, dnsquery, spec
 from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.run import Probe
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,18 +125,18 @@ def test_the_search_list_is_honoured() -> None:
 def test_failures_are_told_apart(serve, answer, reason: str) -> None:
     """NXDOMAIN, SERVFAIL, REFUSED, an empty answer and silence are different faults."""
     server = serve(answer)
-    limit = time.monotonic() + 5
+    limit = time.monotonic() + HANG_S
     assert dnsquery.explain("job-0.svc", resolver(), limit, timeout_s=0.2, port=server.port) == reason
 
 
 def test_a_dead_server_is_told() -> None:
-    """Nobody listens: unreachable or silent, and no longer than allowed."""
+    """Nobody listens: unreachable or silent, long before it must be said."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    began = time.monotonic()
-    assert dnsquery.explain("a.b", resolver(), began + 1, timeout_s=0.2, port=port) in ("unreachable", "timeout")
-    assert time.monotonic() - began < 1
+    limit = time.monotonic() + HANG_S
+    assert dnsquery.explain("a.b", resolver(), limit, timeout_s=0.2, port=port) in ("unreachable", "timeout")
+    assert time.monotonic() < limit
 
 
 @pytest.mark.parametrize("name", ["a" * 64, ".".join(["abc"] * 90), "a..b", ""])
@@ -147,7 +149,7 @@ def test_impossible_names_are_no_crash(name: str) -> None:
     )
 
 
-def resolve(peers: list[str], lookup, timeout_s: float = 3, tmp: Path | None = None) -> tuple[dict, list]:
+def resolve(peers: list[str], lookup, timeout_s: float = HANG_S, tmp: Path | None = None) -> tuple[dict, list]:
     data: dict = {}
     heard: list = []
     limit = time.monotonic() + timeout_s
@@ -155,7 +157,7 @@ def resolve(peers: list[str], lookup, timeout_s: float = 3, tmp: Path | None = N
         data,
         peers,
         until=lambda record: limit,
-        watch=Watch(60, 1),
+        watch=Watch(HANG_S, 1),
         on_resolved=lambda index, addresses: heard.append((index, addresses)),
         resolv_conf=str(tmp or "/nonexistent"),
         lookup=lookup,
@@ -166,10 +168,11 @@ def resolve(peers: list[str], lookup, timeout_s: float = 3, tmp: Path | None = N
 def test_the_nxdomain_window_is_waited_out(monkeypatch) -> None:
     """A name that appears later is resolved; the first error and the time to the first answer are evidence."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
-    begins = time.monotonic() + 0.4
+    asked: list[str] = []
 
     def lookup(name: str) -> list[str]:
-        if name == "late" and time.monotonic() < begins:
+        asked.append(name)
+        if name == "late" and asked.count("late") < 3:
             raise socket.gaierror(socket.EAI_NONAME, "not known")
         return ["10.0.0.1"]
 
@@ -177,8 +180,8 @@ def test_the_nxdomain_window_is_waited_out(monkeypatch) -> None:
     early, late = data["peers"]
     assert (early["attempts"], early["first_error"], early["error"]) == (1, None, None)
     assert (late["first_error"], late["error"], late["addresses"]) == ("NXDOMAIN", None, ["10.0.0.1"])
-    assert late["attempts"] > 1
-    assert 0.35 < late["seconds_to_first_answer"] < 2.5
+    assert (late["attempts"], asked.count("late")) == (3, 3)
+    assert late["seconds_to_first_answer"] > early["seconds_to_first_answer"]
     assert heard == [(0, ["10.0.0.1"]), (1, ["10.0.0.1"])]
 
 
@@ -194,12 +197,12 @@ def test_the_own_name_is_asked_first(monkeypatch) -> None:
         return ["10.0.0.1"]
 
     data: dict = {}
-    until = time.monotonic() + 20
+    until = time.monotonic() + HANG_S
     dns.resolve_all(
         data,
         ["a", "own", "b"],
         until=lambda _: until,
-        watch=Watch(60, 1),
+        watch=Watch(HANG_S, 1),
         on_resolved=lambda *_: None,
         own=1,
         resolv_conf="/nonexistent",
@@ -218,12 +221,12 @@ def test_a_missing_own_name_keeps_nobody_from_asking_for_the_others(monkeypatch)
         return ["10.0.0.1"]
 
     data: dict = {}
-    until = time.monotonic() + 1.0
+    began = time.monotonic()
     dns.resolve_all(
         data,
         ["own", "a"],
-        until=lambda _: until,
-        watch=Watch(60, 1),
+        until=lambda record: began + (1.0 if record["name"] == "own" else HANG_S),
+        watch=Watch(HANG_S, 1),
         on_resolved=lambda *_: None,
         own=0,
         resolv_conf="/nonexistent",
@@ -239,9 +242,7 @@ def test_a_name_that_never_comes_ends_in_time(monkeypatch) -> None:
     def lookup(name: str) -> list[str]:
         raise socket.gaierror(socket.EAI_AGAIN, "try again")
 
-    began = time.monotonic()
     data, heard = resolve(["never"], lookup, timeout_s=0.5)
-    assert time.monotonic() - began < 1.5
     (peer,) = data["peers"]
     assert (peer["error"], peer["first_error"], peer["seconds_to_first_answer"]) == ("SERVFAIL", "SERVFAIL", None)
     assert heard == []
@@ -253,13 +254,12 @@ def test_a_resolver_that_hangs_does_not_hold_up_the_others() -> None:
 
     def lookup(name: str) -> list[str]:
         if name == "stuck":
-            release.wait(10)
+            release.wait(HANG_S)
         return ["10.0.0.2"]
 
-    began = time.monotonic()
-    data, _ = resolve(["stuck", "fine"], lookup, timeout_s=0.4)
+    data, _ = resolve(["stuck", "fine"], lookup, timeout_s=2)
+    assert not release.is_set()
     release.set()
-    assert time.monotonic() - began < 2
     stuck, fine = data["peers"]
     assert (stuck["error"], stuck["first_error"]) == ("timeout", "timeout")
     assert fine["addresses"] == ["10.0.0.2"]
@@ -325,25 +325,28 @@ def test_nobody_waits_for_a_late_pod_once_another_has_given_up(waiting) -> None:
 def test_the_wait_for_a_name_may_become_longer(monkeypatch) -> None:
     """The limit is asked for again while waiting, so that a name may come after the usual time."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
-    began = time.monotonic()
+    passed, began = [0.0], time.monotonic()
+    monkeypatch.setattr(dns, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
 
     def lookup(name: str) -> list[str]:
-        if name == "late" and time.monotonic() < began + 1.2:
+        if name == "late" and not passed[0]:
+            if data["peers"][0]["addresses"]:
+                passed[0] = usual + 1  # while it is asked for
             raise socket.gaierror(socket.EAI_NONAME, "not known")
         return ["10.0.0.1"]
 
     data: dict = {}
+    usual = HANG_S / 10
     dns.resolve_all(
         data,
         ["own", "late"],
-        until=lambda _: began + (5 if data["peers"][0]["addresses"] else 0.5),
-        watch=Watch(60, 1),
+        until=lambda _: began + (HANG_S / 2 if data["peers"][0]["addresses"] else usual),
+        watch=Watch(HANG_S, 1),
         on_resolved=lambda *_: None,
         resolv_conf="/nonexistent",
         lookup=lookup,
     )
     assert data["peers"][1]["addresses"] == ["10.0.0.1"]
-    assert time.monotonic() - began < 4
 
 
 def test_the_deadline_counts_from_the_ranks_meeting() -> None:

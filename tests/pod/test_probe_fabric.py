@@ -8,13 +8,13 @@ import os
 import socket
 import stat
 import struct
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.pod.stages import network, pathmtu, rdma, topology, transfer
 from jobs.pod.stages.deadline import Watch
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -273,8 +273,7 @@ def test_what_lay_there_before_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> No
         with line:
             sender.sendall(bytes(100_000))
             sender.shutdown(socket.SHUT_WR)
-            while transfer._unread(line) < 100_000:
-                time.sleep(0.001)
+            until(lambda: transfer._unread(line) == 100_000, "all of it")
             counted = transfer._count(line)
     assert counted["bytes"] == 100_000
     assert counted["peak_gbit_s"] == 0

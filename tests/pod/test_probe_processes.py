@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.pod.stages import capture, children, command
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,12 +32,8 @@ def test_a_missing_command_is_an_answer() -> None:
 
 def test_a_command_that_does_not_end_is_killed() -> None:
     """The deadline holds for a command that ignores SIGTERM, and its output so far is kept."""
-    code = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('begun', flush=True); time.sleep(60)"
-    )
-    began = time.monotonic()
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('begun', flush=True); time.sleep(6000)"
     answer = command.run([sys.executable, "-c", code], 1, 1000)
-    assert time.monotonic() - began < 4
     assert (answer.exit, answer.out) == (None, b"begun\n")
     assert "did not end within 1 s" in answer.error
 
@@ -55,7 +51,7 @@ def test_the_captured_file_has_the_beginning_and_the_end(tmp_path: Path, size: i
     code = f"import sys; sys.stdout.write(''.join(chr(97 + i % 26) for i in range({size})))"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     captured = capture.Capture(process.stdout, str(tmp_path / "out"), head=1000, tail=500)
-    process.wait(timeout=60)
+    process.wait(timeout=HANG_S)
     captured.finish(5)
     whole = "".join(chr(97 + i % 26) for i in range(size))
     text = (tmp_path / "out").read_text()
@@ -71,7 +67,7 @@ def test_the_captured_file_has_the_beginning_and_the_end(tmp_path: Path, size: i
 
 def test_descendants_are_found_across_sessions() -> None:
     """A grandchild in a session of its own is still below its grandparent."""
-    code = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60'], start_new_session=True); print(p.pid, flush=True); time.sleep(60)"
+    code = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '6000'], start_new_session=True); print(p.pid, flush=True); time.sleep(6000)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         grandchild = int(process.stdout.readline())
@@ -79,4 +75,4 @@ def test_descendants_are_found_across_sessions() -> None:
     finally:
         for pid in [*children.descendants(process.pid), process.pid]:
             children._signal([pid], 9)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)

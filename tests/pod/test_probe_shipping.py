@@ -13,6 +13,7 @@ import pytest
 
 from jobs import pod as probes
 from jobs.nccl import Partial
+from tests.waiting import HANG_S
 
 OWN = {"stages", "nccl_reader", "bench"}
 TORCH_ONLY_IN = ("bench/program.py", "bench/training.py")
@@ -191,6 +192,6 @@ def test_a_missing_stage_is_a_broken_probe(pods) -> None:
     (pods.here / "stages" / "run.py").unlink()
     pods.seal()
     done = subprocess.run(
-        [sys.executable, pods.here / "probe.py"], capture_output=True, timeout=60, env={}, check=False
+        [sys.executable, pods.here / "probe.py"], capture_output=True, timeout=HANG_S, env={}, check=False
     )
     assert done.returncode != 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.server
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.pod.stages import objects, storage
 from jobs.pod.stages.deadline import Watch
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,13 +125,10 @@ def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, tmp_path: Path) -> None
     place = tmp_path / "shared"
     place.mkdir()
     stage = pods.here / "stages" / "storage.py"
-    stage.write_text(stage.read_text().replace("os.fsync(descriptor)", "time.sleep(5)"))
+    stage.write_text(stage.read_text().replace("os.fsync(descriptor)", "time.sleep(6000)"))
     pods.trial.update(storage=section(wants(place, bytes=1 << 16)), collectives=[], nodes=1, peers=["127.0.0.1"])
     process = pods.start(0)
-    limit = time.monotonic() + 15
-    while not left(place) and time.monotonic() < limit:
-        time.sleep(0.02)
-    assert left(place)
+    until(lambda: left(place), "its folder")
     process.terminate()
     pods.stages(0, code=143)
     assert left(place) == []

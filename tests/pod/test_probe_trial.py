@@ -16,6 +16,7 @@ from jobs import nccl
 from jobs.pod.stages.capture import causes
 from jobs.pod.stages.collective import _log_settings
 from jobs.trial.pod import GRACE_S
+from tests.waiting import HANG_S, until
 
 DATA = Path(__file__).parent / "data"
 RECORDED = Path(__file__).parents[1] / "nccl" / "data" / "torchrun"
@@ -78,8 +79,10 @@ def test_the_analyzer_travels_with_the_probe(pods) -> None:
 
 def test_a_hanging_collective_ends_in_time_with_its_evidence(pods) -> None:
     """A hang costs the collective's time-out once: the next collective is skipped, and nothing keeps running."""
-    pods.trial.update(collective_timeout_s=2)
-    stages_of = pods.run(FAKE_MODE="hang")
+    late = pods.clock("collective")
+    pods.hang()
+    late.touch()
+    stages_of = {rank: pods.stages(rank) for rank in (0, 1)}
     for rank in (0, 1):
         ring = stages_of[rank]["collective.ring"]
         assert ring["timed_out"] is True
@@ -185,19 +188,19 @@ def test_sigterm_prints_what_there_is(pods) -> None:
         lines.append(line)
         if b"collective.ring starts" in line:
             break
-    end = time.monotonic() + 60
-    while not all(any(t.read_text() for t in Path(f"/proc/{p.pid}/task").glob("*/children")) for p in processes):
-        assert time.monotonic() < end  # the collective is a child of each
-        time.sleep(0.02)
+    children = [f"/proc/{process.pid}/task" for process in processes]
+    until(
+        lambda: all(any(t.read_text() for t in Path(p).glob("*/children")) for p in children), "the collective of each"
+    )
     for process in processes:
         process.send_signal(signal.SIGTERM)
-    rest, _ = processes[0].communicate(timeout=60)
+    rest, _ = processes[0].communicate(timeout=HANG_S)
     stages = pods.evidence(b"".join(lines) + rest, 0)
     assert processes[0].returncode == 143
     assert stages["collective.ring"]["stopped"] == "SIGTERM"
     assert stages["collective.default"]["skipped"] == "stopped: SIGTERM"
     assert stages["end"]["stopped"] == "SIGTERM"
-    assert processes[1].wait(timeout=60) == 143
+    assert processes[1].wait(timeout=HANG_S) == 143
 
 
 def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) -> None:
@@ -208,7 +211,7 @@ def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) ->
     assert any(b'"stage":"start"' in line for line in process.stdout)
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=30)
+    rest, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 143
     assert time.monotonic() - began < GRACE_S
     assert b'"stage":"end"' in rest
@@ -225,7 +228,7 @@ def test_what_was_told_in_full_is_not_undone_by_a_late_signal(pods) -> None:
         )
     )
     process = pods.start(0)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 0
     assert pods.evidence(out, 0)["end"]["stopped"] is None
 
@@ -233,7 +236,7 @@ def test_what_was_told_in_full_is_not_undone_by_a_late_signal(pods) -> None:
 @pytest.mark.parametrize("first", ["own", "namespace"])
 def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None:
     """Python needs a moment to read the probe; a container's first process would not notice SIGTERM without a handler."""
-    (pods.here / "stages" / "run.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    (pods.here / "stages" / "run.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(6000)\n")
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"] if first == "namespace" else []
     if alone and subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this machine gives no process namespaces")
@@ -245,16 +248,18 @@ def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None
     if alone:
         target = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(target, signal.SIGTERM)
-    assert process.wait(timeout=60) == 143
+    assert process.wait(timeout=HANG_S) == 143
 
 
 def test_the_probe_keeps_its_own_deadline(pods) -> None:
     """Before its deadline the probe has printed everything and left, even if a collective would take longer."""
-    pods.trial.update(deadline_s=5, collective_timeout_s=30, peer_wait_s=3)
-    stages_of = pods.run(FAKE_MODE="hang")
-    assert stages_of[0]["end"]["seconds"] < 8.5  # five seconds from when the ranks met, for which they may take three
-    assert stages_of[0]["end"]["stopped"] == "the probe's own deadline"
-    assert stages_of[0]["collective.ring"]["timed_out"] is True
+    late = pods.clock("deadline")
+    pods.hang()
+    late.touch()
+    stages = pods.stages(0)
+    assert stages["end"]["stopped"] == "the probe's own deadline"
+    assert stages["collective.ring"]["timed_out"] is True
+    assert stages["collective.ring"]["seconds"] < pods.trial["collective_timeout_s"]
 
 
 def test_a_hung_nvidia_smi_is_left_behind(pods) -> None:
@@ -286,7 +291,7 @@ def test_a_wrong_trial_is_one_clear_line(pods, change, sentence) -> None:
     """An unusable trial.json ends the probe with one line that says why, and no traceback."""
     pods.trial.update(change)
     process = pods.start(0)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 66
     assert sentence in out.decode()
     assert out.count(b"\n") == 1
@@ -295,7 +300,7 @@ def test_a_wrong_trial_is_one_clear_line(pods, change, sentence) -> None:
 def test_a_pod_without_an_index_says_so(pods) -> None:
     """Without a completion index no rank is guessed."""
     process = pods.start(0, JOB_COMPLETION_INDEX="", NODE_RANK="")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 66
     assert b"JOB_COMPLETION_INDEX" in out
 
@@ -307,7 +312,7 @@ def test_an_old_python_is_named(pods) -> None:
     if old is None:
         pytest.skip("no Python older than 3.8 below ~/.pyenv/versions")
     done = subprocess.run(
-        [old, pods.here / "probe.py"], capture_output=True, timeout=60, env={"SEATRIAL_RUN": "r-test"}, check=False
+        [old, pods.here / "probe.py"], capture_output=True, timeout=HANG_S, env={"SEATRIAL_RUN": "r-test"}, check=False
     )
     assert done.returncode == 65
     assert "too old" in json.loads(done.stdout)["data"]["error"]

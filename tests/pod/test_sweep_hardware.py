@@ -13,6 +13,7 @@ from jobs.pod.stages.coordinator import LONGEST_RESULT
 from jobs.pod.stages.fleettest import MOST_ROWS
 from jobs.pod.stages.hardware import MOST_GPUS, MOST_NICS
 from jobs.pod.stages.messages import Lines, NoAnswerError, say
+from tests.waiting import HANG_S, until
 
 XML = """<?xml version="1.0" ?>
 <nvidia_smi_log><driver_version>580.95.05</driver_version><attached_gpus>1</attached_gpus>
@@ -64,8 +65,8 @@ def test_a_machine_without_cards_has_none(tmp_path):
 def clocks(tmp_path, monkeypatch):
     """Clocks of an nvidia-smi that this script plays; it can read how often it was asked from `asked`."""
     monkeypatch.setattr(hardware, "PERIOD_S", 0.05)
-    monkeypatch.setattr(hardware, "QUERY_S", 1.0)
-    monkeypatch.setattr(hardware, "LAST_S", 1.0)
+    monkeypatch.setattr(hardware, "QUERY_S", HANG_S)
+    monkeypatch.setattr(hardware, "LAST_S", HANG_S)
 
     def made(script):
         tool = tmp_path / "nvidia-smi"
@@ -84,11 +85,7 @@ def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
     watch = clocks("n=$(wc -l < asked); [ $n -gt 3 ] && n=3; cat $n\n")
     watch.start()
     asked = tmp_path / "asked"
-    wait = threading.Event()
-    for _ in range(400):
-        if asked.exists() and len(asked.read_text().split()) >= 3:
-            break
-        wait.wait(0.05)
+    until(lambda: asked.exists() and len(asked.read_text().split()) >= 3, "three answers")
     (gpu,) = watch.end()
     assert gpu == {
         "uuid": "GPU-aa",
@@ -99,9 +96,11 @@ def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
     }
 
 
-@pytest.mark.parametrize("script", ["sleep 60\n", "exit 9\n", "echo garbage\n"])
-def test_a_tool_that_hangs_or_says_nothing_costs_a_moment(clocks, script):
+@pytest.mark.parametrize("script", ["sleep 6000\n", "exit 9\n", "echo garbage\n"])
+def test_a_tool_that_hangs_or_says_nothing_costs_a_moment(clocks, script, monkeypatch):
     """Less is known, and the test goes on."""
+    monkeypatch.setattr(hardware, "QUERY_S", 1.0)
+    monkeypatch.setattr(hardware, "LAST_S", 1.0)
     watch = clocks(script)
     watch.start()
     assert watch.end() == []

@@ -1,11 +1,11 @@
 """The pods of a sweep: agents and coordinator as real processes, each on its loopback address, with a played torchrun."""
 
+import contextlib
 import json
 import re
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from jobs.pod.stages import agent, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.planner import Planner
 from jobs.run.evidence import misfit
-from tests.pod.conftest import HANG_S
+from tests.waiting import HANG_S, until
 
 PLAY = r'''
 """Plays torchrun for a sweep: writes a log and a table; FAKE_BAD names the hosts of a slow pair, FAKE_MODE what happens."""
@@ -64,7 +64,7 @@ def fleet(pods, trial):
     """A sweep over four nodes of one GPU."""
     nodes = [f"gpu-node-{n}" for n in range(4)]
     bench = {"min_bytes": 1048576, "max_bytes": 1048576, "factor": 2, "iters": 1, "warmup": 1}
-    trial.update(nodes=4, gpus_per_node=1, peers=[f"127.0.0.{n + 1}" for n in range(4)], collectives=[], deadline_s=600)
+    trial.update(nodes=4, gpus_per_node=1, peers=[f"127.0.0.{n + 1}" for n in range(4)], collectives=[])
     trial["sweep"] = {
         "token": "a-token",
         "nodes": nodes,
@@ -73,9 +73,9 @@ def fleet(pods, trial):
         "alone": bench,
         "fabric": "ib",
         "gdr": True,
-        "budget_s": 300,
-        "settle_s": 60,
-        "test_s": 60,
+        "budget_s": HANG_S,
+        "settle_s": HANG_S,
+        "test_s": HANG_S,
     }
     pods.tool("torchrun", PLAY)
     return pods
@@ -155,7 +155,7 @@ def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, o
 def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
     """On a line of its own for each node; a node that failed before does not, and one whose steps fail is told."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
-    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
+    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": HANG_S}
     stages = fleet.run(FAKE_MODE=mode)[0]
     lines = [data for name, data in stages.items() if name.startswith("sweep.training.")]
     trained = {data["node"]: data for data in lines}
@@ -176,7 +176,7 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
 def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet, trial, tmp_path):
     """It is tested alone once more, and its steps with it: what it is told of last counts."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
-    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": 60}
+    trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": HANG_S}
     stages = fleet.run(FAKE_MODE=f"once gpu-node-2 {tmp_path / 'ran'}")[0]
     lines = [data for name, data in stages.items() if name.startswith("sweep.training.")]
     assert [data["skipped"] for data in lines if data["node"] == "gpu-node-2"] == [
@@ -233,8 +233,10 @@ def test_a_test_that_hangs_is_killed_and_reported(fleet, trial):
 def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
     """Whoever has come begins after a moment; the other is gone, and why is told."""
     trial["sweep"]["settle_s"] = 5
-    for rank in range(3):
+    for rank in (1, 2):
         fleet.start(rank)
+        heard(fleet, rank, '"stage":"start"')
+    fleet.start(0)
     stages = fleet.stages(0)
     assert stages["sweep.fleet.1"]["gone"] == {"gpu-node-3": "its agent did not come"}
     assert all("gpu-node-3" not in test["nodes"] for test in rounds(stages))
@@ -244,12 +246,12 @@ def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
 @pytest.mark.slow
 def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial):
     """The sweep begins when all are there whose nodes were free; a fourth agent comes in the middle."""
-    trial["sweep"].update(nodes=trial["sweep"]["nodes"][:3], settle_s=600)
+    trial["sweep"].update(nodes=trial["sweep"]["nodes"][:3], settle_s=HANG_S)
     for rank in range(3):
         fleet.start(rank)
     lines = heard(fleet, 0, "3 of 3 nodes are here")
     fleet.start(3)
-    rest, _ = fleet.processes[0].communicate(timeout=60)
+    rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
     stages = fleet.evidence(b"".join(lines) + rest, 0)
     assert any("gpu-node-3" in test["nodes"] for test in rounds(stages))
     assert {test["outcome"] for test in rounds(stages)} == {"measured"}
@@ -316,14 +318,12 @@ def test_agents_end_when_the_coordinator_is_told_to(fleet):
 def test_a_stranger_is_not_let_in(fleet, trial):
     """Who does not know the token gets no order, and disturbs nobody; nor does one who says nothing, or too much."""
     fleet.start(0)
-    limit = time.monotonic() + HANG_S
-    while True:
-        try:
-            line = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=5)
-            break
-        except OSError:
-            assert time.monotonic() < limit
-            time.sleep(0.1)
+
+    def connected():
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=HANG_S)
+
+    line = until(connected, "who listens there")
     stream = line.makefile("rwb")
     challenge = json.loads(stream.readline())
     assert re.fullmatch(r"[0-9a-f]{32}", challenge["nonce"])
@@ -333,7 +333,7 @@ def test_a_stranger_is_not_let_in(fleet, trial):
     assert stream.readline() == b""
     stream.close()
     line.close()
-    other = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=5)
+    other = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=HANG_S)
     other.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 9000)
     for rank in range(1, 4):
         fleet.start(rank)

@@ -1,9 +1,9 @@
 """The lab tells of a trial in the order in which a real cluster does: the same steps of each object, and what precedes what."""
 
 import asyncio
+import functools
 import itertools
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,10 @@ import pytest
 from lab import Cluster, load
 from lab.controlplane.job import JobController
 from tests import recordings
+from tests.lab.clusters import seen_in
+from tests.waiting import LOOK_S
 
 RECORDINGS = Path(__file__).parent / "recordings"
-LOOK_S = 0.02
 """How often it is looked whether what is waited for is so."""
 KEYS = {"jobs.batch": "Job", "pods": "Pod", "events": "Event"}
 PROGRAM = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({asked})); print(0, flush=True); time.sleep({seconds}); os._exit({code})"
@@ -102,11 +103,10 @@ def lab(program, *acts):
                 "jobs.batch", {"metadata": {"name": "trial-x", "labels": {"app": "trial-x"}}, "spec": spec}, "default"
             )
             steps = [(is_suspended, resume), *acts, (is_over, lambda _: None)]
-            end = time.monotonic() + 90
             for reached, act in steps:
-                while not reached(store) or (reached is is_running and not all(map(_has_spoken, _workers(cluster)))):
-                    assert time.monotonic() < end, (reached.__name__, _job(store))
-                    await asyncio.sleep(LOOK_S)
+                await seen_in(cluster)(functools.partial(reached, store), reached.__name__)
+                if reached is is_running:
+                    await seen_in(cluster)(lambda: all(map(_has_spoken, _workers(cluster))), "a word of all")
                 act(store)
             writes = [
                 Write(change.revision, kind, change.type, json.loads(change.new.raw))
@@ -191,7 +191,7 @@ def preempt(store):
     """A pod of a higher class wants the GPUs of rank 1's node."""
     node = next(pod["spec"]["nodeName"] for pod in _pods(store) if pod["metadata"]["name"].startswith("trial-x-1"))
     store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": "more"}, "value": 1000})
-    pod = template("import time; time.sleep(60)", 8)
+    pod = template("import time; time.sleep(6000)", 8)
     pod["spec"] |= {
         "priorityClassName": "more",
         "nodeSelector": {"kubernetes.io/hostname": node},

@@ -97,11 +97,16 @@ def origin(source: ClusterSource) -> str:
 
 @contextlib.contextmanager
 def _root_log(into: list[str]) -> Iterator[None]:
-    """Catch what the client only logs: a failing exec plugin is swallowed there and would end as 'anonymous'."""
+    """Catch what the client only logs: a failing exec plugin is swallowed there and would end as 'anonymous'.
+
+    A plugin that was left may still fail, in its own thread, while another cluster's credentials are read.
+    """
+    own = threading.get_ident()
 
     class Catch(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            into.append(record.getMessage())
+            if record.thread == own:
+                into.append(record.getMessage())
 
     handler = Catch(logging.ERROR)
     root = logging.getLogger()

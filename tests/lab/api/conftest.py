@@ -17,6 +17,7 @@ from lab.apiserver import Server, serve
 from lab.apiserver.schema.errors import bad_request
 from lab.apiserver.store import Store
 from lab.controlplane import Controllers
+from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -116,7 +117,7 @@ class Cluster:
 
     def connect(self) -> HTTPSConnection:
         """A connection of its own."""
-        return HTTPSConnection(self.server.url.removeprefix("https://"), context=self.context, timeout=60)
+        return HTTPSConnection(self.server.url.removeprefix("https://"), context=self.context, timeout=HANG_S)
 
     def on_loop(self, call: Any) -> Any:
         """Run something where the store lives."""
@@ -124,7 +125,7 @@ class Cluster:
         async def run() -> Any:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(HANG_S)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +143,7 @@ def cluster() -> Iterator[Cluster]:
         controllers.start()
         return await serve(store, kubelet=LogOnly())
 
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(HANG_S)
     context = ssl.create_default_context(cadata=server.authority.ca_pem)
     try:
         yield Cluster(store, server, loop, context)
@@ -152,9 +153,9 @@ def cluster() -> Iterator[Cluster]:
             controllers.close()
             await server.stop()
 
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(HANG_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(HANG_S)
         loop.close()
 
 
@@ -163,9 +164,7 @@ def space(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, with its service account."""
     name = f"t-{abs(hash(request.node.name)) % 10**8}"
     cluster("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    for _ in range(100):
-        if cluster("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default").code == 200:
-            break
+    until(lambda: cluster("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default").code == 200, "its account")
     yield name
     cluster("DELETE", f"/api/v1/namespaces/{name}")
 

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from tests.waiting import HANG_S
+
 CASES = [
     "apply-server-side",
     "auth-bad-token",
@@ -63,7 +65,7 @@ def replayed(cluster, shared, tmp_path_factory):
     command += ["--kubeconfig", folder / "admin", "--nobody-kubeconfig", folder / "nobody"]
     for name in CASES:
         command += ["--case", name]
-    subprocess.run(command, check=False, capture_output=True, timeout=110)
+    subprocess.run(command, check=False, capture_output=True, timeout=HANG_S)
     outcomes = json.loads((folder / "out.json").read_text())
     return {
         outcome["case"]: [difference for step in outcome["steps"] for difference in step["differences"]]

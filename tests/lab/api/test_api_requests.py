@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 
+from tests.waiting import HANG_S
+
 JOB = {
     "apiVersion": "batch/v1",
     "kind": "Job",
@@ -226,7 +228,7 @@ def test_a_client_certificate_is_an_identity(cluster, tmp_path):
     (tmp_path / "pem").write_text(certificate + key)
     context = ssl.create_default_context(cadata=cluster.server.authority.ca_pem)
     context.load_cert_chain(tmp_path / "pem")
-    connection = HTTPSConnection(cluster.server.url.removeprefix("https://"), context=context, timeout=60)
+    connection = HTTPSConnection(cluster.server.url.removeprefix("https://"), context=context, timeout=HANG_S)
     connection.request(
         "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", b"{}", {"Content-Type": "application/json"}
     )

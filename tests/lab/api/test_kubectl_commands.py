@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from tests.waiting import HANG_S
+
 MANIFEST = """
 apiVersion: batch/v1
 kind: Job
@@ -32,7 +34,7 @@ def kubectl(cluster, kubeconfig, space, tmp_path):
             input=text,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=HANG_S,
             check=False,
             env={**os.environ, "HOME": str(tmp_path)},
         )

@@ -12,6 +12,7 @@ import pytest
 
 from lab.apiserver import serve, server
 from lab.apiserver.store import Store
+from tests.waiting import HANG_S
 
 
 def unclosed(talk) -> list[str]:
@@ -33,7 +34,7 @@ def test_a_client_that_stays_connected_keeps_no_socket_of_the_server_open():
         context = ssl.create_default_context(cadata=served.authority.ca_pem)
 
         def ask() -> int:
-            client = http.client.HTTPSConnection(served.url.removeprefix("https://"), context=context, timeout=60)
+            client = http.client.HTTPSConnection(served.url.removeprefix("https://"), context=context, timeout=HANG_S)
             clients.append(client)
             client.request("GET", "/healthz")
             answer = client.getresponse()

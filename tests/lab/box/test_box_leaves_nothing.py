@@ -9,13 +9,14 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.waiting import HANG_S, until
 
 MARK = 987_654
 BUSY = {
@@ -79,7 +80,7 @@ class Box:
             self.ready["server"] + path, json.dumps(body).encode() if body else None, headers, method=method
         )
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=60) as answer:
+            with urllib.request.urlopen(request, context=self.context, timeout=HANG_S) as answer:
                 code, raw = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             code, raw = error.code, error.read()
@@ -89,20 +90,19 @@ class Box:
         except ValueError:
             return code, raw.decode()
 
-    def run_pod(self, pod: dict, until: str, within_s: float = 15) -> dict:
+    def run_pod(self, pod: dict, phase: str) -> None:
         assert self.ask("POST", "/api/v1/namespaces/default/pods", pod)[0] == 201
-        end = time.monotonic() + within_s
-        while True:
-            live = self.ask("GET", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")[1]
-            if live["status"]["phase"] == until or time.monotonic() > end:
-                assert live["status"]["phase"] == until, live["status"]
-                return live
-            time.sleep(0.05)
+        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+
+        def live() -> dict:
+            return self.ask("GET", path)[1]["status"]
+
+        until(lambda: live()["phase"] == phase, phase, lambda: (live(), self.ask("GET", f"{path}/log")))
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.stdin.close()
-            self.process.wait(20)
+            self.process.wait(HANG_S)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             pipe.close()
 
@@ -161,11 +161,8 @@ def sleepers() -> list[int]:
     return pids
 
 
-def wait_until_gone(within_s: float = 10) -> None:
-    end = time.monotonic() + within_s
-    while sleepers() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert sleepers() == []
+def wait_until_gone() -> None:
+    until(lambda: not sleepers(), "their end", sleepers)
 
 
 def test_nothing_listens_beyond_loopback(box):
@@ -193,15 +190,10 @@ def test_no_process_and_no_file_outlives_a_killed_parent(box):
     box.run_pod(BUSY, "Running")
     members = family(box.process.pid) - {box.process.pid}
     box.process.send_signal(signal.SIGKILL)
-    box.process.wait(10)
+    box.process.wait(HANG_S)
     wait_until_gone()
-    end = time.monotonic() + 10
-    while (
-        list(box.temporary.iterdir()) or any(Path(f"/proc/{pid}").exists() for pid in members)
-    ) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert list(box.temporary.iterdir()) == []
-    assert [pid for pid in members if Path(f"/proc/{pid}").exists()] == []
+    until(lambda: not list(box.temporary.iterdir()), "an empty folder", lambda: list(box.temporary.iterdir()))
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in members), "the end of all processes")
 
 
 def test_two_clusters_live_side_by_side(root, box, tmp_path):

@@ -13,6 +13,7 @@ import yaml
 
 from lab.apiserver import serve
 from lab.apiserver.store import Store
+from tests.waiting import HANG_S
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def ask():
         context = ssl.create_default_context(cadata=server.authority.ca_pem)
 
         def read():
-            with urllib.request.urlopen(request, context=context, timeout=60) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=HANG_S) as answer:
                 return json.loads(answer.read())
 
         return await asyncio.to_thread(read)

@@ -14,7 +14,6 @@ import re
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 import yaml
 
 from tests.lab.serving import serving
+from tests.waiting import HANG_S, until
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 PREFIXES = {
@@ -74,7 +74,7 @@ class Conversation:
         raw = json.dumps(self.fill(body)).encode() if body is not None else None
         request = urllib.request.Request(self.server + path, raw, sent, method=method)
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=60) as answer:
+            with urllib.request.urlopen(request, context=self.context, timeout=HANG_S) as answer:
                 return answer.status, json.loads(answer.read()), answer.headers.get_all("Warning") or []
         except urllib.error.HTTPError as error:
             with error:
@@ -83,9 +83,7 @@ class Conversation:
     def run(self) -> list[str]:
         namespace = {"metadata": {"name": self.names["ns"], "labels": self.case.get("labels", {})}}
         self.ask("POST /api/v1/namespaces", namespace)
-        end = time.monotonic() + 5
-        while self.ask("GET {core}/serviceaccounts/default")[0] != 200 and time.monotonic() < end:
-            time.sleep(0.02)
+        until(lambda: self.ask("GET {core}/serviceaccounts/default")[0] == 200, "the namespace's account")
         try:
             return [f"{step['name']}: {problem}" for step in self.case["steps"] for problem in self.step(step)]
         finally:
@@ -94,20 +92,21 @@ class Conversation:
             self.ask("DELETE /api/v1/namespaces/{ns}")
 
     def step(self, step: dict) -> list[str]:
-        if "sleep" in step:
-            time.sleep(step["sleep"])
-            return []
-        end = time.monotonic() + step.get("timeout", 20)
-        while True:
+        problems: list[str] = []
+
+        def as_expected() -> bool:
             code, answer, warnings = self.ask(
                 step["do"], step.get("body"), step.get("headers"), step.get("as", "admin")
             )
-            problems = self.compare(step, code, answer, warnings)
-            if not step.get("until") or not problems or time.monotonic() > end:
-                break
-            time.sleep(0.1)
-        for name, path in step.get("capture", {}).items():
-            self.names[name] = pick(answer, path)
+            problems[:] = self.compare(step, code, answer, warnings)
+            for name, path in step.get("capture", {}).items():
+                self.names[name] = pick(answer, path)
+            return not problems
+
+        if step.get("until"):
+            until(as_expected, step["name"], lambda: problems)
+        else:
+            as_expected()
         return problems
 
     def compare(self, step: dict, code: int, answer, warnings: list[str]) -> list[str]:
@@ -177,7 +176,7 @@ def test_the_recorded_conversations(served, shared):
     out = served / "replay.json"
     command = [sys.executable, shared / "api-contract" / "replay.py", "--jobs", "4", "--json", out, "--slow", "2"]
     command += ["--kubeconfig", served / "admin", "--nobody-kubeconfig", served / "nobody"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=HANG_S)
     outcomes = json.loads(out.read_text())
     assert [outcome["case"] for outcome in outcomes if outcome["result"] == "n/a"] == []
     steps = [step for outcome in outcomes for step in outcome["steps"]]

@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.lab.serving import serving
+from tests.waiting import HANG_S, KUBECTL_LIMIT, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,13 +62,13 @@ class Kubectl:
     def env(self) -> dict[str, str]:
         return {**os.environ, "HOME": str(self.folder), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true"}
 
-    def run(self, *arguments: str, text: str | None = None, timeout: float = 180) -> Result:
+    def run(self, *arguments: str, text: str | None = None) -> Result:
         stdin = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
         done = subprocess.run(
             self.command(*arguments),
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=2 * HANG_S,
             check=False,
             env=self.env,
             **stdin,
@@ -97,14 +97,14 @@ class Kubectl:
             stdin=subprocess.DEVNULL,
         )
 
-    def eventually(self, expected: str, *arguments: str, within_s: float = 60) -> str:
-        end = time.monotonic() + within_s
-        while True:
-            shown = self.run(*arguments).out
-            if re.search(expected, shown) or time.monotonic() > end:
-                assert re.search(expected, shown), f"{expected!r} never showed up in: {shown}"
-                return shown
-            time.sleep(0.1)
+    def eventually(self, expected: str, *arguments: str) -> None:
+        until(lambda: re.search(expected, self.run(*arguments).out), repr(expected), lambda: self.run(*arguments).out)
+
+    def awaited(self, what: str, thing: str) -> str:
+        """What `kubectl wait` says when it is so; where it never is, what is known of the thing is told."""
+        done = self.run("wait", f"--for={what}", thing, KUBECTL_LIMIT)
+        assert done.code == 0, f"{done.err}{self.run('describe', thing).out}{self.run('logs', thing).out}"
+        return done.out
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +113,7 @@ def program() -> tuple[str, tuple[int, int]]:
     if path is None:
         pytest.skip("kubectl is not installed here")
     shown = subprocess.run(
-        [path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=30, check=False
+        [path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     version = json.loads(shown.stdout)["clientVersion"]
     numbers = int(version["major"]), int(re.findall(r"\d+", version["minor"])[0])

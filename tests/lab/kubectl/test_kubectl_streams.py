@@ -18,7 +18,7 @@ def pod(kubectl):
         "-c",
         "n=0; while true; do n=$((n+1)); echo tick $n; sleep 0.3; done",
     )
-    kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=120s")
+    kubectl.awaited("condition=Ready", "pod/p")
 
 
 def test_exec_carries_output_errors_and_the_exit_code(kubectl):
@@ -42,7 +42,7 @@ def test_exec_says_what_cannot_be_run(kubectl):
     assert 'exec: "nosuch": executable file not found in $PATH' in refused
     assert "container zz is not valid for pod p" in kubectl.refused("exec", "p", "-c", "zz", "--", "ls")
     kubectl("run", "ended", "--image=a", "--restart=Never", "--", "true")
-    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/ended", "--timeout=120s")
+    kubectl.awaited("jsonpath={.status.phase}=Succeeded", "pod/ended")
     assert "completed pod" in kubectl.refused("exec", "ended", "--", "ls")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.waiting import HANG_S, KUBECTL_LIMIT
+
 JOB = """
 apiVersion: batch/v1
 kind: Job
@@ -57,7 +59,7 @@ def test_apply_creates_recognises_changes_and_explains_mistakes(kubectl):
         "-",
         text=JOB.replace("suspend: true", "suspend: false"),
     )
-    kubectl("wait", "--for=condition=Suspended", "job/applied", "--timeout=120s")
+    kubectl.awaited("condition=Suspended", "job/applied")
     assert "created (server dry run)" in kubectl(
         "apply", "--dry-run=server", "-f", "-", text=JOB.replace("applied", "dry")
     )
@@ -124,15 +126,15 @@ def test_patch_label_and_annotate(kubectl):
 def test_a_deployment_is_scaled_rolled_out_and_back(kubectl):
     """scale, set image, rollout status, history, undo, restart."""
     kubectl("create", "deployment", "web", "--image=a:1", "--replicas=3")
-    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", KUBECTL_LIMIT)
     assert "scaled" in kubectl("scale", "deployment/web", "--replicas=2")
     kubectl.eventually("2/2 +2 +2", "get", "deployment", "web")
     kubectl("set", "image", "deployment/web", "a=a:2")
-    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", KUBECTL_LIMIT)
     assert "a:2" in kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.containers[0].image}")
     assert "2         <none>" in kubectl("rollout", "history", "deployment/web")
     assert "rolled back" in kubectl("rollout", "undo", "deployment/web")
-    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", KUBECTL_LIMIT)
     shown = kubectl("describe", "deployment", "web")
     assert "Available      True    MinimumReplicasAvailable" in shown
     assert "ScalingReplicaSet" in shown
@@ -143,13 +145,13 @@ def test_a_deployment_is_scaled_rolled_out_and_back(kubectl):
 def test_wait_for_conditions_values_and_deletion(kubectl):
     """And what it says when the time is up."""
     kubectl("run", "w", "--image=a", "--restart=Never", "--", "sleep", "1000")
-    assert "condition met" in kubectl("wait", "--for=condition=Ready", "pod/w", "--timeout=120s")
-    assert "condition met" in kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/w", "--timeout=120s")
+    assert "condition met" in kubectl.awaited("condition=Ready", "pod/w")
+    assert "condition met" in kubectl.awaited("jsonpath={.status.phase}=Running", "pod/w")
     assert "timed out waiting" in kubectl.refused("wait", "--for=condition=Nope", "pod/w", "--timeout=1s")
-    waiting = kubectl.background("wait", "--for=delete", "pod/w", "--timeout=120s", "-v=6")
+    waiting = kubectl.background("wait", "--for=delete", "pod/w", KUBECTL_LIMIT, "-v=6")
     assert any("watch=true" in line for line in waiting.stderr)  # it tells its requests: now it watches
     assert "force deleted" in kubectl("delete", "pod", "w", "--grace-period=0", "--force")
-    waiting.communicate(timeout=120)
+    waiting.communicate(timeout=HANG_S)
     assert waiting.returncode == 0
 
 
@@ -173,11 +175,9 @@ def test_nodes_are_cordoned_drained_and_tainted(kubectl):
     try:
         assert "Ready,SchedulingDisabled" in kubectl("get", "node", "gpu-node-0")
         kubectl("run", "d", "--image=a", "--restart=Never", "--", "sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait")
-        kubectl("wait", "--for=condition=Ready", "pod/d", "--timeout=120s")
+        kubectl.awaited("condition=Ready", "pod/d")
         assert kubectl("get", "pod", "d", "-o", "jsonpath={.spec.nodeName}") == "gpu-node-1"
-        shown = kubectl(
-            "drain", "gpu-node-1", "--ignore-daemonsets", "--force", "--pod-selector=run=d", "--timeout=120s"
-        )
+        shown = kubectl("drain", "gpu-node-1", "--ignore-daemonsets", "--force", "--pod-selector=run=d", KUBECTL_LIMIT)
         assert "evicted" in shown
         kubectl("taint", "node", "gpu-node-1", "k=v:NoSchedule")
         assert "k=v:NoSchedule" in kubectl("describe", "node", "gpu-node-1")

@@ -1,16 +1,12 @@
 """A cluster without an API server: nodes whose pods are real processes."""
 
-import asyncio
-import contextlib
-import time
-
 from lab.apiserver.store import Store
 from lab.controlplane import Controllers
 from lab.controlplane.scheduler.scheduler import Scheduler
 from lab.node import Kubelet
 from lab.node.dns import DnsServer
 from lab.node.network import open_network
-from tests.waiting import HANG_S
+from tests.lab.clusters import seen_in, told
 
 
 class Lab:
@@ -18,6 +14,7 @@ class Lab:
 
     def __init__(self, store, network, kubelet):
         self.store, self.network, self.kubelet = store, network, kubelet
+        self.until = seen_in(self)
 
     def pod(self, name, command, **spec):
         container = {"name": "c", "image": "i", "command": command, **spec.pop("container", {})}
@@ -33,16 +30,6 @@ class Lab:
     def state(self, name):
         return self.get(name)["status"]["containerStatuses"][0]["state"]
 
-    async def until(self, condition, what="the condition"):
-        deadline = time.monotonic() + HANG_S
-        while True:
-            with contextlib.suppress(KeyError, TypeError, IndexError):
-                if condition():
-                    return
-            pods = {p["metadata"]["name"]: p["status"] for p in self.store.list("pods")}
-            assert time.monotonic() < deadline, f"{what} did not come true within {HANG_S} s; pods: {pods}"
-            await asyncio.sleep(0.01)
-
     async def ended(self, name):
         await self.until(
             lambda: self.get(name)["status"]["phase"] in ("Succeeded", "Failed") and self.state(name)["terminated"],
@@ -57,6 +44,7 @@ class Lab:
         async for chunk in self.kubelet.logs("default", name, "c", follow=True):
             if word in chunk.decode():
                 return
+        raise AssertionError(f"{name} ended and did not say {word}: {await told(self)}")
 
     def reasons(self, name):
         return [e["reason"] for e in self.store.list("events") if e["involvedObject"]["name"] == name]

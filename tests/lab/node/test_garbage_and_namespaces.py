@@ -4,6 +4,7 @@ import asyncio
 
 from lab.apiserver.store import Store
 from lab.controlplane import Controllers
+from tests.waiting import in_no_time
 
 
 def run(*steps, pause=0.01):
@@ -19,7 +20,7 @@ def run(*steps, pause=0.01):
         controllers.close()
         return store
 
-    return asyncio.run(go())
+    return in_no_time(go())
 
 
 def config(name, owner=None, **meta):

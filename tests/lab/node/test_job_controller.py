@@ -8,6 +8,7 @@ from lab.apiserver.store import ApiError, Store
 from lab.controlplane import Controllers
 from lab.controlplane import job as module
 from lab.controlplane.job_pods import failure_action, format_indexes, new_pod, parse_indexes, success_rule
+from tests.waiting import in_no_time
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 
@@ -35,14 +36,14 @@ def scenario(*steps, wish=None):
         controllers = Controllers(store)
         controllers.start()
         store.create("jobs.batch", wish or job(), "default")
-        await asyncio.sleep(0.01)  # what the controllers do is due in this loop before, as after each step
+        await asyncio.sleep(0.01)
         for step in steps:
             step(store)
             await asyncio.sleep(0.01)
         controllers.close()
         return store
 
-    return asyncio.run(run())
+    return in_no_time(run())
 
 
 def finish(index=None, code=0):

@@ -6,6 +6,7 @@ import pytest
 
 from lab.apiserver.store import Store
 from lab.controlplane.scheduler.scheduler import Scheduler
+from tests.waiting import in_no_time
 
 
 def node(name, *, gpus=8, taints=(), labels=None, unschedulable=False):
@@ -40,13 +41,13 @@ def schedule(nodes, pods, then=lambda store: None):
         scheduler.start()
         for p in pods:
             store.load("pods", p)
-        await asyncio.sleep(0.02)  # what the scheduler does is due in this loop before
+        await asyncio.sleep(0.02)
         then(store)
         await asyncio.sleep(0.02)
         scheduler.close()
         return store
 
-    return asyncio.run(run())
+    return in_no_time(run())
 
 
 def message(store, name):

@@ -179,7 +179,7 @@ def test_a_container_above_its_memory_limit_is_oom_killed(run):
     async def scenario(lab):
         lab.pod(
             "p",
-            ["python3", "-c", "x = bytearray(120 << 20); import time; time.sleep(60)"],
+            ["python3", "-c", "x = bytearray(120 << 20); import time; time.sleep(6000)"],
             container={"resources": {"limits": {"memory": "48Mi"}}},
         )
         ended = await lab.ended("p")
@@ -192,7 +192,7 @@ def test_a_pod_has_a_deadline_of_its_own(run):
     """activeDeadlineSeconds: Failed with DeadlineExceeded."""
 
     async def scenario(lab):
-        lab.pod("p", ["sleep", "60"], activeDeadlineSeconds=1)
+        lab.pod("p", ["sleep", "6000"], activeDeadlineSeconds=1)
         await lab.ended("p")
         status = lab.get("p")["status"]
         assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")

@@ -11,20 +11,19 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 from lab.apiserver.store import ApiError
-from tests.waiting import HANG_S
+from tests.waiting import until
 
 PROGRAM = """
     import os, socket, time
     index = int(os.environ["JOB_COMPLETION_INDEX"])
     print(open("/seatrial/hello").read(), socket.gethostname(), flush=True)
     def find(name):
-        for _ in range(300):
+        while True:
             try:
                 return socket.gethostbyname(name)
             except OSError:
@@ -35,7 +34,7 @@ PROGRAM = """
         connection, address = server.accept()
         print("from", address[0] == peer, flush=True)
     else:
-        for _ in range(300):
+        while True:
             try:
                 socket.create_connection((peer, 29500), 5)
                 break
@@ -205,7 +204,7 @@ def test_a_network_policy_blocks_the_port(run, mode):
         "python3",
         "-c",
         "import socket, time; a = socket.create_server(('0.0.0.0', 2222)); "
-        "b = socket.create_server(('0.0.0.0', 2223)); print('up', flush=True); time.sleep(60)",
+        "b = socket.create_server(('0.0.0.0', 2223)); print('up', flush=True); time.sleep(6000)",
     ]
 
     async def scenario(lab):
@@ -338,12 +337,8 @@ def test_no_process_and_no_file_outlives_the_cluster(root, mode):
             victim.wait()
             reason = victim.stderr.read().strip().splitlines()[-1]
             pytest.skip(reason) if "Unavailable" in reason else pytest.fail(reason)
-        deadline = time.monotonic() + HANG_S
-        while len(having(mark)) < 10 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(having(mark)) >= 10, "the pods' processes")
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-    while (having(mark) or Path(folder).exists()) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert having(mark) == []
-    assert not Path(folder).exists()
+    until(lambda: not having(mark), "their end", lambda: having(mark))
+    until(lambda: not Path(folder).exists(), "the folder's end")

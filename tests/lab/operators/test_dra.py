@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.controlplane.scheduler import devices
-from tests.lab.operators.clusters import cluster, until
+from tests.lab.clusters import cluster, seen_in
+from tests.waiting import HANG_S
 
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",
@@ -86,6 +87,7 @@ def test_a_pod_gets_the_gpus_of_its_claim(tmp_path):
 
     async def run():
         async with cluster(tmp_path, "dra", platform="h100-ib") as box:
+            until = seen_in(box)
             store = box.store
             assert "nvidia.com/gpu" not in store.get("nodes", None, "gpu-node-0")["status"]["allocatable"]
             store.create("resourceclaimtemplates.resource.k8s.io", template(3), "default")
@@ -109,10 +111,11 @@ def test_claims_that_cannot_be_met_say_so(tmp_path):
 
     async def run():
         async with cluster(tmp_path, "dra", platform="h100-ib") as box:
+            until = seen_in(box)
             store = box.store
             store.create("resourceclaimtemplates.resource.k8s.io", template(8), "default")
             for name in ("a", "b"):
-                store.create("pods", pod(name, command=["sleep", "60"]), "default")
+                store.create("pods", pod(name, command=["sleep", "6000"]), "default")
             await until(
                 lambda: all(store.get("pods", "default", n)["spec"].get("nodeName") for n in ("a", "b")), "two placed"
             )
@@ -120,7 +123,7 @@ def test_claims_that_cannot_be_met_say_so(tmp_path):
             assert claim["metadata"]["annotations"]["resource.kubernetes.io/pod-claim-name"] == "gpu"
             assert claim["status"]["reservedFor"][0]["name"] == "a"
             assert len(claim["status"]["allocation"]["devices"]["results"]) == 8
-            store.create("pods", pod("c", command=["sleep", "60"]), "default")
+            store.create("pods", pod("c", command=["sleep", "6000"]), "default")
             said = await until(
                 lambda: next(
                     c for c in store.get("pods", "default", "c")["status"]["conditions"] if c["type"] == "PodScheduled"
@@ -142,6 +145,7 @@ def test_a_class_or_template_that_is_missing(tmp_path):
 
     async def run():
         async with cluster(tmp_path, "dra", platform="h100-ib") as box:
+            until = seen_in(box)
             store = box.store
             store.create("resourceclaimtemplates.resource.k8s.io", template(1, "nope.example"), "default")
             store.create("pods", pod("a"), "default")
@@ -177,7 +181,7 @@ def test_kubectl_reads_slices_and_claims(tmp_path):
                     ["/usr/bin/kubectl", "--kubeconfig", str(config), *arguments],
                     capture_output=True,
                     text=True,
-                    timeout=30,
+                    timeout=HANG_S,
                     check=True,
                 ).stdout
 

@@ -1,10 +1,9 @@
 """Kueue admits whole workloads or none, and says why not in its own words."""
 
-import asyncio
-
 import pytest
 
 from lab.apiserver.store import ApiError
+from tests.waiting import in_no_time
 
 WORKLOADS = "workloads.kueue.x-k8s.io"
 QUEUES = """
@@ -108,7 +107,7 @@ def test_a_job_that_fits_is_resumed_on_the_nodes_of_its_flavor(bench):
             await lab.until(lambda: said(lab, "train")["Finished"])
             assert said(lab, "train")["Finished"][:2] == ("True", "Succeeded")
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_what_does_not_fit_starts_no_pod_and_the_next_one_waits_by_strategy(bench):
@@ -147,7 +146,7 @@ def test_what_does_not_fit_starts_no_pod_and_the_next_one_waits_by_strategy(benc
             assert ("Admitted" in said(lab, "second")) == (strategy == "BestEffortFIFO")
 
     for strategy in ("BestEffortFIFO", "StrictFIFO"):
-        asyncio.run(run(strategy))
+        in_no_time(run(strategy))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_a_queue_that_is_shut_says_so_on_the_workload(bench, change, message):
             assert condition == ("False", "Inadmissible", message)
             assert not pods(lab, "train")
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_more_important_workload_evicts_and_the_evicted_one_comes_back(bench):
@@ -217,7 +216,7 @@ def test_a_more_important_workload_evicts_and_the_evicted_one_comes_back(bench):
             lab.store.delete("jobs.batch", "default", "urgent", propagation="Background")
             await lab.until(lambda: len(pods(lab, "low")) == 2 and said(lab, "low")["Evicted"][0] == "False")
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_cohort_lends_what_is_unused(bench):
@@ -243,7 +242,7 @@ def test_a_cohort_lends_what_is_unused(bench):
                 {"name": "h100", "resources": [{"name": "nvidia.com/gpu", "total": "24", "borrowed": "16"}]}
             ]
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_jobs_without_a_queue_are_left_alone_unless_the_namespace_has_a_default_one(bench):
@@ -262,7 +261,7 @@ def test_jobs_without_a_queue_are_left_alone_unless_the_namespace_has_a_default_
                     {**running, "metadata": {**running["metadata"], "labels": {"kueue.x-k8s.io/queue-name": "x"}}},
                 )
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_pods_that_do_not_start_in_time_give_their_quota_back(bench):
@@ -278,7 +277,7 @@ def test_pods_that_do_not_start_in_time_give_their_quota_back(bench):
             await lab.until(lambda: said(lab, "train")["QuotaReserved"][0] == "False")
             assert workload(lab, "train")["status"]["requeueState"]["count"] == 1
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_job_that_is_deleted_takes_its_workload_along(bench):
@@ -296,4 +295,4 @@ def test_a_job_that_is_deleted_takes_its_workload_along(bench):
                 lambda: not lab.store.list("jobs.batch", "default") and not lab.store.list(WORKLOADS), "nothing left"
             )
 
-    asyncio.run(run())
+    in_no_time(run())

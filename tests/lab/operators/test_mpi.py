@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import copy
-import time
 
 import pytest
 
 from lab.cluster import Cluster
 from lab.scenario import load
-from tests.waiting import HANG_S
+from tests.lab.clusters import seen_in
 
 SHOW = "echo rank $OMPI_COMM_WORLD_RANK local $OMPI_COMM_WORLD_LOCAL_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) given ${GIVEN:-none} kept ${KEPT:-none}"
 
@@ -48,7 +47,7 @@ def mpijob(command, name="pi", workers=2, slots=2, **spec):
 
 class Lab:
     def __init__(self, cluster):
-        self.cluster, self.store = cluster, cluster.store
+        self.cluster, self.store, self.until = cluster, cluster.store, seen_in(cluster)
 
     def job(self, name="pi"):
         return self.store.get("mpijobs.kubeflow.org", "default", name)
@@ -64,17 +63,6 @@ class Lab:
             for p in self.store.list("pods", "default")
             if p["metadata"]["labels"].get("job-name") == f"{name}-launcher"
         )
-
-    async def until(self, condition, what):
-        deadline = time.monotonic() + HANG_S
-        while True:
-            with contextlib.suppress(KeyError, TypeError, IndexError, StopIteration, AttributeError):
-                if value := condition():
-                    return value
-            assert time.monotonic() < deadline, (
-                f"{what} did not come true; pods: {[(p['metadata']['name'], p['status'].get('phase'), p['status'].get('containerStatuses')) for p in self.store.list('pods', 'default')]}"
-            )
-            await asyncio.sleep(0.02)
 
     async def log(self, pod):
         return b"".join([piece async for piece in self.cluster.kubelet.logs("default", pod, "c")]).decode()
@@ -153,7 +141,7 @@ def test_a_rank_that_fails_ends_the_job(tmp_path):
                         "2",
                         "sh",
                         "-c",
-                        "test $OMPI_COMM_WORLD_RANK = 0 && sleep 30; exit 7",
+                        "test $OMPI_COMM_WORLD_RANK = 0 && sleep 6000; exit 7",
                     ]
                 ),
                 "default",

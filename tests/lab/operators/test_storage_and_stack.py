@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.operators.clusters import cluster, until
+from tests.lab.clusters import cluster, seen_in
+from tests.waiting import HANG_S, in_no_time
 
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
@@ -64,7 +65,7 @@ def test_a_local_disk_keeps_its_pods_on_its_node(bench):
                 await lab.until(lambda: lab.store.get("pods", "default", "c")["spec"].get("nodeName")) == "gpu-node-1"
             )
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_without_a_provisioner_a_volume_must_be_there(bench):
@@ -100,7 +101,7 @@ def test_without_a_provisioner_a_volume_must_be_there(bench):
                 lambda: lab.store.get("persistentvolumeclaims", "default", "data")["spec"].get("volumeName") == "pv"
             )
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_volume_of_one_node_is_not_attached_to_a_second(tmp_path):
@@ -108,6 +109,7 @@ def test_a_volume_of_one_node_is_not_attached_to_a_second(tmp_path):
 
     async def run():
         async with cluster(tmp_path, platform="kind-cpu") as box:
+            until = seen_in(box)
             store = box.store
             store.create("storageclasses.storage.k8s.io", {**CLASS, "provisioner": "ebs.csi.aws.com"})
             store.create("persistentvolumeclaims", claim(), "default")
@@ -145,7 +147,7 @@ def kubectl(tmp_path, box):
             ["/usr/bin/kubectl", "--kubeconfig", str(config), *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -159,6 +161,7 @@ def test_drain_says_that_it_was_an_eviction(tmp_path):
 
     async def run():
         async with cluster(tmp_path, platform="kind-cpu") as box:
+            until = seen_in(box)
             store, call, reasons = box.store, kubectl(tmp_path, box), []
             store.create(
                 "pods",
@@ -166,7 +169,7 @@ def test_drain_says_that_it_was_an_eviction(tmp_path):
                     "metadata": {"name": "a", "labels": {}},
                     "spec": {
                         "terminationGracePeriodSeconds": 1,
-                        "containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}],
+                        "containers": [{"name": "c", "image": "i", "command": ["sleep", "6000"]}],
                     },
                 },
                 "default",

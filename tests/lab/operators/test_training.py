@@ -1,16 +1,15 @@
 """PyTorchJobs and TrainJobs: names, environment and conditions that training relies on; Kueue holds both back."""
 
 import asyncio
-import contextlib
 import textwrap
-import time
 
 import pytest
 
 from lab.apiserver.store import ApiError
 from lab.cluster import Cluster
 from lab.scenario import load
-from tests.waiting import HANG_S
+from tests.lab.clusters import seen_in, told
+from tests.waiting import in_no_time
 
 TORCH = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
 KEY, TRAIN, SETS = "pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io"
@@ -100,7 +99,7 @@ def test_master_and_workers_know_each_other(bench):
             await lab.until(lambda: said(lab)["Succeeded"] == ("True", "PyTorchJobSucceeded"))
             assert said(lab)["Running"][0] == "False"
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_worker_that_fails_fails_the_job(bench):
@@ -119,7 +118,7 @@ def test_a_worker_that_fails_fails_the_job(bench):
             )
             await lab.until(lambda: not lab.store.list("pods", "default"))
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_volcano_gang_of_a_pytorchjob(bench):
@@ -134,7 +133,7 @@ def test_volcano_gang_of_a_pytorchjob(bench):
             await lab.quiet()
             assert not [p for p in lab.store.list("pods", "default") if p["spec"].get("nodeName")]
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_trainjob_becomes_a_jobset(bench):
@@ -196,7 +195,7 @@ def test_a_trainjob_becomes_a_jobset(bench):
             )
             assert lab.store.get(SETS, "default", "train")["status"]["terminalState"] == "Completed"
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_failed_trainjob_says_which_job(bench):
@@ -216,7 +215,7 @@ def test_a_failed_trainjob_says_which_job(bench):
                 "jobset failed due to one or more job failures (first failed job: train-node-0)",
             )
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_the_trainer_refuses_what_cannot_run(bench):
@@ -231,7 +230,7 @@ def test_the_trainer_refuses_what_cannot_run(bench):
             with pytest.raises(ApiError, match="must not have reserved envs"):
                 lab.apply(trainjob(trainer={"env": [{"name": "PET_NNODES", "value": "2"}]}))
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ spec: {clusterQueue: gpus}
                 "deactivation",
             )
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 MEET = """
@@ -323,24 +322,15 @@ def test_pods_of_both_find_each_other(tmp_path):
             store.create(KEY, pytorchjob(command=meet), "default")
             job = trainjob(trainer={"command": meet, "resourcesPerNode": {}})
             store.create(TRAIN, job | {"metadata": {"name": "other", "namespace": "default"}}, "default")
-            deadline = time.monotonic() + HANG_S
-            while True:
-                with contextlib.suppress(AttributeError, TypeError, KeyError):
-                    ended = [
-                        {
-                            c["type"]
-                            for c in (store.get(key, "default", name).get("status") or {}).get("conditions") or []
-                            if c["status"] == "True"
-                        }
-                        for key, name in ((KEY, "train"), (TRAIN, "other"))
-                    ]
-                    if ended[0] & {"Succeeded", "Failed"} and ended[1] & {"Complete", "Failed"}:
-                        break
-                assert time.monotonic() < deadline, [
-                    (p["metadata"]["name"], p["status"]) for p in store.list("pods", "default")
-                ]
-                await asyncio.sleep(0.05)
-            assert "Succeeded" in ended[0]
-            assert "Complete" in ended[1]
+
+            def ended(key, name):
+                conditions = store.get(key, "default", name)["status"]["conditions"]
+                return {c["type"] for c in conditions if c["status"] == "True"} & {"Succeeded", "Complete", "Failed"}
+
+            until = seen_in(cluster)
+            assert await until(lambda: ended(KEY, "train"), "the PyTorchJob's end") == {"Succeeded"}, await told(
+                cluster
+            )
+            assert await until(lambda: ended(TRAIN, "other"), "the TrainJob's end") == {"Complete"}, await told(cluster)
 
     asyncio.run(run())

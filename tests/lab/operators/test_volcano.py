@@ -1,10 +1,9 @@
 """Volcano starts gangs whole or not at all, and says of each pod and group what is missing."""
 
-import asyncio
-
 import pytest
 
 from lab.apiserver.store import ApiError
+from tests.waiting import in_no_time
 
 GROUPS = "podgroups.scheduling.volcano.sh"
 
@@ -65,7 +64,7 @@ def test_a_gang_that_fits_starts_and_its_group_runs(bench):
                 lab.finish(name)
             await lab.until(lambda: lab.store.get(GROUPS, "default", "train")["status"]["phase"] == "Completed")
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_gang_that_does_not_fit_gets_no_node_at_all(bench):
@@ -97,7 +96,7 @@ def test_a_gang_that_does_not_fit_gets_no_node_at_all(bench):
             lab.apply(pod("c", gpus=0))
             await lab.until(lambda: all(node(lab, name) for name in ("a", "b", "c")))
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_a_queue_holds_back_what_exceeds_it(bench):
@@ -127,7 +126,7 @@ def test_a_queue_holds_back_what_exceeds_it(bench):
             )
             await lab.until(lambda: node(lab, "a") and node(lab, "b"))
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_closed_and_missing_queues_are_refused(bench):
@@ -144,7 +143,7 @@ def test_closed_and_missing_queues_are_refused(bench):
             with pytest.raises(ApiError, match="queue `default` status is `Closed`"):
                 lab.apply(group())
 
-    asyncio.run(run())
+    in_no_time(run())
 
 
 def test_pods_without_a_group_get_one(bench):
@@ -158,4 +157,4 @@ def test_pods_without_a_group_get_one(bench):
             assert made["metadata"]["name"].startswith("podgroup-")
             assert made["spec"]["minMember"] == 1
 
-    asyncio.run(run())
+    in_no_time(run())

@@ -9,6 +9,7 @@ import pytest
 
 from lab.hardware import files as hardware
 from tests.ports import free_port
+from tests.waiting import HANG_S
 
 SUBSYSTEMS = "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
 
@@ -63,7 +64,7 @@ class Pair:
     def ask(self, name: str, *arguments: str, node: int = 0) -> subprocess.CompletedProcess:
         env = {"PATH": "/usr/bin:/bin", "SIM_NODE_JSON": str(self.state(node))}
         return subprocess.run(
-            [self.program(name), *arguments], env=env, capture_output=True, text=True, timeout=60, check=False
+            [self.program(name), *arguments], env=env, capture_output=True, text=True, timeout=HANG_S, check=False
         )
 
     def start(self, node: int, env: dict, port: int, *extra: str) -> subprocess.Popen:
@@ -102,7 +103,7 @@ class Pair:
             old.unlink()
         port = free_port()
         jobs = [self.start(node, env, port) for node in (1, 0)]
-        return self.answer([job.wait(timeout=60) for job in reversed(jobs)])
+        return self.answer([job.wait(timeout=HANG_S) for job in reversed(jobs)])
 
     def answer(self, codes: list[int]) -> "Answer":
         return Answer(self.folder, codes)

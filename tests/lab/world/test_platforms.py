@@ -1,16 +1,16 @@
 """Platforms as files: what pods find on RoCE with Multus, on EFA, and without GPUs; and what NCCL says there."""
 
 import asyncio
+import functools
 import json
 import re
-import time
 
 import pytest
 
 from lab import Cluster, load, scenario
 from lab.node import attachments
 from lab.scenario import ScenarioError
-from tests.waiting import HANG_S
+from tests.lab.clusters import seen_in
 
 GOOD = "name: mine\ntitle: Mine\nbreaks: nothing\nfaults: []\noutcome: go\n"
 ASK = "default/rdma-0,default/rdma-1"
@@ -46,16 +46,11 @@ def meet(name, judge):
 
             async def run(given, until=("Succeeded", "Failed")):
                 cluster.store.create("pods", given, "default")
-                end = time.monotonic() + HANG_S
-                while time.monotonic() < end:
-                    stored = cluster.store.get("pods", "default", given["metadata"]["name"])
-                    if stored["status"].get("phase") in until:
-                        parts = [
-                            part async for part in cluster.kubelet.logs("default", given["metadata"]["name"], "main")
-                        ]
-                        return stored, b"".join(parts).decode()
-                    await asyncio.sleep(0.05)
-                pytest.fail(f"the pod is still {stored['status']}")
+                name = given["metadata"]["name"]
+                stored = functools.partial(cluster.store.get, "pods", "default", name)
+                await seen_in(cluster)(lambda: stored()["status"]["phase"] in until, "its end")
+                parts = [part async for part in cluster.kubelet.logs("default", name, "main")]
+                return stored(), b"".join(parts).decode()
 
             await judge(cluster, run)
 
@@ -181,13 +176,11 @@ def test_a_network_that_does_not_exist_keeps_the_pod_from_starting():
     async def judge(cluster, _):
         given = pod("one", {attachments.ASKED: "rdma-9"}, **{"nvidia.com__sriov-rdma-vf": "1"})
         cluster.store.create("pods", given, "default")
-        events = []
-        async with asyncio.timeout(HANG_S):
-            while not events:
-                all_events = cluster.store.list("events", "default")
-                events = [e["message"] for e in all_events if e["reason"] == "FailedCreatePodSandBox"]
-                await asyncio.sleep(0.05)
-        assert "cannot find a network-attachment-definition (rdma-9) in namespace (default)" in events[0]
+        event = await seen_in(cluster)(
+            lambda: next(e for e in cluster.store.list("events", "default") if e["reason"] == "FailedCreatePodSandBox"),
+            "the refusal",
+        )
+        assert "cannot find a network-attachment-definition (rdma-9) in namespace (default)" in event["message"]
         assert cluster.store.get("pods", "default", "one")["status"]["phase"] == "Pending"
 
     meet("healthy-roce", judge)

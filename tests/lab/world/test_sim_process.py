@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.waiting import HANG_S, until
+
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -60,7 +62,7 @@ class Sim:
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
         try:
-            with opener.open(request, data, timeout=60) as answer:
+            with opener.open(request, data, timeout=HANG_S) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -71,7 +73,7 @@ class Sim:
             self.process.stdin.close()
         else:
             self.process.send_signal(getattr(signal, how))
-        code = self.process.wait(10)
+        code = self.process.wait(HANG_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
         return code
@@ -139,17 +141,11 @@ def test_however_it_ends_nothing_is_left(sim, tmp_path, how):
             "spec": {"containers": [{"name": "main", "image": "busybox", "command": ["sleep", mark]}]},
         },
     )
-    deadline = time.monotonic() + 60
-    while not processes_with(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_with(mark)
+    until(lambda: processes_with(mark), "the pod's process")
     code = cluster.end(how)
     assert code == (-9 if how == "SIGKILL" else 0)
-    deadline = time.monotonic() + 60
-    while (processes_with(mark) or list(own.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_with(mark) == []
-    assert list(own.iterdir()) == []
+    until(lambda: not processes_with(mark), "its end", lambda: processes_with(mark))
+    until(lambda: not list(own.iterdir()), "an empty folder", lambda: list(own.iterdir()))
 
 
 def test_api_down_points_where_nothing_listens(sim):
@@ -157,7 +153,7 @@ def test_api_down_points_where_nothing_listens(sim):
     cluster = sim("api-down")
     host, port = cluster.ready["server"].removeprefix("https://").split(":")
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, int(port)), timeout=2)
+        socket.create_connection((host, int(port)), timeout=HANG_S)
 
 
 def run(root, *arguments):

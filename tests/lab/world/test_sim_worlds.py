@@ -1,12 +1,11 @@
 """What each shipped world does to an Indexed Job that trains on two nodes."""
 
 import asyncio
-import contextlib
-import time
 
 import pytest
 
 from lab import Cluster, load
+from tests.lab.clusters import seen_in
 from tests.waiting import HANG_S
 
 IMAGE = "pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime"
@@ -78,21 +77,11 @@ class Run:
     """A job in a world, until it ends or something is seen."""
 
     def __init__(self, cluster: Cluster):
-        self.cluster, self.store = cluster, cluster.store
+        self.cluster, self.store, self.until = cluster, cluster.store, seen_in(cluster)
 
     def pods(self) -> list[dict]:
         listed = self.store.list("pods", "default")
         return sorted(listed, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-
-    async def until(self, condition):
-        end = time.monotonic() + HANG_S
-        while time.monotonic() < end:
-            with contextlib.suppress(KeyError, IndexError, StopIteration):
-                if value := condition():
-                    return value
-            await asyncio.sleep(0.05)
-        states = [pod["status"]["phase"] for pod in self.pods()]
-        raise AssertionError(f"not seen in {HANG_S:.0f} s: {states} {[await self.log(pod) for pod in self.pods()]}")
 
     async def ended(self) -> list[str]:
         await self.until(lambda: [p["status"]["phase"] for p in self.pods()] == ["Succeeded"] * 2)
@@ -129,7 +118,7 @@ def test_healthy_trains():
         nodes = {pod["spec"]["nodeName"] for pod in run.pods()}
         assert nodes == {"gpu-node-0", "gpu-node-1"}
 
-    play("healthy", WAIT % 60 + PORTS + RUN, judge)
+    play("healthy", WAIT % HANG_S + PORTS + RUN, judge)
 
 
 def test_healthy_trains_where_the_kernel_grants_no_namespaces():
@@ -142,7 +131,7 @@ def test_healthy_trains_where_the_kernel_grants_no_namespaces():
         assert all("resolved\n29500 open\n29501 open\n" in log for log in logs)
         assert "".join(logs).count("Using network IB") == 16
 
-    play("healthy", WAIT % 60 + PORTS + RUN, judge, network="plain")
+    play("healthy", WAIT % HANG_S + PORTS + RUN, judge, network="plain")
 
 
 def test_dns_slow_resolves_late():
@@ -156,7 +145,7 @@ def test_dns_slow_resolves_late():
         "import socket\ntry: socket.gethostbyname('t-1.t'); print('at once',flush=True)\n"
         "except socket.gaierror as e: print('late' if e.errno==-2 else e,flush=True)\n"
     )
-    play("dns-slow", first + WAIT % 60 + PORTS, judge)
+    play("dns-slow", first + WAIT % HANG_S + PORTS, judge)
 
 
 def test_dns_broken_never_resolves():
@@ -175,7 +164,7 @@ def test_port_blocked_drops_the_rendezvous_port_only():
         logs = await run.ended()
         assert all(log == "resolved\n29500 closed\n29501 open\n" for log in logs), logs
 
-    play("port-blocked", WAIT % 60 + PORTS, judge)
+    play("port-blocked", WAIT % HANG_S + PORTS, judge)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +184,7 @@ def test_collectives_break_as_the_scenario_says(scenario, checks):
         for phrase, times in checks:
             assert text.count(phrase) == times, phrase
 
-    play(scenario, WAIT % 60 + RUN, judge)
+    play(scenario, WAIT % HANG_S + RUN, judge)
 
 
 def test_image_missing_waits_for_the_image():
@@ -226,7 +215,7 @@ def test_a_missing_resource_is_named():
         assert message.startswith("0/2 nodes are available: ")
         assert "1 Insufficient rdma/hca_shared_devices_a" in message
 
-    play("rdma-resource-missing", "import time; time.sleep(30)", judge)
+    play("rdma-resource-missing", "import time; time.sleep(6000)", judge)
 
 
 def test_gpus_taken_leaves_no_gpu():
@@ -241,8 +230,10 @@ def test_gpus_taken_leaves_no_gpu():
         assert all("2 Insufficient nvidia.com/gpu" in message for message in await run.until(refusals))
         owners = {pod["metadata"]["ownerReferences"][0]["kind"] for pod in run.store.list("pods", "team-b")}
         assert owners == {"ReplicaSet"}
-        await asyncio.sleep(0.3)  # nothing is to happen
-        assert len(run.store.list("pods", "team-b")) == 2  # the garbage collector leaves them alone
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "was"}
+        run.store.create("configmaps", {"metadata": {"name": "after", "ownerReferences": [owner]}}, "team-b")
+        await run.until(lambda: run.store.get("configmaps", "team-b", "after") is None, "the garbage collector's turn")
+        assert len(run.store.list("pods", "team-b")) == 2  # they came before, and were left alone
 
     play("gpus-taken", "", judge)
 

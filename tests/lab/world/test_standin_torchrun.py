@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 GIB = 1 << 30
 
@@ -171,7 +171,7 @@ def test_a_hanging_collective_ends_by_signal_only(pair):
     assert all(job.poll() is None for job in jobs)
     for job in jobs:
         job.send_signal(signal.SIGTERM)
-    answer = pair.answer([job.wait(timeout=60) for job in jobs])
+    answer = pair.answer([job.wait(timeout=HANG_S) for job in jobs])
     assert answer.codes == [1, 1]
     assert "got signal: 15" in answer.err[0]
     assert answer.rows == []
@@ -189,7 +189,7 @@ def test_a_recorded_log_is_replayed_by_the_first_node_only(pair):
 def test_a_missing_node_times_out_as_in_torch(pair):
     """Nobody at MASTER_PORT: the client gives up with torch's words."""
     job = pair.start(1, {}, free_port(), "--rdzv-conf=timeout=1")
-    assert job.wait(timeout=60) == 1
+    assert job.wait(timeout=HANG_S) == 1
     said = (pair.folder / "err1").read_text()
     assert "The client socket has timed out after 1000ms while trying to connect to (127.0.0.1" in said
 
@@ -201,7 +201,7 @@ def test_whoever_listened_before_does_not_matter(pair):
         late = pair.start(1, {}, port)
         before.accept()[0].close()
     first = pair.start(0, {}, port)
-    assert [first.wait(timeout=60), late.wait(timeout=60)] == [0, 0]
+    assert [first.wait(timeout=HANG_S), late.wait(timeout=HANG_S)] == [0, 0]
 
 
 def test_more_processes_than_gpus_is_an_error(pair):

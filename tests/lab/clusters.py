@@ -1,0 +1,48 @@
+"""A whole cluster of the lab in this process, from a scenario that is written for the test."""
+
+import contextlib
+import functools
+import json
+
+from lab.apiserver.store import ApiError
+from lab.cluster import Cluster
+from lab.scenario import load
+from tests.waiting import seen
+
+
+@contextlib.asynccontextmanager
+async def cluster(tmp_path, *operators, **world):
+    """Start it with these operators; it ends with the block."""
+    path = tmp_path / "w.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "name": "w",
+                "title": "t",
+                "breaks": "nothing",
+                "faults": [],
+                "outcome": "go",
+                "world": {"operators": list(operators), **world},
+            }
+        )
+    )
+    async with await Cluster.start(load(str(path))) as started:
+        yield started
+
+
+def seen_in(cluster):
+    """`seen`, which tells of the cluster's pods where it is in vain."""
+    return functools.partial(seen, told=functools.partial(told, cluster))
+
+
+async def told(cluster):
+    """How the pods of a cluster are, and what they have said."""
+    lines = []
+    for pod in cluster.store.list("pods", "default"):
+        name = pod["metadata"]["name"]
+        lines.append(f"{name}: {pod['status']}")
+        for container in pod["spec"]["containers"]:
+            with contextlib.suppress(ApiError):  # none has been started
+                pieces = [piece async for piece in cluster.kubelet.logs("default", name, container["name"])]
+                lines.append(b"".join(pieces).decode(errors="replace"))
+    return "\n".join(lines)
