@@ -79,6 +79,17 @@ def test_one_fault_of_two_reasons_is_not_counted_as_one():
     assert analysis.observed.startswith("pod t-1-abcde on n1 (and 1 more): ErrImageNeverPull")
 
 
+def test_two_faults_of_one_reason_are_not_counted_as_one():
+    """StartError is the runtime's word for a program that is missing and for a GPU that cannot be set up."""
+    python = crashed(0, 128, "StartError", 'exec: "python3": executable file not found in $PATH: unknown')
+    driver = "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown"
+    pods = [python, crashed(1, 128, "StartError", driver)]
+    _, replicas, analysis = diagnose(job(conditions=failed()), pods, [])
+    assert {each.fault for each in replicas} == {"image.no-python", "container.start"}
+    assert "StartError" in analysis.observed
+    assert "more)" not in analysis.observed
+
+
 @pytest.mark.parametrize(("asked_to_go", "inferred"), [(True, False), (False, True)])
 def test_a_lost_node_fails_a_job_once_its_pod_was_asked_to_go(asked_to_go, inferred):
     """The other pods were asked nothing: each is judged by its own deletion."""
@@ -162,14 +173,14 @@ def test_a_launcher_is_tried_again_only_within_its_limit_and_before_the_job_is_o
             },
         }
         analysis = diagnose(raw, pods, [], name="s", kind=KINDS["mpijob"])[2]
-        return analysis and analysis.fault
+        return analysis and (analysis.fault, analysis.observed.partition(" on ")[0])
 
     worker = one("s-worker-0", "worker", **{"training.kubeflow.org/replica-index": "0"})
     dead = one("s-worker-0", "worker", 1, **{"training.kubeflow.org/replica-index": "0"})
     first, second = one("l-1", "launcher", 1), one("l-2", "launcher", 1)
     assert look(first, worker) is None
     assert look(first, second, worker, limit=2) is None
-    assert look(first, worker, limit=0) == "job.failed"
-    assert look(first, second, worker) == "job.failed"
-    assert look(first, worker, over=[condition("Failed", reason="DeadlineExceeded")], limit=2) is not None
-    assert look(first, dead) == "job.failed"
+    assert look(first, worker, limit=0) == ("job.failed", "pod l-1")
+    assert look(first, second, worker) == ("job.failed", "pod l-1")
+    assert look(first, worker, over=[condition("Failed", reason="MPIJobFailed")], limit=2) == ("job.failed", "pod l-1")
+    assert look(first, dead) == ("job.failed", "pod s-worker-0")

@@ -176,3 +176,18 @@ def test_ranks_of_one_host_that_came_up_and_connected_nothing_are_no_go(judge, v
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "no-evidence")
     for proof in (connected, channels, [f"{line}\n" for line in table_of(maker)]):
         assert judge("".join([*bare, *proof]))["verdict"] == "go"
+
+
+def test_a_table_that_lost_its_head_and_its_end_is_cut_unless_its_job_came_to_its_end(judge):
+    """Its name and its rows are left. Where no rank is seen to end, the rows behind them may be the wrong ones."""
+    table = table_of(MAKER)
+    name, rows = table[0], [line for line in table if " float " in line]
+    log = "".join(whole(MAKER).values())
+    running = "".join(line for line in log.splitlines(keepends=True) if "Destroy COMPLETE" not in line)
+    left = "\n".join([name, *rows]) + "\n"
+    job = judge(running + left)
+    assert (job["verdict"], job["truncated"]) == ("inconclusive", True)
+    assert "the table ends after 2 rows, without its last lines" in job["sentence"]
+    assert judge(log + left)["verdict"] == "go"
+    whole_table = judge(running + "\n".join(table) + "\n")
+    assert (whole_table["verdict"], whole_table["truncated"]) == ("go", False)
