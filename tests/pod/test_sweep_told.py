@@ -1,0 +1,124 @@
+"""What a sweep says of an element is what its tests showed: counts, shares, and whom it lets go on."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from itertools import combinations
+from math import comb, exp, isclose, log
+
+import pytest
+
+from benchmarks import sweep_model as model
+from jobs.pod.sweep import shared_path
+from jobs.pod.sweep.judgement import judge
+from jobs.pod.sweep.model import Result
+from jobs.pod.sweep.plan import next_round
+from jobs.pod.sweep.state import State
+from tests.pod.planned import RULES, fleet_of, play
+
+COUNT = re.compile(r"(\d+) of (\d+) pairs")
+
+
+def pairs_of(history):
+    """Every pair that was measured, with its values."""
+    values = {}
+    for done in history:
+        for test, result in done.results.items():
+            if len(test) == 2:
+                values.setdefault(test, []).append(result.busbw)
+    return values
+
+
+@pytest.mark.parametrize("prior", [shared_path.ACCIDENT, shared_path.ANY, (2.0, 5.0)])
+@pytest.mark.parametrize("tests", [0, 1, 2, 7, 30])
+def test_how_likely_failures_are_adds_up_to_certainty(prior, tests):
+    """Over all ways in which so many tests can fail; fewer failures are likelier where few are expected."""
+    likely = [exp(shared_path._beta((bad, tests), prior)) for bad in range(tests + 1)]
+    assert isclose(sum(comb(tests, bad) * each for bad, each in enumerate(likely)), 1.0, rel_tol=1e-9)
+    rate = prior[0] / sum(prior)
+    expected = sum(bad * comb(tests, bad) * each for bad, each in enumerate(likely))
+    assert isclose(expected, rate * tests, rel_tol=1e-9, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (3, 8), (8, 8), (5, 64)])
+def test_a_group_is_one_of_as_many_as_there_are(count, size):
+    assert isclose(
+        shared_path._log_of_groups(count, size), log(comb(size, count)) + log(size), rel_tol=1e-9, abs_tol=1e-9
+    )
+
+
+@pytest.mark.parametrize("unclear", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_uplink_is_told_with_the_pairs_that_failed_of_those_that_were_decided(seed, unclear):
+    """Some of its paths are whole; a pair between the thresholds is neither a failure nor a pass."""
+    fleet = fleet_of(16, 4)
+    rng = random.Random(seed)
+    crossing = [pair for pair in combinations(fleet.nodes, 2) if len({fleet.leaf(n) for n in pair} & {"l0"}) == 1]
+    crossing = [pair for pair in crossing if fleet.crosses(pair)]
+    whole = set(rng.sample(crossing, len(crossing) // 5))
+    between = set(rng.sample(sorted(whole), len(whole) // 2)) if unclear else set()
+
+    def answer(test, _):
+        if test in between:
+            return 91.5
+        return 60.0 if test in crossing and test not in whole else 100.0
+
+    blame, history = play(fleet, replace(RULES, seed=seed), answer)
+    (finding,) = [each for each in blame.findings if each.kind == "uplink"]
+    assert finding.names == ("l0",)
+    measured = [pair for pair in pairs_of(history) if pair in crossing]
+    failed = [pair for pair in measured if pair not in whole]
+    decided = [pair for pair in measured if pair not in between]
+    assert COUNT.match(finding.why).groups() == (str(len(failed)), str(len(decided)))
+    assert len(failed) < len(decided)
+
+
+@pytest.mark.parametrize("outcome", ["wrong sums", "wrong transport", "failed"])
+def test_nodes_that_are_bad_alone_accuse_no_uplink(outcome):
+    """They pass inside their leaf and fail across it: what is wrong with them is known, and no uplink's."""
+    fleet = fleet_of(16, 4)
+    bad = {"n000", "n001"}
+
+    def answer(test, _):
+        if len(test) == 1:
+            return Result(outcome, reported=test) if bad & {*test} else 100.0
+        return 50.0 if bad & {*test} and fleet.crosses(test) else 100.0
+
+    blame, _ = play(fleet, RULES, answer)
+    assert {(each.kind, each.names[0]) for each in blame.findings} == {("node", node) for node in bad}, blame.reasons
+
+
+@pytest.mark.parametrize("kind", ["node", "nodes3", "rail", "pair", "hidden-hashed", "most-partners", "slow-group"])
+def test_no_node_meets_one_that_has_gone(kind):
+    """Whatever is still in doubt: who was preempted answers nobody."""
+    for seed in range(2):
+        made, _ = model.broken(kind, 16, random.Random(f"{kind}16{seed}"))
+        fleet, rng = made.fleet(), random.Random(seed)
+        gone: dict[str, str] = {}
+        history = []
+        while (each := next_round(replace(fleet, gone=dict(gone)), model.RULES, history)) is not None:
+            assert not {node for test in each.tests for node in test} & gone.keys()
+            assert len(history) < 60, "a plan without an end"
+            history.append(made.run(fleet, each, 40, 120))
+            if len(history) in (3, 5):
+                gone[rng.choice([node for node in fleet.nodes if node not in gone])] = "preempted"
+
+
+def test_a_node_meets_more_partners_while_it_has_met_few_and_others_are_left():
+    """What keeps it from that: that it has gone, that it has met enough, and that nobody is left."""
+    fleet, rules = fleet_of(8), replace(RULES, alone=False)
+    _, history = play(fleet, rules, lambda *_: 100.0, stop=2)
+
+    def state(**gone):
+        of = replace(fleet, gone=gone)
+        return State(of, rules, judge(of, rules, history))
+
+    met = {partner for pair in pairs_of(history) if "n000" in pair for partner in pair} - {"n000"}
+    assert len(met) == 2
+    assert state()._can_meet_more("n000", 3)
+    assert not state()._can_meet_more("n000", 2)
+    assert not state(n000="preempted")._can_meet_more("n000", 3)
+    assert not state(**dict.fromkeys({*fleet.nodes} - met - {"n000"}, "preempted"))._can_meet_more("n000", 3)
+    assert state(**dict.fromkeys(met, "preempted"))._can_meet_more("n000", 3)
