@@ -486,3 +486,13 @@ def test_ranks_that_waited_in_a_collective_had_found_each_other(before):
         assert {cause["fault"] for cause in judged(log)["causes"]} == {"nccl.hang"}
     fault = "nccl.name-resolution" if before == GAI else "nccl.port-in-use"
     assert fault in {cause["fault"] for cause in judged(before + DETECTED)["causes"]}
+
+
+@pytest.mark.parametrize("line", [GAI, STORE, LOOPBACK, STALLED])
+def test_what_torch_warns_of_is_no_trouble_of_a_log_that_was_cut(line):
+    """Why nothing is proven is the cut alone; the warning neither stands beside it as unexplained nor in its place."""
+    cut = "".join(each for each in HEALTHY.splitlines(keepends=True) if "[receive]" not in each)
+    alone = judged(cut)
+    assert (alone["verdict"], alone["diagnosis"]) == ("inconclusive", "truncated")
+    for log in (line + cut, cut + line):
+        assert (judged(log)["diagnosis"], judged(log)["faults"]) == ("truncated", alone["faults"])

@@ -324,3 +324,22 @@ def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
     one = Maker(hosts=("a",), gpus=8)
     job = judge(sequential(one.processes()).decode() + "\n".join(table_of(large)) + "\n")
     assert (job["verdict"], job["ranks"], job["nodes"]) == ("inconclusive", 32, 4)
+
+
+@pytest.mark.parametrize(
+    ("time", "algbw", "busbw", "verdict"),
+    [
+        ("5.41", "0.00", "0.00", "go"),  # as nccl-tests prints a row without data
+        ("0.00", "0.00", "0.00", "go"),
+        ("0.00", "15.08", "26.38", "inconclusive"),
+        ("5.41", "15.08", "26.38", "inconclusive"),
+    ],
+)
+def test_a_row_without_data_has_no_bandwidth(judge, time, algbw, busbw, verdict):
+    """Nothing that is moved in no time, or in any, is no number of gigabytes a second."""
+    side = f"{time} {algbw} {busbw} 0"
+    rows = [line for line in TABLE.splitlines() if line.split()[-1:] == ["0"] and " float " in line]
+    log = averaged(WHOLE.replace(rows[0], f"{rows[0]}\n  0  0  float  sum  -1  {side}  {side}"))
+    job = judge(log)
+    assert job["verdict"] == verdict, job["sentence"]
+    assert verdict == "go" or " 0 bytes" in job["sentence"]

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import sweep_model as model
 from jobs.pod.sweep import shared_path
 from jobs.pod.sweep.judgement import judge
-from jobs.pod.sweep.model import Result
+from jobs.pod.sweep.model import AT_ONCE, Result
 from jobs.pod.sweep.plan import next_round
 from jobs.pod.sweep.state import State
 from tests.pod.planned import RULES, fleet_of, play
@@ -75,16 +75,19 @@ def test_an_uplink_is_told_with_the_pairs_that_failed_of_those_that_were_decided
     assert len(failed) < len(decided)
 
 
-@pytest.mark.parametrize("outcome", ["wrong sums", "wrong transport", "failed"])
-def test_nodes_that_are_bad_alone_accuse_no_uplink(outcome):
+@pytest.mark.parametrize(
+    ("outcome", "alone"),
+    [*((each, alone) for each in AT_ONCE for alone in (True, False)), ("failed", True), ("no end", True)],
+)
+def test_nodes_that_are_bad_by_themselves_accuse_no_uplink(outcome, alone):
     """They pass inside their leaf and fail across it: what is wrong with them is known, and no uplink's."""
     fleet = fleet_of(16, 4)
-    bad = {"n000", "n001"}
+    bad = {"n000", "n001", "n002"}
 
     def answer(test, _):
-        if len(test) == 1:
-            return Result(outcome, reported=test) if bad & {*test} else 100.0
-        return 50.0 if bad & {*test} and fleet.crosses(test) else 100.0
+        if not bad & {*test} or (len(test) == 1) != alone:
+            return 50.0 if alone and bad & {*test} and fleet.crosses(test) else 100.0
+        return Result(outcome, reported=test) if alone or fleet.crosses(test) else 100.0
 
     blame, _ = play(fleet, RULES, answer)
     assert {(each.kind, each.names[0]) for each in blame.findings} == {("node", node) for node in bad}, blame.reasons
