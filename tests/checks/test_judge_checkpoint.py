@@ -322,7 +322,7 @@ def test_the_rate_of_all_ranks_passes_from_the_floor_on(saved, spec, least, ok):
     asked = CheckpointSection(mb_s=least, source="us") if least else CheckpointSection()
     found = [each for each in saved_findings(saved, spec, asked) if each.subject == "all ranks"]
     assert [(each.ok, each.observed) for each in found] == (
-        [] if ok is None else [(ok, "1074 MB/s: 16 ranks saved 1 GiB in 1.00 s")]
+        [] if ok is None else [(ok, "1074 MB/s: 16 ranks saved 1.0 GiB in 1.00 s")]
     )
 
 
