@@ -11,7 +11,7 @@ from math import comb, exp, isclose, log
 import pytest
 
 from benchmarks import sweep_model as model
-from jobs.pod.sweep import shared_path
+from jobs.pod.sweep import judgement, section, shared_path
 from jobs.pod.sweep.judgement import judge
 from jobs.pod.sweep.model import AT_ONCE, Result
 from jobs.pod.sweep.plan import next_round
@@ -125,3 +125,69 @@ def test_a_node_meets_more_partners_while_it_has_met_few_and_others_are_left():
     assert not state(n000="preempted")._can_meet_more("n000", 3)
     assert not state(**dict.fromkeys({*fleet.nodes} - met - {"n000"}, "preempted"))._can_meet_more("n000", 3)
     assert state(**dict.fromkeys(met, "preempted"))._can_meet_more("n000", 3)
+
+
+LEVEL = {("in a leaf", -1): 100.0, ("in a leaf", 0): 50.0, ("in a leaf", 1): 50.0, ("alone", -1): 100.0}
+BOTH = ("n000", "n001")
+
+
+@pytest.mark.parametrize(
+    ("speed", "rails", "grade"),
+    [
+        (100.0, (), "pass"),
+        (93.0, (), "pass"),
+        (92.9, (), "unclear"),
+        (90.0, (), "unclear"),
+        (89.9, (), "fail"),
+        (0.0, (), "fail"),
+        (200.0, (), "pass"),  # twice the level is odd and possible
+        (200.1, (), "nothing"),
+        (100.0, (50.0, 50.0), "pass"),
+        (96.0, (50.0, 46.0), "unclear"),
+        (94.0, (50.0, 44.0), "fail"),
+        (100.0, (50.0, None), "nothing"),
+        (0.0, (None, None), "fail"),  # it did not end: no rail could tell
+        (None, (), "nothing"),
+        (float("nan"), (), "nothing"),
+    ],
+)
+def test_a_pair_is_graded_by_its_slowest_rail_against_the_level(speed, rails, grade):
+    """From 0.93 on it is proven, below 0.90 it fails, between them it is neither; what no fault makes is nothing."""
+    result = Result("measured", speed, rails, BOTH)
+    made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None), BOTH, result, LEVEL)
+    assert made.grade == grade
+    assert made.rails == (frozenset({1}) if rails == (50.0, 44.0) else frozenset())
+
+
+@pytest.mark.parametrize(("floor", "grade"), [(None, "pass"), (99.9, "pass"), (100.0, "pass"), (100.1, "fail")])
+@pytest.mark.parametrize("nodes", [BOTH, BOTH[:1]])
+def test_what_is_below_its_floor_fails_at_any_level(floor, grade, nodes):
+    """A pair has the floor of pairs, a node alone that of nodes."""
+    own, other = ("pair_floor", "node_floor")[:: 1 if len(nodes) == 2 else -1]
+    rules = replace(RULES, **{own: floor, other: 500.0})
+    made = judgement._judge(fleet_of(2), rules, nodes, Result("measured", 100.0, (), nodes), LEVEL)
+    assert made.grade == grade
+
+
+@pytest.mark.parametrize(
+    ("result", "rules", "grade"),
+    [
+        (Result("measured", 100.0, (), BOTH), {"rails": True}, "nothing"),  # it was to tell of each rail
+        (Result("measured", 100.0, (50.0, 50.0), BOTH), {"rails": True}, "pass"),
+        (Result("measured", 100.0, (), BOTH[:1]), {}, "nothing"),  # one of them sent its half
+        (Result("measured", 100.0, (), ()), {}, "nothing"),
+        (Result("wrong sums", 100.0, (), BOTH), {}, "hard"),
+        (Result("wrong transport", None, (), ()), {}, "hard"),
+        (Result("nothing", None, (), BOTH), {}, "nothing"),
+        (Result("no end", None, (), BOTH), {}, "fail"),
+    ],
+)
+def test_a_pair_that_did_not_tell_all_is_never_a_pass(result, rules, grade):
+    made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None, **rules), BOTH, result, LEVEL)
+    assert made.grade == grade
+
+
+def test_a_text_in_the_record_is_cut_at_its_longest_and_shows_it():
+    limit = section.MOST_TEXT
+    assert section._text("x" * limit) == "x" * limit
+    assert section._text("x" * (limit + 1)) == "x" * (limit - 1) + "…"
