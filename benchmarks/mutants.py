@@ -1,17 +1,18 @@
 """Change the code that judges, one place at a time, and count the changes that no test notices.
 
     pip install coverage
-    python benchmarks/mutants.py [--count 300] [--seed 1] [--seconds 60] [--lines FILE] [--only 4,17] [TESTS...]
+    python benchmarks/mutants.py [--count 300] [--seed 1] [--cases 4] [--seconds 60] [--lines FILE] [--only 4,17]
 
 Each mutant is one change within a function of the rooms below, or of a number at the top of a module: a condition
 negated or left without one of its parts, `and` for `or`, `<` for `<=`, another number, nothing returned, the body of an
-`if` or one call left out. The code is replaced in memory, in a process forked from one that has collected the tests, and
-those tests that run its line are run, files with the shortest of them first, until one fails; no file is changed. What a
-test starts as a process of its own runs the code as it is.
+`if` or one call left out. The code is replaced in memory, in a process forked from one that has collected the tests,
+and those that ran its line are run until one fails, files with the shortest of them first, then their other cases. No
+file is changed; what a test starts as a process of its own runs the code as it is.
 
-One pass with coverage tells which test runs which line; `--lines` keeps it in a file for the next call. A survivor is
-printed with its number, its place and the two forms of its statement; `--only` tries some numbers of the same seed once
-more. `--seconds` limits the tests of one mutant by the time that they took in that pass. Exit code 1 where one survived.
+One pass with coverage over some cases of each test tells which test runs which line; `--lines` keeps it in a file for
+the next call. A survivor, or one whose line no test ran ("unseen"), is printed with its number, its place and the two
+forms of its statement; `--only` tries some numbers once more, of the same seed, count and sources. `--seconds` limits
+the tests of one mutant by the time that they took in that pass. Exit code 1 where one survived.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ class Run:
         return [one.statement.lineno, one.line]
 
     def _chosen(self, names: set[str], cases: dict[str, list[pytest.Item]], told: dict[str, Any]) -> list[pytest.Item]:
-        """Return the tests to run, for so many seconds: what ran the line, the quickest file first, then its other cases."""
+        """Return the tests to run, for so many seconds: what ran the line, quick files first, then its other cases."""
         usual = {name.partition("[")[0]: seconds for name, seconds in told["tests"].items()}
         items = [item for test in sorted({name.partition("[")[0] for name in names}) for item in cases.get(test, ())]
         took = {item: told["tests"].get(item.nodeid, usual[item.nodeid.partition("[")[0]]) for item in items}
@@ -270,11 +271,11 @@ class Run:
     def _try(self, session: pytest.Session, one: Mutant, items: list[pytest.Item]) -> str:
         """Run tests on a mutant in a process of its own; say how it ended."""
         if not items:
-            return "not run"
+            return "unseen"
 
         def tried() -> str:
             if not self._replace(one):
-                return "not replaced"
+                return "unreplaced"
             session.items, session.config.option.maxfail, self.failed = items, 1, ""
             with contextlib.suppress(pytest.Session.Failed):
                 _pytest_main(session)
@@ -312,7 +313,7 @@ def _replace_value(one: Mutant) -> bool:
     if module is None:
         return False
     before = dict(vars(module))
-    exec(compile(ast.Module([one.statement], []), str(one.path), "exec"), vars(module))  # noqa: S102
+    exec(compile(ast.Module([one.statement], []), str(one.path), "exec"), vars(module))
     for name, old in before.items():
         new = vars(module)[name]
         if new is not old:
@@ -330,7 +331,7 @@ def _pytest_main(session: pytest.Session) -> None:
 
 
 def _in_a_fork(work: Callable[[], Any], limit: float) -> Any:
-    """Return what `work` returns in a forked process, or None where that ends otherwise or takes longer than `limit`."""
+    """Return what `work` returns in a forked process; None where that ends otherwise or takes longer than `limit`."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def run() -> None:
@@ -367,7 +368,7 @@ def main() -> int:
     parser.add_argument("tests", nargs="*", default=[str(ROOT / "tests" / folder) for folder in TESTS])
     options = parser.parse_args()
     run = Run(options)
-    with open(os.devnull, "w") as nothing:
+    with Path(os.devnull).open("w", encoding="utf-8") as nothing:
         os.dup2(nothing.fileno(), 1)
     ended = pytest.main(
         ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *options.tests], plugins=[run]
