@@ -9,7 +9,7 @@ import yaml
 
 from checks.profiles.loader import load_profile
 from checks.rules.published import published
-from checks.rules.reference import compare
+from checks.rules.reference import compare, withhold_go
 from jobs.nccl import conclude, read
 from reports import explain_forms
 from tests.nccl.logmaker import Maker, sequential, table_of, with_busbw
@@ -110,3 +110,34 @@ def test_every_published_number_is_whole_and_has_its_source(shared):
     for entry in published():
         assert entry.source
         assert set(entry.by_size.values()) <= numbers, entry
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size", "busbw", "verdict"),
+    [
+        (32 * MIB, 20.0, "go"),  # a small message proves nothing
+        (64 * MIB, 30.0, "inconclusive"),  # 9 % of what is published for larger ones
+        (64 * MIB, 40.0, "go"),
+        (GIB - 4, 30.0, "inconclusive"),
+        (GIB - 4, 80.0, "go"),
+        (3 * GIB, 80.0, "inconclusive"),  # 24 %: two of eight rails give more
+        (3 * GIB, 100.0, "go"),
+        (GIB, 110.0, "inconclusive"),  # of the row of that size
+        (GIB, 118.0, "go"),
+        (8 * GIB, 110.0, "inconclusive"),
+        (8 * GIB, 460.0, "go"),
+    ],
+)
+def test_a_go_far_below_what_is_published_is_withheld_by_the_size_of_its_row(size, busbw, verdict):
+    """Without a profile: below a quarter from 1 GiB on, below a tenth from 64 MiB on. The number and its source are told."""
+    job = judged(EIGHT, "NVIDIA H100 80GB HBM3", busbw, size=size)
+    assert job["verdict"] == "go"
+    withhold_go([job], None)
+    assert job["verdict"] == verdict, job["sentence"]
+    if verdict == "inconclusive":
+        assert job["diagnosis"] == "far-below-published"
+        assert f"{busbw:g} GB/s at " in job["sentence"]
+        assert "that are published for " in job["sentence"]

@@ -7,11 +7,12 @@ import re
 from dataclasses import replace
 from itertools import combinations
 from math import comb, exp, isclose, log
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import sweep_model as model
-from jobs.pod.sweep import judgement, section, shared_path
+from jobs.pod.sweep import apart, judgement, section, shared_path
 from jobs.pod.sweep.judgement import judge
 from jobs.pod.sweep.model import AT_ONCE, Result
 from jobs.pod.sweep.plan import next_round
@@ -191,3 +192,19 @@ def test_a_text_in_the_record_is_cut_at_its_longest_and_shows_it():
     limit = section.MOST_TEXT
     assert section._text("x" * limit) == "x" * limit
     assert section._text("x" * (limit + 1)) == "x" * (limit - 1) + "…"
+
+
+def test_a_slow_group_is_told_with_the_median_of_its_own_failures():
+    """What others fail at, and what a node of the group passed, is not its speed."""
+    tests = {
+        ("n000", "n001"): [(judgement.FAIL, 0.80), (judgement.FAIL, 0.82)],
+        ("n000", "n005"): [(judgement.FAIL, 0.81), (judgement.UNCLEAR, 0.92)],
+        ("n001", "n006"): [(judgement.FAIL, 0.79), (judgement.PASS, 0.99)],
+        ("n005", "n006"): [(judgement.FAIL, 0.30)] * 9,
+        ("n001",): [(judgement.NOTHING, None)],
+    }
+    of = {nodes: [SimpleNamespace(grade=grade, value=value) for grade, value in each] for nodes, each in tests.items()}
+    met = dict.fromkeys(fleet_of(8).nodes)
+    finding = apart._slow(SimpleNamespace(of=of, slow=frozenset({"n000", "n001"}), met=met))
+    assert finding.why.startswith("2 of 8 nodes reach 0.81 of what the others do, with each other, too")
+    assert (finding.kind, finding.names) == ("groups", ("n000", "n001"))
