@@ -12,11 +12,12 @@ from checks.rules.capacity import shape_findings
 from checks.rules.findings import majority, unlike
 from checks.rules.gpu_health import left_out
 from checks.rules.intra_node import channels
-from checks.rules.ranks import dns_seconds
+from checks.rules.ranks import dns_seconds, place
 from checks.rules.rdma_counters import error_findings, growth
 from checks.rules.rdma_offer import GKE, MULTUS, selections
 from checks.rules.sweep import scale_findings
 from checks.rules.sweep_reading import done_of
+from checks.rules.training import completed
 from checks.rules.training_evidence import contradiction
 from checks.rules.visibility import require_listed
 from jobs.cluster.client.kube import Allowed
@@ -270,3 +271,23 @@ def test_a_slow_job_is_excused_by_a_bad_path_only():
     row = {"nodes": list(names), "outcome": "measured", "busbw": 200.0, "rows": [[2**30, 200.0, 0]]}
     (finding,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
     assert (finding.ok, finding.fault, "at fault by itself" in finding.observed) == (None, "sweep.scale", False)
+
+
+def test_a_rank_whose_place_is_not_known_is_called_by_its_number(trial):
+    assert place(trial, 0) == "gpu-node-0"
+    assert place(trial, 17) == "rank 17"
+
+
+@pytest.mark.parametrize(("seconds", "ok"), [(60.0, True), (59.0, False), (None, False)])
+def test_a_soak_that_no_rank_timed_is_not_known_to_have_lasted(trained_trial, training_spec, seconds, ok):
+    """training.completed: the ranks' own clocks and the probe's around them; one that tells nothing has lasted for nothing."""
+    asked = replace(training_spec, training=replace(training_spec.training, soak_s=60))
+    for evidence in trained_trial.evidence.values():
+        evidence.stages["training"]["seconds"] = 61.0
+        for rank in evidence.stages["training"]["ranks"]:
+            rank["modes"] = [{**mode, "seconds": 60.0} for mode in rank["modes"]]
+    for mode in trained_trial.evidence[0].stages["training"]["ranks"][3]["modes"]:
+        mode["seconds"] = seconds
+    found = {each.subject: each.ok for each in completed(trained_trial, asked)}
+    assert found["gpu-node-1"] is True
+    assert (found["gpu-node-0"] is True) is ok

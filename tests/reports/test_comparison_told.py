@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 from typing import Any
 
 import pytest
 
 from reports.compare import comparison as judged
+from reports.compare import regression
 from reports.compare.comparison import _direct
 from reports.compare.text import page
 from reports.schema import completed
@@ -133,3 +136,30 @@ def test_the_curves_have_the_floors_of_the_last_record_that_has_any() -> None:
     with_floors = page(compare([record(1)], [record(2)]), [before], [completed(record(3, floors=floors)), after])
     assert plain != with_floors
     assert len(with_floors) > len(plain)
+
+
+def runs(*rows: float) -> dict[int, list[list[float]]]:
+    """Return one run whose rows have two samples each, both the same."""
+    return {size << 30: [[value, value]] for size, value in enumerate(rows, 1)}
+
+
+def test_the_error_of_a_change_is_the_largest_of_what_samples_rows_and_runs_say() -> None:
+    """Two rows that changed differently already say how sure their mean is; a single one says nothing of that."""
+    old, new = runs(100.0, 100.0), runs(100.0, 80.0)
+    changes = [0.0, math.log(0.8)]
+    of_rows = statistics.stdev(changes) / math.sqrt(2)
+    assert regression._error(old, new, changes, 0.0) == pytest.approx(of_rows)
+    assert regression._error(old, new, changes[:1], 0.0) < of_rows / 2
+    wide = {1 << 30: [[50.0, 100.0, 200.0]]}
+    assert regression._error(wide, wide, [0.0], 0.0) > regression._error(runs(100.0), runs(100.0), [0.0], 0.0)
+    assert regression._error(runs(100.0), runs(100.0), [0.0], 0.5) > 0.3, "how samples usually scatter counts, too"
+    apart = {1 << 30: [[100.0, 100.0], [120.0, 120.0]]}
+    between = statistics.stdev([math.log(100), math.log(120)]) / math.sqrt(2)
+    assert regression._error(apart, runs(110.0), [0.0], 0.0) >= between
+
+
+def test_records_without_two_samples_of_a_row_do_not_say_how_samples_scatter() -> None:
+    assert regression._usual([]) == 0.0
+    assert regression._usual([{1: [[5.0]]}, {1: [[7.0]], 2: [[9.0]]}]) == 0.0
+    shown = regression._usual([{1: [[100.0, 110.0]]}, {1: [[5.0]]}])
+    assert 0.02 < shown < 0.15
