@@ -291,3 +291,20 @@ def test_a_soak_that_no_rank_timed_is_not_known_to_have_lasted(trained_trial, tr
     found = {each.subject: each.ok for each in completed(trained_trial, asked)}
     assert found["gpu-node-1"] is True
     assert (found["gpu-node-0"] is True) is ok
+
+
+def test_nics_that_count_nothing_are_no_proof_that_there_were_no_errors(world, spec):
+    """rdma.errors: traffic on the others hides nothing; a NIC that the trial leaves out need not count."""
+    assert [each.ok for each in error_findings(world, spec)] == [True, True]
+    devices = world.evidence[0].stages["rdma"]["devices"]
+    for device, counted in zip(devices, (0, 0, 5, 5, 5, 5, 5, 5), strict=False):
+        device["counters"] = counted
+    found = next(iter(error_findings(world, spec)))
+    assert found.ok is None
+    assert found.observed.endswith("; no counters of mlx5_0, mlx5_1")
+    for device in devices[:2]:
+        device["usable"] = False
+    assert next(iter(error_findings(world, spec))).ok is True
+    world.evidence[0].stages["rdma"]["devices"] = []
+    found = next(iter(error_findings(world, spec)))
+    assert (found.ok, found.observed.endswith("; the pod's NICs are not told")) == (None, True)
