@@ -209,7 +209,7 @@ class Run:
             for path in data.measured_files()
         }
         return {
-            "tests": {item.nodeid: self.seconds[item.nodeid] for item in session.items},
+            "tests": {item.nodeid: self.seconds[item.nodeid] for item in some},
             "failed": failed,
             "lines": lines,
         }
