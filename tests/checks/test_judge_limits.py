@@ -8,11 +8,11 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.rules import bom, rights, stack
-from checks.rules.capacity import shape_findings
+from checks.rules.capacity import shape_findings, shortage
 from checks.rules.findings import majority, unlike
 from checks.rules.gpu_health import left_out
 from checks.rules.intra_node import channels
-from checks.rules.ranks import dns_seconds, place
+from checks.rules.ranks import dns_seconds, facts, place
 from checks.rules.rdma_counters import error_findings, growth
 from checks.rules.rdma_offer import GKE, MULTUS, selections
 from checks.rules.sweep import scale_findings
@@ -308,3 +308,25 @@ def test_nics_that_count_nothing_are_no_proof_that_there_were_no_errors(world, s
     world.evidence[0].stages["rdma"]["devices"] = []
     found = next(iter(error_findings(world, spec)))
     assert (found.ok, found.observed.endswith("; the pod's NICs are not told")) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("selector", "said"),
+    [({}, "1 of 3 GPU nodes match the trial"), ({"pool": "a", "zone": "b"}, "1 of 3 GPU nodes match pool=a,zone=b")],
+)
+def test_too_few_nodes_are_told_with_the_selector_that_chose_them(spec, selector, said):
+    """nodes.too-few: of a selector that nobody gave, nothing is quoted; enough nodes are no finding."""
+    asked = replace(spec, node_selector=selector)
+    pool = SimpleNamespace(nodes=("a", "b", "c"))
+    (finding,) = shortage([room("a", 8)], pool, asked)
+    assert (finding.observed, finding.expected, finding.fault) == (said, "at least 2", "nodes.too-few")
+    assert list(shortage([room("a", 8), room("b", 0)], pool, asked)) == []
+    assert list(shortage([], SimpleNamespace(nodes=()), asked)) == []
+
+
+def test_what_a_program_left_beside_its_table_is_that_of_this_rank(trial):
+    trial.evidence[0].stages["collective.ring"]["facts"] = {"left": 1}
+    trial.evidence[1].stages["collective.ring"]["facts"] = None
+    assert facts(trial, 0, "ring") == {"left": 1}
+    assert facts(trial, 1, "ring") is None
+    assert facts(trial, 0, "unknown") is facts(trial, 7, "ring") is None

@@ -226,3 +226,20 @@ def test_why_a_direction_was_not_measured_is_what_the_pod_said(world, spec, h100
         found = {each.subject: (each.ok, each.observed) for each in rate_findings(world, spec, h100)}
         assert found[ways[0]] == (None, said)
         assert found[ways[1]][0] is True
+
+
+def test_why_no_port_of_a_direction_was_tried_is_told(world, spec):
+    """The pod's own error, what is missing of it, or that none was tried: never a pass."""
+    way = "gpu-node-0 -> gpu-node-1"
+
+    def told():
+        return {each.subject: (each.ok, each.observed) for each in port_findings(world, spec)}[way]
+
+    assert told()[0] is True
+    one = stage(world, 0, "network")["peers"][0]
+    one.update(ports=[], error="no route to host")
+    assert told() == (None, "no route to host")
+    one.update(error=None)
+    assert told() == (None, "no port was tried")
+    stage(world, 0, "network").update(peers=[], error="the stage was stopped")
+    assert told() == (None, "the stage was stopped")

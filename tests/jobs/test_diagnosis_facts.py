@@ -136,3 +136,28 @@ def test_a_pod_that_is_gone_was_unschedulable_only_until_it_had_a_node(reasons, 
     late = failed("DeadlineExceeded", "Job was active longer than specified deadline")
     _, _, analysis = diagnose(job(1, late), [], events, [node("n0")])
     assert analysis.fault == (fault or "job.deadline")
+
+
+@pytest.mark.parametrize(
+    ("said", "fault", "reason"),
+    [
+        ('Failed to pull image "img:1": manifest unknown', "image.pull", "ErrImagePull"),
+        ('Error: secret "token" not found', "container.config", "CreateContainerConfigError"),
+        ("Error: couldn't find key a in ConfigMap ns/c", "container.config", "CreateContainerConfigError"),
+        (
+            "Error: container has runAsNonRoot and image will run as root",
+            "container.config",
+            "CreateContainerConfigError",
+        ),
+        ("Error: failed to create containerd task: nvidia-container-cli: no such device", "container.start", "Failed"),
+    ],
+)
+def test_a_container_that_never_ran_is_judged_by_the_kubelets_words_when_its_pod_is_gone(said, fault, reason):
+    """The last of them counts, and a pull that failed before all others."""
+    events = [
+        event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False),
+        event("Pod", "t-0-abcde", "Scheduled", "Successfully assigned ns/t-0-abcde to n0", warning=False),
+        event("Pod", "t-0-abcde", "Failed", said, at="2026-01-01T00:00:30Z"),
+    ]
+    _, _, analysis = diagnose(job(1, failed()), [], events)
+    assert (analysis.fault, reason in analysis.observed) == (fault, True)
