@@ -208,3 +208,22 @@ def test_a_slow_group_is_told_with_the_median_of_its_own_failures():
     finding = apart._slow(SimpleNamespace(of=of, slow=frozenset({"n000", "n001"}), met=met))
     assert finding.why.startswith("2 of 8 nodes reach 0.81 of what the others do, with each other, too")
     assert (finding.kind, finding.names) == ("groups", ("n000", "n001"))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_rail_is_named_by_the_failures_that_tell_which(whole):
+    """A pair that is slow on all rails alike says nothing of a rail, and does not take back what the others say."""
+    fleet = fleet_of(9)
+
+    def answer(test, _):
+        speeds = [12.5] * 8
+        if "n000" in test and len(test) == 2:
+            speeds[3] = 5.0
+            if whole and "n004" in test:
+                speeds = [5.0] * 8
+        return Result("measured", sum(speeds), tuple(speeds), test)
+
+    blame, _ = play(fleet, replace(RULES, node_floor=None, pair_floor=None), answer)
+    assert {(each.kind, each.names, each.rails) for each in blame.findings if "n000" in each.names} == {
+        ("rail", ("n000",), (3,))
+    }, blame.reasons
