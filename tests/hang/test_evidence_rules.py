@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.nccl.hang import counts, decide, dump_times, model, watchdog
+from jobs.nccl.hang import counts, decide, dump_times, model, ras_monitor, watchdog
 from jobs.nccl.hang.split_jobs import SECOND_LOOK
 
 SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3, 1: 3}})
@@ -98,3 +98,39 @@ def test_a_snapshot_shows_ranks_at_one_place_only_within_their_group(one, same):
     assert decide._same_place(item, behind) is same
     if one.get("sequence", 7) is None:
         assert decide._same_place(item, replace(behind, sequence=None)) is False
+
+
+@pytest.mark.parametrize(
+    ("process", "told"),
+    [
+        ({"dead": True}, True),
+        ({"silent": True}, False),  # it did not answer once: it may have since
+        ({"dead": True, "host": "known"}, False),  # the answer says so itself
+    ],
+)
+def test_only_a_death_is_taken_over_from_the_monitor_into_an_answer(process, told):
+    """Who is dead stays so; who was silent when the monitor looked was asked again by the answer."""
+    known = model.Process(1, host="known", pid=9, dead=True)
+    gone = model.Process(None, pid=9, **{"host": "a", **process})
+    evidence = model.Evidence(monitored="events.txt", gone={(gone.host, gone.pid): gone})
+    evidence.samples = [replace(SAMPLE, processes=[known])]
+    ras_monitor.add_gone(evidence)
+    assert (gone in evidence.samples[0].processes) is told
+    assert known in evidence.samples[0].processes
+    alone = model.Evidence(monitored="events.txt", gone={("a", 9): gone})
+    ras_monitor.add_gone(alone)
+    assert alone.samples[0].processes == [gone]
+
+
+@pytest.mark.parametrize(("size", "host", "placed"), [(4, "a", True), (8, "a", True), (3, "a", False), (4, "", False)])
+def test_a_recorded_operation_places_a_rank_only_where_it_is_of_all_ranks(size, host, placed):
+    """In a smaller communicator ranks count otherwise: its rank 3 is another process."""
+    done = model.Performed(3, size, 7, 1.0, host, "2.28.9")
+    evidence = model.Evidence(world={0, 1, 2, 3}, performed={("0x1", "AllReduce", 3): done})
+    made = model.Decision()
+    decide._places(made, evidence)
+    assert made.places == ({3: model.Process(3, host)} if placed else {})
+    there = model.Process(3, host="by RAS", pid=1)
+    evidence.samples = [replace(SAMPLE, processes=[there])]
+    decide._places(made, evidence)
+    assert made.places[3] is there
