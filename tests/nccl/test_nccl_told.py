@@ -1,7 +1,11 @@
 """What the sentence and the causes of a verdict name: the right hosts, each cause once, and no other fault's words."""
 
+from types import SimpleNamespace
+from typing import NamedTuple
+
 import pytest
 
+from jobs.nccl.job.sizes import most_on_one_host
 from tests.nccl.logmaker import Maker, sequential, table_of
 from tests.nccl.symptom_rows import INFO, STARTED, WARN, A
 
@@ -50,3 +54,30 @@ def test_only_a_fall_back_to_sockets_is_told_as_one(judge, said):
     job = judge(f"{STARTED}\n{A}{said}\n{A}{INFO}init.cc:903 -> 2\n")
     assert job["verdict"] == "no-go"
     assert "TCP" not in job["sentence"]
+
+
+class Seen(NamedTuple):
+    """A process, as far as its devices are asked for."""
+
+    number: int
+    devs: frozenset[int]
+
+
+@pytest.mark.parametrize(
+    ("devices", "ranks", "one"),
+    [
+        ([range(5)], 8, True),
+        ([range(4)], 8, False),  # half of them: there may be another host of as many
+        ([range(8)], 8, True),
+        ([range(5), range(5)], 8, False),
+        ([range(5), range(3)], 8, False),
+        ([range(5)], 0, False),
+        ([[-1, 0]], 1, True),  # a process that names no device
+        ([], 8, False),
+    ],
+)
+def test_a_host_holds_a_whole_job_where_it_has_more_than_half_of_it_and_no_other_is_seen(devices, ranks, one):
+    """Hosts have as many devices each: a second one would hold as many ranks. Two that are seen are two."""
+    procs = [Seen(number, frozenset(each)) for number, each in enumerate(devices)]
+    job = SimpleNamespace(procs=procs, node_of={proc: f"host-{proc.number}" for proc in procs})
+    assert most_on_one_host(job, ranks) is one
