@@ -208,11 +208,7 @@ class Run:
             }
             for path in data.measured_files()
         }
-        return {
-            "tests": {item.nodeid: self.seconds[item.nodeid] for item in some},
-            "failed": failed,
-            "lines": lines,
-        }
+        return {"tests": {item.nodeid: self.seconds[item.nodeid] for item in some}, "failed": failed, "lines": lines}
 
     def _try_all(self, session: pytest.Session, told: dict[str, Any]) -> None:
         files = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")) or [ROOT / room]]
