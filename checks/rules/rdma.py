@@ -232,7 +232,8 @@ def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
     fields = ["name", "state", "link_layer", "gid"]
     fields += ["rate_gbps"] if profile.fabric.device_rate is not None else []
     fields += ["pkeys"] if port.get("link_layer") == "InfiniBand" else []
-    fields += ["gids"] if (_number(spec.env.get("NCCL_IB_GID_INDEX")) or -1) >= 0 else []
+    index = _number(spec.env.get("NCCL_IB_GID_INDEX"))
+    fields += ["gids"] if index is not None and index >= 0 else []
     return [SPOKEN[field] for field in fields if port.get(field) is None]
 
 

@@ -8,7 +8,15 @@ from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec
 from checks.profiles.schema import CheckpointSection, StoragePath, StorageSection, parameters
 from checks.profiles.trial import checkpoint_of
-from checks.rules.checkpoint import measured, model_findings, place_findings, resumed_findings, saved_findings, warnings
+from checks.rules.checkpoint import (
+    measured,
+    model_findings,
+    place_findings,
+    resumed_findings,
+    saved_findings,
+    section,
+    warnings,
+)
 from jobs.trial.names import SpecError
 
 NODES = ["gpu-node-0", "gpu-node-1"]
@@ -306,3 +314,42 @@ def test_without_the_option_nothing_is_saved_and_no_time_is_added(h100):
         build_spec(replace(profile, storage=StorageSection()), Options(checkpoint=True), run_id="abc", namespace="team")
     assert plain.checkpoint is None
     assert asked.deadlines.probe_s - plain.deadlines.probe_s == asked.checkpoint.limit_s == 600
+
+
+@pytest.mark.parametrize(("least", "ok"), [(1073.0, True), (1073.741824, True), (1073.75, False), (None, None)])
+def test_the_rate_of_all_ranks_passes_from_the_floor_on(saved, spec, least, ok):
+    """checkpoint.slow: sixteen ranks saved 64 MiB each in one second."""
+    asked = CheckpointSection(mb_s=least, source="us") if least else CheckpointSection()
+    found = [each for each in saved_findings(saved, spec, asked) if each.subject == "all ranks"]
+    assert [(each.ok, each.observed) for each in found] == (
+        [] if ok is None else [(ok, "1074 MB/s: 16 ranks saved 1.0 GiB in 1.00 s")]
+    )
+
+
+def test_what_was_measured_is_in_the_record_as_it_was(saved, spec):
+    """The slowest pause counts for all, the slowest rank has its own rate, and states count from the step's first."""
+    saves = saved.evidence[1].stages["checkpoint"]["ranks"][3]["saves"]
+    saves[1].update(pause_s=2.00049, write_s=1.60049)
+    saved.evidence[1].stages["checkpoint"]["flush"]["seconds"] = 3.14159
+    for evidence in saved.evidence.values():
+        for place, state in enumerate(evidence.stages["checkpoint"]["states"]):
+            state["at"] = 10.0 + place / 3
+    made = section(saved, spec)
+    assert (made["ranks"], made["bytes"]) == (16, 16 * 64 * MIB)
+    assert (made["pause_s"], made["flush_s"]) == (2.0, 3.142)
+    assert (made["mb_s"], made["slowest_mb_s"]) == (536.7, 41.9)
+    assert [each["seconds"] for each in made["nodes"][0]["states"]] == [0.0, 0.333, 0.667, 1.0, 1.333]
+    assert [each["node"] for each in made["nodes"]] == NODES
+    del saved.evidence[0].stages["checkpoint"]["ranks"][0]
+    assert "mb_s" not in section(saved, spec)
+
+
+def test_the_step_that_is_verified_is_the_first_that_was_begun(saved, spec, bad):
+    """A resume from another one than that is no pass, though each of both may be whole."""
+    for evidence in saved.evidence.values():
+        evidence.stages["checkpoint"]["states"] += [{"step": 4, "state": "writing", "at": 9.0}]
+    assert faults(bad, resumed_findings(saved, spec)) == []
+    assert [each.ok for each in resumed_findings(saved, spec)] == [True, True]
+    found = list(resumed_findings(change(saved, resume={"step": 4}), spec))
+    assert [each.ok for each in found] == [None, None]
+    assert all("resumed from step 4, and step 2 was to be verified" in each.observed for each in found)

@@ -264,3 +264,20 @@ def test_ports_whose_state_nobody_could_read_are_not_active(world, spec, h100):
     odd = [f for f in device_findings(world, spec, h100) if f.ok is not True]
     assert [(f.subject, f.ok, f.fault) for f in odd] == [("gpu-node-1", None, "")]
     assert "the state of 8 ports is not readable" in odd[0].observed
+
+
+@pytest.mark.parametrize(
+    ("index", "asked"), [("0", True), ("1", True), ("3", True), ("-1", False), ("x", False), (None, False)]
+)
+def test_a_gid_table_that_is_not_told_is_no_pass_where_an_entry_of_it_is_used(world, spec, index, asked):
+    """The first entry is an entry: that it is set is as little known as that of any other."""
+    roce = load_profile("mi300x")
+    for rank in (0, 1):
+        for each in stage(world, rank, "rdma")["devices"]:
+            each.update(link_layer="Ethernet", gids=[{"index": i, "gid": "x", "type": "RoCE v2"} for i in range(4)])
+    with_env = replace(spec, env={} if index is None else {"NCCL_IB_GID_INDEX": index})
+    assert unclear(device_findings(world, with_env, roce)) == []
+    for each in stage(world, 0, "rdma")["devices"]:
+        each["gids"] = None
+    assert unclear(device_findings(world, with_env, roce)) == (["gpu-node-0"] if asked else [])
+    assert faults(device_findings(world, with_env, roce)) == []

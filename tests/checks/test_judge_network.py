@@ -198,3 +198,48 @@ def test_networks_of_googles_clusters_must_exist(spec):
     (finding,) = definition_findings(asked, {("", "gpu-nic0"): None}, Profile())
     assert (finding.ok, finding.fault) == (False, "rdma.nad-missing")
     assert named_networks({"networking.gke.io/interfaces": "no JSON"}, "team") == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "ok"),
+    [({"mtu": 9000}, True), ({"mtu": 8999}, False), ({"mtu": None}, None), ({"mtu": 9000, "name": None}, None), ({"mtu": 1500, "name": None}, None)],
+)  # fmt: skip
+def test_an_attached_interface_passes_at_the_mtu_that_the_profile_asks_for(world, spec, change, ok):
+    """One that tells no MTU, or is not named, is neither good nor bad."""
+    roce = load_profile("h200-roce")
+    profile = replace(roce, network=replace(roce.network, secondary_mtu=9000))
+    for rank in (0, 1):
+        stage(world, rank, "network")["interfaces"].append({"name": "net1", "mtu": 9000, "addresses": ["10.9.0.1"]})
+    stage(world, 0, "network")["interfaces"][-1].update(change)
+    found = {each.subject: each.ok for each in secondary_findings(world, spec, profile)}
+    assert found.pop("gpu-node-1 net1") is True
+    assert list(found.values()) == [ok]
+    if ok is None:
+        assert {each.fault for each in secondary_findings(world, spec, profile) if each.ok is False} == set()
+
+
+def test_why_a_direction_was_not_measured_is_what_the_pod_said(world, spec, h100):
+    """Its own error, or that it was not tried: the first where there is one."""
+    ways = ("gpu-node-0 -> gpu-node-1", "gpu-node-1 -> gpu-node-0")
+    for error, said in (("no peer answered", "no peer answered"), (None, "this direction was not tried")):
+        stage(world, 0, "network").update(peers=[], error=error)
+        found = {each.subject: (each.ok, each.observed) for each in rate_findings(world, spec, h100)}
+        assert found[ways[0]] == (None, said)
+        assert found[ways[1]][0] is True
+
+
+def test_why_no_port_of_a_direction_was_tried_is_told(world, spec):
+    """The pod's own error, what is missing of it, or that none was tried: never a pass."""
+    way = "gpu-node-0 -> gpu-node-1"
+
+    def told():
+        return {each.subject: (each.ok, each.observed) for each in port_findings(world, spec)}[way]
+
+    assert told()[0] is True
+    one = stage(world, 0, "network")["peers"][0]
+    one.update(ports=[], error="no route to host")
+    assert told() == (None, "no route to host")
+    one.update(error=None)
+    assert told() == (None, "no port was tried")
+    stage(world, 0, "network").update(peers=[], error="the stage was stopped")
+    assert told() == (None, "the stage was stopped")

@@ -394,3 +394,22 @@ def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     shown = {f.ok for f in everything(sweep)}
     verdict = "no-go" if False in shown else "inconclusive" if None in shown else "go"
     assert verdict == sweep.blame.verdict == sweep.section["verdict"], sweep.blame.reasons
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"outcome": "failed", "why": {"node-2": "rank 16 exited 1"}}, "failed (node-2: rank 16 exited 1)"),
+        (
+            {"outcome": "wrong sums", "why": {"node-0": "3 wrong", "node-5": "3 wrong"}},
+            "wrong sums (node-0: 3 wrong; node-5: 3 wrong)",
+        ),
+        ({"outcome": "no end", "why": {}}, "no end"),
+        ({"outcome": "failed", "why": None}, "failed"),
+    ],
+)
+def test_a_job_over_all_nodes_that_failed_says_which_node_said_why(row, said):
+    """sweep.scale: the reasons are the nodes' own, each beside its node."""
+    names, stages = printed(6, lambda _: 380.0)
+    (finding,) = scale_findings(swept(names, stages | {"sweep.job": {"nodes": list(names), **row}}), PROFILE)
+    assert (finding.subject, finding.observed, finding.ok) == ("all_reduce of 6 nodes", said, False)

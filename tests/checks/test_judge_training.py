@@ -1,5 +1,6 @@
 """What training.* says of the pace of steps and ranks; all of it on numbers that nobody had to measure."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -285,3 +286,33 @@ def test_leaving_one_out_is_the_median_of_the_others():
 def test_a_profile_says_where_its_floor_comes_from():
     with pytest.raises(ValueError, match="source"):
         TrainingSection(tflops=400)
+
+
+def test_a_slow_node_is_told_beside_how_many_others_and_by_how_much(trained_trial, training_spec):
+    """training.slow-node: its own time, theirs, and the number of nodes and GPUs that it was compared with."""
+    for local in range(8):
+        steps_of(trained_trial, 1, local)["compute_ms"] = around(COMPUTE_MS * 1.2, 8 + local)
+    members = rules.members(trained_trial, training_spec)
+    more = [
+        replace(member, node=node)
+        for node in ("gpu-node-2", "gpu-node-3")
+        for member in members
+        if member.node == "gpu-node-0"
+    ]
+    (finding,) = [each for each in rules.slow_members([*members, *more]) if each.fault == "training.slow-node"]
+    assert finding.subject == "gpu-node-1"
+    told = re.fullmatch(
+        r"own compute ([\d.]+) ms a step, ([\d.]+)% above the GPUs of 3 other nodes \(([\d.]+) ms\)", finding.observed
+    )
+    own, share, others = map(float, told.groups())
+    assert (own, share, others) == (pytest.approx(60, abs=1), pytest.approx(20, abs=2), pytest.approx(50, abs=1))
+    assert re.fullmatch(r"less than [\d.]+% above", finding.expected)
+
+    steps_of(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.2, 5)
+    for local in (0, 1, 2, 3, 4, 6, 7):
+        steps_of(trained_trial, 1, local)["compute_ms"] = around(COMPUTE_MS, 8 + local)
+    findings = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    (finding,) = [each for each in findings if each.fault]
+    assert (finding.fault, finding.subject) == ("training.slow-gpu", "gpu-node-1 GPU 5")
+    assert "% above 15 others (" in finding.observed
+    assert all("% below 15 others (" in each.observed or "% above 15 others (" in each.observed for each in findings)

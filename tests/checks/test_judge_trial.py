@@ -207,6 +207,8 @@ def test_small_shared_memory_is_told(trial, spec, h100, bad):
         (65536, "4000", -1, ""),
         (-1, "0", -1, ""),
         (2**30, "0", 2**30, ""),
+        (2**30 - 1, "0", 2**30, "runtime.memlock"),
+        (2**30 + 1, "0", 2**30, ""),
         (2**30, "0", -1, "runtime.memlock"),
     ],
 )
@@ -245,3 +247,15 @@ def test_errors_end_the_check_as_an_error(trial, spec, evidence):
         evidence.add(f.subject, ok=f.ok, observed=f.observed, fault=f.fault)
     with pytest.raises(CannotTell):
         evidence.verdict()
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [(63 << 20, True), (64 << 20, True), (66 << 20, False), (2**40, False), (0, False), (None, False)],
+)
+def test_a_small_shm_is_told_with_the_memory_limit_that_makes_it_so(trial, spec, h100, limit, told):
+    """runtime.shm-small: only a limit of that size explains it."""
+    trial.evidence[0].stages["start"].update(shm_bytes=64 << 20, memory_max=limit)
+    (finding,) = [each for each in limit_findings(trial, spec, h100) if each.fault == "runtime.shm-small"]
+    assert finding.observed.startswith("0.06 GiB of /dev/shm")
+    assert ("as much as the container's memory limit allows" in finding.observed) is told

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jobs.diagnosis.state import Replica
 from jobs.run.conclusion import _evidence
 from jobs.run.evidence import EvidenceReader, MultiplexedReader, Streams
 from jobs.run.waiting import WatchOutcome
@@ -95,3 +96,28 @@ def test_what_a_pod_told_that_is_gone_is_evidence_of_its_rank():
     followers = {"t-0": SimpleNamespace(reader=silent), "t-1": SimpleNamespace(reader=spoken)}
     by_rank = _evidence(RUN, SimpleNamespace(followers=followers), WatchOutcome(), KINDS["indexed"])
     assert list(by_rank) == [1] and "start" in by_rank[1].stages
+
+
+def test_a_worker_whose_output_the_launcher_prints_does_not_take_its_ranks_evidence():
+    """Of an MPI job one pod prints all ranks; the log of a worker is sshd's, and its end names no rank."""
+    followers = {"l": SimpleNamespace(reader=read([*lines_of(0), *lines_of(1)]))}
+    replicas = tuple(Replica(index=number, pod=pod) for number, pod in enumerate(("w-0", "w-1", "l")))
+    outcome = WatchOutcome(replicas=replicas)
+    for heard in (followers, followers | {"w-0": SimpleNamespace(reader=EvidenceReader(RUN))}):
+        by_rank = _evidence(RUN, SimpleNamespace(followers=heard), outcome, KINDS["mpijob"])
+        assert {rank: sorted(each.stages) for rank, each in by_rank.items()} == {
+            0: ["end", "start"],
+            1: ["end", "start"],
+        }
+
+
+def test_a_rank_that_was_not_heard_has_no_evidence_of_others():
+    """Of other kinds each pod prints its own: the rank that it names counts, else its index; no pod is no rank."""
+    named = EvidenceReader(RUN)
+    for line in lines_of(1):
+        named.feed(line)
+    followers = {"t-0": SimpleNamespace(reader=named)}
+    replicas = (Replica(index=0, pod="t-0"), Replica(index=2, pod="t-2"), Replica(index=3))
+    outcome = WatchOutcome(replicas=replicas)
+    by_rank = _evidence(RUN, SimpleNamespace(followers=followers), outcome, KINDS["indexed"])
+    assert {rank: sorted(each.stages) for rank, each in by_rank.items()} == {1: ["end", "start"], 2: []}

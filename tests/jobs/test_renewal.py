@@ -286,3 +286,37 @@ def test_a_request_that_an_interrupt_cut_off_is_still_taken_back(kube, api):
     assert ledger.unwind() == []
     assert len(looked) >= 3
     assert made == {}
+
+
+def test_the_lease_is_renewed_until_the_job_itself_is_gone(kube, api, monkeypatch):
+    """The Service and the ConfigMap are taken back one by one: without a lease, others would take the Job meanwhile."""
+    stopped = []
+
+    class Renewing:
+        def __init__(self, _kube, place, _lease_s):
+            self.place = place
+
+        def stop(self):
+            stopped.append(self.place)
+
+    def item(resource, kind):
+        meta = {"name": "seatrial-r1", "namespace": "ns"}
+        return Owned(resource, "batch" if kind == "Job" else "", "v1", {"kind": kind, "metadata": meta})
+
+    def answer(asked):
+        if asked.verb == "POST":
+            return 201, {}, {"metadata": {"name": "seatrial-r1", "namespace": "ns", "uid": asked.path}}
+        return 404, {}, {"reason": "NotFound"}
+
+    monkeypatch.setattr("jobs.run.creation.Renewal", Renewing)
+    api.answer = answer
+    creation = Creation(kube, Ledger(), "r1", lambda _: None)
+    creation._post(item("jobs", "Job"), held=True)
+    creation._post(item("services", "Service"))
+    creation._post(item("configmaps", "ConfigMap"))
+    of_job, *others = creation._entries
+    for entry in others:
+        entry.undo()
+    assert stopped == []
+    of_job.undo()
+    assert stopped == [URL]

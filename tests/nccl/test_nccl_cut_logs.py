@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.nccl.logmaker import Maker, before_the_end, table_of
+from tests.nccl.logmaker import Maker, before_the_end, sequential, table_of
 from tests.nccl.test_nccl_cut_lines import HEALTHY
 
 
@@ -147,3 +147,73 @@ def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
 def test_what_only_sounds_like_lines_left_out_stays_a_go(judge, said):
     """The near miss."""
     assert judge(before_the_end(HEALTHY, said))["verdict"] == "go"
+
+
+def without(maker, gone):
+    """The job's log and table, without the lines of one process that `gone` holds for."""
+    lines = [
+        f"{line}\n" for (host, pid), each in maker.processes().items() for line in each if not gone(host, pid, line)
+    ]
+    return "".join(lines) + "\n".join(table_of(maker)) + "\n"
+
+
+@pytest.mark.parametrize("end", ["[receive]", "[send]"])
+@pytest.mark.parametrize("version", ["2.4.8", "2.7.8", "2.12.12", "2.19.3", "2.28.9+cuda13.0"])
+@pytest.mark.parametrize("hosts", [("a-0", "a-1"), ("a-0", "a-1", "a-2", "a-3")], ids=["two-hosts", "four-hosts"])
+def test_a_log_with_one_end_of_its_network_edges_is_truncated(judge, hosts, version, end):
+    """Either end may be the one that talks over a socket, whether all hosts lack it, one host or one rank.
+
+    The table is whole and every rank says that it connected all its rings: nothing but the edges shows the cut.
+    """
+    maker = Maker(version=version, hosts=hosts, gpus=2, channels=4)
+    assert judge(without(maker, lambda *_: False))["verdict"] == "go"
+    crossing = next(
+        pid for (_, pid), lines in list(maker.processes().items())[2:] if any(end in line for line in lines)
+    )
+    for gone in (
+        lambda _host, _pid, line: end in line,
+        lambda host, _pid, line: end in line and host == "a-1",
+        lambda _host, pid, line: end in line and pid == crossing,
+    ):
+        job = judge(without(maker, gone))
+        assert (job["verdict"], job["diagnosis"], job["truncated"]) == ("inconclusive", "truncated", True)
+        assert "network edges show channels at one end only" in job["sentence"]
+
+
+@pytest.mark.parametrize(("torn", "verdict"), [(2, "go"), (4, "inconclusive")])
+def test_more_torn_edges_than_processes_tear_are_a_cut(judge, torn, verdict):
+    """Of 64 ends, 2 may have been torn by processes that share a pipe (5 %), 4 may not."""
+    edges = [line for line in sequential(MAKER.processes()).decode().splitlines() if "[send]" in line]
+    assert len(edges) == 32
+    left_out = edges[:: len(edges) // torn]
+    assert judge(without(MAKER, lambda _host, _pid, line: line in left_out))["verdict"] == verdict
+
+
+@pytest.mark.parametrize("version", ["2.10.3", "2.19.3", "2.28.9+cuda13.0"])
+def test_ranks_of_one_host_that_came_up_and_connected_nothing_are_no_go(judge, version):
+    """That every rank initialised proves no channel; a closing line, a channel or a whole table does."""
+    maker = Maker(version=version, hosts=("gpu-node-0",), gpus=8)
+    lines = sequential(maker.processes()).decode().splitlines(keepends=True)
+    connected = [line for line in lines if "Connected all rings" in line]
+    channels = [line for line in lines if " via P2P/" in line]
+    bare = [line for line in lines if line not in {*connected, *channels}]
+    assert sum("Init COMPLETE" in line for line in bare) == 8
+    job = judge("".join(bare))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "no-evidence")
+    for proof in (connected, channels, [f"{line}\n" for line in table_of(maker)]):
+        assert judge("".join([*bare, *proof]))["verdict"] == "go"
+
+
+def test_a_table_that_lost_its_head_and_its_end_is_cut_unless_its_job_came_to_its_end(judge):
+    """Its name and its rows are left. Where no rank is seen to end, the rows behind them may be the wrong ones."""
+    table = table_of(MAKER)
+    name, rows = table[0], [line for line in table if " float " in line]
+    log = "".join(whole(MAKER).values())
+    running = "".join(line for line in log.splitlines(keepends=True) if "Destroy COMPLETE" not in line)
+    left = "\n".join([name, *rows]) + "\n"
+    job = judge(running + left)
+    assert (job["verdict"], job["truncated"]) == ("inconclusive", True)
+    assert "the table ends after 2 rows, without its last lines" in job["sentence"]
+    assert judge(log + left)["verdict"] == "go"
+    whole_table = judge(running + "\n".join(table) + "\n")
+    assert (whole_table["verdict"], whole_table["truncated"]) == ("go", False)

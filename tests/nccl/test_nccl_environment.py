@@ -471,3 +471,28 @@ def test_a_broken_nvlink_that_a_job_went_around_is_no_go(level):
     job = judged(HEALTHY + A + level + NO_P2P)
     assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("no-go", ["nccl.p2p-off"])
     assert fault_reasons(failing(NO_P2P.strip(), 3)) == [("nccl.nvlink-broken", None)]
+
+
+DETECTED = "[rank1]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:683] [PG ID 0 PG GUID 0 Rank 1] failure detected by watchdog at work sequence id: 7 PG status: last enqueued work: 9, last completed work: 6\n"
+
+
+@pytest.mark.parametrize("before", ["RuntimeError: Address already in use\n", GAI], ids=["port", "name"])
+def test_ranks_that_waited_in_a_collective_had_found_each_other(before):
+    """nccl.port-in-use, nccl.name-resolution: what was said before was overcome, since a collective had begun.
+
+    A group's failure that its watchdog reports, without any rank that waited, may be that nothing came up.
+    """
+    for log in (before + WATCHDOG, WATCHDOG + before, before + DETECTED + WATCHDOG):
+        assert {cause["fault"] for cause in judged(log)["causes"]} == {"nccl.hang"}
+    fault = "nccl.name-resolution" if before == GAI else "nccl.port-in-use"
+    assert fault in {cause["fault"] for cause in judged(before + DETECTED)["causes"]}
+
+
+@pytest.mark.parametrize("line", [GAI, STORE, LOOPBACK, STALLED])
+def test_what_torch_warns_of_is_no_trouble_of_a_log_that_was_cut(line):
+    """Why nothing is proven is the cut alone; the warning neither stands beside it as unexplained nor in its place."""
+    cut = "".join(each for each in HEALTHY.splitlines(keepends=True) if "[receive]" not in each)
+    alone = judged(cut)
+    assert (alone["verdict"], alone["diagnosis"]) == ("inconclusive", "truncated")
+    for log in (line + cut, cut + line):
+        assert (judged(log)["diagnosis"], judged(log)["faults"]) == ("truncated", alone["faults"])

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from jobs.nccl import conclude, open_sources, read
+from jobs.nccl.diagnosis import numbers
 from tests.nccl.logmaker import Maker, averaged, sequential, table_of
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
@@ -391,3 +392,80 @@ def test_a_loss_that_is_no_number_is_no_go_and_its_near_misses_are(judge, said):
     assert judge(LOG + said + "\n" + TABLE)["verdict"] != "go"
     for quiet in ("loss information: cross entropy", "loss 0.5 inference off", "loss: infiniband"):
         assert judge(LOG + quiet + "\n" + TABLE)["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    ("time", "algbw", "busbw", "verdict"),
+    [
+        ("5.41", "0.00", "0.00", "go"),  # as nccl-tests prints a row without data
+        ("0.00", "0.00", "0.00", "go"),
+        ("0.00", "15.08", "26.38", "inconclusive"),
+        ("5.41", "15.08", "26.38", "inconclusive"),
+    ],
+)
+def test_a_row_without_data_has_no_bandwidth(judge, time, algbw, busbw, verdict):
+    """Nothing that is moved in no time, or in any, is no number of gigabytes a second."""
+    side = f"{time} {algbw} {busbw} 0"
+    rows = [line for line in TABLE.splitlines() if line.split()[-1:] == ["0"] and " float " in line]
+    log = averaged(WHOLE.replace(rows[0], f"{rows[0]}\n  0  0  float  sum  -1  {side}  {side}"))
+    job = judge(log)
+    assert job["verdict"] == verdict, job["sentence"]
+    assert verdict == "go" or " 0 bytes" in job["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "algbw", "busbw", "said"),
+    [
+        (8, 100.0, 175.0, ""),
+        (8, 100.0, 0.0, "is 0 and algbw 100 GB/s"),
+        (2, 100.0, 0.0, "is 0 and algbw 100 GB/s"),
+        (1, 100.0, 0.0, ""),  # one rank sends to nobody
+        (None, 100.0, 0.0, ""),  # and nothing tells that there are more
+        (2, 100.0, 100.0, ""),
+        (2, 100.0, 90.0, ""),  # three digits, and a tenth
+        (2, 100.0, 89.0, "the factor is 1 at least"),
+        (2, 10.0, 8.9, "the factor is 1 at least"),
+        (2, 9.9, 8.8, ""),  # of so few digits nothing follows
+        (1, 100.0, 89.0, ""),
+        (None, 100.0, 89.0, ""),
+        (8, 100.0, 220.0, ""),
+        (8, 100.0, 221.0, "no collective has a factor above 2"),
+        (8, None, 175.0, ""),
+        (8, 100.0, None, ""),
+    ],
+)
+def test_the_two_bandwidths_of_a_row_have_a_factor_that_a_collective_can_have(ranks, algbw, busbw, said):
+    """nccl-tests, doc/PERFORMANCE.md: of all_reduce from 1 (two ranks) to 2; what is missing contradicts nothing."""
+    side = {"time_us": None, "algbw_gbps": algbw, "busbw_gbps": busbw, "wrong": 0}
+    told = numbers._contradicting(1 << 30, side, "all_reduce", ranks)
+    assert [said in text for text in told] == ([True] if said else [])
+    other = numbers._contradicting(1 << 30, side, "broadcast", ranks)
+    assert not [text for text in other if "the factor is 1 at least" in text]
+
+
+@pytest.mark.parametrize(
+    ("time", "algbw", "said"),
+    [
+        (10737.4, 100.0, False),
+        (10737.4, 110.9, False),
+        (10737.4, 112.0, True),
+        (10737.4, 89.0, True),
+        (10.7374, 100.0, False),  # milliseconds, as nccl-tests 1.0 printed
+        (0.5, 100.0, False),
+        (None, 100.0, False),
+    ],
+)
+def test_the_time_of_a_row_gives_its_algorithm_bandwidth(time, algbw, said):
+    side = {"time_us": time, "algbw_gbps": algbw, "busbw_gbps": algbw * 1.5, "wrong": 0}
+    told = numbers._contradicting(1 << 30, side, "all_reduce", 4)
+    assert bool([text for text in told if "and algbw says" in text]) is said
+
+
+@pytest.mark.parametrize("name", ["time_us", "algbw_gbps", "busbw_gbps"])
+def test_a_row_without_one_of_its_numbers_proves_nothing(judge, name):
+    """Cut out by a pager, or never printed."""
+    at = {"time_us": (5, 9), "algbw_gbps": (6, 10), "busbw_gbps": (7, 11)}[name]
+    rows = [line for line in TABLE.splitlines() if line.split()[-1:] == ["0"] and " float " in line]
+    torn = " ".join("N/A" if place in at else word for place, word in enumerate(rows[-1].split()))
+    job = judge(WHOLE.replace(rows[-1], torn))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers"), job["sentence"]

@@ -339,3 +339,22 @@ def test_a_record_whose_verdict_is_not_its_checks_is_told(edit: dict[str, Any]) 
     comparison = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
     assert any("it was edited or damaged" in text for text in comparison.unclear)
     assert comparison.exit_code in (1, 10)
+
+
+def test_what_tells_two_clusters_or_profiles_apart_is_printed() -> None:
+    """Twelve digits of each digest, as far as a person compares them; where there is none, nothing is made up."""
+    one, other = ("0123456789abcdef" * 4, "fedcba9876543210" * 4)
+    clusters = compare(
+        [record(noise=0.0, **at("https://10.96.0.1:443", f"sha256:{one}"))],
+        [record(noise=0.0, **at("https://10.96.0.1:443", f"sha256:{other}"))],
+    )
+    (said,) = clusters.unclear
+    assert "https://10.96.0.1:443 (CA 0123456789ab) and https://10.96.0.1:443 (CA fedcba987654)" in said
+
+    bare = compare([record(noise=0.0, **at("https://a:443"))], [record(noise=0.0, **at("https://b:443"))])
+    assert [text for text in bare.unclear if text.endswith(": https://a:443 and https://b:443")] == bare.unclear != []
+
+    digests = [{"profile_digest": f"sha256:{digest}"} for digest in (one, other)]
+    (said,) = compare(*([record(noise=0.0, **each)] for each in digests)).unclear
+    assert "h100-ib" in said
+    assert "(0123456789ab before, fedcba987654 after)" in said

@@ -160,3 +160,19 @@ def test_a_run_says_how_many_nodes_it_tried(more: list[str], said: str, code: in
     assert done.returncode == code, done.stdout
     assert f" \u00b7 {said} \u00b7 " in " ".join(done.stdout.split()), done.stdout
     assert json.loads((tmp_path / "o" / "report.json").read_text())["coverage"]["said"] == said
+
+
+@pytest.mark.parametrize(
+    ("untried", "most", "said"),
+    [
+        (0, 8, ""),
+        (1, 8, "n00"),
+        (8, 8, "n00, n01, n02, n03, n04, n05, n06, n07"),
+        (9, 8, "n00, n01, n02, n03, n04, n05, n06, n07 and 1 more"),
+        (40, 2, "n00, n01 and 38 more"),
+    ],
+)
+def test_nodes_that_were_not_tried_are_named_up_to_a_number(untried: int, most: int, said: str) -> None:
+    """All of them are accounted for: those that are not named are counted, and no others."""
+    pool = tuple(f"n{number:02}" for number in range(untried))
+    assert Coverage(tried=("tried",), pool=(*pool, "tried")).not_tried(most) == said

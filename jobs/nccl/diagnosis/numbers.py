@@ -155,7 +155,7 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
     if algbw is None or max(algbw, busbw or 0.0, *(timed[:1] if (time or 0) >= _SOME else ())) < 1:
         return []
     texts = []
-    if time == 0 and size > 0:
+    if time == 0:
         texts.append("%d bytes took no time" % size)
     least = (1 - _ROUNDED) * algbw  # two ranks: 1; the factor of one is 0
     if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:

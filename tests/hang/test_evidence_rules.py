@@ -1,0 +1,136 @@
+"""Single rules of what is read of a hang: which answers are copies, what a dump has lost, whose words a line holds."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.nccl.hang import counts, decide, dump_times, model, ras_monitor, watchdog
+from jobs.nccl.hang.split_jobs import SECOND_LOOK
+
+SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3, 1: 3}})
+
+
+@pytest.mark.parametrize(
+    ("other", "looks"),
+    [
+        ({"file": "b.txt", "written": 1000.0}, 1),  # the same answer, kept twice at one time
+        ({"file": "b.txt", "written": 1000.0 + SECOND_LOOK - 0.1}, 1),
+        ({"file": "b.txt", "written": 1000.0 + SECOND_LOOK}, 2),  # asked again: nothing has moved
+        ({"file": "b.txt", "written": 1000.0 - SECOND_LOOK}, 2),
+        ({"file": "b.txt", "written": None}, 2),
+        ({"file": "a.txt", "written": 1000.0}, 2),  # two answers in one file
+        ({"file": "b.txt", "written": 1000.0, "size": 5}, 2),
+        ({"file": "b.txt", "written": 1000.0, "counts": {("0x1", "AllReduce"): {0: 3, 1: 4}}}, 2),
+    ],
+)
+def test_an_answer_is_a_copy_only_where_it_was_written_with_the_other_into_another_file(other, looks):
+    """That nothing has moved between two looks is what shows a hang: a copy must not be taken for a second look."""
+    one = replace(SAMPLE, written=1000.0)
+    assert len(counts.looks([one, replace(one, **other)])) == looks
+    stamped = replace(one, stamp="12:00:01")
+    assert len(counts.looks([stamped, replace(stamped, **{**other, "size": 4, "counts": one.counts})])) == 1
+    assert len(counts.looks([stamped, replace(stamped, stamp="12:00:31", **other)])) == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "lost"),
+    [
+        ([{"cut": True, "lost": None}], {0}),
+        ([{"cut": True, "lost": False}], set()),
+        ([{"cut": False, "lost": None}], set()),
+        ([{"cut": False, "lost": True}], {0}),
+        ([{"cut": True, "lost": None, "active": True}], set()),  # only what is active was dumped
+        ([{"cut": True, "lost": None, "recorded": 0}], set()),
+        ([{"cut": True, "lost": True, "active": True}], {0}),
+        ([{"cut": True, "lost": None}, {"cut": False, "lost": None, "active": True}], {0}),
+        ([{"cut": False, "lost": None}, {"cut": True, "lost": None}], {1}),
+    ],
+)
+def test_the_beginning_of_a_dump_is_lost_where_newer_operations_overwrote_it(told, lost):
+    """By its counters, where it has any; else by a first operation that is pending, in dumps with completed ones."""
+    ranks = {number: model.Rank(**{"rank": number, "recorded": 9, **each}) for number, each in enumerate(told)}
+    assert dump_times.beginning_lost(model.Evidence(ranks=ranks)) == lost
+
+
+TIMED_OUT = "[rank{0}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60044 milliseconds before timing out."
+
+
+def read(*lines):
+    evidence = model.Evidence()
+    watchdog.read(evidence, "job.log", lines)
+    return evidence
+
+
+def test_reports_that_share_a_line_are_each_read():
+    """Processes that write to one pipe lose the ends of their lines; a single one, and one that is far too long, is one."""
+    both = read(TIMED_OUT.format(1, 7) + TIMED_OUT.format(3, 8))
+    assert [(each.rank, each.sequence) for each in both.timeouts] == [(1, 7), (3, 8)]
+    assert [(each.rank, each.sequence) for each in read(TIMED_OUT.format(1, 7)).timeouts] == [(1, 7)]
+    two = TIMED_OUT.format(1, 7) + TIMED_OUT.format(3, 8)
+    assert [piece for piece in watchdog._reports(two) if piece] == [TIMED_OUT.format(1, 7), TIMED_OUT.format(3, 8)]
+    assert watchdog._reports(TIMED_OUT.format(1, 7)) == [TIMED_OUT.format(1, 7)]
+    assert watchdog._reports(two.ljust(20_001)) == [two.ljust(20_001)]
+
+
+GLOO = "/gloo/transport/tcp/"
+
+
+def test_what_gloo_says_of_a_connection_is_kept_from_its_first_line():
+    """Who waited in vain and who was left are told apart; a later line does not replace the first."""
+    closed = f"RuntimeError: [{GLOO}pair.cc:534] Connection closed by peer [10.0.0.2]:4711"
+    waited = f"[{GLOO}unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
+    evidence = read("nothing", closed, waited, closed, waited)
+    assert (evidence.closed[:2], evidence.gave_up[:2]) == (("job.log", 2), ("job.log", 3))
+    other = read("Connection closed by peer", "Timed out waiting 10 s for the store")
+    assert (other.closed, other.gave_up) == (None, None)
+    unlike = read("Received data size doesn't match expected size", "Received data size doesn't match")
+    assert unlike.unlike[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "same"),
+    [({}, True), ({"sequence": 8}, False), ({"sequence": None}, False), ({"group": ("3", "tp")}, False)],
+)
+def test_a_snapshot_shows_ranks_at_one_place_only_within_their_group(one, same):
+    """Each group counts its own operations: the same number in another one is another place."""
+    behind = model.Lagging((1,), joined=False, sequence=7, operation="ALLREDUCE", file="f", line=1, text="")
+    item = replace(behind, joined=True, **one)
+    assert decide._same_place(item, behind) is same
+    if one.get("sequence", 7) is None:
+        assert decide._same_place(item, replace(behind, sequence=None)) is False
+
+
+@pytest.mark.parametrize(
+    ("process", "told"),
+    [
+        ({"dead": True}, True),
+        ({"silent": True}, False),  # it did not answer once: it may have since
+        ({"dead": True, "host": "known"}, False),  # the answer says so itself
+    ],
+)
+def test_only_a_death_is_taken_over_from_the_monitor_into_an_answer(process, told):
+    """Who is dead stays so; who was silent when the monitor looked was asked again by the answer."""
+    known = model.Process(1, host="known", pid=9, dead=True)
+    gone = model.Process(None, pid=9, **{"host": "a", **process})
+    evidence = model.Evidence(monitored="events.txt", gone={(gone.host, gone.pid): gone})
+    evidence.samples = [replace(SAMPLE, processes=[known])]
+    ras_monitor.add_gone(evidence)
+    assert (gone in evidence.samples[0].processes) is told
+    assert known in evidence.samples[0].processes
+    alone = model.Evidence(monitored="events.txt", gone={("a", 9): gone})
+    ras_monitor.add_gone(alone)
+    assert alone.samples[0].processes == [gone]
+
+
+@pytest.mark.parametrize(("size", "host", "placed"), [(4, "a", True), (8, "a", True), (3, "a", False), (4, "", False)])
+def test_a_recorded_operation_places_a_rank_only_where_it_is_of_all_ranks(size, host, placed):
+    """In a smaller communicator ranks count otherwise: its rank 3 is another process."""
+    done = model.Performed(3, size, 7, 1.0, host, "2.28.9")
+    evidence = model.Evidence(world={0, 1, 2, 3}, performed={("0x1", "AllReduce", 3): done})
+    made = model.Decision()
+    decide._places(made, evidence)
+    assert made.places == ({3: model.Process(3, host)} if placed else {})
+    there = model.Process(3, host="by RAS", pid=1)
+    evidence.samples = [replace(SAMPLE, processes=[there])]
+    decide._places(made, evidence)
+    assert made.places[3] is there
