@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reports.plain import format_size
 
-from ..rules.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
+from jobs.nccl.bandwidth.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
 from .profile import Profile
 from .schema import BenchSection, Floor
 

@@ -23,7 +23,7 @@ from ..profiles.loader import Floor, Profile
 from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .findings import compared, failed, passed, unknown
-from .physics import TOLERANCE, wire_limit_gbps
+from jobs.nccl.bandwidth.physics import TOLERANCE, wire_limit_gbps
 
 Rows = Sequence[Row]
 

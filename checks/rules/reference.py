@@ -19,7 +19,7 @@ from jobs.nccl.job_document import FloorRow, JobDocument, Table, WireUse
 from jobs.nccl.rows import bandwidths, sides
 from reports.plain import format_size
 
-from .physics import TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
+from jobs.nccl.bandwidth.physics import TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
 from .published import FAR_BELOW, MIDDLING, compare_published, is_card, least_elsewhere, looks_like_tcp, published_for
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from checks.profiles.loader import Profile, load_profile
 from checks.rules import rdma
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
 from checks.rules.collectives import logged
-from checks.rules.physics import limit_gbps, tree_limit_gbps
+from jobs.nccl.bandwidth.physics import limit_gbps, tree_limit_gbps
 
 
 def row(jobs, name, size):
