@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
+from jobs.nccl.bandwidth.physics import TOLERANCE, wire_limit_gbps
 from jobs.nccl.job_document import JobDocument, Row, Table
 from jobs.nccl.rows import bandwidths, sides
 from jobs.run.stages.programs import ProgramFacts
@@ -23,7 +24,6 @@ from ..profiles.loader import Floor, Profile
 from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .findings import compared, failed, passed, unknown
-from jobs.nccl.bandwidth.physics import TOLERANCE, wire_limit_gbps
 
 Rows = Sequence[Row]
 

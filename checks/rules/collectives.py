@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobs import nccl
+from jobs.nccl.bandwidth.judgement import refer_table
 from jobs.nccl.job_document import Expected
 from jobs.nccl.rows import sides
 from jobs.pod.stages.capture import causes
@@ -55,13 +56,19 @@ def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expecte
     if not partials:
         return None
     jobs = nccl.conclude(nccl.merge(partials), expected, one_job=True)
-    return max(jobs, key=lambda job: job["ranks"] or 0, default=None)
+    job = max(jobs, key=lambda job: job["ranks"] or 0, default=None)
+    if job is not None:
+        for table in job["tables"]:
+            refer_table(job, table)
+    return job
 
 
 def expectation(profile: Profile) -> Expected:
     """Return what the profile says that any log of this platform must show."""
     fabric, gpus = profile.fabric, profile.gpu.per_node
-    return Expected(fabric=fabric.kind, rails=fabric.rails, gdr=fabric.gdr, gpus_per_node=gpus)
+    return Expected(
+        fabric=fabric.kind, rails=fabric.rails, gdr=fabric.gdr, gpus_per_node=gpus, products=profile.gpu.product
+    )
 
 
 def analysed(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:

@@ -10,6 +10,7 @@ from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
 from ..pod.nccl_reader.state.process import Note, channels_in
+from .bandwidth.hardware import of_other_kind
 from .diagnosis.causes import refine
 from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .diagnosis.defects import with_defects
@@ -83,8 +84,10 @@ def conclude(
 def _judged(job: Job, expect: Expected) -> Judgement:
     """Return the judgement of a job; of one that ended badly and was started again, that of its last attempt.
 
-    Which has to have come to its end; or to have come up, where the log shows the processes of one before it.
+    Which has to have come to its end; or to have come up, where the log shows the processes of one before it. What is
+    expected of other GPUs than the log's is not.
     """
+    expect = NOTHING if of_other_kind(_gpus(job), expect.products) else expect
     judgement = Judgement(View(job), expect)
     _judge(judgement)
     again = last_attempt(job) if judgement.ended_badly else None
@@ -96,6 +99,11 @@ def _judged(job: Job, expect: Expected) -> Judgement:
     last.tell_earlier(judgement)
     _judge(last)
     return judgement if last.ended_badly else last
+
+
+def _gpus(job: Job) -> Counter[str]:
+    """Count the GPUs that benchmarks list, by name."""
+    return Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
 
 
 def _document(judgement: Judgement) -> JobDocument:
@@ -111,7 +119,7 @@ def _document(judgement: Judgement) -> JobDocument:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
     # One host is the whole job only where something tells its size.
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
-    gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
+    gpus = _gpus(job)
     averages = _averages(judgement.tables) if judgement.tables else {}
     document: JobDocument = {
         "files": [source.name for source in job.sources.values()],

@@ -6,9 +6,9 @@ import io
 
 import pytest
 import yaml
+from checks.rules.published import published
 
 from checks.profiles.loader import load_profile
-from checks.rules.published import published
 from checks.rules.reference import compare
 from jobs.nccl import conclude, read
 from reports import explain_forms

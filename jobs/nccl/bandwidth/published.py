@@ -25,7 +25,14 @@ FABRICS = {
     "tcpx": "GPUDirect-TCPX",
     "mnnvl": "multi-node NVLink",
 }
-_FAMILY = {"gib": "roce", "socket": TCP, "fastsocket": TCP, "verbs-ofi": "unknown", "ucx": "unknown", "other": "unknown"}
+_FAMILY = {
+    "gib": "roce",
+    "socket": TCP,
+    "fastsocket": TCP,
+    "verbs-ofi": "unknown",
+    "ucx": "unknown",
+    "other": "unknown",
+}
 """Transports as the analyzer names them, where rows carry another name: gIB is Google's RoCE; libfabric's verbs and UCX
 run over InfiniBand and RoCE alike."""
 _CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)
@@ -62,7 +69,7 @@ def size_text(size: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One published measurement. ``memory`` and ``platform`` tell machines of one GPU apart, where a source names them."""
+    """One published measurement; ``memory`` and ``platform``, where a source names them, tell machines apart."""
 
     gpu: str
     nodes: int
@@ -81,8 +88,9 @@ class Published:
 
     def __post_init__(self) -> None:
         for text, value in self.busbw_gbps.items():
-            number, unit = _SIZE.fullmatch(str(text)).groups()  # type: ignore[union-attr] -- a test reads the file
-            self.by_size[int(number) * 1024 ** " KMG".index(unit or " ")] = float(value)
+            if not (match := _SIZE.fullmatch(text)):
+                raise ValueError(f"{FILE.name}: {text!r} of {self} is no size such as 8G")
+            self.by_size[int(match[1]) << 10 * " KMG".index(match[2] or " ")] = float(value)
 
     @property
     def node_gbps(self) -> float | None:
@@ -105,11 +113,11 @@ class Published:
         return re.search(r"\b" + r"[\s_-]+".join(map(re.escape, words)) + r"\b", gpu, re.IGNORECASE) is not None
 
     def at(self, size: float) -> float:
-        """Return the bus bandwidth of a size, in GB/s: as published, between two sizes, or by the usual shape."""
+        """Return the bus bandwidth of a size, in GB/s: as published, between two sizes, or below by a usual curve."""
         sizes = sorted(self.by_size)
         index = bisect_left(sizes, size)
         if index == len(sizes):
-            return self.by_size[sizes[-1]] * max(1.0, _shape(size) / _shape(sizes[-1]))
+            return self.by_size[sizes[-1]]
         if sizes[index] == size or index > 0:
             return _between(size, *((s, self.by_size[s]) for s in sizes[max(0, index - 1) : index + 1]))
         return self.by_size[sizes[0]] * _shape(size) / _shape(sizes[0])
