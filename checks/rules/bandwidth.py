@@ -170,9 +170,11 @@ def _peak(row: Row) -> float:
 def notes(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: ProgramFacts | None = None
 ) -> Iterator[str]:
-    """Say what is shown and not judged: the average with its sweep, what the wires carried, how slow the first was."""
+    """Say what is shown and not judged: what others measured, the average with its sweep, the wires, a slow start."""
     rows = table["rows"]
     sizes = [row["size_bytes"] for row in rows]
+    if "nearest" in table and table["peak_busbw_gbps"] is not None:
+        yield f"peak {table['peak_busbw_gbps']:g} GB/s; {table['nearest']['sentence']}"
     average = table["avg_busbw"] if table["avg_busbw"] is not None else job["avg_busbw"]
     if average is not None:
         yield (

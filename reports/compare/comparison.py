@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
+from .. import plot
 from ..record import EXIT_CODES
-from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
+from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, RecordedTable, Verdict
 from .proofs import (
     Use,
     fabric_use,
@@ -52,6 +53,7 @@ class Comparison:
     versions: list[Change] = field(default_factory=list)
     rows: list[BandwidthRow] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)  # what the bandwidths of each side were compared with
     notes: list[str] = field(default_factory=list)  # what a reader should know; none of it decides
     verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
@@ -79,6 +81,7 @@ class Comparison:
             "changes": [asdict(change) for change in self.changes],
             "versions": [asdict(change) for change in self.versions],
             "bandwidth": [row.to_dict() for row in self.rows],
+            "references": list(self.references),
             "unclear": list(self.unclear),
             "notes": list(self.notes),
         }
@@ -107,6 +110,8 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     comparison.rows = list(
         judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides))
     )
+    named = (("before", before), ("after", after))
+    comparison.references = [f"{name}, {text}" for name, side in named for text in plot.references(tables(side))]
     if all(row.kind == APPEARED for row in comparison.rows if not row.group.alone):
         comparison.unclear.append(
             "no bandwidth was compared over the network: no collective over all nodes has rows of 64 "
@@ -126,6 +131,15 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
             )
     comparison.versions = list(_versions(before, after))
     return comparison
+
+
+def tables(records: Sequence[Record]) -> dict[str, list[RecordedTable]]:
+    """Return the tables of each collective: those of repeats are drawn as their median."""
+    joined: dict[str, list[RecordedTable]] = {}
+    for record in records:
+        for name, job in record["collectives"].items():
+            joined.setdefault(name, []).extend(job["tables"] if job else ())
+    return joined
 
 
 def _worst(side: Sequence[Record]) -> dict[str, RecordedCheck]:
