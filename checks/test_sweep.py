@@ -9,8 +9,8 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules import sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
+from checks.rules.levels import level_notes
 from checks.rules.pool import product
-from checks.rules.reference import level_notes
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import Swept

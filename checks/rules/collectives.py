@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobs import nccl
-from jobs.nccl.bandwidth.judgement import refer_table
+from jobs.nccl.bandwidth.reference import refer_table
 from jobs.nccl.job_document import Expected
 from jobs.nccl.rows import sides
 from jobs.pod.stages.capture import causes

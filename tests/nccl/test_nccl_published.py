@@ -6,11 +6,12 @@ import io
 
 import pytest
 import yaml
-from checks.rules.published import published
 
 from checks.profiles.loader import load_profile
-from checks.rules.reference import compare
+from checks.rules.reference import judge_by
 from jobs.nccl import conclude, read
+from jobs.nccl.bandwidth.judgement import compare, judge
+from jobs.nccl.bandwidth.published import published
 from reports import explain_forms
 from tests.nccl.logmaker import Maker, sequential, table_of, with_busbw
 
@@ -23,7 +24,11 @@ def judged(maker: Maker, gpu: str, busbw: float, *, size: int = 8 * GIB, debug: 
     text = "\n".join(with_busbw(table, busbw, size)).replace("NVIDIA H100", gpu) + "\n"
     log = (sequential(maker.processes()) if debug else b"") + text.encode()
     (job,) = conclude(read([("job.log", io.BytesIO(log))]))
-    compare([job], profile)
+    if profile is not None:
+        judge_by([job], profile)
+    else:
+        compare(job)
+        judge(job)
     return job
 
 
@@ -37,15 +42,12 @@ def test_a_row_is_shown_beside_the_published_one():
     assert (known["published_gbps"], known["ratio"], known["topology"], known["source"]) == (
         467.0,
         0.985,
-        "2 x 8 H100, ib",
+        "2 x 8 H100, InfiniBand",
         "Together documentation",
     )
     text = " ".join(explain_forms.to_text([job]).split())
-    assert (
-        "Published for this kind of hardware (2 x 8 H100, ib): 467 GB/s at 8 GiB. Here 460, 98% of it; 61% of what its wires allow."
-        in text
-    )
-    assert "No floor, only a comparison: Together documentation." in text
+    assert "460 GB/s at 8G is 99% of the 467 GB/s that are published for 2 x 8 H100, InfiniBand (Together" in text
+    assert "others: 333 GB/s for 2 x 8 H100, GPUDirect-TCPXO (NVIDIA/aicr UAT" in text
 
 
 @pytest.mark.parametrize(
@@ -63,10 +65,16 @@ def test_other_hardware_is_not_compared(maker, gpu):
     assert judged(maker, gpu, 300.0)["tables"][0]["published"] is None
 
 
-def test_a_number_far_below_what_was_published_is_no_fault():
-    """Without a profile nobody said what this cluster must give."""
+def test_a_number_below_what_was_published_is_no_go_and_no_accusation():
+    """Without a profile nobody said what this cluster must give; and what others get was not seen here."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 120.0)
-    assert (job["verdict"], job["faults"], job["tables"][0]["published"]["ratio"]) == ("go", [], 0.257)
+    assert (job["verdict"], job["diagnosis"], job["tables"][0]["published"]["ratio"]) == (
+        "inconclusive",
+        "below-published",
+        0.257,
+    )
+    assert [fault["fault"] for fault in job["faults"]] == ["nccl.below-published"]
+    assert [cause["cause"][:20] for cause in job["causes"][:2]] == ["a setting keeps NCCL", "a GPU uses a NIC at "]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..diagnosis.conclusion import call_below, call_odd, call_peers_off, call_slow, withhold
 from ..job_document import FloorRow, JobDocument, Reference, Table, WireUse
-from ..rows import bandwidths
-from .hardware import NOTHING_SAID, Hardware, Said, hardware_of
+from .hardware import NOTHING_SAID, Hardware, Said
 from .physics import GIB, TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
 from .published import TCP, Published, family, is_card, published, rows_of, size_text
-from .reference import FAR, LOW, refer
+from .reference import FAR, LOW, Floors, points_of, refer_table
 
-Floors = Callable[[JobDocument, Table, Hardware], Sequence[FloorRow]]
 _NEAR_TCP = 2.5
 """3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port gives at most 12.5 GB/s to all of it."""
 _FAR_BELOW = 0.05
@@ -67,15 +65,6 @@ def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None 
         job["diagnosis"] = "healthy-nvlink-limited"
 
 
-def refer_table(job: JobDocument, table: Table, known: Said = NOTHING_SAID, floors: Floors | None = None) -> Hardware:
-    """Add to a table what it is compared with, and return the hardware that this is of."""
-    hardware = hardware_of(job, table, known)
-    table["reference"] = list(floors(job, table, hardware)) if floors else []
-    table["nearest"] = nearest = refer(hardware, _points(table), table["reference"])
-    table["published"] = nearest["rows"][0] if nearest["kind"] == "published" else None
-    return hardware
-
-
 def judge(job: JobDocument, not_judged: str = "") -> None:
     """Make a go inconclusive that is far from its references, or of which a profile's demands were not judged.
 
@@ -88,7 +77,7 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
     shown = [table["nearest"] for table in job["tables"] if table["rows"]]
     text = _below(job, worst) if worst else ""
     if worst:
-        call_below(job, worst, text, _signs(job, worst))
+        call_below(job, worst, text, {name: sign(job, worst) for name, sign in SIGNS.items()})
     if job["verdict"] == "go" and (worst or not_judged):
         far = worst is not None and _ratio(worst["nearest"]) < FAR
         diagnosis = "far-below-published" if far else "below-published" if worst else "not-judged"
@@ -100,15 +89,6 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
     elif text or (shown and job["diagnosis"] in ("table-only", "odd-numbers")):
         also = text or shown[0]["sentence"]
         job["sentence"] += f" {also[0].upper()}{also[1:]}."
-
-
-def _points(table: Table) -> dict[int, float]:
-    """Return the bus bandwidth by size; of a row's sides the better one, as published tables show one of them."""
-    points: dict[int, float] = {}
-    for row in table["rows"]:
-        if values := bandwidths(row):
-            points[row["size_bytes"]] = max(*values, points.get(row["size_bytes"], 0.0))
-    return points
 
 
 def _ratio(nearest: Reference) -> float:
@@ -160,16 +140,22 @@ def _rails_unused(job: JobDocument, table: Table) -> bool | None:
     return used < most if most else None
 
 
-def _signs(job: JobDocument, table: Table) -> Mapping[str, bool | None]:
-    """Return what tells the causes of nccl.below-published apart (jobs/nccl/faults.yaml, ``when``)."""
-    several = None if (job["nodes"] or 2) > 1 else False
-    return {
-        "setting": bool(_settings(job, table)) or (False if job["env"] else None),
-        "rails-unused": _rails_unused(job, table),
-        "gdr-off": several if several is False or job["gdr"] is None else not job["gdr"],
-        "several-hosts": several,
-        "one-host": None if job["nodes"] == 1 else False,
-    }
+def _setting(job: JobDocument, table: Table) -> bool | None:
+    return bool(_settings(job, table)) or (False if job["env"] else None)
+
+
+def _gdr_off(job: JobDocument, _: Table) -> bool | None:
+    return False if job["nodes"] == 1 else None if job["gdr"] is None else not job["gdr"]
+
+
+SIGNS: Mapping[str, Callable[[JobDocument, Table], bool | None]] = {
+    "setting": _setting,
+    "rails-unused": _rails_unused,
+    "gdr-off": _gdr_off,
+    "several-hosts": lambda job, _: False if job["nodes"] == 1 else None,
+    "one-host": lambda job, _: None if job["nodes"] == 1 else False,
+}
+"""What tells the causes of nccl.below-published apart (jobs/nccl/faults.yaml, ``when``)."""
 
 
 # -- wires and links ---------------------------------------------------------------------------------------------------
@@ -263,7 +249,7 @@ def _looks_like_tcp(table: Table, hardware: Hardware) -> str | None:
     """Say why a table whose transport no line shows can only have been carried by TCP; None where it need not be."""
     if hardware.fabric != "unknown" or (hardware.nodes or 0) < 2:
         return None
-    rows = [(size, value) for size, value in _points(table).items() if size >= GIB]
+    rows = [(size, value) for size, value in points_of(table).items() if size >= GIB]
     asked = (hardware.nodes, hardware.gpus_per_node, hardware.collective, hardware.algorithm)
     fast = [e for e in rows_of(hardware.gpu) if (e.nodes, e.gpus_per_node, e.collective, e.algorithm) == asked]
     slow = [e for e in published() if e.fabric == TCP and e.collective == hardware.collective]

@@ -120,10 +120,11 @@ class Published:
             return self.by_size[sizes[-1]]
         if sizes[index] == size or index > 0:
             return _between(size, *((s, self.by_size[s]) for s in sizes[max(0, index - 1) : index + 1]))
-        return self.by_size[sizes[0]] * _shape(size) / _shape(sizes[0])
+        return self.by_size[sizes[0]] * usual(size) / usual(sizes[0])
 
 
-def _shape(size: float) -> float:
+def usual(size: float) -> float:
+    """Return the least share of its 8 GiB row that a published curve shows at a size."""
     sizes = [known for known, _ in _SHAPE]
     index = bisect_left(sizes, size)
     if index in (0, len(sizes)):

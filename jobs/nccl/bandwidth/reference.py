@@ -10,13 +10,14 @@ same hardware reached it. Of several fabrics, where the log's is not known or ha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..job_document import FloorRow, PublishedRow, Reference, ReferenceKind
-from .hardware import Hardware
+from ..job_document import FloorRow, JobDocument, PublishedRow, Reference, ReferenceKind, Table
+from ..rows import bandwidths
+from .hardware import NOTHING_SAID, Hardware, Said, hardware_of
 from .physics import intra_node_limit_gbps, limit_gbps, links_gbps, wire_limit_gbps
-from .published import FABRICS, TCP, Published, is_card, published, rows_of, size_text
+from .published import FABRICS, TCP, Published, is_card, published, rows_of, size_text, usual
 
 LOW, FAR = 0.7, 0.25
 """Of the nearest reference. Runs of one kind of hardware are published up to 29 % apart (H100 over InfiniBand: 467 GB/s
@@ -39,6 +40,8 @@ _PART_OF_A_BOARD = 1 / 3
 _RINGED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"))
 """On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one is told by another."""
 _SHOWN = 3
+Floors = Callable[[JobDocument, Table, Hardware], Sequence[FloorRow]]
+"""Returns the floors that a profile has for a table, each beside its row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,24 @@ def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[Floo
         return _unknown(f"{reason}, so latency decides and the speed was not judged")
     made = _decided(hardware, large, near)
     return _said(hardware, made, rows) if made else _unknown(_missing(hardware))
+
+
+def refer_table(job: JobDocument, table: Table, known: Said = NOTHING_SAID, floors: Floors | None = None) -> Hardware:
+    """Add to a table what it is compared with, and return the hardware that this is of."""
+    hardware = hardware_of(job, table, known)
+    table["reference"] = list(floors(job, table, hardware)) if floors else []
+    table["nearest"] = nearest = refer(hardware, points_of(table), table["reference"])
+    table["published"] = nearest["rows"][0] if nearest["kind"] == "published" else None
+    return hardware
+
+
+def points_of(table: Table) -> dict[int, float]:
+    """Return the bus bandwidth by size; of a row's sides the better one, as published tables show one of them."""
+    points: dict[int, float] = {}
+    for row in table["rows"]:
+        if values := bandwidths(row):
+            points[row["size_bytes"]] = max(*values, points.get(row["size_bytes"], 0.0))
+    return points
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +137,9 @@ def _by_wires(hardware: Hardware, size: int, value: float) -> _Made | None:
     collective = hardware.collective or "sendrecv"
     limit = min(_limit(collective, "ring", wires, nodes, per_node), wires)
     what = f"the NICs of a host carry {wires:g}, and at least {_OF_NICS:.0%} of what they allow is published"
-    return _Made("wires", size, value, _OF_NICS * limit, "link rate; Google Cloud documentation (A3 Ultra)", what)
+    return _Made(
+        "wires", size, value, _OF_NICS * limit * usual(size), "link rate; Google Cloud documentation (A3 Ultra)", what
+    )
 
 
 def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
@@ -127,7 +150,7 @@ def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
     part = _PART_OF_A_BOARD / 2 if hardware.gpus_per_node in (2, 3) and hardware.nodes == 1 else 1.0
     other = 1.0 if hardware.collective == "all_reduce" else _OTHER_COLLECTIVE
     what = f"the links of one {hardware.gpu} carry {links:g}"
-    return _Made("links", size, value, _OF_LINKS * links * part * other, "the GPU's data sheet", what)
+    return _Made("links", size, value, _OF_LINKS * links * part * other * usual(size), "the GPU's data sheet", what)
 
 
 def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
