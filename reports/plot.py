@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from .plain import plain
 from .schema import RecordedFloor, RecordedTable
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 300, 62, 40, 16, 250
@@ -37,20 +36,10 @@ def bandwidth(
     marks = {name: [(float(f["size_bytes"]), f["busbw_gbps"]) for f in floors.get(name, ())] for name in curves}
     yield _svg(curves, marks)
     yield _values(curves, marks)
-    compared = [*references(tables), *(f"before, {text}" for text in references(before or {}))]
-    yield f"<ul>{''.join(f'<li>{escape(plain(text, 900))}</li>' for text in compared)}</ul>" if compared else ""
     yield "<p>GB/s are 1e9 bytes per second. The floor is judged at a named size, never on the average."
     if any(marks.values()):
         yield " A bar with a triangle is the profile's floor: the curve of its colour must pass above it."
     yield "</p>"
-
-
-def references(tables: Mapping[str, Sequence[RecordedTable]]) -> Iterator[str]:
-    """Yield what the first table of each collective is compared with; nothing of records that do not say it."""
-    for name, of_it in tables.items():
-        nearest = next((table["nearest"] for table in of_it if "nearest" in table), None)
-        if nearest is not None:
-            yield f"{name}: {nearest['sentence']}"
 
 
 def _values(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
-from .. import plot
-from ..record import EXIT_CODES
-from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, RecordedTable, Verdict
+from ..record import EXIT_CODES, references
+from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from .proofs import (
     Use,
     fabric_use,
@@ -111,7 +110,9 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
         judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides))
     )
     named = (("before", before), ("after", after))
-    comparison.references = [f"{name}, {text}" for name, side in named for text in plot.references(tables(side))]
+    comparison.references = [
+        f"{name}, {run}: {text}" for name, side in named for run, text in references(side[-1]).items()
+    ]
     if all(row.kind == APPEARED for row in comparison.rows if not row.group.alone):
         comparison.unclear.append(
             "no bandwidth was compared over the network: no collective over all nodes has rows of 64 "
@@ -131,15 +132,6 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
             )
     comparison.versions = list(_versions(before, after))
     return comparison
-
-
-def tables(records: Sequence[Record]) -> dict[str, list[RecordedTable]]:
-    """Return the tables of each collective: those of repeats are drawn as their median."""
-    joined: dict[str, list[RecordedTable]] = {}
-    for record in records:
-        for name, job in record["collectives"].items():
-            joined.setdefault(name, []).extend(job["tables"] if job else ())
-    return joined
 
 
 def _worst(side: Sequence[Record]) -> dict[str, RecordedCheck]:

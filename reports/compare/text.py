@@ -15,8 +15,8 @@ from tabulate import tabulate
 
 from .. import plot
 from ..html import style as stylesheet
-from ..schema import Record, RecordedFloor
-from .comparison import Comparison, tables
+from ..schema import Record, RecordedFloor, RecordedTable
+from .comparison import Comparison
 
 HEADLINE = {
     "worse": "WORSE: something does not work as well as before",
@@ -129,7 +129,7 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
     ]
     heads = ["nodes", "collective", "before", "after", "change", "std. error", ""]
     title = "Bus bandwidth (GB/s) over the rows of 1 GiB and more, where no other sizes are named"
-    said = [f"- {_clean(text, style)}" for text in comparison.references if style != "html"]  # a page has them by plot
+    said = [f"- {_clean(text, style)}" for text in comparison.references]
     return (_table(title, heads, rows, style) if rows else []) + ([_lines(said, style)] if said else [])
 
 
@@ -173,3 +173,12 @@ def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Recor
         f'{stylesheet()}</head><body><h1 id="title">seatrial compare</h1>'
         f'<main class="st">{render(comparison, "html")}{curves}</main></body></html>\n'
     )
+
+
+def tables(records: Sequence[Record]) -> dict[str, list[RecordedTable]]:
+    """Return the tables of each collective: those of repeats are drawn as their median."""
+    joined: dict[str, list[RecordedTable]] = {}
+    for record in records:
+        for name, job in record["collectives"].items():
+            joined.setdefault(name, []).extend(job["tables"] if job else ())
+    return joined

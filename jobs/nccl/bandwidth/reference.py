@@ -35,6 +35,12 @@ _RING_INSIDE = 0.76
 """Ring inside a host of H200: 367 GB/s where NVLink SHARP gives 482 (stas00)."""
 _MORE_HOSTS = 0.83
 """386.6 GB/s on eight hosts where two give 467 (H100 over InfiniBand): a tree over two hosts exceeds the wires."""
+_RING = 0.9
+"""Of the wires, what a ring over more than two hosts gives: 0.97 (InfiniBand) to 0.81 (RoCE)."""
+_DOMAIN = 72
+"""GPUs that NVLink joins (NVIDIA GB200 NVL72, GB300 NVL72)."""
+_ACROSS_DOMAINS = 0.46
+"""381 GB/s over 20 racks where one has 835 (GB200, coreweave/nccl-tests)."""
 _PART_OF_A_BOARD = 1 / 3
 """A board of four GPUs without switch joins each two by a third of their links (HGX A100 and H100 4-GPU)."""
 _RINGED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"))
@@ -181,10 +187,12 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
     for entry in rows_of(hardware.gpu):
         if (entry.nodes > 1) != (hardware.nodes > 1) or (made := _beside(hardware, entry, large)) is None:
             continue
+        if _is_no_guide(hardware, entry):
+            continue
         best = by_fabric.get(entry.fabric)
         if best is None or (made.distance, -made.expected) < (best.distance, -best.expected):
             by_fabric[entry.fabric] = made
-    if hardware.fabric != "mnnvl" and len(by_fabric) > 1:
+    if hardware.fabric != "mnnvl" and (hardware.fabric != "unknown" or len(by_fabric) > 1):
         by_fabric.pop("mnnvl", None)  # no network
     own = by_fabric.pop(hardware.fabric, None)
     others = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
@@ -214,11 +222,25 @@ def _distance(hardware: Hardware, entry: Published) -> tuple[float, ...]:
         not unknown and entry.fabric != hardware.fabric,
         entry.gpus_per_node != hardware.gpus_per_node,
         entry.algorithm != hardware.asked,
-        apart if few > 2 or not apart else 1 + apart,  # two hosts are a case of their own
+        # two hosts are a case of their own, and so is one NVLink domain
+        1 + apart if _leaves_its_domain(hardware, entry) or (apart and few <= 2) else apart,
         bool(hardware.nics and entry.rails) and entry.rails != hardware.nics,
         bool(entry.platform) and bool(hardware.platforms) and entry.platform not in hardware.platforms,
         bool(entry.memory) and entry.memory.replace(" ", "").upper() not in hardware.gpu.replace(" ", "").upper(),
     )
+
+
+def _leaves_its_domain(hardware: Hardware, entry: Published) -> bool:
+    """Say whether of the log and the row one is inside an NVLink domain, and the other spans several."""
+    gpus = (hardware.nodes or 1) * (hardware.gpus_per_node or 1), entry.nodes * entry.gpus_per_node
+    return entry.fabric == hardware.fabric == "mnnvl" and min(gpus) <= _DOMAIN < max(gpus)
+
+
+def _is_no_guide(hardware: Hardware, entry: Published) -> bool:
+    """Say whether a row tells nothing: an alltoall over NVLink domains has a fourteenth of what one gives (GB300)."""
+    across = entry.fabric == "mnnvl" and (hardware.nodes or 1) * (hardware.gpus_per_node or 1) > _DOMAIN
+    kinds = {entry.collective, hardware.collective}
+    return "alltoall" in kinds and (_leaves_its_domain(hardware, entry) or (across and len(kinds) > 1))
 
 
 def _expected(hardware: Hardware, entry: Published, size: int) -> float:
@@ -229,7 +251,13 @@ def _expected(hardware: Hardware, entry: Published, size: int) -> float:
         if inside:
             value *= _RING_INSIDE
         elif entry.nodes == 2 and entry.collective == "all_reduce" and entry.fabric != "mnnvl":
-            value = min(value, entry.node_gbps or _MORE_HOSTS * value)
+            value = min(value, _RING * entry.node_gbps if entry.node_gbps else _MORE_HOSTS * value)
+    further = entry.fabric == "mnnvl" and nodes > 2 * entry.nodes and nodes * per_node > _DOMAIN
+    if further or (_leaves_its_domain(hardware, entry) and entry.nodes < nodes):
+        value *= _ACROSS_DOMAINS
+    if "alltoall" == collective == entry.collective and not inside and entry.fabric != "mnnvl":
+        value *= _limit(collective, "default", per_node, nodes, per_node)
+        value /= _limit(collective, "default", per_node, entry.nodes, per_node)
     if inside and per_node != entry.gpus_per_node:
         value *= intra_node_limit_gbps(1.0, gpus=per_node) / intra_node_limit_gbps(1.0, gpus=entry.gpus_per_node)
         value *= _PART_OF_A_BOARD if per_node < 4 else 1.0
@@ -238,7 +266,11 @@ def _expected(hardware: Hardware, entry: Published, size: int) -> float:
         allowed = _limit(collective, hardware.asked, per_node, nodes, per_node)
         allowed /= _limit(theirs, hardware.asked, entry.gpus_per_node, nodes, entry.gpus_per_node)
         value *= allowed if theirs == collective else min(allowed, per_node / entry.gpus_per_node)
-    return value if entry.collective == collective else value * _OTHER_COLLECTIVE
+    if entry.collective == collective:
+        return value
+    if entry.nodes == 2 and entry.collective == "all_reduce" and collective in _RINGED and entry.fabric != "mnnvl":
+        return min(value, _OF_NICS * entry.node_gbps) if entry.node_gbps else value / 2  # no tree serves the others
+    return value * _OTHER_COLLECTIVE
 
 
 def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: int) -> float:
@@ -274,21 +306,19 @@ def _row(hardware: Hardware, near: _Near) -> PublishedRow:
 # -- words -------------------------------------------------------------------------------------------------------------
 def _said(hardware: Hardware, made: _Made, rows: list[PublishedRow]) -> Reference:
     ratio = made.value / made.expected if made.expected else 0.0
-    head, first = f"{made.value:.4g} GB/s at {size_text(made.size)} is", next(iter(rows), None)
-    shares = [row["ratio"] for row in rows]
-    between = share(min(shares, default=0.0))
-    between += f" to {share(max(shares))}" if share(max(shares, default=0.0)) != between else ""
+    value, first = f"{made.value:.4g} GB/s at {size_text(made.size)}", next(iter(rows), None)
     if first and made.kind == "published" and hardware.fabric != "unknown":
-        text = f"{head} {share(ratio)} of the {_published(first, 'that are published for')}"
+        text = f"{value} is {share(ratio)} of the {_published(first, 'that are published for')}"
         text += "; others: " * (len(rows) > 1) + "; ".join(_published(row, "for") for row in rows[1:])
     elif first and made.kind in ("published", "elsewhere"):
-        text = f"{head} {between} of what is published: {'; '.join(_published(row, 'for') for row in rows)}"
+        text = f"{value}; published: {'; '.join(_published(row, 'for') for row in rows)}"
         if made.kind == "elsewhere":
-            text += (
-                f". Nothing is for {_named(hardware)}: by these it gives at least {made.expected:.4g}, {share(ratio)}"
-            )
+            text += f"; nothing for {_named(hardware)}, which by these gives at least {made.expected:.4g} GB/s"
+        shares = [row["ratio"] for row in rows] if made.kind == "published" else [ratio]
+        least, most = share(min(shares)), share(max(shares))
+        text += f"; this is {least}{f' to {most}' * (least != most)} of that"
     else:
-        text = f"{head} {share(ratio)} of {made.expected:.4g} GB/s: {made.what} ({made.source})"
+        text = f"{value} is {share(ratio)} of {made.expected:.4g} GB/s: {made.what} ({made.source})"
         text += f"; published: {'; '.join(_published(row, 'for') for row in rows)}" if rows else ""
     return {
         "kind": made.kind,
