@@ -5,6 +5,7 @@ from checks.rules import rdma
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
 from checks.rules.collectives import logged
 from jobs.nccl.bandwidth.physics import limit_gbps, tree_limit_gbps
+from jobs.nccl.bandwidth.reference import refer_table
 
 
 def row(jobs, name, size):
@@ -114,3 +115,13 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
     assert list(rdma.nic_notes(trial, load_profile("p5-efa"))) == [
         "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"
     ]
+
+
+def test_the_notes_name_what_others_measured_whatever_the_profile_has(jobs):
+    """Beside the floors, and where there is none: peak, source and ratio."""
+    table = table_of(jobs["ring"])
+    refer_table(jobs["ring"], table)
+    for profile in (Profile(), load_profile("h100-ib")):
+        said = next(notes("ring", jobs["ring"], table, profile))
+        assert said == f"peak {table['peak_busbw_gbps']:g} GB/s; {table['nearest']['sentence']}"
+        assert "published" in said

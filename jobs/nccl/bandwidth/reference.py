@@ -45,6 +45,7 @@ _PART_OF_A_BOARD = 1 / 3
 """A board of four GPUs without switch joins each two by a third of their links (HGX A100 and H100 4-GPU)."""
 _RINGED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"))
 """On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one is told by another."""
+_SAME_RATE = 0.1
 _SHOWN = 3
 Floors = Callable[[JobDocument, Table, Hardware], Sequence[FloorRow]]
 """Returns the floors that a profile has for a table, each beside its row."""
@@ -73,7 +74,7 @@ def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[Floo
     """
     large = {size: value for size, value in points.items() if size >= SMALLEST and math.isfinite(value)}
     near = _nearest(hardware, large) if large else []
-    rows = [_row(hardware, each) for each in (near if len(near) <= _SHOWN else [near[0], *_ends(near[1:])])]
+    rows = [_row(hardware, each) for each in _shown(near)]
     if floors:
         return _said(hardware, _by_floor(min(floors, key=lambda row: row["ratio"])), rows)
     if (hardware.nodes, hardware.gpus_per_node) == (1, 1):
@@ -204,8 +205,11 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
 
 def _beside(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _Near | None:
     """Return a published row beside the measured row of the largest size that both have, or that it tells of."""
-    if hardware.wires_said and entry.node_gbps and abs(entry.node_gbps / (hardware.wires_gbps or 1) - 1) > 0.1:
-        return None
+    if hardware.wires_said and entry.nodes > 1 and entry.fabric != "mnnvl":
+        if not entry.node_gbps and entry.fabric != hardware.fabric:
+            return None
+        if entry.node_gbps and abs(entry.node_gbps / (hardware.wires_gbps or 1) - 1) > _SAME_RATE:
+            return None
     most = max(entry.by_size)
     sizes = [size for size in large if size <= most * 1.001]
     size = max(sizes) if sizes else min(large)
@@ -280,9 +284,12 @@ def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: i
     return wire_limit_gbps(collective, algorithm, node, nodes=nodes, gpus_per_node=per_node)
 
 
-def _ends(near: Sequence[_Near]) -> list[_Near]:
-    """Return the rows with the least and the most."""
-    return [choose(near, key=lambda each: each.entry.at(each.size)) for choose in (min, max)]
+def _shown(near: Sequence[_Near]) -> list[_Near]:
+    """Return the row that decides, and of those of other fabrics that differ in no more those with least and most."""
+    first = next(iter(near), None)
+    others = [each for each in near[1:] if first and each.distance[:3:2] == first.distance[:3:2]]
+    ends = sorted(others, key=lambda each: each.entry.at(each.size))
+    return [*near[:1], *(ends if len(ends) < _SHOWN else (ends[0], ends[-1]))]
 
 
 def _row(hardware: Hardware, near: _Near) -> PublishedRow:
