@@ -140,7 +140,7 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
         if findings := [f for f in passed.get(check_id, ()) if f["unit"]]:
             yield label, _bandwidth(record, check_id, findings)
             run = ALONE if check_id.endswith("-node") else check_id.removeprefix("nccl.bandwidth-")
-            yield from ((f"{label}, by others", said) for said in [references(record).get(run)] if said)
+            yield from (("by others", said) for said in [references(record).get(run)] if said)
     right = {where: len(passed.get(name, ())) for name, where in SUMS.items() if name in passed}
     if right and not any(outcomes.get(name) == Outcome.FAILED for name in SUMS):
         yield "sums", "right " + " and ".join(f"{where} ({number} tables)" for where, number in right.items())

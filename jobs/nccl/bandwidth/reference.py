@@ -317,13 +317,13 @@ def _said(hardware: Hardware, made: _Made, rows: list[PublishedRow]) -> Referenc
     if first and made.kind == "published" and hardware.fabric != "unknown":
         text = f"{value} is {share(ratio)} of the {_published(first, 'that are published for')}"
         text += "; others: " * (len(rows) > 1) + "; ".join(_published(row, "for") for row in rows[1:])
-    elif first and made.kind in ("published", "elsewhere"):
-        text = f"{value}; published: {'; '.join(_published(row, 'for') for row in rows)}"
-        if made.kind == "elsewhere":
-            text += f"; nothing for {_named(hardware)}, which by these gives at least {made.expected:.4g} GB/s"
-        shares = [row["ratio"] for row in rows] if made.kind == "published" else [ratio]
-        least, most = share(min(shares)), share(max(shares))
-        text += f"; this is {least}{f' to {most}' * (least != most)} of that"
+    elif first and made.kind == "published":
+        least, most = (share(end(row["ratio"] for row in rows)) for end in (min, max))
+        between = least if least == most else f"{least} to {most}"
+        text = f"{value} is {between} of what is published: {'; '.join(_published(row, 'for') for row in rows)}"
+    elif first and made.kind == "elsewhere":
+        text = f"{value} is {share(ratio)} of {made.expected:.4g} GB/s, the least that follows for {_named(hardware)}"
+        text += f", of which nothing is published, from {'; '.join(_published(row, 'for') for row in rows)}"
     else:
         text = f"{value} is {share(ratio)} of {made.expected:.4g} GB/s: {made.what} ({made.source})"
         text += f"; published: {'; '.join(_published(row, 'for') for row in rows)}" if rows else ""
@@ -345,7 +345,8 @@ def _published(row: PublishedRow, of: str) -> str:
 
 def _named(hardware: Hardware) -> str:
     over = FABRICS.get(hardware.fabric, "a fabric that nothing names")
-    return f"{hardware}, {over}, {hardware.collective or 'a collective that is not named'}"
+    ring = " by Ring" if hardware.asked == "ring" else ""
+    return f"{hardware}, {over}, {hardware.collective or 'a collective that is not named'}{ring}"
 
 
 def share(ratio: float) -> str:
