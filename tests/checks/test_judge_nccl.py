@@ -384,7 +384,7 @@ def test_hosts_are_replaced_whole(trial):
 
 def test_the_analyzer_is_told_what_the_profile_expects(h100):
     """Without a profile nothing is expected."""
-    assert expectation(h100) == Expected(fabric="ib", rails=8, gdr=True, gpus_per_node=8)
+    assert expectation(h100) == Expected(fabric="ib", rails=8, gdr=True, gpus_per_node=8, products=("*H100*",))
     assert expectation(Profile()) == Expected()
 
 

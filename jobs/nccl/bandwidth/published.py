@@ -38,9 +38,11 @@ run over InfiniBand and RoCE alike."""
 _CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)
 """The same chip on a card, without NVSwitch: another machine."""
 _SIZE = re.compile(r"(\d+)([KMG]?)")
-_SHAPE = ((64 << 20, 0.25), (128 << 20, 0.5), (512 << 20, 0.8), (GIB, 0.8), (8 * GIB, 1.0))
-"""The least share of its 8 GiB row that a published curve shows at a size: 0.52 at 128 MiB (B200, four hosts), 0.82 at
-512 MiB (H100 over EFA), 0.82 at 1 GiB (GB200, 18 hosts). Where a row has no smaller size, a curve is taken to be so."""
+_BETWEEN_HOSTS = ((64 << 20, 0.25), (128 << 20, 0.5), (512 << 20, 0.8), (GIB, 0.8), (8 * GIB, 1.0))
+_INSIDE = ((64 << 20, 0.4), (128 << 20, 0.65), (512 << 20, 0.9), (GIB, 0.95), (8 * GIB, 1.0))
+"""The least share of its 8 GiB row that a published curve shows at a size, where a row has no smaller one: between hosts
+0.52 at 128 MiB (B200, four hosts), 0.82 at 512 MiB (H100 over EFA), 0.82 at 1 GiB (GB200, 18 hosts); inside one 0.91
+at 512 MiB and 0.97 at 1 GiB (H100, NVIDIA/dgxc-benchmarking). From there down to 64 MiB it is about halved twice."""
 
 
 def family(transport: str) -> str:
@@ -120,16 +122,17 @@ class Published:
             return self.by_size[sizes[-1]]
         if sizes[index] == size or index > 0:
             return _between(size, *((s, self.by_size[s]) for s in sizes[max(0, index - 1) : index + 1]))
-        return self.by_size[sizes[0]] * usual(size) / usual(sizes[0])
+        return self.by_size[sizes[0]] * usual(size, inside=self.nodes == 1) / usual(sizes[0], inside=self.nodes == 1)
 
 
-def usual(size: float) -> float:
+def usual(size: float, *, inside: bool) -> float:
     """Return the least share of its 8 GiB row that a published curve shows at a size."""
-    sizes = [known for known, _ in _SHAPE]
+    shape = _INSIDE if inside else _BETWEEN_HOSTS
+    sizes = [known for known, _ in shape]
     index = bisect_left(sizes, size)
     if index in (0, len(sizes)):
-        return _SHAPE[min(index, len(sizes) - 1)][1]
-    return _between(size, _SHAPE[index - 1], _SHAPE[index])
+        return shape[min(index, len(sizes) - 1)][1]
+    return _between(size, shape[index - 1], shape[index])
 
 
 def _between(size: float, *ends: tuple[float, float]) -> float:

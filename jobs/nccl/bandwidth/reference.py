@@ -145,7 +145,12 @@ def _by_wires(hardware: Hardware, size: int, value: float) -> _Made | None:
     limit = min(_limit(collective, "ring", wires, nodes, per_node), wires)
     what = f"the NICs of a host carry {wires:g}, and at least {_OF_NICS:.0%} of what they allow is published"
     return _Made(
-        "wires", size, value, _OF_NICS * limit * usual(size), "link rate; Google Cloud documentation (A3 Ultra)", what
+        "wires",
+        size,
+        value,
+        _OF_NICS * limit * usual(size, inside=False),
+        "link rate; Google Cloud documentation (A3 Ultra)",
+        what,
     )
 
 
@@ -157,7 +162,14 @@ def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
     part = _PART_OF_A_BOARD / 2 if hardware.gpus_per_node in (2, 3) and hardware.nodes == 1 else 1.0
     other = 1.0 if hardware.collective == "all_reduce" else _OTHER_COLLECTIVE
     what = f"the links of one {hardware.gpu} carry {links:g}"
-    return _Made("links", size, value, _OF_LINKS * links * part * other * usual(size), "the GPU's data sheet", what)
+    return _Made(
+        "links",
+        size,
+        value,
+        _OF_LINKS * links * part * other * usual(size, inside=hardware.nodes == 1),
+        "the GPU's data sheet",
+        what,
+    )
 
 
 def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
