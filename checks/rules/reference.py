@@ -32,7 +32,7 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
         else:
             compare(job, said_of(profile), lambda _, table, hardware: _rows(table, hardware, profile))
     applied = {
-        _key(table, job, row["size_bytes"])
+        (collective_of(table), algorithm_of(table), row["size_bytes"], row["floor_gbps"], row["topology"])
         for job, *_ in compared
         for table in job["tables"]
         for row in table["reference"]
@@ -62,8 +62,8 @@ def _differences(job: JobDocument, profile: Profile) -> Iterator[str]:
         yield f"the log is of hosts with {ranks // nodes} GPUs, and {named} hosts with {per_node}"
     carried = family(job["inter_node_transport"])
     known = carried not in ("none", "unknown", "tcp") and nodes > 1
-    if profile.fabric.kind and known and carried != family(profile.fabric.kind):
-        theirs = family(profile.fabric.kind)
+    theirs = family(profile.fabric.kind or "unknown")
+    if theirs != "unknown" and known and carried != theirs:
         yield f"the log is of {FABRICS.get(carried, carried)}, and {named} {FABRICS.get(theirs, theirs)}"
 
 
@@ -100,13 +100,10 @@ def _in_short(floors: list[str], profile: Profile) -> list[str]:
     return [f"{number} {len(profile.floors)} floors, of which no row of these logs is"]
 
 
-def _key(table: Table, job: JobDocument, size: int) -> tuple[str, str, int, int]:
-    return collective_of(table), algorithm_of(table), job["nodes"] or 0, size
-
-
-def _floors(job: JobDocument, profile: Profile, applied: set[tuple[str, str, int, int]]) -> Iterator[str]:
+def _floors(job: JobDocument, profile: Profile, applied: set[tuple[str, str, int, float, str]]) -> Iterator[str]:
     for floor in profile.floors:
-        if (operation(floor.collective), floor.algorithm, floor.nodes, floor.size) in applied:
+        of_it = operation(floor.collective), floor.algorithm, int(floor.size), floor.busbw_gbps, floor.topology
+        if of_it in applied:
             continue
         layout = f"{floor.nodes} node{'' if floor.nodes == 1 else 's'}"
         per_node = profile.gpu.per_node

@@ -40,9 +40,9 @@ _CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _BETWEEN_HOSTS = ((64 << 20, 0.25), (128 << 20, 0.5), (512 << 20, 0.8), (GIB, 0.8), (8 * GIB, 1.0))
 _INSIDE = ((64 << 20, 0.4), (128 << 20, 0.65), (512 << 20, 0.9), (GIB, 0.95), (8 * GIB, 1.0))
-"""The least share of its 8 GiB row that a published curve shows at a size, where a row has no smaller one: between hosts
-0.52 at 128 MiB (B200, four hosts), 0.82 at 512 MiB (H100 over EFA), 0.82 at 1 GiB (GB200, 18 hosts); inside one 0.91
-at 512 MiB and 0.97 at 1 GiB (H100, NVIDIA/dgxc-benchmarking). From there down to 64 MiB it is about halved twice."""
+"""The least share of its 8 GiB row that a published curve shows at a size, for rows that have no smaller one. Between
+hosts 0.52 at 128 MiB (B200, four hosts), 0.82 at 512 MiB (H100, EFA), 0.82 at 1 GiB (GB200, 18 hosts); inside one 0.91
+at 512 MiB, 0.97 at 1 GiB (H100, NVIDIA/dgxc-benchmarking). What is below is an estimate: no curve is published."""
 
 
 def family(transport: str) -> str:
