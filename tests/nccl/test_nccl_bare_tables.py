@@ -133,6 +133,7 @@ def test_rails_that_carry_nothing_come_first_and_what_the_log_rules_out_is_no_ca
     job = explained(capsys, tmp_path, sequential(maker.processes()).decode() + table)
     texts = [cause["cause"] for cause in job["causes"]]
     assert texts[0] == "not all NICs of a host carry data"
+    assert job["sentence"].endswith("; 4 of 8 NICs of a host carry data.")
     assert not any("GPUDirect" in text for text in texts)
 
 

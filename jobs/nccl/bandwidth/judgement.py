@@ -115,9 +115,11 @@ def _below(job: JobDocument, table: Table) -> str:
     named = dict(enumerate(_PARTS, 4)).get(part, "twentieth or less")
     much = f"a{'n' if named[0] == 'e' else ''} {named}"
     head = f"the bandwidth is {much} of what {what}" if _ratio(nearest) < FAR else f"the bandwidth is below what {what}"
-    settings = _settings(job, table)
-    why = f"{', '.join(settings[:3])} {'is' if len(settings) == 1 else 'are'} set" if settings else ""
-    return f"{head}: {nearest['sentence']}" + (f"; {why}" if why else "; nothing in the log says why")
+    settings = _settings(job, table)[:3]
+    why = [f"{', '.join(settings)} {'is' if len(settings) == 1 else 'are'} set"] if settings else []
+    if _rails_unused(job, table):
+        why.append("{} of {} NICs of a host carry data".format(*_rails(job, table)))
+    return f"{head}: {nearest['sentence']}; {' and '.join(why) or 'nothing in the log says why'}"
 
 
 def _settings(job: JobDocument, table: Table) -> list[str]:
@@ -128,16 +130,20 @@ def _settings(job: JobDocument, table: Table) -> list[str]:
     return [f"{name}={value if isinstance(value := job['env'][name], str) else ' or '.join(value)}" for name in names]
 
 
-def _rails_unused(job: JobDocument, table: Table) -> bool | None:
-    """Say whether a host uses fewer NICs than it offers, or than the published one has; None where nothing tells."""
+def _rails(job: JobDocument, table: Table) -> tuple[int, int]:
+    """Return how many NICs of a host carry data, and how many it offers or the published one has; 0 for not known."""
     hosts = [host for host in job["rails"]["per_host"].values() if host["used"]]
     if job["nodes"] == 1 or not hosts:
-        return False if job["nodes"] == 1 else None
-    used, offered = min(host["used"] for host in hosts), max(host["offered"] or 0 for host in hosts)
+        return 0, 0
     known = table["published"]
     rails = next((e.rails for e in published() if known and str(e) == known["topology"] and e.fabric != "efa"), None)
-    most = max(offered, rails or 0)  # of EFA, a host groups its devices: 32 are 8 rails
-    return used < most if most else None
+    offered = max(host["offered"] or 0 for host in hosts)
+    return min(host["used"] for host in hosts), max(offered, rails or 0)  # of EFA, a host groups its devices
+
+
+def _rails_unused(job: JobDocument, table: Table) -> bool | None:
+    used, most = _rails(job, table)
+    return used < most if most else False if job["nodes"] == 1 else None
 
 
 def _setting(job: JobDocument, table: Table) -> bool | None:
