@@ -17,7 +17,7 @@ from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import Unstructured, name_of
 from jobs.faults import INFRASTRUCTURE
-from jobs.nccl.bandwidth.hardware import UnknownHardwareError, said
+from jobs.nccl.bandwidth.hardware import NOTHING_SAID, UnknownHardwareError, said
 from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING
 from jobs.nccl.unread_files import unread_below
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
 def _judged(options: argparse.Namespace) -> list[JobDocument]:
     """Return what the logs say, job by job. Raises what main names."""
     trials = TrialLogs()
-    known = said(options.gpu, options.nics)
+    known = said(options.gpu, options.nics) if options.gpu or options.nics else NOTHING_SAID
     profile, expect = _expected(options.profile) if options.profile else (None, NOTHING)
     unread = [path for log in options.logs if os.path.isdir(log) for path in unread_below(log)]  # noqa: PTH112
     hangs, options.logs = nccl.collect_hang(options.logs)

@@ -87,7 +87,8 @@ def _judged(job: Job, expect: Expected) -> Judgement:
     Which has to have come to its end; or to have come up, where the log shows the processes of one before it. What is
     expected of other GPUs than the log's is not.
     """
-    expect = NOTHING if of_other_kind(_gpus(job), expect.products) else expect
+    listed = {str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4]} if expect.products else ()
+    expect = NOTHING if listed and of_other_kind(listed, expect.products) else expect
     judgement = Judgement(View(job), expect)
     _judge(judgement)
     again = last_attempt(job) if judgement.ended_badly else None
@@ -99,11 +100,6 @@ def _judged(job: Job, expect: Expected) -> Judgement:
     last.tell_earlier(judgement)
     _judge(last)
     return judgement if last.ended_badly else last
-
-
-def _gpus(job: Job) -> Counter[str]:
-    """Count the GPUs that benchmarks list, by name."""
-    return Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
 
 
 def _document(judgement: Judgement) -> JobDocument:
@@ -119,7 +115,7 @@ def _document(judgement: Judgement) -> JobDocument:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
     # One host is the whole job only where something tells its size.
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
-    gpus = _gpus(job)
+    gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables) if judgement.tables else {}
     document: JobDocument = {
         "files": [source.name for source in job.sources.values()],

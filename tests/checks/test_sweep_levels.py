@@ -1,8 +1,12 @@
 """Does a sweep say what its levels are worth beside what such hardware gives?"""
 
+import pytest
+
 from checks.profiles.loader import Profile, load_profile
 from checks.rules.levels import level_notes
 from tests.checks.sweeps import printed, swept
+
+pytestmark = pytest.mark.usefixtures("few_references")
 
 
 def levels(profile, models, speed=380.0, alone=480.0):

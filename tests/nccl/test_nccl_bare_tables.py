@@ -12,6 +12,7 @@ from jobs.nccl.bandwidth.reference import refer
 from tests.nccl.logmaker import Maker, averaged, sequential, table_of, with_busbw
 
 GIB = 1 << 30
+pytestmark = pytest.mark.usefixtures("few_references")
 EIGHT = Maker(gpus=8, rails=8, channels=8)
 
 

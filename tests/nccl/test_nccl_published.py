@@ -35,6 +35,7 @@ def judged(maker: Maker, gpu: str, busbw: float, *, size: int = 8 * GIB, debug: 
 EIGHT = Maker(gpus=8, rails=8, channels=8)
 
 
+@pytest.mark.usefixtures("few_references")
 def test_a_row_is_shown_beside_the_published_one():
     """Same GPU, as many of them, as many hosts, the same fabric, collective and size."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 460.0)
@@ -65,6 +66,7 @@ def test_other_hardware_is_not_compared(maker, gpu):
     assert judged(maker, gpu, 300.0)["tables"][0]["published"] is None
 
 
+@pytest.mark.usefixtures("few_references")
 def test_a_number_below_what_was_published_is_no_go_and_no_accusation():
     """Without a profile nobody said what this cluster must give; and what others get was not seen here."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 120.0)

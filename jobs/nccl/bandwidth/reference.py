@@ -209,9 +209,6 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
         by_fabric.pop("mnnvl", None)  # no network
     own = by_fabric.pop(hardware.fabric, None)
     others = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
-    if own is not None and not own.same and others and others[0].distance < own.distance:
-        own = min(own, others[0], key=lambda each: each.expected)
-        others = [each for each in (by_fabric | {own.entry.fabric: own}).values() if each is not own]
     return ([own] if own else []) + others
 
 
