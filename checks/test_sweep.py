@@ -9,10 +9,13 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules import sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
+from checks.rules.levels import level_notes
+from checks.rules.pool import product
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import Swept
 from checks.rules.training import on_cpus
+from jobs.cluster.facts.inventory import Inventory
 from jobs.trial.spec import TrialSpec
 
 
@@ -26,13 +29,14 @@ from jobs.trial.spec import TrialSpec
     needs=["run"],
     faults=["sweep.not-tested", "sweep.misplaced", *START_FAULTS],
 )
-def test_the_sweep_tests_every_node(swept: Swept, evidence: Evidence) -> None:
+def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
     """Every free node gets a pod, each is tested alone and in pairs, and the plan comes to its end.
 
     A node that never came, an agent that reported nothing, half a result, a budget that was over: each is named, and a
     fleet of which a node was not tested is no go.
     """
-    evidence.judge(ran_findings(swept), notes(swept))
+    models = [product(node) for node in cluster.nodes if node.name in swept.tested]
+    evidence.judge(ran_findings(swept), (*notes(swept), *level_notes(swept, profile, models)))
 
 
 @pytest.mark.acceptance

@@ -8,10 +8,10 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules import gpu_health, training_evidence, training_pace
 from checks.rules import training as rules
-from checks.rules.pool import of_other_kind
 from checks.rules.ranks import place
 from checks.rules.training import Member
 from checks.rules.training_pace import Pace
+from jobs.nccl.bandwidth.hardware import of_other_kind
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 

@@ -17,6 +17,7 @@ from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import Unstructured, name_of
 from jobs.faults import INFRASTRUCTURE
+from jobs.nccl.bandwidth.hardware import NOTHING_SAID, UnknownHardwareError, said
 from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING
 from jobs.nccl.unread_files import unread_below
@@ -28,6 +29,7 @@ from reports.record import EXIT_CODES, worst
 if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from jobs.cluster.client.kube import Kube
+    from jobs.nccl.bandwidth.hardware import Said
     from jobs.nccl.job_document import Expected, JobDocument
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
@@ -51,6 +53,10 @@ def parser() -> Parser:
     made.add_argument("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
+    made.add_argument(
+        "--gpu", metavar="[[HOSTSx]GPUSx]MODEL", default="", help="the GPUs, where no line names them: 8xH100, 2x8xH100"
+    )
+    made.add_argument("--nics", metavar="NUMBERxGBIT", default="", help="a host's NICs and their rate: 8x400")
     made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
     made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
     made.add_cluster_options("for job/NAME and pod/NAME")
@@ -62,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(list(arguments))
     try:
         jobs = _judged(options)
-    except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
+    except (nccl.NcclLogError, ConfigError, NotFound, ProfileError, UnknownHardwareError) as error:
         return refuse("explain", error)
     except ClusterError as error:
         return refuse("explain", error, INCONCLUSIVE)
@@ -81,6 +87,7 @@ def main(arguments: Sequence[str]) -> int:
 def _judged(options: argparse.Namespace) -> list[JobDocument]:
     """Return what the logs say, job by job. Raises what main names."""
     trials = TrialLogs()
+    known = said(options.gpu, options.nics) if options.gpu or options.nics else NOTHING_SAID
     profile, expect = _expected(options.profile) if options.profile else (None, NOTHING)
     unread = [path for log in options.logs if os.path.isdir(log) for path in unread_below(log)]  # noqa: PTH112
     hangs, options.logs = nccl.collect_hang(options.logs)
@@ -106,7 +113,7 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     if hangs != [HangEvidence()]:
         jobs = nccl.conclude_hang(hangs, jobs, partial, workload.tail)
     if profile is not None or any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
-        _hold_against(jobs, profile)
+        _judge_bandwidth(jobs, known, profile)
     for job in jobs if unread else ():
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         text = f"not read: {plain(unread[0], 300)}{more}; unpack what is packed, or name the logs"
@@ -130,12 +137,18 @@ def _expected(name: str) -> tuple[Profile, Expected]:
     return profile, expectation(profile)
 
 
-def _hold_against(jobs: list[JobDocument], profile: Profile | None) -> None:
-    """Compare a benchmark's numbers with the profile's and with published ones; a go that they do not bear is none."""
-    from checks.rules.reference import compare, withhold_go  # noqa: PLC0415 -- most logs hold no benchmark
+def _judge_bandwidth(jobs: list[JobDocument], known: Said, profile: Profile | None) -> None:
+    """Compare a benchmark's numbers with the profile's and with published ones; a go they do not bear is none."""
+    if profile is not None:
+        from checks.rules.reference import judge_by  # noqa: PLC0415 -- most logs are read without a profile
 
-    compare(jobs, profile)
-    withhold_go(jobs, profile)
+        judge_by(jobs, profile)
+        return
+    from jobs.nccl.bandwidth.judgement import compare, judge  # noqa: PLC0415 -- most logs hold no benchmark
+
+    for job in jobs:
+        compare(job, known)
+        judge(job)
 
 
 def _failure_class(job: JobDocument) -> str | None:

@@ -300,14 +300,8 @@ def _references(table: Table) -> Iterator[str]:
         yield "That is more than the wires of a host carry: on two hosts NVLink limits this algorithm."
     if wire and wire["gpu_gbit_s"] and wire["node_gbps"] is None:
         yield f"At the peak each GPU's share of the wires carried at least {wire['gpu_gbit_s']:g} Gb/s."
-    known = table.get("published")
-    if known:
-        share = f"; {known['of_wire']:.0%} of what its wires allow" if known["of_wire"] else ""
-        yield (
-            f"Published for this kind of hardware ({plain(known['topology'], 60)}): {known['published_gbps']:g} GB/s at"
-            f" {_size(known['size_bytes'])}. Here {known['busbw_gbps']:g}, {known['ratio']:.0%} of it{share}."
-            f" No floor, only a comparison: {plain(known['source'], 120)}."
-        )
+    if nearest := table.get("nearest"):
+        yield f"{plain(nearest['sentence'], 800)}."
     for row in table.get("reference") or []:
         yield (
             f"{_size(row['size_bytes'])}: {row['busbw_gbps']:g} GB/s, {row['ratio']:.0%} of the"

@@ -356,6 +356,16 @@ ALONE = "node"
 """What the run of a collective is called that each node does on its own; the others are over all nodes."""
 
 
+def references(record: Record) -> dict[str, str]:
+    """Return what the bandwidths of each collective were compared with, in words; nothing of a record without it."""
+    return {
+        run: said
+        for run, job in measured(record)
+        for table in job["tables"][:1]
+        if (nearest := table.get("nearest")) and (said := nearest["sentence"])
+    }
+
+
 def measured(record: Record) -> Iterator[tuple[str, RecordedJob]]:
     """Yield every document with its run: ring, default, ... over all nodes, then ``node`` for each node alone."""
     runs = [*record["collectives"].items(), *((ALONE, job) for job in record["inside"].values())]

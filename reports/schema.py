@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from jobs.pod.sweep.rows import Elements, FindingRow, LevelRow, RoundRow, TestRow
 
@@ -81,11 +81,19 @@ class RecordedRow(TypedDict):
     in_place: RecordedSide | None
 
 
+class RecordedReference(TypedDict):
+    """What a table was compared with, in words, and the share of it that was measured."""
+
+    ratio: float | None
+    sentence: str
+
+
 class RecordedTable(TypedDict):
-    """A benchmark's table."""
+    """A benchmark's table; runs before 0.1.0 have no reference."""
 
     collective: str | None
     rows: list[RecordedRow]
+    nearest: NotRequired[RecordedReference]
 
 
 class RecordedHost(TypedDict):

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from jobs.nccl.job_document import NETWORK_NAMES
 
 from .plain import plain
-from .record import Coverage, coverage_of, run_of
+from .record import ALONE, Coverage, coverage_of, references, run_of
 from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 
-OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 200, 300
+OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
 BANDWIDTH = {
@@ -139,6 +139,8 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
             continue  # how fast wrong sums are is no proof of anything
         if findings := [f for f in passed.get(check_id, ()) if f["unit"]]:
             yield label, _bandwidth(record, check_id, findings)
+            run = ALONE if check_id.endswith("-node") else check_id.removeprefix("nccl.bandwidth-")
+            yield from (("by others", said) for said in [references(record).get(run)] if said)
     right = {where: len(passed.get(name, ())) for name, where in SUMS.items() if name in passed}
     if right and not any(outcomes.get(name) == Outcome.FAILED for name in SUMS):
         yield "sums", "right " + " and ".join(f"{where} ({number} tables)" for where, number in right.items())

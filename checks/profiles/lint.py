@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from jobs.nccl.bandwidth.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
 from reports.plain import format_size
 
-from ..rules.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
 from .profile import Profile
 from .schema import BenchSection, Floor
 

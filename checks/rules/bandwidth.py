@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
+from jobs.nccl.bandwidth.physics import TOLERANCE, wire_limit_gbps
 from jobs.nccl.job_document import JobDocument, Row, Table
 from jobs.nccl.rows import bandwidths, sides
 from jobs.run.stages.programs import ProgramFacts
@@ -23,7 +24,6 @@ from ..profiles.loader import Floor, Profile
 from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .findings import compared, failed, passed, unknown
-from .physics import TOLERANCE, wire_limit_gbps
 
 Rows = Sequence[Row]
 
@@ -170,9 +170,11 @@ def _peak(row: Row) -> float:
 def notes(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: ProgramFacts | None = None
 ) -> Iterator[str]:
-    """Say what is shown and not judged: the average with its sweep, what the wires carried, how slow the first was."""
+    """Say what is shown and not judged: what others measured, the average with its sweep, the wires, a slow start."""
     rows = table["rows"]
     sizes = [row["size_bytes"] for row in rows]
+    if "nearest" in table and table["peak_busbw_gbps"] is not None:
+        yield f"peak {table['peak_busbw_gbps']:g} GB/s; {table['nearest']['sentence']}"
     average = table["avg_busbw"] if table["avg_busbw"] is not None else job["avg_busbw"]
     if average is not None:
         yield (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobs import nccl
+from jobs.nccl.bandwidth.reference import refer_table
 from jobs.nccl.job_document import Expected
 from jobs.nccl.rows import sides
 from jobs.pod.stages.capture import causes
@@ -55,7 +56,11 @@ def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expecte
     if not partials:
         return None
     jobs = nccl.conclude(nccl.merge(partials), expected, one_job=True)
-    return max(jobs, key=lambda job: job["ranks"] or 0, default=None)
+    job = max(jobs, key=lambda job: job["ranks"] or 0, default=None)
+    if job is not None:
+        for table in job["tables"]:
+            refer_table(job, table)
+    return job
 
 
 def expectation(profile: Profile) -> Expected:
@@ -68,6 +73,7 @@ def expectation(profile: Profile) -> Expected:
         gpus_per_node=gpus,
         rail_gbit_s=fabric.rail_gbit_s,
         intra_node=profile.runtime.intra_node,
+        products=profile.gpu.product,
     )
 
 

@@ -7,7 +7,7 @@ A node that offers parts of GPUs (MIG, time-slicing) is never compared as if it 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -152,12 +152,6 @@ def product(node: Node) -> str:
 def _is_of(node: Node, patterns: tuple[str, ...]) -> bool:
     name = product(node)
     return not name or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def of_other_kind(names: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
-    """Return the models, as the driver names them, that are not the profile's; feature discovery writes dashes."""
-    dashed = [pattern.replace(" ", "-") for pattern in patterns]
-    return sorted(n for n in names if dashed and not any(fnmatchcase(n.replace(" ", "-"), each) for each in dashed))
 
 
 def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:

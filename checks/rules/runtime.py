@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from jobs.nccl.bandwidth.hardware import of_other_kind
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import RuntimeStage, StartStage
 from jobs.trial.spec import TrialSpec
@@ -20,7 +21,6 @@ from ..framework.evidence import Evidence
 from ..profiles.loader import Profile
 from .findings import compared, passed, unknown, unlike
 from .gpu_health import left_out, tell
-from .pool import of_other_kind
 from .ranks import place, silent, stages
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"

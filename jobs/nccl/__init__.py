@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..pod.nccl_reader.errors import NcclLogError
     from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
     from .diagnosis.amd import tell_of_amd
-    from .diagnosis.conclusion import call_odd, call_peers_off, call_slow, withhold
+    from .diagnosis.conclusion import withhold
     from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
     from .document import conclude
     from .hang.collect import collect as collect_hang
@@ -31,9 +31,6 @@ __all__ = [
     "POD_BUDGET",
     "NcclLogError",
     "Partial",
-    "call_odd",
-    "call_peers_off",
-    "call_slow",
     "collect_hang",
     "conclude",
     "conclude_hang",
@@ -53,9 +50,6 @@ _HOMES = {
     "NcclLogError": "..pod.nccl_reader.errors:NcclLogError",
     "POD_BUDGET": "..pod.nccl_reader.state.partial:POD_BUDGET",
     "Partial": "..pod.nccl_reader.state.partial:Partial",
-    "call_odd": ".diagnosis.conclusion:call_odd",
-    "call_peers_off": ".diagnosis.conclusion:call_peers_off",
-    "call_slow": ".diagnosis.conclusion:call_slow",
     "collect_hang": ".hang.collect:collect",
     "conclude": ".document:conclude",
     "conclude_hang": ".hang.document:conclude",

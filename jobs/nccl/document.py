@@ -10,6 +10,7 @@ from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
 from ..pod.nccl_reader.state.process import Note, channels_in
+from .bandwidth.hardware import of_other_kind
 from .diagnosis.causes import refine
 from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .diagnosis.defects import slow_causes, slow_versions, with_defects
@@ -71,8 +72,11 @@ def conclude(
 def _judged(job: Job, expect: Expected) -> Judgement:
     """Return the judgement of a job; of one that ended badly and was started again, that of its last attempt.
 
-    Which has to have come to its end; or to have come up, where the log shows the processes of one before it.
+    Which has to have come to its end; or to have come up, where the log shows the processes of one before it. What is
+    expected of other GPUs than the log's is not.
     """
+    listed = {str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4]} if expect.products else ()
+    expect = NOTHING if listed and of_other_kind(listed, expect.products) else expect
     judgement = Judgement(View(job), expect)
     _judge(judgement)
     again = last_attempt(job) if judgement.ended_badly else None

@@ -23,6 +23,7 @@ class Expected:
     gpus_per_node: int | None = None
     rail_gbit_s: float | None = None  # of each device
     intra_node: str | None = None  # p2p, shm
+    products: tuple[str, ...] = ()  # models of GPUs, with * for any text: of others nothing of this is expected
 
 
 _FIGURE = Kind("a figure", lambda value: isinstance(value, int | float) and abs(value) < 1e300)
@@ -138,7 +139,7 @@ class FloorRow(TypedDict):
 
 
 class PublishedRow(TypedDict):
-    """A row beside a published one, in GB/s; ``of_wire``: share of what the published rails carry."""
+    """A row beside a published one of the same size, in GB/s; ``of_wire``: share of what the published rails carry."""
 
     size_bytes: int
     busbw_gbps: float
@@ -149,8 +150,29 @@ class PublishedRow(TypedDict):
     source: str
 
 
+ReferenceKind = Literal["floor", "published", "elsewhere", "wires", "links", "none"]
+
+
+class Reference(TypedDict):
+    """What a table's bandwidth is compared with: the nearest number that is known for its hardware, in GB/s.
+
+    ``kind``: a floor of the profile; a published row of this hardware; one of its GPUs in another layout, fabric or
+    collective; what the NICs, or the links between GPUs, carry; none. ``expected_gbps`` is what follows from it for
+    this table, ``ratio`` the share of it that was measured; ``rows`` are published rows, the nearest first.
+    """
+
+    kind: ReferenceKind
+    size_bytes: int | None
+    busbw_gbps: float | None
+    expected_gbps: float | None
+    ratio: float | None
+    source: str
+    rows: list[PublishedRow]
+    sentence: str
+
+
 class Table(TypedDict):
-    """A benchmark's table, bandwidths in GB/s. checks.rules.reference adds what the numbers are compared with."""
+    """A benchmark's table, bandwidths in GB/s. jobs.nccl.bandwidth adds what the numbers are compared with."""
 
     collective: str | None
     algorithm: str | None
@@ -167,6 +189,8 @@ class Table(TypedDict):
     wire: NotRequired[WireUse | None]
     reference: NotRequired[list[FloorRow]]
     published: NotRequired[PublishedRow | None]
+    """The nearest row, where it is of this very hardware."""
+    nearest: NotRequired[Reference]
 
 
 class Pair(TypedDict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
-from ..record import EXIT_CODES
+from ..record import EXIT_CODES, references
 from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from .proofs import (
     Use,
@@ -62,6 +62,7 @@ class Comparison:
     versions: list[Change] = field(default_factory=list)
     rows: list[BandwidthRow] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)  # what the bandwidths of each side were compared with
     notes: list[str] = field(default_factory=list)  # what a reader should know; none of it decides
     verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
@@ -89,6 +90,7 @@ class Comparison:
             "changes": [asdict(change) for change in self.changes],
             "versions": [asdict(change) for change in self.versions],
             "bandwidth": [row.to_dict() for row in self.rows],
+            "references": list(self.references),
             "unclear": list(self.unclear),
             "notes": list(self.notes),
         }
@@ -117,6 +119,10 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     comparison.rows = list(
         judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides))
     )
+    named = (("before", before), ("after", after))
+    comparison.references = [
+        f"{name}, {run}: {text}" for name, side in named for run, text in references(side[-1]).items()
+    ]
     if all(row.kind == APPEARED for row in comparison.rows if not row.group.alone):
         comparison.unclear.append(
             "no bandwidth was compared over the network: no collective over all nodes has rows of 64 "

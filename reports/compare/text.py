@@ -130,7 +130,8 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
     ]
     heads = ["nodes", "collective", "before", "after", "change", "std. error", ""]
     title = "Bus bandwidth (GB/s), the mean over the rows of 1 GiB and more, where no other sizes are named"
-    return _table(title, heads, rows, style) if rows else []
+    said = [f"- {_clean(text, style)}" for text in comparison.references]
+    return (_table(title, heads, rows, style) if rows else []) + ([_lines(said, style)] if said else [])
 
 
 def _title(text: str, style: str) -> str:

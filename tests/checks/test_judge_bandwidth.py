@@ -4,7 +4,9 @@ from checks.profiles.loader import Profile, load_profile
 from checks.rules import rdma
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
 from checks.rules.collectives import logged
-from checks.rules.physics import limit_gbps, tree_limit_gbps
+from jobs.nccl.bandwidth.hardware import Hardware
+from jobs.nccl.bandwidth.physics import limit_gbps, tree_limit_gbps
+from jobs.nccl.bandwidth.reference import points_of, refer
 
 
 def row(jobs, name, size):
@@ -114,3 +116,14 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
     assert list(rdma.nic_notes(trial, load_profile("p5-efa"))) == [
         "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"
     ]
+
+
+def test_the_notes_name_what_others_measured_whatever_the_profile_has(jobs):
+    """Beside the floors, and where there is none: peak, source and ratio."""
+    table = table_of(jobs["ring"])
+    pair = Hardware(gpu="NVIDIA H100 80GB HBM3", gpus_per_node=8, nodes=2, fabric="ib")
+    table |= {"nearest": refer(pair, points_of(table)), "peak_busbw_gbps": 384.5}
+    for profile in (Profile(), load_profile("h100-ib")):
+        said = next(notes("ring", jobs["ring"], table, profile))
+        assert said == f"peak 384.5 GB/s; {table['nearest']['sentence']}"
+        assert "published" in said

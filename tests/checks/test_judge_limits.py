@@ -11,7 +11,6 @@ from checks.rules import bom, rights, stack
 from checks.rules.capacity import shape_findings, shortage
 from checks.rules.findings import majority, unlike
 from checks.rules.gpu_health import left_out
-from checks.rules.intra_node import channels
 from checks.rules.ranks import dns_seconds, facts, place
 from checks.rules.rdma_counters import error_findings, growth
 from checks.rules.rdma_offer import GKE, MULTUS, selections
@@ -22,6 +21,7 @@ from checks.rules.training_evidence import contradiction
 from checks.rules.visibility import require_listed
 from jobs.cluster.client.kube import Allowed
 from jobs.cluster.facts.stack import Listing
+from jobs.nccl.intra_node import channels_by_path
 from jobs.trial.parts import ClaimSpec, Queue, StorageSpec
 from tests.checks.sweeps import PROFILE, printed, swept
 from tests.checks.test_judge_shapes import numa, room, said
@@ -125,8 +125,7 @@ def test_one_channel_is_a_channel(jobs):
     """A single one through shared memory is a path that was used."""
     inside = jobs["ring"]["intra_node"]
     inside |= {"p2p": 1, "shm": 0, "mnnvl": 0, "net": 1}
-    assert channels(jobs["ring"]) == {"p2p": 1, "net": 1}
-    assert channels(None) == {}
+    assert channels_by_path(jobs["ring"]["intra_node"]) == {"p2p": 1, "net": 1}
 
 
 def test_what_may_fit_fewer_times_says_at_most():

@@ -94,6 +94,7 @@ SHOWN_OTHERWISE = {
     "nccl.slow-version": ("tests/nccl/test_nccl_slow_versions.py", "a remark on versions that the lab has not"),
     "nccl.restarted": ("tests/nccl/test_nccl_restarts.py", "no launcher of the lab starts a job again"),
     "nccl.unexplained": ("tests/nccl/test_nccl_trouble.py", "what no rule knows, no scenario shows"),
+    "nccl.below-published": ("tests/nccl/test_nccl_rescaled.py", "accept judges by the profile's floors"),
     "nccl.bandwidth-falls": ("tests/nccl/test_nccl_tables.py", "the played fabric has no such curve"),
     "checkpoint.failed": ("tests/checks/test_judge_checkpoint.py", "a path that refuses is storage.paths' first"),
     "checkpoint.corrupt": (

@@ -25,7 +25,7 @@ ALLOWED = {
 ROOMS = {
     "jobs": ("cluster", "trial", "diagnosis", "run"),
     "jobs/pod/nccl_reader": ("lines", "state", "tables", "events", "digest", "scan"),
-    "jobs/nccl": ("job_document", "sources", "parallel", "job", "diagnosis", "document"),
+    "jobs/nccl": ("job_document", "sources", "parallel", "job", "diagnosis", "bandwidth", "document"),
 }
 COMPOSITION = (Path("checks/__main__.py"),)  # `python -m checks` is the command line
 

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from jobs.nccl import call_slow, conclude, read
+from jobs.nccl import conclude, read
+from jobs.nccl.bandwidth.judgement import SIGNS
+from jobs.nccl.diagnosis.conclusion import call_slow
 from jobs.nccl.diagnosis.faults import fault_catalogue
 from jobs.nccl.diagnosis.ranking import CIRCUMSTANCES
 from tests.nccl.logmaker import Maker, sequential, table_of
@@ -421,5 +423,5 @@ def test_an_argument_that_nothing_explains():
 
 def test_the_catalogue_asks_for_circumstances_that_are_looked_at():
     asked = {each.when for fault in fault_catalogue() for each in fault_catalogue()[fault].alternatives if each.when}
-    assert asked <= set(CIRCUMSTANCES)
+    assert asked <= {*CIRCUMSTANCES, *SIGNS}
     assert asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.nccl import call_slow
+from jobs.nccl.diagnosis.conclusion import call_slow
 from tests.nccl.logmaker import Maker, sequential, table_of, with_busbw
 from tests.nccl.test_nccl_causes import judged
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from reports.compare.text import render
 from tests.reports.records import NODES, changes, compare, record
 
 
@@ -38,3 +39,16 @@ def test_steps_are_held_against_those_of_before(before: list[float], after: list
 def test_other_nodes_and_runs_without_steps_are_not_compared() -> None:
     assert changes(compare([trained(1, 441)], [trained(2, 300, ("gpu-node-8", "gpu-node-9"))])) == set()
     assert changes(compare([record(1)], [trained(2, 300)])) == set()
+
+
+def test_what_each_side_was_compared_with_is_told():
+    """Of the last record of a side; records without it say nothing."""
+    before, after = record(seed=1), record(seed=2)
+    after["collectives"]["ring"]["tables"][0]["nearest"] = {
+        "sentence": "386 GB/s is 83% of what is published",
+        "ratio": 0.83,
+    }
+    compared = compare([before], [after])
+    assert compared.references == ["after, ring: 386 GB/s is 83% of what is published"]
+    for style in ("text", "markdown", "html", "json"):
+        assert "after, ring: 386 GB/s is 83% of what is published" in render(compared, style)

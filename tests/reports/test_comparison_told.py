@@ -95,7 +95,7 @@ def test_a_group_that_is_new_has_changed_by_nothing() -> None:
     comparison = compare([before], [record(2, noise=0.0)])
     rows = {str(row.group): row for row in comparison.rows}
     new = rows[f"{PAIR}: all_reduce default"]
-    assert (new.kind, new.change, new.error) == ("appeared", 0.0, 0.0)
+    assert (new.kind, new.change, new.error) == ("appeared", None, None)
     assert rows[f"{PAIR}: all_reduce ring"].kind == "same"
     assert comparison.verdict == "same"
 

@@ -48,6 +48,14 @@ def test_a_go_names_nodes_and_numbers():
     assert summary.not_judged == {"skipped": {"storage": 1}}
 
 
+def test_a_bandwidth_stands_beside_what_others_measured():
+    record = HEALTHY.to_dict()
+    record["collectives"] = {"ring": {"tables": [{"nearest": {"sentence": "384.6 GB/s is 99% of what is published"}}]}}
+    proven = dict(summarize(record).proven)
+    assert proven["by others"] == "384.6 GB/s is 99% of what is published"
+    assert "by others" not in dict(summarize(HEALTHY.to_dict()).proven)
+
+
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED, Outcome.ERROR, Outcome.FAILED])
 def test_what_did_not_pass_is_not_proven(outcome):
     """A bandwidth below its floor, or one that was not judged, is no proof of bandwidth."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
@@ -13,6 +14,8 @@ from .quotes import ended_in_cuda, quoted, trouble_said, warning_said
 from .ranking import rank
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..job_document import FoundFault, JobDocument, Table, Verdict
     from .judge import Judgement
 
@@ -100,11 +103,18 @@ def call_peers_off(document: JobDocument, cause: str) -> None:
     document["sentence"] = f"{size}: {lowered(fault['title'])}; {cause}."
 
 
-def _add(document: JobDocument, name: str, subject: str, cause: str) -> FoundFault:
+def call_below(document: JobDocument, table: Table, cause: str, signs: Mapping[str, bool | None]) -> None:
+    """Add to a finished document that a table is below its references; the verdict is the caller's to withhold."""
+    _add(document, "nccl.below-published", table["collective"] or "the benchmark", cause, signs)
+
+
+def _add(
+    document: JobDocument, name: str, subject: str, cause: str, signs: Mapping[str, bool | None] = MappingProxyType({})
+) -> FoundFault:
     fault = found_fault(name, subject, [], cause=cause)
     document["faults"].append(fault)
-    known = slow_causes(document["faults"]) if name == "nccl.low-bandwidth" else []
-    document["causes"] = [*document["causes"], *known, *rank([fault], {})][:MOST_CAUSES]
+    known = slow_causes(document["faults"]) if name in ("nccl.low-bandwidth", "nccl.below-published") else []
+    document["causes"] = [*document["causes"], *known, *rank([fault], signs)][:MOST_CAUSES]
     return fault
 
 

@@ -88,7 +88,8 @@ DIAGNOSES: tuple[str, ...] = (
     "unexplained",  # a line speaks of trouble that no rule knows, in a log that would be go without it
     "restarted",  # an earlier attempt ended badly, and the last one, which is judged, came to its end
     "odd-numbers",  # a benchmark's numbers cannot be true
-    "far-below-published",  # healthy but for numbers at a small fraction of what such hardware is published to give
+    "below-published",  # healthy but for numbers below what such hardware is published to give (nccl.below-published)
+    "far-below-published",  # the same at a small fraction of it
     "not-judged",  # healthy but for what the profile asks for and the log does not show
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
     "separate-runs",  # each process ran a job of its own: nothing crossed hosts

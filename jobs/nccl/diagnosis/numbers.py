@@ -9,7 +9,7 @@ from itertools import pairwise
 from ..job_document import ReadTable, Row, Side
 from ..rows import bandwidths, mean, sides
 
-# One order of magnitude above the fastest NVLink domain of 2026 (932 GB/s over 64 GPUs, published.yaml).
+# One order of magnitude above the fastest NVLink domain of 2026 (932 GB/s over 64 GPUs, bandwidth/published.yaml).
 _MOST_GBPS = 10_000.0
 
 

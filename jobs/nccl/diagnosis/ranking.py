@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 # What is found of these says who waits, what is missing or between whom, and their causes say the rest.
-_DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets")
+_DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets", "nccl.below-published")
 _SUSPECT = ("nccl.uneven-hosts", "nccl.node-count")  # no fault by themselves, and a cause where something is wrong
 
 

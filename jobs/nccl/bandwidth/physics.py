@@ -6,6 +6,7 @@ doc/PERFORMANCE.md: on a ring every edge carries the bus bandwidth, so the busie
 
 from __future__ import annotations
 
+GIB = 1 << 30
 TOLERANCE = 1.02
 """Timers of different ranks and a rail's rounded rate may put an honest number a little above the limit."""
 
@@ -21,11 +22,14 @@ LINKS_GBPS = {
     "B200": 900.0,
     "B300": 900.0,
     "MI300X": 448.0,
+    "MI325X": 448.0,
+    "MI350X": 537.6,
+    "MI355X": 537.6,
 }
 """What one GPU sends to the others of its node at most, in GB/s one way, by a word of its product's name.
 
 NVIDIA's data sheets give both directions together (NVLink 2: 300, 3: 600, 4: 900, 5: 1,800; A800 and
-H800: 400); AMD's of MI300X 7 links of 128.
+H800: 400); AMD's of MI300X and MI325X 7 links of 128, of MI350X and MI355X 7 of 153.6.
 """
 
 
@@ -74,7 +78,7 @@ def wire_limit_gbps(collective: str, algorithm: str, node_gbps: float, *, nodes:
     bandwidth, and bus bandwidth is ``(R - 1) / R`` of that. In sendrecv one GPU of a node sends to the next node; it
     may use every NIC through its neighbours (PXN), and not more.
     """
-    if collective in ("all_to_all", "alltoall", "all-to-all"):
+    if collective in ("all_to_all", "alltoall"):
         ranks = nodes * gpus_per_node
         return node_gbps * (ranks - 1) / (gpus_per_node * gpus_per_node * (nodes - 1))
     if collective == "all_reduce":

@@ -1,0 +1,53 @@
+"""What a profile says of the hardware, and the levels of a sweep beside what such hardware gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jobs.nccl.bandwidth.hardware import Hardware, Said
+from jobs.nccl.bandwidth.physics import GIB
+from jobs.nccl.bandwidth.published import family
+from jobs.nccl.bandwidth.reference import refer
+
+from ..profiles.loader import Profile
+from .swept import Swept
+
+
+def said_of(profile: Profile) -> Said:
+    """Return what a profile says of the hardware."""
+    model = next(iter(profile.gpu.product), "").replace("*", "").strip("-")
+    fabric = profile.fabric
+    return Said(
+        gpu=model,
+        gpus_per_node=profile.gpu.per_node,
+        fabric=family(fabric.kind or ""),
+        nics=fabric.rails,
+        wires_gbps=fabric.node_gbps,
+    )
+
+
+def level_notes(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[str]:
+    """Say of each level that a sweep's tests were compared with how it compares with what such hardware gives.
+
+    ``models`` are the GPUs of the fleet by its labels: more than one, or none, are no hardware to compare with.
+    """
+    known, names = said_of(profile), sorted({*filter(None, models)})
+    for row in swept.section["levels"]:
+        alone = row["kind"] == "alone"
+        if row["rail"] is not None:
+            continue
+        floors = profile.floor("all_reduce", *(("default", 1) if alone else ("ring", 2)))
+        hardware = Hardware(
+            gpu=names[0] if len(names) == 1 else known.gpu if not names else "",
+            several_gpus=len(names) > 1,
+            gpus_per_node=known.gpus_per_node,
+            nodes=1 if alone else 2,
+            fabric="none" if alone else known.fabric or "unknown",
+            wires_gbps=known.wires_gbps,
+            wires_said=known.wires_gbps is not None,
+            algorithm="default" if alone else "ring",
+            forced=not alone,
+        )
+        if hardware.gpu:
+            size = int(floors[0].size) if floors else GIB
+            yield f"level {row['kind']}: {refer(hardware, {size: float(row['busbw_gbps'])})['sentence']}"

@@ -1,0 +1,172 @@
+"""What a benchmark ran on, as its log, its table, the cluster or whoever asks names it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ..job_document import JobDocument, Table
+from ..rows import sides
+from .published import family, operation
+
+_INSTANCES = {
+    "p4d.24xlarge": "A100",
+    "p4de.24xlarge": "A100",
+    "p5.48xlarge": "H100",
+    "p5e.48xlarge": "H200",
+    "p5en.48xlarge": "H200",
+    "p6-b200.48xlarge": "B200",
+    "p6-b300.48xlarge": "B300",
+}
+"""What the libfabric plugin prints without a table's header: AWS, Amazon EC2 accelerated computing instances."""
+_GPUS = re.compile(r"(?:(?:(\d{1,5})x)?(\d{1,3})x)?([A-Za-z][\w .+-]{1,40})")
+MOST_RANKS = 4096
+"""From here on two digits tell no number of ranks from the next."""
+_NICS = re.compile(r"(\d{1,3})x(\d{1,4}(?:\.\d+)?)")
+
+
+class UnknownHardwareError(Exception):
+    """What somebody says of the hardware is not in the form that is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What is known of the hardware beside the log: from options, a profile or a cluster. The log comes first."""
+
+    gpu: str = ""
+    gpus_per_node: int | None = None
+    nodes: int | None = None
+    fabric: str = ""
+    nics: int | None = None
+    wires_gbps: float | None = None  # of all NICs of a host
+
+
+NOTHING_SAID = Said()
+
+
+def of_other_kind(names: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
+    """Return the models, as the driver names them, that are not a profile's; feature discovery writes dashes."""
+    dashed = [pattern.replace(" ", "-") for pattern in patterns]
+    return sorted(n for n in names if dashed and not any(fnmatchcase(n.replace(" ", "-"), each) for each in dashed))
+
+
+def said(gpus: str, nics: str) -> Said:
+    """Return what ``--gpu 2x8xH100`` (or 8xH100, H100) and ``--nics 8x400`` say. Raises UnknownHardwareError."""
+    of_gpus, of_nics = _GPUS.fullmatch(gpus.strip()), _NICS.fullmatch(nics.strip())
+    if gpus and not of_gpus:
+        raise UnknownHardwareError(f"--gpu {gpus!r} is not a model, or a host's number of it, such as H100 or 8xH100")
+    if nics and not (of_nics and float(of_nics[2]) and int(of_nics[1])):
+        raise UnknownHardwareError(
+            f"--nics {nics!r} is not a host's number of NICs and their rate in Gb/s, such as 8x400"
+        )
+    return Said(
+        gpu=of_gpus[3] if of_gpus else "",
+        gpus_per_node=int(of_gpus[2] or 0) or None if of_gpus else None,
+        nodes=int(of_gpus[1] or 0) or None if of_gpus else None,
+        nics=int(of_nics[1]) if of_nics else None,
+        wires_gbps=int(of_nics[1]) * float(of_nics[2]) / 8 if of_nics else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """One benchmark's hardware and operation; what nothing names is empty or None."""
+
+    gpu: str = ""
+    several_gpus: bool = False
+    gpus_per_node: int | None = None
+    nodes: int | None = None
+    fabric: str = "unknown"
+    nics: int | None = None  # that a host offers
+    wires_gbps: float | None = None
+    wires_said: bool = False  # by whoever asks, and not only by the NICs that NCCL saw
+    platforms: tuple[str, ...] = ()
+    collective: str = "all_reduce"  # '' for one that reduces nothing, and is not named
+    algorithm: str = "default"
+    forced: bool = False  # NCCL was not free to choose it
+
+    @property
+    def asked(self) -> str:
+        """What NCCL was asked for, as published rows say it: a ring that it chose by itself is its own choice."""
+        return self.algorithm if self.forced else "default"
+
+    def __str__(self) -> str:
+        gpu = self.gpu or "GPUs that nothing names"
+        return f"{self.nodes} x {self.gpus_per_node} {gpu}" if self.nodes and self.gpus_per_node else gpu
+
+
+def models_of(job: JobDocument) -> list[str]:
+    """Return the models of a job's GPUs: of a benchmark's list, else of the instances that a plugin names."""
+    return list(job["gpus"]) or sorted({_INSTANCES[text] for text in job["platforms"] if text in _INSTANCES})
+
+
+def algorithm_of(table: Table) -> str:
+    """Return 'ring', or 'default' for whatever NCCL chose."""
+    return "ring" if str(table["algorithm"] or "").lower() == "ring" else "default"
+
+
+def collective_of(table: Table) -> str:
+    """Return a table's collective: all_reduce where it does not say, and '' where it says that nothing was reduced."""
+    reduced = all(row["redop"] != "none" for row in table["rows"])
+    return operation(table["collective"]) or ("all_reduce" if reduced else "")
+
+
+def hardware_of(job: JobDocument, table: Table, known: Said = NOTHING_SAID) -> Hardware:
+    """Return what a table ran on; ``known`` fills in what the log does not name."""
+    names = models_of(job)
+    per_node, nodes = _layout(job, table, known)
+    carried = "none" if nodes == 1 else family(job["inter_node_transport"])
+    if carried in ("unknown", "none") and nodes != 1:
+        carried = known.fabric or "unknown"
+    offered = [host["offered"] for host in job["rails"]["per_host"].values() if host["offered"]]
+    return Hardware(
+        gpu=names[0] if len(names) == 1 else "" if names else known.gpu,
+        several_gpus=len(names) > 1,
+        gpus_per_node=per_node,
+        nodes=nodes,
+        fabric=family(carried),
+        nics=known.nics or (min(offered) if offered else None),
+        wires_gbps=known.wires_gbps or job["wires_gbps"],
+        wires_said=known.wires_gbps is not None,
+        platforms=tuple(job["platforms"]),
+        collective=collective_of(table),
+        algorithm=algorithm_of(table),
+        forced="NCCL_ALGO" in job["env"],
+    )
+
+
+def _layout(job: JobDocument, table: Table, known: Said) -> tuple[int | None, int | None]:
+    """Return how many GPUs a host has, and how many hosts there are."""
+    ranks, nodes, per_node = job["ranks"], job["nodes"], known.gpus_per_node
+    if ranks and nodes and ranks % nodes == 0:
+        return ranks // nodes, nodes
+    if not per_node or (ranks is not None and nodes is not None):
+        return None, None
+    if known.nodes and not ranks:
+        return per_node, known.nodes
+    ranks = ranks or _ranks(table, per_node)
+    if not ranks or ranks % min(per_node, ranks):
+        return None, None
+    return min(per_node, ranks), max(1, ranks // per_node)
+
+
+_HALF_DIGIT = 0.005
+"""nccl-tests prints bandwidths with two digits behind the point."""
+
+
+def _ranks(table: Table, per_node: int) -> int | None:
+    """Return how many ranks an all_reduce's numbers tell: busbw is 2(n-1)/n times algbw (doc/PERFORMANCE.md)."""
+    least, most = 2.0, float(MOST_RANKS)
+    for row in table["rows"] if operation(table["collective"]) in ("", "all_reduce") else ():
+        for side in sides(row) if row["redop"] not in (None, "none") else ():
+            algbw, busbw = side["algbw_gbps"] or 0.0, side["busbw_gbps"] or 0.0
+            if algbw >= 1 and algbw <= busbw < 2 * algbw:
+                low, high = (busbw - _HALF_DIGIT) / (algbw + _HALF_DIGIT), (busbw + _HALF_DIGIT) / (algbw - _HALF_DIGIT)
+                least = max(least, 2 / (2 - low))
+                most = min(most, 2 / (2 - high)) if high < 2 else most
+    fitting = range(math.ceil(least), math.floor(most) + 1) if most < MOST_RANKS else ()
+    possible = [n for n in fitting if n % per_node == 0 or n < per_node]
+    return possible[0] if len(possible) == 1 else None

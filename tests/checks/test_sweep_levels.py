@@ -1,0 +1,31 @@
+"""Does a sweep say what its levels are worth beside what such hardware gives?"""
+
+import pytest
+
+from checks.profiles.loader import Profile, load_profile
+from checks.rules.levels import level_notes
+from tests.checks.sweeps import printed, swept
+
+pytestmark = pytest.mark.usefixtures("few_references")
+
+
+def levels(profile, models, speed=380.0, alone=480.0):
+    sweep = swept(*printed(4, lambda _: speed, alone=lambda _: alone))
+    return dict(text.split(": ", 1) for text in level_notes(sweep, profile, models))
+
+
+def test_each_level_stands_beside_what_is_published():
+    """A fleet that is slow as a whole has a level of its own, to which every node comes up."""
+    profile = load_profile("h100-ib")
+    said = levels(profile, ["NVIDIA-H100-80GB-HBM3"] * 4)
+    assert "480 GB/s at 8G is 100% of the 479.7 GB/s that are published for 1 x 8 H100" in said["level alone"]
+    assert "published" in said["level in a leaf"]
+    assert "48 GB/s at 8G is 10% of" in levels(profile, ["NVIDIA-H100-80GB-HBM3"] * 4, alone=48.0)["level alone"]
+    slow = levels(profile, ["NVIDIA-H100-80GB-HBM3"] * 4, speed=100.0)
+    assert "100 GB/s at 1G is 39% of" in slow["level in a leaf"]
+
+
+def test_gpus_of_several_models_or_none_are_no_hardware_to_compare_with():
+    assert levels(load_profile("h100-ib"), ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H200"]) == {}
+    assert levels(Profile(), ["", ""]) == {}
+    assert "H100" in levels(load_profile("h100-ib"), [])["level alone"]
