@@ -84,6 +84,7 @@ class Coverage:
 
     tried: tuple[str, ...] = ()  # nodes on which the trial's pods ran and gave evidence
     pool: tuple[str, ...] | None = None  # all nodes that the selection and the profile mean; None: not seen
+    started: bool = True  # whether there was a trial: a preflight starts no pod, and tries nothing
 
     @property
     def untried(self) -> tuple[str, ...]:
@@ -97,13 +98,17 @@ class Coverage:
         return bool(self.pool) and not self.untried
 
     def __str__(self) -> str:
+        if not self.started:
+            return "no pod was started"
         if self.pool is None:
             return f"{len(self.tried)} {'node' if len(self.tried) == 1 else 'nodes'} tried, pool unknown"
         count = len({*self.pool, *self.tried})
         return f"{len(self.tried)} of {count} {'node' if count == 1 else 'nodes'} tried"
 
     def not_tried(self, most: int = 8) -> str:
-        """Name the nodes that were not tried, in one line; '' where there are none."""
+        """Name the nodes that a trial left out, in one line; '' where there are none, or there was no trial."""
+        if not self.started:
+            return ""
         more = f" and {len(self.untried) - most} more" if len(self.untried) > most else ""
         return ", ".join(self.untried[:most]) + more
 
@@ -114,8 +119,10 @@ def coverage_of(record: Record) -> Coverage:
 
 
 def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
-    tried = tuple(sorted({*trial.get("hosts", {}).values()}))
-    return Coverage(tried=tried, pool=None if pool is None else tuple(pool))
+    tried = trial.get("pods") or trial.get("hosts", {})  # a sweep, and an earlier version, has hosts only
+    return Coverage(
+        tried=tuple(sorted({*tried.values()})), pool=None if pool is None else tuple(pool), started=bool(trial)
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,9 +178,12 @@ class Run:
         return _coverage(self.trial, self.pool)
 
     @property
-    def too_few_tried(self) -> bool:
-        """Whether every node of the pool was asked for and not every one was tried."""
-        return self.asks_all and self.scope == "full" and not self.coverage.whole
+    def too_few_tried(self) -> str:
+        """Say why fewer nodes were tried than a go is about: all of the pool, or those that the trial spans; else ''."""
+        if self.asks_all and self.scope == "full" and not self.coverage.whole:
+            return "not every node was tried, and all were asked for (--nodes all)"
+        spans, tried = self.trial.get("nodes", 0), len(self.coverage.tried)
+        return f"the trial spans {spans} nodes, and pods on {tried} gave evidence" if tried < spans else ""
 
     @property
     def required_but_unseen(self) -> tuple[str, ...]:

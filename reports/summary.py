@@ -95,7 +95,7 @@ def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) 
     if run.required_but_unseen:
         return f"required but not judged: {', '.join(run.required_but_unseen)}"
     if run.too_few_tried:
-        return "not every node was tried, and all were asked for"
+        return run.too_few_tried
     return "no check could be judged"
 
 

@@ -8,6 +8,7 @@ import yaml
 
 from checks.framework.evidence import CannotTell
 from checks.profiles.schema import RuntimeSection
+from checks.rules import ranks
 from checks.rules.job import start_findings
 from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings
 from checks.rules.runtime import can_lock, gpu_findings, limit_findings, limit_notes, version_at_least
@@ -233,3 +234,14 @@ def test_errors_end_the_check_as_an_error(trial, spec, evidence):
         evidence.add(f.subject, ok=f.ok, observed=f.observed, fault=f.fault)
     with pytest.raises(CannotTell):
         evidence.verdict()
+
+
+@pytest.mark.parametrize(("names", "known"), [(("clone", "clone"), []), (("a", "b.site"), ["a", "b"])])
+def test_pods_count_whatever_their_hosts_are_called(trial, names, known):
+    """Two machines of one name: both pods are there, and the name that NCCL prints stands for neither node."""
+    for rank, name in enumerate(names):
+        trial.evidence[rank].stages["start"]["hostname"] = name
+    assert sorted(ranks.hosts(trial)) == known
+    assert sorted(ranks.pods(trial).values()) == ["gpu-node-0", "gpu-node-1"]
+    trial.evidence[1].stages.clear()  # a pod that told nothing proves nothing
+    assert list(ranks.pods(trial).values()) == ["gpu-node-0"]

@@ -93,7 +93,14 @@ def test_of_several_nodes_the_slowest_is_told():
         (Run(results=[check("a.b", Outcome.ERROR, reason="no answer")]), "a.b: no answer"),
         (Run(results=[check("a.b")], interrupted="received SIGINT"), "ended early: received SIGINT"),
         (Run(results=[check("a.b")], required=("c.d",)), "required but not judged: c.d"),
-        (Run(results=[check("a.b")], asks_all=True, pool=("n",)), "not every node was tried, and all were asked for"),
+        (
+            Run(results=[check("a.b")], asks_all=True, pool=("n",)),
+            "not every node was tried, and all were asked for (--nodes all)",
+        ),
+        (
+            Run(results=[check("a.b")], trial={"nodes": 2, "pods": {"p-0": "a"}}),
+            "the trial spans 2 nodes, and pods on 1 gave evidence",
+        ),
         (Run(), "no check could be judged"),
     ],
 )
