@@ -179,7 +179,7 @@ class Run:
 
     @property
     def too_few_tried(self) -> str:
-        """Say why fewer nodes were tried than a go is about: all of the pool, or those that the trial spans; else ''."""
+        """Say why fewer nodes were tried than a go is about: the pool, or those that the trial spans; '' where not."""
         if self.asks_all and self.scope == "full" and not self.coverage.whole:
             return "not every node was tried, and all were asked for (--nodes all)"
         spans, tried = self.trial.get("nodes", 0), len(self.coverage.tried)
