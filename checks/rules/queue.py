@@ -13,7 +13,7 @@ from decimal import Decimal
 from jobs.cluster.facts.inventory import Node, PodUse
 from jobs.cluster.unstructured import Unstructured, as_map, by_type, quantity
 from jobs.run.result import TrialResult
-from jobs.trial.launch_stack import LaunchStack, missing_fault, shares
+from jobs.trial.launch_stack import FlavorTopology, LaunchStack, missing_fault, shares
 from jobs.trial.launchers import kind_of
 from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources
@@ -47,7 +47,9 @@ MANY = 64
 LOCAL, CLUSTER = "localqueue", "clusterqueue"
 
 
-def present_findings(launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[PodUse]) -> Iterator[Finding]:
+def present_findings(
+    launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[PodUse], nodes: Sequence[Node] = ()
+) -> Iterator[Finding]:
     """Judge what the trial's launcher and queue need, in the order in which one explains the next."""
     kind = kind_of(spec.launcher)
     if kind.operator:
@@ -71,6 +73,7 @@ def present_findings(launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[
         yield from _controller(spec.queue.kind, pods)
     if spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.queue_served.versions:
         yield from _kueue(launch_stack, spec)
+        yield from (_placeable(each, nodes, spec.nodes) for each in launch_stack.topologies)
     if spec.queue is not None and spec.queue.kind == "volcano" and "v1beta1" in launch_stack.queue_served.versions:
         yield from _volcano(launch_stack, spec)
 
@@ -191,6 +194,28 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
         best = max((amount for amount in most if amount is not None), default=Decimal(0))
         observed = f"{name} fits" if fits else f"at most {best:f} {name} in one flavor"
         yield compared(subject, fits, observed, f"{needed:f} {name} for {spec.nodes} pods", "queue.quota-short")
+
+
+def _placeable(topology: FlavorTopology, nodes: Sequence[Node], needed: int) -> Finding:
+    """Judge whether Kueue can place pods by a flavor's topology: it leaves out nodes that lack the label of a level.
+
+    https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/
+    """
+    subject = f"resourceflavor/{topology.flavor}"
+    if topology.levels is None:
+        observed = f"topology {topology.name} does not exist"
+        return failed(subject, observed, "a Topology of this name", "queue.topology")
+    members = [node for node in nodes if topology.labels.items() <= node.labels.items()]
+    expected = f"{needed} nodes of the flavor with a label for each level of topology {topology.name}"
+    if not members:
+        return unknown(subject, "no node of this flavor is seen", expected)
+    placeable = [node for node in members if all(node.labels.get(label) for label in topology.levels)]
+    lacking = [label for label in topology.levels if not any(node.labels.get(label) for node in members)]
+    observed = f"{len(placeable)} of {len(members)} nodes have {', '.join(topology.levels)}"
+    if lacking:
+        observed += f"; none has {', '.join(lacking)}"
+    enough = min(needed, len(members))  # that there are too few nodes at all is for others to say
+    return compared(subject, len(placeable) >= enough, observed, expected, "queue.topology")
 
 
 def _volcano(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:

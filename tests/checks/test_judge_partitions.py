@@ -7,7 +7,6 @@ import pytest
 from checks.rules import pool
 from checks.rules.capacity import rooms
 from checks.rules.nodes import node_findings, offers
-from jobs.cluster.facts.inventory import Taint
 
 
 def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, bad):
@@ -49,11 +48,11 @@ def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, n
 @pytest.mark.parametrize(
     ("labels", "taints", "mark"),
     [
-        ({}, (Taint("virtual-kubelet.io/provider", "azure", "NoSchedule"),), "virtual-kubelet.io/provider"),
+        ({}, (("virtual-kubelet.io/provider", "azure", "NoSchedule"),), "virtual-kubelet.io/provider"),
         ({"type": "virtual-kubelet"}, (), "type=virtual-kubelet"),
         ({"liqo.io/type": "virtual-node"}, (), "liqo.io/type=virtual-node"),
         ({"type": "virtual-kubelet", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, (), ""),  # its GPUs were seen
-        ({"type": "bare-metal"}, (Taint("nvidia.com/gpu", "", "NoSchedule"),), ""),
+        ({"type": "bare-metal"}, (("nvidia.com/gpu", "", "NoSchedule"),), ""),
     ],
 )
 def test_nodes_behind_which_another_service_runs_are_named_and_not_judged(
