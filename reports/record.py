@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
 from .schema import Cluster, Outcome, Record, RecordedTrial, RecordError, Verdict, completed
 
@@ -322,11 +322,41 @@ def read_json(path: Path) -> Record:
     if missing := [key for key in NEEDED if content.get(key) is None]:
         raise RecordError(f"{place} is damaged: {missing[0]!r} is missing")
     try:
-        return completed(content)
+        record = completed(content)
     except RecordError as error:
         raise RecordError(f"{place} is damaged: {error}") from None
+    if why := _contradiction(record, content):
+        raise RecordError(f"{place} is no record of a run, it contradicts itself: {why}")
+    return record
 
 
+def _contradiction(record: Record, written: Mapping[str, object]) -> str:
+    """Say what of a record cannot be true together, where the file itself has both; '' where nothing is."""
+    verdict, code = record["verdict"], record["exit_code"]
+    if "exit_code" in written and code != EXIT_CODES[verdict] and (code not in PYTESTS or verdict is Verdict.GO):
+        return f"verdict {verdict}, exit code {code}"
+    tried = {*coverage_of(record).tried, *record["trial"].get("hosts", {}).values()}
+    if "coverage" in written and (left := sorted(tried - {*record["coverage"]["tried"]})):
+        return f"{len(tried)} nodes gave evidence, and {', '.join(left[:3])} is not among those that were tried"
+    passed = {check["id"] for check in record["checks"] if check["outcome"] is Outcome.PASSED}
+    for check, jobs in SUMS.items():
+        tables = [table for job in record[jobs].values() if job for table in job["tables"]]
+        if check in passed and (wrong := sum(_wrong(row) for table in tables for row in table["rows"])):
+            return f"{check} passed, and {wrong} sums are wrong"
+    return ""
+
+
+def _wrong(row: RecordedRow) -> int:
+    return sum(side["wrong"] or 0 for side in (row["out_of_place"], row["in_place"]) if side)
+
+
+PYTESTS = (2, 3, 4, 5)
+"""Exit codes of pytest's own: the run did not get to its end."""
+SUMS: Mapping[str, Literal["collectives", "inside"]] = {
+    "nccl.correctness": "collectives",
+    "nccl.correctness-node": "inside",
+}
+"""The checks of right sums, and where the tables are that they judge."""
 NEEDED = ("run_id", "verdict", "scope", "checks", "collectives")
 
 
@@ -350,7 +380,7 @@ def run_of(record: Record) -> Run:
             for check in record["checks"]
         ],
         interrupted=record["interrupted"],
-        pytest_exit=record["exit_code"] if record["exit_code"] in (2, 3, 4, 5) else 0,
+        pytest_exit=record["exit_code"] if record["exit_code"] in PYTESTS else 0,
         trial=record["trial"],
         pool=coverage_of(record).pool,
         asks_all=record["coverage"]["asked"] == "all",

@@ -68,9 +68,10 @@ class RecordedCheck(TypedDict):
 
 
 class RecordedSide(TypedDict):
-    """One measurement of a row; bus bandwidth in GB/s (1e9 bytes per second)."""
+    """One measurement of a row; bus bandwidth in GB/s (1e9 bytes per second), and how many values were wrong."""
 
     busbw_gbps: float | None
+    wrong: int | None
 
 
 class RecordedRow(TypedDict):
