@@ -11,7 +11,7 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules.api import git_version
 from checks.rules.capacity import releases, room_findings, rooms, shape_findings, shortage
-from checks.rules.nodes import NO_PROFILE, kubelet_skew, node_findings, offers, unlike_nodes
+from checks.rules.nodes import NO_PROFILE, kubelet_skew, node_findings, offers, refusals, unlike_nodes
 from checks.rules.pool import Pool, resource_of
 from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
 from checks.rules.topology import read_zones
@@ -132,6 +132,31 @@ def test_every_gpu_node_offers_all_its_gpus(
             else NO_PROFILE
         )
     evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "gpu.admitted",
+    "No kubelet refuses the devices that its node offers",
+    by_node=True,
+    requires=["nodes.gpu"],
+    unless_failed=["gpu.allocatable"],
+    faults=["nodes.devices-refused"],
+    needs=["nodes", "pods"],
+)
+def test_kubelets_admit_pods_with_devices(
+    cluster: Inventory, pool: Pool, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """No pod with GPUs or RDMA devices was bound to a node and refused by its kubelet, and none admitted there since.
+
+    The scheduler counts what a node offers; only the kubelet's plugin hands it out. A pod that is refused has failed
+    for good, holds nothing, and is in no list of pods that run. Of the last day; a pod that runs since shows that all
+    is well again. Nothing waits for this check: a trial on that node shows more.
+    """
+    require_seen(evidence, cluster, "pods", "which pods were refused is not seen")
+    skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
+    evidence.expect(node.name for node in pool.nodes)
+    evidence.judge(refusals(cluster, pool.nodes, [*filter(None, [spec.gpu_resource]), *spec.resources]))
 
 
 @pytest.mark.preflight

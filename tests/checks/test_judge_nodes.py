@@ -1,5 +1,6 @@
 """What nodes.gpu, gpu.allocatable and gpu.free say of an inventory."""
 
+import datetime
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,9 @@ import pytest
 from checks.framework.evidence import Blocked
 from checks.profiles.loader import Profile
 from checks.rules.capacity import placed, releases, room_findings, rooms, tolerated
-from checks.rules.nodes import node_findings, offer
+from checks.rules.nodes import node_findings, offer, refusals
 from checks.rules.pool import Pool, pool_of
-from jobs.cluster.facts.inventory import Taint
+from jobs.cluster.facts.inventory import PodUse, Taint
 
 
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
@@ -222,3 +223,38 @@ def test_a_trial_is_placed_only_on_nodes_that_have_room_beside_the_unfit(invento
     assert placed(cluster, judged_pool, named, ["a"]).node_names == ("b", "c")
     with pytest.raises(Blocked, match="takes 3 nodes, and 2 could take a pod without a"):
         placed(cluster, judged_pool, replace(spec, nodes=3), ["a"])
+
+
+def refused(at="a", resource="nvidia.com/gpu", hours=1.0):
+    """A pod that the kubelet of a node had no device for, so many hours ago."""
+    since = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours)).isoformat(timespec="seconds")
+    return PodUse("x", "train-0", at, {resource: 8}, "", "Failed", trouble="Allocate failed", since=since)
+
+
+def running(hours, resource="nvidia.com/gpu", phase="Running"):
+    """A pod on node a that began so many hours ago."""
+    return replace(refused("a", resource, hours), name="train-1", phase=phase)
+
+
+@pytest.mark.parametrize(
+    ("failed", "pods", "named"),
+    [
+        ([refused()], [], ["a"]),
+        ([refused(), refused("b"), refused("b")], [], ["a", "b"]),
+        ([refused(resource="rdma/hca")], [running(0.5)], ["a"]),  # GPUs are handed out, NICs are not
+        ([refused()], [running(2)], ["a"]),  # it began before
+        ([refused()], [running(0.5, phase="Pending")], ["a"]),
+        ([refused()], [running(0.5)], []),  # all is well again
+        ([refused(hours=30)], [], []),
+        ([refused("elsewhere")], [], []),
+        ([refused(resource="example.com/fpga")], [], []),  # the trial asks for none
+        ([], [], []),
+    ],
+)
+def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory, node, failed, pods, named):
+    """Neither a pass nor a fault of the node: a plugin that had just begun again refuses once, too."""
+    cluster = replace(inventory([node("a"), node("b")]), refused=tuple(failed), pods=tuple(pods))
+    findings = list(refusals(cluster, cluster.nodes, ["nvidia.com/gpu", "rdma/hca"]))
+    assert [f.subject for f in findings] == ["a", "b"]
+    assert [f.subject for f in findings if f.ok is None and f.fault == "nodes.devices-refused"] == named
+    assert all(f.ok or "x/train-0" in f.observed for f in findings)
