@@ -1,5 +1,7 @@
 """The summary of a run: the same verdict, culprit and numbers in every form, and no number that no check has shown."""
 
+from dataclasses import replace
+
 import pytest
 
 from reports.markdown import markdown, workflow_commands
@@ -205,3 +207,23 @@ def test_a_checkpoint_is_proven_by_what_was_read_back(resumed):
     assert proven == {"checkpoint": f"1074 MB/s of 16 ranks, read back elsewhere{ends}"}
     results = [check("checkpoint.saved", Outcome.FAILED)]
     assert summarize(Run(checkpoint=saved, results=results).to_dict()).proven == []
+
+
+def test_nodes_that_are_left_out_or_queued_are_said():
+    """A pass with a note is still a pass; of a check that failed the finding speaks."""
+    notes = ("not judged: virtual, no machine of its own",)
+    left_out = CheckResult(
+        id="nodes.gpu",
+        title="",
+        outcome=Outcome.PASSED,
+        findings=(Finding(subject="a", ok=True, observed=""),),
+        notes=notes,
+    )
+    queued = CheckResult(
+        id="stack.upgrade", title="", outcome=Outcome.PASSED, notes=("queued for a driver upgrade: a",)
+    )
+    other = CheckResult(id="a.b", title="", outcome=Outcome.PASSED, notes=("anything",))
+    proven = dict(summarize(Run(results=[left_out, queued, other]).to_dict()).proven)
+    assert proven["noted"] == "not judged: virtual, no machine of its own; queued for a driver upgrade: a"
+    failed = replace(left_out, outcome=Outcome.FAILED)
+    assert "noted" not in dict(summarize(Run(results=[failed, other]).to_dict()).proven)
