@@ -55,7 +55,7 @@ def test_launcher_and_queue_are_there(
     fits(evidence, pool, profile)
     for what, why in launch_stack.not_seen.items():
         evidence.note(f"not seen: {what}: {why}")
-    evidence.judge(present_findings(launch_stack, spec, cluster.pods, cluster.nodes))
+    evidence.judge(present_findings(launch_stack, spec, cluster.pods, pool.nodes))
 
 
 @pytest.mark.acceptance

@@ -124,7 +124,7 @@ def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
             name = str(as_map(as_map(objects["local"]).get("spec")).get("clusterQueue") or "")
             if name:
                 objects["cluster"] = get("cluster", path("clusterqueues", name, **where))
-            flavors = (get("flavors", path("resourceflavors", f, **where)) for f in _flavors(objects.get("cluster")))
+            flavors = (get("flavors", path("resourceflavors", f, **where)) for f in flavors_of(objects.get("cluster")))
             placed = [(f, str(as_map(f.get("spec")).get("topologyName") or "")) for f in flavors if f]
             if any(name for _, name in placed):
                 served = serving(kube, KUEUE_GROUP, "topologies")
@@ -141,7 +141,7 @@ def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
     return LaunchStack(not_seen=hidden, **objects)
 
 
-def _flavors(cluster: Unstructured | None) -> list[str]:
+def flavors_of(cluster: Unstructured | None) -> list[str]:
     """Return the names of a ClusterQueue's flavors, each once."""
     groups = as_list(as_map((cluster or {}).get("spec")).get("resourceGroups"))
     names = (str(flavor.get("name") or "") for group in groups for flavor in as_list(group.get("flavors")))

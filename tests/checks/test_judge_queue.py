@@ -66,7 +66,8 @@ RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
         ((RACK, HOST), {}, [{RACK: "r1"}, {HOST: "b"}], "queue.topology"),  # each level is there, never both
         ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {RACK: "r1", HOST: "b"}, {HOST: "cpu"}], None),
         ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}], None),  # too few nodes are another check's
-        ((RACK, HOST), {"pool": "x"}, [{HOST: "a"}, {HOST: "b"}], ""),  # no node of the flavor is seen
+        ((RACK, HOST), {"pool": "x"}, [{HOST: "a"}, {HOST: "b"}], ""),  # no node of the only flavor is seen
+        ((RACK, HOST), {}, [], ""),
         ((HOST,), {"pool": "x"}, [{HOST: "a", "pool": "x"}, {HOST: "b", "pool": "x"}, {"pool": "y"}], None),
         (None, {}, [{RACK: "r1"}, {RACK: "r1"}], "queue.topology"),  # there is no such topology
     ],
@@ -77,6 +78,18 @@ def test_nodes_of_a_flavor_have_the_labels_of_its_topology(levels, labels, nodes
     seen = [SimpleNamespace(name=f"n{number}", labels=each) for number, each in enumerate(nodes)]
     expected = [] if fault is None else [("resourceflavor/h100", fault)]
     assert bad(present_findings(stack, spec(), (), seen)) == expected
+
+
+def test_a_flavor_of_other_nodes_is_not_judged():
+    """Of two flavors one is of this pool's nodes: the labels of the others' are not seen, and not needed."""
+    stack = launch_stack(
+        topologies=(
+            FlavorTopology("h100", {"gpu": "h100"}, "racks", (HOST,)),
+            FlavorTopology("a100", {"gpu": "a100"}, "racks", (RACK,)),
+        )
+    )
+    seen = [SimpleNamespace(name=name, labels={HOST: name, "gpu": "h100"}) for name in "ab"]
+    assert bad(present_findings(stack, spec(), (), seen)) == []
 
 
 def test_a_queue_that_can_hold_the_trial_is_fine():
