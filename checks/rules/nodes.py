@@ -126,11 +126,13 @@ def offer(node: Node, profile: Profile) -> Finding:
     )
 
 
-def refusals(cluster: Inventory, nodes: Iterable[Node], resources: Collection[str]) -> Iterator[Finding]:
+def refusals(
+    cluster: Inventory, nodes: Iterable[Node], resources: Collection[str], tried: Collection[str] = ()
+) -> Iterator[Finding]:
     """Say of which nodes a kubelet refused pods some of these resources, and has admitted none with them since.
 
     The node offered them, or no pod would have been bound to it. A plugin that had just begun again does the same once:
-    whether it is well now, only a pod can tell.
+    whether it is well now, only a pod can tell. ``tried``: the nodes where one of the trial did.
     """
     expected = "pods get the devices that the node offers"
     for node in nodes:
@@ -139,6 +141,7 @@ def refusals(cluster: Inventory, nodes: Iterable[Node], resources: Collection[st
             pod
             for pod in cluster.refused
             if pod.node == node.name
+            and node.name not in tried
             and _recent(pod.since)
             and (asked := pod.requests.keys() & set(resources))
             and not any(asked <= other.requests.keys() and other.since > pod.since for other in running)

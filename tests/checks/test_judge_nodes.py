@@ -258,3 +258,4 @@ def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory,
     assert [f.subject for f in findings] == ["a", "b"]
     assert [f.subject for f in findings if f.ok is None and f.fault == "nodes.devices-refused"] == named
     assert all(f.ok or "x/train-0" in f.observed for f in findings)
+    assert all(f.ok for f in refusals(cluster, cluster.nodes, ["nvidia.com/gpu", "rdma/hca"], ["a", "b"]))
