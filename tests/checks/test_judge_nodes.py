@@ -1,16 +1,21 @@
 """What nodes.gpu, gpu.allocatable and gpu.free say of an inventory."""
 
 import datetime
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from checks.framework.evidence import Blocked
+from checks import test_nodes as node_checks
+from checks.framework.evidence import Blocked, CannotTell
 from checks.profiles.loader import Profile
 from checks.rules.capacity import placed, releases, room_findings, rooms, tolerated
 from checks.rules.nodes import node_findings, offer, refusals
 from checks.rules.pool import Pool, pool_of
+from cli.listing import declared_checks
 from jobs.cluster.facts.inventory import PodUse, Taint
+from reports.record import Run
 
 
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
@@ -259,3 +264,17 @@ def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory,
     assert [f.subject for f in findings if f.ok is None and f.fault == "nodes.devices-refused"] == named
     assert all(f.ok or "x/train-0" in f.observed for f in findings)
     assert all(f.ok for f in refusals(cluster, cluster.nodes, ["nvidia.com/gpu", "rdma/hca"], ["a", "b"]))
+
+
+def test_refused_devices_are_asked_for_last():
+    """With a trial or without: what its pods have shown by then counts."""
+    assert list(declared_checks())[-1] == list(declared_checks(["-m=preflight"]))[-1] == "gpu.admitted"
+
+
+@pytest.mark.parametrize("tried", [(), ("a",), ("b",)])
+def test_a_trial_on_the_node_shows_that_devices_are_handed_out(inventory, node, spec, h100, evidence, tried):
+    """Where its pod gave evidence; one that ran beside the node says nothing of it."""
+    cluster = replace(inventory([node("a"), node("b")]), refused=(refused("a"),))
+    session = SimpleNamespace(run=Run(trial={"pods": {f"p-{name}": name for name in tried}}))
+    with nullcontext() if "a" in tried else pytest.raises(CannotTell, match="refused x/train-0"):
+        node_checks.test_kubelets_admit_pods_with_devices(cluster, Pool(cluster.nodes), spec, h100, session, evidence)
