@@ -17,6 +17,7 @@ from checks.rules.nodes import (
     node_findings,
     offers,
     other_events,
+    refusals,
     report_findings,
     unlike_nodes,
 )
@@ -167,6 +168,33 @@ def test_every_gpu_node_offers_all_its_gpus(
             else NO_PROFILE
         )
     evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "gpu.admitted",
+    "No kubelet refuses the devices that its node offers",
+    by_node=True,
+    requires=["nodes.gpu"],
+    unless_failed=["gpu.allocatable"],
+    faults=["nodes.devices-refused"],
+    needs=["nodes", "pods"],
+    last=True,
+)
+def test_kubelets_admit_pods_with_devices(
+    cluster: Inventory, pool: Pool, spec: TrialSpec, profile: Profile, seatrial: Session, evidence: Evidence
+) -> None:
+    """No pod with GPUs or RDMA devices was bound to a node and refused by its kubelet, and none admitted there since.
+
+    The scheduler counts what a node offers; only the kubelet's plugin hands it out. A pod that is refused has failed
+    for good, holds nothing, and is in no list of pods that run. Of the last day; a pod that runs since, or one of this
+    trial that gave evidence, shows that all is well again. No check waits for this one.
+    """
+    require_seen(evidence, cluster, "pods", "which pods were refused is not seen")
+    skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
+    evidence.expect(node.name for node in pool.nodes)
+    tried = seatrial.run.coverage.tried
+    evidence.judge(refusals(cluster, pool.nodes, [*filter(None, [spec.gpu_resource]), *spec.resources], tried))
 
 
 @pytest.mark.preflight

@@ -35,9 +35,10 @@ NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) 
         "queue.stopped",
         "queue.uncovered",
         "queue.quota-short",
+        "queue.topology",
         "nodes.other-kind",
     ],
-    needs=["pods", "clusterqueues", "volcano-queues", "runtimes"],
+    needs=["nodes", "pods", "clusterqueues", "volcano-queues", "runtimes"],
 )
 def test_launcher_and_queue_are_there(
     launch_stack: LaunchStack, spec: TrialSpec, cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence
@@ -45,15 +46,16 @@ def test_launcher_and_queue_are_there(
     """What launches training is served, its operator runs, and its queue is active and can hold the whole job.
 
     The kind must be served in the version that its operator speaks; the queue must exist, cover every resource that the
-    pods ask for (RDMA devices among them), and have the quota for all pods at once. A job that its queue can never hold
-    waits without a word; an operator that is not there leaves no trace at all.
+    pods ask for (RDMA devices among them), and have the quota for all pods at once; where a flavor names a topology,
+    enough of its nodes have a label for each level. A job that its queue can never hold waits without a word; an
+    operator that is not there leaves no trace at all.
     """
     if spec.launcher == "indexed" and spec.queue is None:
         evidence.skip("the trial is an Indexed Job without a queue: Kubernetes itself launches it")
     fits(evidence, pool, profile)
     for what, why in launch_stack.not_seen.items():
         evidence.note(f"not seen: {what}: {why}")
-    evidence.judge(present_findings(launch_stack, spec, cluster.pods))
+    evidence.judge(present_findings(launch_stack, spec, cluster.pods, pool.nodes))
 
 
 @pytest.mark.acceptance

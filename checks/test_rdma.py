@@ -35,7 +35,8 @@ def test_every_node_offers_the_rdma_devices(
     """Every GPU node of the pool offers (allocatable) at least as many RDMA devices as one pod asks for.
 
     They are extended resources of a device plugin (rdma/*, nvidia.com/*, vpc.amazonaws.com/efa, ...). Where one is
-    missing, pods that ask for it stay Pending, and those that do not ask fall back to TCP.
+    missing, pods that ask for it stay Pending, and those that do not ask fall back to TCP. A node that offers more
+    devices than the profile says is another machine: its numbers are not this profile's.
     """
     from checks.rules.stack import operands  # noqa: PLC0415 -- collection stays light
 
@@ -44,7 +45,8 @@ def test_every_node_offers_the_rdma_devices(
     require_seen(evidence, cluster, "nodes")
     fits(evidence, pool, profile)
     evidence.expect(node.name for node in pool.nodes)
-    evidence.judge(offer_findings(pool.nodes, spec.resources, operands(cluster.pods).get("rdma-plugin", {})))
+    plugins = operands(cluster.pods).get("rdma-plugin", {})
+    evidence.judge(offer_findings(pool.nodes, spec.resources, plugins, profile.fabric.device_count))
 
 
 @pytest.mark.preflight

@@ -8,9 +8,17 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
+from checks.rules.findings import SHOWN
 from checks.rules.fit import counted, doubt, fits
 from checks.rules.pool import Pool, resource_of
-from checks.rules.stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
+from checks.rules.stack import (
+    class_findings,
+    policy_findings,
+    slice_findings,
+    stack_findings,
+    upgrade_findings,
+    waiting,
+)
 from checks.rules.visibility import require_listed, require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing, operand, policies
@@ -62,9 +70,13 @@ def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
     """The GPU operator replaces the driver of no GPU node at this moment.
 
     It cordons the node, evicts what uses its GPUs and restarts the driver: a trial meanwhile says nothing. Wait until
-    all nodes say upgrade-done and run it again. A node that says upgrade-failed needs help.
+    all nodes say upgrade-done and run it again. A node that says upgrade-failed needs help. One that is only queued
+    (upgrade-required) is as it was: it is named, and judged like any other.
     """
     evidence.expect(node.name for node in pool.nodes)
+    if queued := waiting(pool.nodes):
+        more = f" and {len(queued) - SHOWN} more" if len(queued) > SHOWN else ""
+        evidence.note(f"queued for a driver upgrade, which may begin at any time: {', '.join(queued[:SHOWN])}{more}")
     evidence.judge(upgrade_findings(pool.nodes))
 
 
@@ -75,9 +87,11 @@ def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
     requires=["api.version"],
     unless_failed=["nodes.gpu", "stack.pods", "stack.upgrade"],
     faults=["stack.clusterpolicy", "stack.no-operator"],
-    needs=["clusterpolicies"],
+    needs=["clusterpolicies", "nodes"],
 )
-def test_cluster_policy_is_ready(listed: Callable[[str], Listing], profile: Profile, evidence: Evidence) -> None:
+def test_cluster_policy_is_ready(
+    listed: Callable[[str], Listing], gpu_pool: Pool, profile: Profile, evidence: Evidence
+) -> None:
     """The ClusterPolicy of the NVIDIA GPU operator is in the state ready.
 
     While it is not, the operator is still bringing something in, or cannot: its message names the part. Platforms
@@ -98,7 +112,7 @@ def test_cluster_policy_is_ready(listed: Callable[[str], Listing], profile: Prof
             if policies_found.served
             else "the NVIDIA GPU operator is not installed here"
         )
-    evidence.judge(policy_findings(policies(policies_found)))
+    evidence.judge(policy_findings(policies(policies_found), waiting(gpu_pool.nodes)))
 
 
 @pytest.mark.preflight

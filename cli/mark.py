@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.listing import declared_checks
 from cli.schedule.node_history import faults_naming
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.cluster import node_labels as marking
@@ -96,7 +97,7 @@ def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget
         return f"the record is of {cluster.get('server')}, this is {kube.server}"
     if not judged(record):
         return "the run tried no node"
-    return "" if forget else _untimely(record, earlier)
+    return "" if forget else _untimely(record, earlier) or _cut(record)
 
 
 def _untimely(record: Record, earlier: Record | None) -> str:
@@ -115,6 +116,14 @@ def _untimely(record: Record, earlier: Record | None) -> str:
     if not -300 < age < OLDEST_S:
         return f"the run ended {age / 3600:.0f} hours ago; it may be {OLDEST_S // 3600} hours"
     return ""
+
+
+def _cut(record: Record) -> str:
+    """Say which checks of a full run a record lacks: what it does not say may be what speaks against the node."""
+    there = {check["id"] for check in record["checks"]}
+    cut = [name for name in declared_checks(["--sweep"] if record["sweep"] else []) if name not in there]
+    few = ", ".join(cut[:3])
+    return f"{len(cut)} checks of a full run are not in it ({few}, ...): cut, or another version's" if cut else ""
 
 
 def _began(record: Record) -> datetime.datetime:

@@ -120,7 +120,7 @@ def _facts(run: Run) -> str:
         "scope": f"{run.scope} {run.selection}".strip(),
         "nodes": f"{run.coverage}{' (all were asked for)' if run.asks_all else ''}",
         **({"nodes tried": run.coverage.tried[:NODES_SHOWN]} if run.coverage.tried else {}),
-        **({"nodes not tried": run.coverage.not_tried(NODES_SHOWN)} if run.coverage.untried else {}),
+        **({"nodes not tried": left} if (left := run.coverage.not_tried(NODES_SHOWN)) else {}),
         **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
     }
     if run.interrupted:

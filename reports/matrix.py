@@ -34,7 +34,9 @@ def matrix(run: Run) -> str:
     head = "".join(f"<th><button data-does=sort>{escape(name)}</button></th>" for name in shown_families)
     rows = []
     for number, node in enumerate(shown):
-        name = escape(node) + ("" if node in tried else ' <span class="note">not tried</span>')
+        name = escape(node) + (
+            "" if node in tried or not run.coverage.started else ' <span class="note">not tried</span>'
+        )
         if node in by_subject:
             name = f'<button data-does=open data-node="found-{number}" aria-expanded=false>{name}</button>'
         states = (cells.get((node, family), "n") for family in shown_families)

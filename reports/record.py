@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
 from .schema import Cluster, Outcome, Record, RecordedTrial, RecordError, Verdict, completed
 
@@ -84,6 +84,7 @@ class Coverage:
 
     tried: tuple[str, ...] = ()  # nodes on which the trial's pods ran and gave evidence
     pool: tuple[str, ...] | None = None  # all nodes that the selection and the profile mean; None: not seen
+    started: bool = True  # whether there was a trial: a preflight starts no pod, and tries nothing
 
     @property
     def untried(self) -> tuple[str, ...]:
@@ -97,13 +98,17 @@ class Coverage:
         return bool(self.pool) and not self.untried
 
     def __str__(self) -> str:
+        if not self.started:
+            return "no pod was started"
         if self.pool is None:
             return f"{len(self.tried)} {'node' if len(self.tried) == 1 else 'nodes'} tried, pool unknown"
         count = len({*self.pool, *self.tried})
         return f"{len(self.tried)} of {count} {'node' if count == 1 else 'nodes'} tried"
 
     def not_tried(self, most: int = 8) -> str:
-        """Name the nodes that were not tried, in one line; '' where there are none."""
+        """Name the nodes that a trial left out, in one line; '' where there are none, or there was no trial."""
+        if not self.started:
+            return ""
         more = f" and {len(self.untried) - most} more" if len(self.untried) > most else ""
         return ", ".join(self.untried[:most]) + more
 
@@ -114,8 +119,10 @@ def coverage_of(record: Record) -> Coverage:
 
 
 def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
-    tried = tuple(sorted({*trial.get("hosts", {}).values()}))
-    return Coverage(tried=tried, pool=None if pool is None else tuple(pool))
+    tried = trial.get("pods") or trial.get("hosts", {})  # a sweep, and an earlier version, has hosts only
+    return Coverage(
+        tried=tuple(sorted({*tried.values()})), pool=None if pool is None else tuple(pool), started=bool(trial)
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,9 +178,12 @@ class Run:
         return _coverage(self.trial, self.pool)
 
     @property
-    def too_few_tried(self) -> bool:
-        """Whether every node of the pool was asked for and not every one was tried."""
-        return self.asks_all and self.scope == "full" and not self.coverage.whole
+    def too_few_tried(self) -> str:
+        """Say why fewer nodes were tried than a go is about: the pool, or those that the trial spans; '' where not."""
+        if self.asks_all and self.scope == "full" and not self.coverage.whole:
+            return "not every node was tried, and all were asked for (--nodes all)"
+        spans, tried = self.trial.get("nodes", 0), len(self.coverage.tried)
+        return f"the trial spans {spans} nodes, and pods on {tried} gave evidence" if tried < spans else ""
 
     @property
     def required_but_unseen(self) -> tuple[str, ...]:
@@ -312,11 +322,41 @@ def read_json(path: Path) -> Record:
     if missing := [key for key in NEEDED if content.get(key) is None]:
         raise RecordError(f"{place} is damaged: {missing[0]!r} is missing")
     try:
-        return completed(content)
+        record = completed(content)
     except RecordError as error:
         raise RecordError(f"{place} is damaged: {error}") from None
+    if why := _contradiction(record, content):
+        raise RecordError(f"{place} is no record of a run, it contradicts itself: {why}")
+    return record
 
 
+def _contradiction(record: Record, written: Mapping[str, object]) -> str:
+    """Say what of a record cannot be true together, where the file itself has both; '' where nothing is."""
+    verdict, code = record["verdict"], record["exit_code"]
+    if "exit_code" in written and code != EXIT_CODES[verdict] and (code not in PYTESTS or verdict is Verdict.GO):
+        return f"verdict {verdict}, exit code {code}"
+    tried = {*coverage_of(record).tried, *record["trial"].get("hosts", {}).values()}
+    if "coverage" in written and (left := sorted(tried - {*record["coverage"]["tried"]})):
+        return f"{len(tried)} nodes gave evidence, and {', '.join(left[:3])} is not among those that were tried"
+    passed = {check["id"] for check in record["checks"] if check["outcome"] is Outcome.PASSED}
+    for check, jobs in SUMS.items():
+        tables = [table for job in record[jobs].values() if job for table in job["tables"]]
+        if check in passed and (wrong := sum(_wrong(row) for table in tables for row in table["rows"])):
+            return f"{check} passed, and {wrong} sums are wrong"
+    return ""
+
+
+def _wrong(row: RecordedRow) -> int:
+    return sum(side["wrong"] or 0 for side in (row["out_of_place"], row["in_place"]) if side)
+
+
+PYTESTS = (2, 3, 4, 5)
+"""Exit codes of pytest's own: the run did not get to its end."""
+SUMS: Mapping[str, Literal["collectives", "inside"]] = {
+    "nccl.correctness": "collectives",
+    "nccl.correctness-node": "inside",
+}
+"""The checks of right sums, and where the tables are that they judge."""
 NEEDED = ("run_id", "verdict", "scope", "checks", "collectives")
 
 
@@ -340,7 +380,7 @@ def run_of(record: Record) -> Run:
             for check in record["checks"]
         ],
         interrupted=record["interrupted"],
-        pytest_exit=record["exit_code"] if record["exit_code"] in (2, 3, 4, 5) else 0,
+        pytest_exit=record["exit_code"] if record["exit_code"] in PYTESTS else 0,
         trial=record["trial"],
         pool=coverage_of(record).pool,
         asks_all=record["coverage"]["asked"] == "all",

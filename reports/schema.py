@@ -68,9 +68,10 @@ class RecordedCheck(TypedDict):
 
 
 class RecordedSide(TypedDict):
-    """One measurement of a row; bus bandwidth in GB/s (1e9 bytes per second)."""
+    """One measurement of a row; bus bandwidth in GB/s (1e9 bytes per second), and how many values were wrong."""
 
     busbw_gbps: float | None
+    wrong: int | None
 
 
 class RecordedRow(TypedDict):
@@ -163,10 +164,15 @@ class RecordedSpan(TypedDict):
 
 
 class RecordedTrial(TypedDict, total=False):
-    """What ran: the job, its image, the node of each host, seconds until the ranks of a node resolved all peers."""
+    """What ran: the job, its image, how many nodes it spans, the node of each pod that gave evidence and of each host.
+
+    ``dns_seconds``: until the ranks of a node resolved all peers.
+    """
 
     job: str
     image: str
+    nodes: int
+    pods: dict[str, str]
     hosts: dict[str, str]
     dns_seconds: dict[str, float]
     timeline: list[RecordedSpan]

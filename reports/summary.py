@@ -28,6 +28,8 @@ BANDWIDTH = {
     "nccl.bandwidth-node": "inside a node",
 }
 """The checks that hold a bus bandwidth against a floor, in the order in which they are told."""
+NOTED = ("nodes.gpu", "stack.upgrade")
+"""Checks whose notes belong beside the number of nodes: which were left out, and which will change."""
 SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside every node"}
 
 
@@ -95,7 +97,7 @@ def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) 
     if run.required_but_unseen:
         return f"required but not judged: {', '.join(run.required_but_unseen)}"
     if run.too_few_tried:
-        return "not every node was tried, and all were asked for"
+        return run.too_few_tried
     return "no check could be judged"
 
 
@@ -129,6 +131,8 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
         yield "nodes", f"{covered}: {named}{f' and {rest} more' if rest > 0 else ''}"
     elif nodes := passed.get("nodes.gpu"):
         yield "nodes", f"{len(nodes)} GPU nodes are Ready"
+    if noted := [note for c in checks if c["outcome"] == Outcome.PASSED and c["id"] in NOTED for note in c["notes"]]:
+        yield "noted", "; ".join(noted)
     if gpus := _gpus(record, passed):
         yield "GPUs", gpus
     if fabric := _fabric(passed):

@@ -291,10 +291,10 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
     for row in rest:
         terminal.write_line(row)
     _paragraph(terminal, "", summary.counted, _width())
-    if run.coverage.untried:
-        _paragraph(terminal, "", f"Not tried: {run.coverage.not_tried()}", _width())
+    if left := run.coverage.not_tried():
+        _paragraph(terminal, "", f"Not tried: {left}", _width())
     if run.too_few_tried and run.verdict is not Verdict.NO_GO:
-        _paragraph(terminal, "", "Every node was asked for (--nodes all): no go without a trial on each.", _width())
+        _paragraph(terminal, "", f"No go: {run.too_few_tried}.", _width())
     if run.scope == "partial":
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.required_but_unseen and run.verdict is not Verdict.NO_GO:

@@ -230,7 +230,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     from checks.framework.failures import failure_of  # noqa: PLC0415
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
     from checks.rules.checkpoint import section  # noqa: PLC0415
-    from checks.rules.ranks import dns_seconds, hosts, place  # noqa: PLC0415
+    from checks.rules.ranks import dns_seconds, hosts, place, pods  # noqa: PLC0415
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
@@ -247,6 +247,8 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     seatrial.run.trial = {
         "job": result.job,
         "image": spec.image,
+        "nodes": spec.nodes,
+        "pods": pods(result),
         "hosts": hosts(result),
         "dns_seconds": dns_seconds(result),
         "timeline": timeline(result),

@@ -15,7 +15,7 @@ from jobs.cluster.redact import safe
 from jobs.cluster.unstructured import name_of
 from jobs.listing import first_of, nearest
 from jobs.trial.names import SUBDOMAIN
-from reports.record import read_json
+from reports.record import coverage_of, read_json
 from reports.schema import RecordError
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ def tried(text: str, cwd: Path) -> tuple[str, ...]:
             raise pytest.UsageError(f"--on {safe(text, 200)}: {what}{_nearest_run(text, cwd)}")
         return ()
     try:
-        hosts = read_json(place)["trial"].get("hosts")
+        nodes = coverage_of(read_json(place)).tried
     except RecordError as error:
         raise pytest.UsageError(f"--on {text}: {error}") from error
-    if not hosts:
+    if not nodes:
         raise pytest.UsageError(f"--on {text}: that run tried no nodes")
-    return tuple(sorted(set(hosts.values())))
+    return nodes
 
 
 def refuse_unknown(names: Sequence[str], kube: Kube | None, cwd: Path) -> None:

@@ -36,7 +36,7 @@ BY_NODE = pytest.StashKey[frozenset[str]]()  # those that judge node by node
 DROPPED = pytest.StashKey[int]()  # how many of them do not run
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), faults=(), needs=(), tenant=False, by_node=False, by_pair=(), "
-    "proven_by=()): declare a cluster check",
+    "proven_by=(), last=False): declare a cluster check",
     "preflight: reads the API only",
     "acceptance: judges the evidence of a trial job",
     "sweep: judges a sweep over a fleet, which takes the trial's place in it",

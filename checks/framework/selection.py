@@ -29,6 +29,7 @@ class Declaration:
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
+    last: bool = False  # comes after all others, whatever its stage: where there was a trial, that shows the same
 
 
 _DECLARED = pytest.StashKey[Declaration | None]()
@@ -61,6 +62,7 @@ def _declared(item: pytest.Item) -> Declaration | None:
         by_node=bool(marker.kwargs.get("by_node")),
         by_pair=tuple(marker.kwargs.get("by_pair", ())),
         proven_by=tuple(marker.kwargs.get("proven_by", ())),
+        last=bool(marker.kwargs.get("last")),
     )
 
 
@@ -90,7 +92,7 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
         done[check_id] = item
 
     checks = [(d, i) for i in selected if (d := declaration(i))]
-    for declared, _ in sorted(checks, key=lambda pair: STAGES.index(pair[0].stage)):
+    for declared, _ in sorted(checks, key=lambda pair: (pair[0].last, STAGES.index(pair[0].stage))):
         visit(declared.id, ())
     return [i for i in selected if declaration(i) is None] + list(done.values())
 

@@ -6,8 +6,9 @@ another GPU, where no profile names the pool) are compared with their own.
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory, Node
@@ -168,6 +169,45 @@ def offer(node: Node, profile: Profile) -> Finding:
     )
 
 
+def refusals(
+    cluster: Inventory, nodes: Iterable[Node], resources: Collection[str], tried: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Say of which nodes a kubelet refused pods some of these resources, and has admitted none with them since.
+
+    The node offered them, or no pod would have been bound to it. A plugin that had just begun again does the same once:
+    whether it is well now, only a pod can tell. ``tried``: the nodes where one of the trial did.
+    """
+    expected = "pods get the devices that the node offers"
+    for node in nodes:
+        running = [pod for pod in cluster.pods if pod.node == node.name and pod.phase == "Running"]
+        refused = [
+            pod
+            for pod in cluster.refused
+            if pod.node == node.name
+            and node.name not in tried
+            and _recent(pod.since)
+            and (asked := pod.requests.keys() & set(resources))
+            and not any(asked <= other.requests.keys() and other.since > pod.since for other in running)
+        ]
+        if not refused:
+            yield passed(node.name, "no refusal that no later pod makes up for", expected)
+            continue
+        first = refused[0]
+        count = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        observed = f"refused {first.namespace}/{first.name}{count}, and admitted none like it since: {first.trouble}"
+        yield unknown(node.name, observed, expected, fault="nodes.devices-refused")
+
+
+def _recent(since: str) -> bool:
+    try:
+        age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(since)
+    except (ValueError, TypeError):
+        return True
+    return age < REFUSED_FOR
+
+
+REFUSED_FOR = datetime.timedelta(days=1)
+"""A day later a node may have another driver, or be another machine; Failed pods stay until somebody deletes them."""
 DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 Machine = tuple[str, str, str]
 ARCH, TYPE = "kubernetes.io/arch", "node.kubernetes.io/instance-type"

@@ -31,6 +31,12 @@ ACCELERATORS = (
 )
 """As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
 OTHER = "of another product"
+VIRTUAL = "no machine of its own"
+VIRTUAL_TAINT = "virtual-kubelet.io/provider"
+VIRTUAL_LABELS = {"type": "virtual-kubelet", "liqo.io/type": "virtual-node"}
+"""How a node is marked behind which another service starts the pods: whatever it offers, it has no GPUs that could be
+looked at (virtual-kubelet/virtual-kubelet, cmd/virtual-kubelet, DefaultTaintKey; learn.microsoft.com, "Virtual nodes on
+AKS"; docs.liqo.io, virtual nodes)."""
 LEFT_OUT = "not named by --on"
 SHOWN = 8
 MOST_AVOIDED = 200
@@ -77,7 +83,9 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
             for key, value in selector.items()
             if node.labels.get(key) != value
         ]
-        if named and node.name not in named:
+        if why := _virtual(node):
+            outside[node.name] = why
+        elif named and node.name not in named:
             outside[node.name] = LEFT_OUT
         elif wrong:
             outside[node.name] = f"outside of the profile's pool ({', '.join(wrong)})"
@@ -102,6 +110,13 @@ def _of_another_vendor(cluster: Inventory, resource: str) -> str:
         if has_gpus(node, name)
     }
     return ", ".join(f"{name} ({node})" for name, node in sorted(vendors.items()))
+
+
+def _virtual(node: Node) -> str:
+    """Say by which mark a node is none; '' where it is one, or where feature discovery has seen its GPUs."""
+    taints = [taint.key for taint in node.taints if taint.key == VIRTUAL_TAINT]
+    marks = [*taints, *(f"{key}={value}" for key, value in VIRTUAL_LABELS.items() if node.labels.get(key) == value)]
+    return f"{VIRTUAL} ({marks[0]}: another service starts its pods)" if marks and not product(node) else ""
 
 
 def _not_for_pods(node: Node, resource: str) -> str:
@@ -135,11 +150,11 @@ def confinement(pool: Pool) -> dict[str, str]:
 
 
 def avoided(pool: Pool) -> tuple[str, ...]:
-    """Return the nodes that the trial must stay off: their GPUs are parts, or another product's.
+    """Return the nodes that the trial must stay off: their GPUs are parts, another product's, or another service's.
 
     Labels keep it off other pools already. Of very many none is named: what a pod then finds there says what it is.
     """
-    names = [*pool.parts, *(name for name, why in pool.outside.items() if OTHER in why)]
+    names = [*pool.parts, *(name for name, why in pool.outside.items() if OTHER in why or VIRTUAL in why)]
     return tuple(names) if pool.whole and len(names) <= MOST_AVOIDED else ()
 
 

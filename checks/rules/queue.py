@@ -13,7 +13,7 @@ from decimal import Decimal
 from jobs.cluster.facts.inventory import Node, PodUse
 from jobs.cluster.unstructured import Unstructured, as_map, by_type, quantity
 from jobs.run.result import TrialResult
-from jobs.trial.launch_stack import LaunchStack, missing_fault, shares
+from jobs.trial.launch_stack import FlavorTopology, LaunchStack, flavors_of, missing_fault, shares
 from jobs.trial.launchers import kind_of
 from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources
@@ -47,8 +47,13 @@ MANY = 64
 LOCAL, CLUSTER = "localqueue", "clusterqueue"
 
 
-def present_findings(launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[PodUse]) -> Iterator[Finding]:
-    """Judge what the trial's launcher and queue need, in the order in which one explains the next."""
+def present_findings(
+    launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[PodUse], nodes: Sequence[Node] = ()
+) -> Iterator[Finding]:
+    """Judge what the trial's launcher and queue need, in the order in which one explains the next.
+
+    ``nodes``: those of the pool, on which the pods are to run.
+    """
     kind = kind_of(spec.launcher)
     if kind.operator:
         yield from _served(spec, launch_stack)
@@ -71,6 +76,7 @@ def present_findings(launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[
         yield from _controller(spec.queue.kind, pods)
     if spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.queue_served.versions:
         yield from _kueue(launch_stack, spec)
+        yield from _topologies(launch_stack, nodes, spec.nodes)
     if spec.queue is not None and spec.queue.kind == "volcano" and "v1beta1" in launch_stack.queue_served.versions:
         yield from _volcano(launch_stack, spec)
 
@@ -191,6 +197,37 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
         best = max((amount for amount in most if amount is not None), default=Decimal(0))
         observed = f"{name} fits" if fits else f"at most {best:f} {name} in one flavor"
         yield compared(subject, fits, observed, f"{needed:f} {name} for {spec.nodes} pods", "queue.quota-short")
+
+
+def _topologies(launch_stack: LaunchStack, nodes: Sequence[Node], needed: int) -> Iterator[Finding]:
+    """Judge the topology of each flavor that is of some node of the pool; others are not for this trial."""
+    topologies = launch_stack.topologies
+    members = {each.flavor: [n for n in nodes if each.labels.items() <= n.labels.items()] for each in topologies}
+    for each in topologies:
+        if members[each.flavor]:
+            yield _placeable(each, members[each.flavor], needed)
+    if topologies and not any(members.values()) and len(topologies) == len(flavors_of(launch_stack.cluster)):
+        named = ", ".join(f"resourceflavor/{each.flavor}" for each in topologies)
+        yield unknown(named, "no node of the pool is seen to be of it", "a flavor of the pool's nodes")
+
+
+def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -> Finding:
+    """Judge whether Kueue can place pods by a flavor's topology: it leaves out nodes that lack the label of a level.
+
+    https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/
+    """
+    subject = f"resourceflavor/{topology.flavor}"
+    if topology.levels is None:
+        observed = f"topology {topology.name} does not exist"
+        return failed(subject, observed, "a Topology of this name", "queue.topology")
+    placeable = [node for node in members if all(node.labels.get(label) for label in topology.levels)]
+    lacking = [label for label in topology.levels if not any(node.labels.get(label) for node in members)]
+    observed = f"{len(placeable)} of {len(members)} nodes have {', '.join(topology.levels)}"
+    if lacking:
+        observed += f"; none has {', '.join(lacking)}"
+    enough = min(needed, len(members))  # that there are too few nodes at all is for others to say
+    expected = f"{enough} nodes of the flavor with a label for each level of topology {topology.name}"
+    return compared(subject, len(placeable) >= enough, observed, expected, "queue.topology")
 
 
 def _volcano(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:

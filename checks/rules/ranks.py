@@ -63,22 +63,21 @@ def silent(trial: TrialResult, rank: int, name: str) -> Finding:
 def hosts(trial: TrialResult) -> dict[str, str]:
     """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there.
 
-    A name that is missing, or that pods of several nodes have, leads to no node: there each pod stands for its own, so
-    that every node that reported is counted.
+    A name that pods on two nodes have (cloned machines, pods with their hosts' network) stands for neither.
     """
-    reported = [rank for rank in trial.evidence if stages(trial, rank)]
-    pods = {replica.index: replica.pod for replica in trial.replicas}
-    names = {rank: str((stages(trial, rank).get("start") or {}).get("hostname") or "") for rank in reported}
-    by_host: dict[str, set[int]] = {}
-    for rank, name in names.items():
-        by_host.setdefault(name.partition(".")[0], set()).add(rank)
-    return {
-        name
-        if name and len({place(trial, other) for other in ranks}) == 1
-        else pods.get(rank) or place(trial, rank): place(trial, rank)
-        for name, ranks in by_host.items()
-        for rank in ranks
-    }
+    by_host: dict[str, set[str]] = {}
+    for rank in trial.evidence:
+        start = stages(trial, rank).get("start") or {}
+        if name := start.get("hostname"):
+            by_host.setdefault(str(name).partition(".")[0], set()).add(place(trial, rank))
+    return {name: nodes.pop() for name, nodes in by_host.items() if len(nodes) == 1}
+
+
+def pods(trial: TrialResult) -> dict[str, str]:
+    """Map each pod that gave evidence to its node, whatever its host is called."""
+    names = {replica.index: replica.pod for replica in trial.replicas}
+    ranks = [rank for rank in trial.evidence if stages(trial, rank)]
+    return {str(names.get(rank) or f"rank {rank}"): place(trial, rank) for rank in ranks}
 
 
 def dns_seconds(trial: TrialResult) -> dict[str, float]:

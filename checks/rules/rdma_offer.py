@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .findings import compared, failed, passed
+from .findings import compared, failed, passed, unknown
 
 if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Node, PodUse
@@ -21,25 +21,44 @@ if TYPE_CHECKING:
     from ..profiles.loader import Profile
 
 MULTUS = "k8s.v1.cni.cncf.io/networks"
+EFA = "vpc.amazonaws.com/efa"
 GKE = "networking.gke.io/interfaces"
 _SELECTION = re.compile(r"(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([\w.-]+))?")
 
 
 def offer_findings(
-    nodes: Iterable[Node], resources: Mapping[str, int], plugins: Mapping[str, Sequence[PodUse]]
+    nodes: Iterable[Node],
+    resources: Mapping[str, int],
+    plugins: Mapping[str, Sequence[PodUse]],
+    devices: int | None = None,
 ) -> Iterator[Finding]:
     """Judge on each node each resource that a pod of the trial asks for beside its GPUs.
 
     ``plugins``: the device plugin's pods by node. One that is not ready explains what its node does not offer.
+    ``devices``: how many RDMA devices the profile gives a node; None where it does not say.
     """
     for node in nodes:
         for resource, count in resources.items():
-            yield _offer(node, resource, count, plugins)
+            yield _offer(node, resource, count, plugins, devices or 0)
 
 
-def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence[PodUse]]) -> Finding:
+def _most(resource: str, count: int, devices: int, offered: int) -> int:
+    """Return how many of a resource a node of the profile's kind has; 0 where the profile does not tell.
+
+    It does where a pod takes all devices of its fabric. Virtual functions and shared devices are offered a whole number
+    of times each; an EFA device is given to one pod (https://github.com/aws/eks-charts, aws-efa-k8s-device-plugin).
+    """
+    if resource == EFA:
+        return max(count, devices)
+    return count if count == devices and offered % count else 0
+
+
+def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence[PodUse]], devices: int) -> Finding:
     offered, has = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
     expected = f"at least {count} {resource} (what a pod asks for)"
+    if 0 < (most := _most(resource, count, devices, offered)) < offered:
+        expected = f"{most} {resource}, as the profile says (fabric.devices, pod.resources)"
+        return unknown(node.name, f"{offered} {resource} allocatable", expected, fault="nodes.other-kind")
     if offered >= count:
         return passed(node.name, f"{offered} {resource} allocatable", expected)
     observed = f"{offered} {resource} allocatable of {has}" if resource in node.capacity else f"no {resource} at all"

@@ -129,7 +129,11 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
         Right("get", "persistentvolumeclaims"),
         Right("get", "storageclasses", "storage.k8s.io", scope="cluster"),
     ),
-    "clusterqueues": (Right("get", "clusterqueues", "kueue.x-k8s.io", scope="cluster"),),
+    "clusterqueues": (
+        Right("get", "clusterqueues", "kueue.x-k8s.io", scope="cluster"),
+        Right("get", "resourceflavors", "kueue.x-k8s.io", scope="cluster"),
+        Right("get", "topologies", "kueue.x-k8s.io", scope="cluster"),
+    ),
     "volcano-queues": (Right("get", "queues", "scheduling.volcano.sh", scope="cluster"),),
     "runtimes": (Right("get", "clustertrainingruntimes", "trainer.kubeflow.org", scope="cluster"),),
 }

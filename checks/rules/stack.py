@@ -7,6 +7,7 @@ missing only where one belongs: hosts bring drivers and plugins of their own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from jobs.cluster.facts.inventory import Node, PodUse
@@ -26,7 +27,7 @@ from reports.record import Finding
 
 from ..profiles.cluster_defaults import claimable
 from ..profiles.loader import Profile
-from .findings import compared, passed, unknown
+from .findings import SHOWN, compared, passed, unknown
 from .pool import Pool
 
 CHAIN = ("driver", "toolkit", "device-plugin", "dra-driver", "feature-discovery", "validator")
@@ -46,6 +47,12 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 """Set by the operator's upgrade controller; empty or upgrade-done at rest, upgrade-failed when it gave up
 (https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-driver-upgrades.html)."""
 AT_REST = ("", "upgrade-done")
+QUEUED = "upgrade-required"
+"""The driver of the node is not the one asked for, and nothing is done there yet: the first step is to cordon it
+(NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go)."""
+DRIVER_STATE = "state-driver"
+"""What the operator calls its driver DaemonSets where it lists which of its states are not ready. They are not while
+any pod of theirs is of an older revision (NVIDIA/gpu-operator, controllers/object_controls.go)."""
 
 
 def operands(pods: Iterable[PodUse]) -> dict[str, dict[str, list[PodUse]]]:
@@ -108,16 +115,24 @@ def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
     return 0 < has <= node.allocatable.get(resource, 0)
 
 
-def policy_findings(policies: Sequence[Policy]) -> Iterator[Finding]:
-    """Judge what the operator says of its ClusterPolicies; one that it ignores beside one that is ready is none."""
+def policy_findings(policies: Sequence[Policy], queued: Sequence[str] = ()) -> Iterator[Finding]:
+    """Judge what the operator says of its ClusterPolicies; one that it ignores beside one that is ready is none.
+
+    ``queued``: nodes that wait for a driver upgrade. While there are some, drivers alone are not ready, and that is it.
+    """
     ready = any(policy.state == "ready" for policy in policies)
     for policy in policies:
         if policy.state == "ignored" and ready:
             continue
         ok = policy.state == "ready" if policy.state else None
+        if ok is False and queued:
+            states = set(re.findall(r"\bstate-[\w-]+", policy.message))
+            ok = None if not states else states == {DRIVER_STATE}
         observed = policy.state or "no state yet: the operator has not looked at it"
         if not ok and policy.message:
             observed += f" ({policy.message})"
+        if ok and queued and policy.state != "ready":
+            observed += f"; {len(queued)} nodes wait for a driver upgrade: {', '.join(queued[:SHOWN])}"
         fault = "" if ok else "stack.clusterpolicy"
         yield Finding(subject=f"clusterpolicy/{policy.name}", ok=ok, observed=observed, expected="ready", fault=fault)
 
@@ -126,9 +141,15 @@ def upgrade_findings(nodes: Iterable[Node]) -> Iterator[Finding]:
     """Judge whether the operator replaces the driver of a node just now: then try again later, nothing is broken."""
     for node in nodes:
         state = node.labels.get(UPGRADE, "")
-        ok = True if state in AT_REST else False if state == "upgrade-failed" else None
+        ok = True if state in (*AT_REST, QUEUED) else False if state == "upgrade-failed" else None
         fault, expected = "" if ok else "stack.driver-upgrade", "no driver upgrade under way"
-        yield Finding(subject=node.name, ok=ok, observed=state or "no upgrade", expected=expected, fault=fault)
+        observed = f"{state}: it waits, and nothing is done there yet" if state == QUEUED else state or "no upgrade"
+        yield Finding(subject=node.name, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def waiting(nodes: Iterable[Node]) -> list[str]:
+    """Return the nodes whose drivers wait to be replaced."""
+    return [node.name for node in nodes if node.labels.get(UPGRADE) == QUEUED]
 
 
 def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:

@@ -177,7 +177,7 @@ class ScheduledRun:
         self.messages += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
         saved = self._saved(STATE, {"state.json": bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
-        self._mark(before, after, node_history.nodes_of(record))
+        self._mark(before, after, coverage_of(record).tried)
         self._tell(verdict, failed=verdict != "go" or bool(trends) or bool(late) or not saved)
         print(f"VERDICT of the scheduled run: {verdict} · {self.covered} · exit code {final}", flush=True)
         return final

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from checks.rules.capacity import IN_USE
 from reports.compare.regression import bandwidth_rows
-from reports.record import EXIT_CODES, succeeded, verdict_of
+from reports.record import EXIT_CODES, coverage_of, succeeded, verdict_of
 from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep, Verdict, elements
 
 from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, Watched, number
@@ -112,7 +112,7 @@ def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
 
 def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
     """Return what is known after a run. An inconclusive run says nothing about any node."""
-    taken = nodes_of(record)
+    taken = coverage_of(record).tried
     nodes = dict(state.nodes)
     verdict = record["verdict"]
     faulted = _faults(record)
@@ -198,11 +198,6 @@ def _judged(
     if unproven == [name]:
         return replace(before, strikes=before.strikes + 1, suspect=False, weeks=known.counted(now, failed=True))
     return replace(before, suspect=True)
-
-
-def nodes_of(record: Record) -> tuple[str, ...]:
-    """The nodes on which a record's trial ran."""
-    return tuple(sorted({*record["trial"].get("hosts", {}).values()}))
 
 
 def _faults(record: Record) -> list[tuple[str, str]]:
@@ -293,6 +288,6 @@ def _concluded(before: NodeHistory, after: NodeHistory, record: Record) -> Verdi
     concluded = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
     last = next(concluded, None)  # preflight alone, in between, shows nothing of training
     again = last is not None and set(last.faults) & {fault for fault, _ in _faults(record)}
-    if static or again or set(after.bad) & {*nodes_of(record)}:
+    if static or again or set(after.bad) & set(coverage_of(record).tried):
         return Verdict.NO_GO
     return Verdict.INCONCLUSIVE

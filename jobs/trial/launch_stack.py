@@ -13,7 +13,7 @@ from typing import Any
 from ..cluster.client.errors import ApiError, ClusterError, NotFound
 from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured, as_list, as_map, as_texts, quantity
+from ..cluster.unstructured import Unstructured, as_list, as_map, as_texts, name_of, quantity
 from .launchers import kind_of
 from .launchers.kind import Kind
 from .launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
@@ -59,6 +59,19 @@ def _has(kube: Kube, group: str, version: str, resource: str) -> bool:
 
 
 VOLCANO_GROUP = "scheduling.volcano.sh"
+TOPOLOGY_VERSIONS = (*KUEUE_VERSIONS, "v1alpha1")
+MOST_FLAVORS = 16
+"""In one resource group (Kueue's own limit on flavors); each is a request of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorTopology:
+    """The topology by which Kueue places what takes a flavor; ``levels`` None: there is no such topology."""
+
+    flavor: str
+    labels: Mapping[str, str]  # what the flavor's nodes carry
+    name: str
+    levels: tuple[str, ...] | None  # node labels, the widest domain first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +83,7 @@ class LaunchStack:
     runtime: Unstructured | None = None
     local: Unstructured | None = None
     cluster: Unstructured | None = None
+    topologies: tuple[FlavorTopology, ...] = ()  # of the flavors that the ClusterQueue names
     volcano: Unstructured | None = None
     not_seen: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,12 +124,38 @@ def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
             name = str(as_map(as_map(objects["local"]).get("spec")).get("clusterQueue") or "")
             if name:
                 objects["cluster"] = get("cluster", path("clusterqueues", name, **where))
+            flavors = (get("flavors", path("resourceflavors", f, **where)) for f in flavors_of(objects.get("cluster")))
+            placed = [(f, str(as_map(f.get("spec")).get("topologyName") or "")) for f in flavors if f]
+            if any(name for _, name in placed):
+                served = serving(kube, KUEUE_GROUP, "topologies")
+                version = next((v for v in TOPOLOGY_VERSIONS if v in served.versions), KUEUE_VERSIONS[0])
+                where = {"group": KUEUE_GROUP, "version": version}
+                read = [(f, name, get("topologies", path("topologies", name, **where))) for f, name in placed if name]
+                if "topologies" not in hidden:
+                    objects["topologies"] = tuple(_topology(*each) for each in read)
     if spec.queue is not None and spec.queue.kind == "volcano":
         objects["queue_served"] = serving(kube, VOLCANO_GROUP, "podgroups")
         if "v1beta1" in objects["queue_served"].versions:
             name = spec.queue.name or "default"
             objects["volcano"] = get("volcano", path("queues", name, group=VOLCANO_GROUP, version="v1beta1"))
     return LaunchStack(not_seen=hidden, **objects)
+
+
+def flavors_of(cluster: Unstructured | None) -> list[str]:
+    """Return the names of a ClusterQueue's flavors, each once."""
+    groups = as_list(as_map((cluster or {}).get("spec")).get("resourceGroups"))
+    names = (str(flavor.get("name") or "") for group in groups for flavor in as_list(group.get("flavors")))
+    return list(dict.fromkeys(filter(None, names)))[:MOST_FLAVORS]
+
+
+def _topology(flavor: Unstructured, name: str, topology: Unstructured | None) -> FlavorTopology:
+    spec = as_map(flavor.get("spec"))
+    levels = None
+    if topology is not None:
+        found = (str(level.get("nodeLabel") or "") for level in as_list(as_map(topology.get("spec")).get("levels")))
+        levels = tuple(safe(label, 317) for label in found if label)
+    labels = {str(key): str(value) for key, value in as_map(spec.get("nodeLabels")).items()}
+    return FlavorTopology(safe(name_of(flavor), 253), labels, safe(name, 253), levels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from .proofs import (
     lost_ranks,
     lost_subjects,
 )
+from .red import turned_red
 from .regression import (
     LEAST_SIZE_MEDIUM,
     RATES,
@@ -30,8 +31,10 @@ from .regression import (
     bandwidth_rows,
     change_of,
     changed,
+    compared,
     figure,
     judge,
+    judge_small,
     percent,
 )
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
@@ -123,11 +126,14 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     comparison.references = [
         f"{name}, {run}: {text}" for name, side in named for run, text in references(side[-1]).items()
     ]
+    everything = [bandwidth_rows(side, least=0) for side in (before, after)]
+    comparison.notes += filter(None, [compared(*everything)])
     if all(row.kind == APPEARED for row in comparison.rows if not row.group.alone):
         comparison.unclear.append(
             "no bandwidth was compared over the network: no collective over all nodes has rows of 64 "
             "MiB and more on both sides"
         )
+    comparison.rows += judge_small(*everything)
     for row in comparison.rows:
         if row.kind in (WORSE, BETTER, UNCLEAR):
             comparison.changes.append(
@@ -210,7 +216,10 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
     worst_of = (_worst(before), _worst(after))  # what the side that does not show a fault has to say of its check
     swept = sweeps(before) and sweeps(after)
     for key in dict.fromkeys([*old, *new]):
-        if (key in old) == (key in new) or (swept and key[0] in OF_ELEMENTS):
+        if swept and key[0] in OF_ELEMENTS:
+            continue
+        if key in old and key in new:
+            yield from _shown_otherwise(key, old[key][1], new[key][1])
             continue
         fault, subject = key
         check, finding = old.get(key) or new[key]
@@ -222,6 +231,16 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         value = f"{short(finding['observed'])} {finding['unit']}".strip()
         sides = (value, "not found") if key in old else ("not found", value)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
+
+
+def _shown_otherwise(key: tuple[str, str], was: RecordedFinding, now: RecordedFinding) -> Iterator[Change]:
+    """A fault that both sides show: 7 of 8 GPUs before and 2 after is worse, and other words may be."""
+    kind = turned_red(was, now)
+    if kind and was["ok"] is False is now["ok"]:
+        fault, subject = key
+        before, after = (f"{short(side['observed'])} {side['unit']}".strip() for side in (was, now))
+        note = f"{fault}: both sides show it, not alike" if kind == UNCLEAR else fault
+        yield Change(kind=kind, area="fault", subject=subject, before=before, after=after, note=note)
 
 
 def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
@@ -263,7 +282,9 @@ def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Re
                     )
                 )
             for finding in findings:
-                bad[finding["fault"], short(lasting(finding["subject"], names))] = check["id"], finding
+                observed = lasting(finding["observed"], names)
+                key = finding["fault"], short(lasting(finding["subject"], names))
+                bad[key] = check["id"], {**finding, "observed": observed}
     return bad
 
 

@@ -165,7 +165,7 @@ def _subjects(side: Sequence[Record], beside: Collection[str]) -> dict[str, froz
 
 def lost_nodes(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
     """Return the nodes on which a trial ran before and none ran after."""
-    old, new = ({node for record in side for node in nodes_of(record).values()} for side in (before, after))
+    old, new = ({node for record in side for node in coverage_of(record).tried} for side in (before, after))
     return sorted(old - new)
 
 

@@ -11,6 +11,8 @@ value is the median of its samples in a run (both buffers, all repeats), and the
 - Each of those rows is judged alone, too, so that one slow size does not hide in the mean: ten percent (5 % with three
   runs) and four standard errors. So is the only row of a collective.
 - Rows from 64 MiB up to there depend on latency and on the algorithm that NCCL chooses: the same rules from 15 % on.
+- Rows below 64 MiB tell of latency: the same rules from a halving on, where a row had 0.1 GB/s or more (a table rounds
+  to 0.01).
 
 The standard error is the largest that the scatter of samples, of rows and of runs gives; a sample scatters by at least
 1 % (clocks, congestion). A change of ten percent or more that stays within three of them is unclear: it may be one.
@@ -38,7 +40,10 @@ from ..record import ALONE, measured, samples_of
 from ..schema import Record
 from .proofs import nodes_of
 
-LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM = (math.log(1 / (1 - share)) for share in (0.06, 0.05, 0.15))
+LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM, LEAST_CHANGE_SMALL = (
+    math.log(1 / (1 - share)) for share in (0.06, 0.05, 0.15, 0.5)
+)
+LEAST_RATE_SMALL = 0.1
 MATTERS = math.log(1 / 0.9)
 """What a gate must not overlook: a change of this size that cannot be told from noise is unclear."""
 STANDS_OUT = math.log(1 / 0.85)
@@ -161,6 +166,23 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
                 note=note,
                 sizes=_span(missing),
             )
+
+
+def judge_small(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
+    """Compare the rows below 64 MiB of each group; silent unless something is wrong, or has doubled, there."""
+    for group, rows in before.items():
+        new = {size: runs for size, runs in after.get(group, {}).items() if size < LEAST_SIZE_MEDIUM}
+        old = {s: runs for s, runs in rows.items() if s in new and math.exp(_value(runs)) >= LEAST_RATE_SMALL}
+        if old and (part := _part(group, old, new, 0.0, LEAST_CHANGE_SMALL)).kind != "same":
+            yield replace(part, sizes=_span(sorted(old)))
+
+
+def compared(before: Samples, after: Samples) -> str:
+    """Say which rows both sides measured; '' where they share none."""
+    both = {group: before[group].keys() & after[group].keys() for group in before.keys() & after.keys()}
+    sizes = sorted({size for each in both.values() for size in each})
+    runs = sum(bool(each) for each in both.values())
+    return f"bandwidth was compared at {_span(sizes)}, in {runs} runs of collectives" if sizes else ""
 
 
 def _split(rows: Rows) -> tuple[Rows, Rows]:

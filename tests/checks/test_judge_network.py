@@ -131,6 +131,27 @@ def test_every_node_must_offer_the_resource(node, capacity, allocatable, ready, 
     assert [f.fault for f in findings if f.ok is False] == ([fault] if fault else [])
 
 
+@pytest.mark.parametrize(
+    ("resource", "count", "devices", "offered", "ok"),
+    [
+        ("vpc.amazonaws.com/efa", 32, 32, 34, None),
+        ("vpc.amazonaws.com/efa", 32, 32, 64, None),
+        ("vpc.amazonaws.com/efa", 32, 32, 32, True),
+        ("vpc.amazonaws.com/efa", 16, 32, 32, True),
+        ("vpc.amazonaws.com/efa", 32, None, 34, None),
+        ("nvidia.com/hostdev", 8, 8, 9, None),
+        ("nvidia.com/hostdev", 8, 8, 8, True),
+        ("openshift.io/vfs", 8, 8, 64, True),  # eight virtual functions of each
+        (RDMA, 1, 8, 63, True),  # shared by up to 63 pods
+    ],
+)
+def test_more_devices_than_the_profile_says_are_another_machine(node, resource, count, devices, offered, ok):
+    """Neither a pass nor the cluster's fault: the profile is of other nodes. Shared devices are as many as one likes."""
+    here = replace(node("a"), allocatable={resource: offered}, capacity={resource: offered})
+    (finding,) = offer_findings([here], {resource: count}, {}, devices)
+    assert (finding.ok, finding.fault) == (ok, "" if ok else "nodes.other-kind")
+
+
 def test_a_node_without_a_plugin_is_told(node):
     """Where others run the plugin and this node does not, that is said."""
     (finding,) = offer_findings([node("b")], {RDMA: 1}, {"a": [plugin("a")]})

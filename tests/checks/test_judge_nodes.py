@@ -1,17 +1,23 @@
 """What nodes.gpu, gpu.allocatable and gpu.free say of an inventory."""
 
+import datetime
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from checks.framework.evidence import Blocked
+from checks import test_nodes as node_checks
+from checks.framework.evidence import Blocked, CannotTell
 from checks.profiles.loader import Profile
 from checks.rules.capacity import placed, releases, room_findings, rooms, tolerated
-from checks.rules.nodes import node_findings, offer, other_events, report_findings
+from checks.rules.nodes import node_findings, offer, other_events, refusals, report_findings
 from checks.rules.pool import Pool, pool_of
+from cli.listing import declared_checks
 from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.facts.conditions import Report, reported, warned
-from jobs.cluster.facts.inventory import Taint
+from jobs.cluster.facts.inventory import PodUse, Taint
+from reports.record import Run
 
 
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
@@ -297,3 +303,53 @@ def kube_of():
             return self.items, "1"
 
     return Client
+
+
+def refused(at="a", resource="nvidia.com/gpu", hours=1.0):
+    """A pod that the kubelet of a node had no device for, so many hours ago."""
+    since = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours)).isoformat(timespec="seconds")
+    return PodUse("x", "train-0", at, {resource: 8}, "", "Failed", trouble="Allocate failed", since=since)
+
+
+def running(hours, resource="nvidia.com/gpu", phase="Running"):
+    """A pod on node a that began so many hours ago."""
+    return replace(refused("a", resource, hours), name="train-1", phase=phase)
+
+
+@pytest.mark.parametrize(
+    ("failed", "pods", "named"),
+    [
+        ([refused()], [], ["a"]),
+        ([refused(), refused("b"), refused("b")], [], ["a", "b"]),
+        ([refused(resource="rdma/hca")], [running(0.5)], ["a"]),  # GPUs are handed out, NICs are not
+        ([refused()], [running(2)], ["a"]),  # it began before
+        ([refused()], [running(0.5, phase="Pending")], ["a"]),
+        ([refused()], [running(0.5)], []),  # all is well again
+        ([refused(hours=30)], [], []),
+        ([refused("elsewhere")], [], []),
+        ([refused(resource="example.com/fpga")], [], []),  # the trial asks for none
+        ([], [], []),
+    ],
+)
+def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory, node, failed, pods, named):
+    """Neither a pass nor a fault of the node: a plugin that had just begun again refuses once, too."""
+    cluster = replace(inventory([node("a"), node("b")]), refused=tuple(failed), pods=tuple(pods))
+    findings = list(refusals(cluster, cluster.nodes, ["nvidia.com/gpu", "rdma/hca"]))
+    assert [f.subject for f in findings] == ["a", "b"]
+    assert [f.subject for f in findings if f.ok is None and f.fault == "nodes.devices-refused"] == named
+    assert all(f.ok or "x/train-0" in f.observed for f in findings)
+    assert all(f.ok for f in refusals(cluster, cluster.nodes, ["nvidia.com/gpu", "rdma/hca"], ["a", "b"]))
+
+
+def test_refused_devices_are_asked_for_last():
+    """With a trial or without: what its pods have shown by then counts."""
+    assert list(declared_checks())[-1] == list(declared_checks(["-m=preflight"]))[-1] == "gpu.admitted"
+
+
+@pytest.mark.parametrize("tried", [(), ("a",), ("b",)])
+def test_a_trial_on_the_node_shows_that_devices_are_handed_out(inventory, node, spec, h100, evidence, tried):
+    """Where its pod gave evidence; one that ran beside the node says nothing of it."""
+    cluster = replace(inventory([node("a"), node("b")]), refused=(refused("a"),))
+    session = SimpleNamespace(run=Run(trial={"pods": {f"p-{name}": name for name in tried}}))
+    with nullcontext() if "a" in tried else pytest.raises(CannotTell, match="refused x/train-0"):
+        node_checks.test_kubelets_admit_pods_with_devices(cluster, Pool(cluster.nodes), spec, h100, session, evidence)

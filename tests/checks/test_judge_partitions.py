@@ -45,6 +45,29 @@ def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, n
     assert ("b" in [n.name for n in judged_pool.nodes], "b" in judged_pool.outside) == (judged, not judged)
 
 
+@pytest.mark.parametrize(
+    ("labels", "taints", "mark"),
+    [
+        ({}, (("virtual-kubelet.io/provider", "azure", "NoSchedule"),), "virtual-kubelet.io/provider"),
+        ({"type": "virtual-kubelet"}, (), "type=virtual-kubelet"),
+        ({"liqo.io/type": "virtual-node"}, (), "liqo.io/type=virtual-node"),
+        ({"type": "virtual-kubelet", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, (), ""),  # its GPUs were seen
+        ({"type": "bare-metal"}, (("nvidia.com/gpu", "", "NoSchedule"),), ""),
+    ],
+)
+def test_nodes_behind_which_another_service_runs_are_named_and_not_judged(
+    inventory, node, h100, bad, labels, taints, mark
+):
+    """A virtual kubelet beside a healthy cluster changes nothing; the trial stays off it, taint or not."""
+    virtual = node("virtual", 1000, 1000, labels=labels, taints=taints, ready=False)
+    cluster = inventory([node("a"), node("b"), virtual])
+    judged_pool = pool.pool_of(cluster, h100)
+    assert [n.name for n in judged_pool.nodes] == ["a", "b", *([] if mark else ["virtual"])]
+    assert mark in "".join(judged_pool.notes())
+    assert bad(node_findings(cluster, judged_pool, h100)) == ([] if mark else [("virtual", "nodes.not-ready")])
+    assert pool.avoided(judged_pool) == (("virtual",) if mark else ())
+
+
 def test_the_trial_is_kept_off_another_products_nodes(inventory, node, h100):
     """Where two products stand side by side, the label of the one on trial confines it; alone, nothing is added."""
     mine = node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})

@@ -8,7 +8,7 @@ from checks.rules.job import start_findings
 from checks.rules.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
 from jobs.diagnosis.state import FailureAnalysis, PodFacts, Replica
 from jobs.run.queueing import QueueFacts
-from jobs.trial.launch_stack import LaunchStack, Serving
+from jobs.trial.launch_stack import FlavorTopology, LaunchStack, Serving
 from jobs.trial.parts import Queue
 from jobs.trial.spec import TrialSpec
 
@@ -52,6 +52,44 @@ def bad(findings):
 
 def judged(launch_stack, trial_spec=None, pods=()):
     return bad(present_findings(launch_stack, trial_spec or spec(), pods))
+
+
+RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
+
+
+@pytest.mark.parametrize(
+    ("levels", "labels", "nodes", "fault"),
+    [
+        ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {RACK: "r1", HOST: "b"}], None),
+        ((RACK, HOST), {}, [{HOST: "a"}, {HOST: "b"}], "queue.topology"),
+        ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {HOST: "b"}], "queue.topology"),  # one is not enough for two pods
+        ((RACK, HOST), {}, [{RACK: "r1"}, {HOST: "b"}], "queue.topology"),  # each level is there, never both
+        ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {RACK: "r1", HOST: "b"}, {HOST: "cpu"}], None),
+        ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}], None),  # too few nodes are another check's
+        ((RACK, HOST), {"pool": "x"}, [{HOST: "a"}, {HOST: "b"}], ""),  # no node of the only flavor is seen
+        ((RACK, HOST), {}, [], ""),
+        ((HOST,), {"pool": "x"}, [{HOST: "a", "pool": "x"}, {HOST: "b", "pool": "x"}, {"pool": "y"}], None),
+        (None, {}, [{RACK: "r1"}, {RACK: "r1"}], "queue.topology"),  # there is no such topology
+    ],
+)
+def test_nodes_of_a_flavor_have_the_labels_of_its_topology(levels, labels, nodes, fault):
+    """Kueue leaves out nodes that lack a level's label, so that no quota helps."""
+    stack = launch_stack(topologies=(FlavorTopology("h100", labels, "racks", levels),))
+    seen = [SimpleNamespace(name=f"n{number}", labels=each) for number, each in enumerate(nodes)]
+    expected = [] if fault is None else [("resourceflavor/h100", fault)]
+    assert bad(present_findings(stack, spec(), (), seen)) == expected
+
+
+def test_a_flavor_of_other_nodes_is_not_judged():
+    """Of two flavors one is of this pool's nodes: the labels of the others' are not seen, and not needed."""
+    stack = launch_stack(
+        topologies=(
+            FlavorTopology("h100", {"gpu": "h100"}, "racks", (HOST,)),
+            FlavorTopology("a100", {"gpu": "a100"}, "racks", (RACK,)),
+        )
+    )
+    seen = [SimpleNamespace(name=name, labels={HOST: name, "gpu": "h100"}) for name in "ab"]
+    assert bad(present_findings(stack, spec(), (), seen)) == []
 
 
 def test_a_queue_that_can_hold_the_trial_is_fine():

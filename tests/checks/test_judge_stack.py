@@ -11,6 +11,7 @@ from checks.rules import pool
 from checks.rules import stack as gpu_stack
 from jobs.cluster.facts.stack import (
     Listing,
+    Policy,
     devices_by_node,
     image_version,
     listing,
@@ -150,23 +151,48 @@ def test_a_platform_without_the_operator_is_skipped_unless_it_was_promised(evide
     """Not installed is a fact; hidden is an error that names the ways out (stack.no-operator)."""
     check = stack_checks.test_cluster_policy_is_ready
     with pytest.raises(pytest.skip.Exception, match="not installed"):
-        check(lambda _: Listing(served=False), h100, evidence)
+        check(lambda _: Listing(served=False), pool.Pool(), h100, evidence)
     with pytest.raises(CannotTell, match="seatrial rbac --cluster"):
-        check(lambda _: Listing(hidden="forbidden"), h100, evidence)
+        check(lambda _: Listing(hidden="forbidden"), pool.Pool(), h100, evidence)
     with pytest.raises(CheckFailed):
-        check(lambda _: Listing(served=False), replace(h100, stack=StackSection(operator=True)), evidence)
+        check(lambda _: Listing(served=False), pool.Pool(), replace(h100, stack=StackSection(operator=True)), evidence)
     assert [f.fault for f in evidence.findings] == ["stack.no-operator"]
 
 
 @pytest.mark.parametrize(
     ("state", "ok"),
-    [("", True), ("upgrade-done", True), ("drain-required", None), ("upgrade-failed", False), ("new-word", None)],
+    [
+        ("", True),
+        ("upgrade-done", True),
+        ("upgrade-required", True),  # queued: nothing is done there yet
+        ("cordon-required", None),
+        ("drain-required", None),
+        ("upgrade-failed", False),
+        ("new-word", None),
+    ],
 )
 def test_a_driver_upgrade_is_no_fault_of_the_cluster(node, state, ok):
     """Under way: try again. Failed: the node needs help (stack.driver-upgrade)."""
     (finding,) = gpu_stack.upgrade_findings([node("a", labels={gpu_stack.UPGRADE: state})])
     assert finding.ok is ok
     assert finding.fault == ("" if ok else "stack.driver-upgrade")
+
+
+@pytest.mark.parametrize(
+    ("message", "queued", "ok"),
+    [
+        ("OperandNotReady: states not ready: [state-driver]", ["a"], True),
+        ("OperandNotReady: states not ready: [state-driver state-device-plugin]", ["a"], False),
+        ("", ["a"], None),
+        ("OperandNotReady: states not ready: [state-driver]", [], False),
+    ],
+)
+def test_an_operator_that_only_waits_for_drivers_is_well(message, queued, ok):
+    """While nodes are queued for another driver it says notReady; of any other part that is a fault."""
+    policy = Policy(name="p", state="notReady", message=message, versions={})
+    (finding,) = gpu_stack.policy_findings([policy], queued)
+    assert (finding.ok, finding.fault) == (ok, "" if ok else "stack.clusterpolicy")
+    assert ok is not True or "1 nodes wait for a driver upgrade: a" in finding.observed
 
 
 def test_labels_that_disagree_are_named(node, bad):

@@ -244,6 +244,7 @@ def test_scheduled_runs_count_what_training_finds_against_the_node():
         "verdict": "no-go",
         "checks": [],
         "trial": {},
+        "coverage": {"pool": None},
         "collectives": {},
         "inside": {},
         "sweep": sweep.section,

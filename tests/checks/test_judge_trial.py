@@ -8,6 +8,7 @@ import yaml
 
 from checks.framework.evidence import CannotTell
 from checks.profiles.schema import RuntimeSection
+from checks.rules import ranks
 from checks.rules.job import start_findings
 from checks.rules.ranks import hosts
 from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings
@@ -259,3 +260,14 @@ def test_a_small_shm_is_told_with_the_memory_limit_that_makes_it_so(trial, spec,
     (finding,) = [each for each in limit_findings(trial, spec, h100) if each.fault == "runtime.shm-small"]
     assert finding.observed.startswith("0.06 GiB of /dev/shm")
     assert ("as much as the container's memory limit allows" in finding.observed) is told
+
+
+@pytest.mark.parametrize(("names", "known"), [(("clone", "clone"), []), (("a", "b.site"), ["a", "b"])])
+def test_pods_count_whatever_their_hosts_are_called(trial, names, known):
+    """Two machines of one name: both pods are there, and the name that NCCL prints stands for neither node."""
+    for rank, name in enumerate(names):
+        trial.evidence[rank].stages["start"]["hostname"] = name
+    assert sorted(ranks.hosts(trial)) == known
+    assert sorted(ranks.pods(trial).values()) == ["gpu-node-0", "gpu-node-1"]
+    trial.evidence[1].stages.clear()  # a pod that told nothing proves nothing
+    assert list(ranks.pods(trial).values()) == ["gpu-node-0"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from cli.listing import declared_checks
 from cli.mark import faults_of, judged, main, refused, was_tried
 from jobs.cluster import node_labels
 from jobs.cluster.client.kube import Kube
@@ -25,6 +27,12 @@ ROOT = Path(__file__).resolve().parents[2]
 KUBE: Any = SimpleNamespace(server="https://one:6443", authority="aa")
 
 
+@cache
+def of_a_full_run() -> tuple[str, ...]:
+    """The ids of the suite's checks, but one."""
+    return tuple(name for name in declared_checks() if name != "rdma.ports")
+
+
 def record(verdict: str = "go", *failed: str, **changes: Any) -> dict[str, Any]:
     """A record of a trial on nodes a and b, made now; ``failed``: subjects of the findings of a failed check."""
     findings = [{"subject": subject, "ok": False, "observed": "", "fault": "rdma.port-down"} for subject in failed]
@@ -32,12 +40,15 @@ def record(verdict: str = "go", *failed: str, **changes: Any) -> dict[str, Any]:
         "schema": 1,
         "run_id": "abc",
         "verdict": verdict,
+        "exit_code": {"go": 0, "no-go": 1, "inconclusive": 10}[verdict],
+        "coverage": {"said": "", "asked": "", "tried": ["a", "b", "gpu-node-0"], "untried": [], "pool": None},
         "scope": "full",
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cluster": {"server": KUBE.server, "ca": KUBE.authority, "namespace": "default"},
         "trial": {"hosts": {"pod-0": "a", "pod-1": "b"}},
         "checks": [
-            {"id": "rdma.ports", "outcome": "failed" if failed else "passed", "seconds": 1, "findings": findings}
+            *({"id": name, "outcome": "skipped", "seconds": 0, "findings": []} for name in of_a_full_run()),
+            {"id": "rdma.ports", "outcome": "failed" if failed else "passed", "seconds": 1, "findings": findings},
         ],
         "collectives": {},
     }
@@ -92,6 +103,9 @@ def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
         ({"trial": {}}, "tried no node"),
         ({"interrupted": "received SIGTERM"}, "its checks are not"),
         ({"required": ["gpu.free"]}, "its checks are not"),
+        ({"checks": record()["checks"][-1:]}, "checks of a full run are not in it"),
+        ({"checks": record()["checks"][1:]}, f"1 checks of a full run are not in it ({of_a_full_run()[0]}"),
+        ({"sweep": {"proven": ["a"]}}, "(sweep."),  # a sweep has checks of its own
     ],
 )
 def test_only_a_whole_recent_record_of_this_cluster_marks(changes: dict[str, Any], phrase: str) -> None:

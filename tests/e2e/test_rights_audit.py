@@ -58,8 +58,9 @@ OTHER_TOOLS = {
     *((verb, "", kind) for verb in ("create", "delete") for kind in ("services", "configmaps")),
 }
 """Where an operator launches the trial: training tools submit Jobs with Services and ConfigMaps all the same."""
-BY_THE_QUEUE = {("patch", "batch", "jobs")}
-"""Kueue resumes what it admits; where nothing goes wrong with the queue, a run changes nothing itself."""
+BY_THE_QUEUE = {("patch", "batch", "jobs"), ("get", "kueue.x-k8s.io", "topologies")}
+"""Kueue resumes what it admits; where nothing goes wrong with the queue, a run changes nothing itself. A topology is read
+where a flavor names one."""
 Request = tuple[str, str, str, str, str]  # verb, group, resource[/subresource], namespace, name
 
 

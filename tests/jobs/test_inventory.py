@@ -82,7 +82,7 @@ def test_free_is_allocatable_less_requested_and_holders_are_named(kube, api):
     ) == (0, 5, 0)
     assert [holder.owner for holder in read_inventory.holders("gpu-2", GPU)] == ["NodeSet/slurm"]
     assert not read_inventory.not_seen
-    assert "status.phase!=Succeeded" in api.asked[-1].query["fieldSelector"]
+    assert "status.phase!=Succeeded" in api.asked[-2].query["fieldSelector"]
 
 
 @pytest.mark.parametrize("size", [3, 500], ids=["on the next page", "on one page"])
@@ -208,7 +208,7 @@ def test_five_thousand_nodes_cost_pages_and_not_seconds(kube, api):
     serve(api, nodes, [])
     began = time.process_time()
     read_inventory = Inventory.read(kube)
-    assert len(read_inventory.nodes) == 5000 and len(api.asked) == 11
+    assert len(read_inventory.nodes) == 5000 and len(api.asked) == 12
     assert gc.isenabled()
     assert time.process_time() - began < 20  # the fake server shares this process
 
@@ -251,3 +251,33 @@ def test_a_kubelet_that_has_just_begun_is_read_again_for_seconds(kube, api, monk
     api.answer = answer
     assert Inventory.read_settled(kube).nodes[0].allocatable[GPU] == offered
     assert clock[0] <= inventory.RESTARTED_S + 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "gpus", "node", "is_refusal"),
+    [
+        ("UnexpectedAdmissionError", 8, "gpu-0", True),
+        ("OutOfnvidia.com/gpu", 8, "gpu-0", True),
+        ("OutOfcpu", 8, "gpu-0", False),
+        ("Evicted", 8, "gpu-0", False),
+        ("", 8, "gpu-0", False),  # its program failed
+        ("UnexpectedAdmissionError", 0, "gpu-0", False),  # it asked for no device
+        ("UnexpectedAdmissionError", 8, "", False),
+    ],
+)
+def test_pods_that_a_kubelet_had_no_devices_for_are_kept_apart(kube, api, reason, gpus, node, is_refusal):
+    """They hold nothing, so that they are in no count; why they failed is told."""
+    pod = raw_pod("train-0", node, gpus, phase="Failed")
+    pod["status"] |= {"reason": reason, "message": "Allocate failed", "startTime": "2026-11-28T10:00:00Z"}
+    others = {"status.phase=Failed": [pod]}
+
+    def answer(asked):
+        items = others.get(asked.query.get("fieldSelector", ""), [])
+        return 200, {}, {"metadata": {}, "items": items}
+
+    api.answer = answer
+    read = Inventory.read(kube)
+    assert read.pods == ()
+    assert [(each.name, each.trouble, each.since) for each in read.refused] == (
+        [("train-0", f"{reason}: Allocate failed", "2026-11-28T10:00:00Z")] if is_refusal else []
+    )

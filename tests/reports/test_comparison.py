@@ -358,3 +358,57 @@ def test_what_tells_two_clusters_or_profiles_apart_is_printed() -> None:
     (said,) = compare(*([record(noise=0.0, **each)] for each in digests)).unclear
     assert "h100-ib" in said
     assert "(0123456789ab before, fedcba987654 after)" in said
+
+
+def red(observed: str, expected: str = "8 allocatable", unit: str = "") -> dict[str, Any]:
+    """A record of a run that found one thing wrong with a node."""
+    finding = {"subject": "gpu-node-0", "ok": False, "fault": "gpu.missing"}
+    finding |= {"observed": observed, "expected": expected, "unit": unit}
+    check = {"id": "gpu.allocatable", "outcome": "failed", "findings": [finding]}
+    return record(verdict="no-go", checks=[*record()["checks"], check])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (red("7 allocatable"), red("2 allocatable"), "worse"),
+        (red("2 allocatable of 8 in capacity"), red("7 allocatable of 8 in capacity"), "better"),
+        (red("7 allocatable"), red("7 allocatable"), ""),
+        (red("71 allocatable", "72 allocatable"), red("70 allocatable", "72 allocatable"), "worse"),
+        (red("12 CRC errors", "at most 3"), red("500 CRC errors", "at most 3"), "worse"),
+        (red("7 allocatable"), red("no nvidia.com/gpu at all"), "unclear"),
+        (red("mlx5_1 is down"), red("mlx5_1 and mlx5_2 are down"), "unclear"),
+        (red("7 allocatable"), red("2 allocatable", "4 allocatable"), "unclear"),  # another profile asks for less
+        (red("3.91 of it", "at least 8"), red("3.85 of it", "at least 8"), ""),  # noise
+        (red("120.5", "at least 350", "GB/s"), red("100.2", "at least 350", "GB/s"), ""),  # judged as bandwidth
+        (red("120.5", "at least 350", "GB/s"), red("34.7", "at least 350", "GB/s"), "worse"),
+        (red("no answer after 20.1 s"), red("no answer after 31 s"), ""),
+        (red("pod run0-1: exit 7"), red("pod run0-1: exit 7"), ""),
+    ],
+)
+def test_what_is_red_on_both_sides_may_be_worse(before: dict[str, Any], after: dict[str, Any], kind: str) -> None:
+    """A no-go beside a no-go is not the same where one GPU was missing before and six are after."""
+    compared = compare([before], [{**after, "run_id": "other"}])
+    assert [(c.kind, c.subject) for c in compared.changes if c.area == "fault"] == (
+        [(kind, "gpu-node-0")] if kind else []
+    )
+
+
+def with_small_rows(scale: float, seed: int, rate: float = 20.0) -> dict[str, Any]:
+    """A record whose ring has rows of 1 to 16 MiB, too."""
+    made = record(seed)
+    sides = [{"busbw_gbps": rate * scale * (1 + seed / 100)}, {"busbw_gbps": rate * scale * (1 - seed / 100)}]
+    rows = [{"size_bytes": 2**power, "out_of_place": sides[0], "in_place": sides[1]} for power in range(20, 25)]
+    made["collectives"]["ring"]["tables"][0]["rows"] += rows
+    return made
+
+
+@pytest.mark.parametrize(
+    ("scale", "rate", "kind"), [(0.3, 20.0, "worse"), (0.7, 20.0, ""), (3.0, 20.0, "better"), (0.3, 0.03, "")]
+)
+def test_small_rows_that_collapsed_are_worse(scale: float, rate: float, kind: str) -> None:
+    """A third at 1 to 16 MiB; less than a halving is latency's noise, and 0.03 GB/s is rounded to a third of itself."""
+    compared = compare([with_small_rows(1, 1, rate)], [with_small_rows(scale, 2, rate)])
+    told = [(c.kind, c.subject) for c in compared.changes]
+    assert told == ([(kind, f"{PAIR}: all_reduce ring, 1M to 16M")] if kind else [])
+    assert "bandwidth was compared at 1M to 8G, in 4 runs of collectives" in compared.notes

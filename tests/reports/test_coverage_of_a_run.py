@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from reports import html
+from reports import html, markdown
 from reports.compare.comparison import compare
+from reports.junit import stamp
 from reports.metrics import exposition
 from reports.record import CheckResult, Coverage, Finding, Run, coverage_of, verdict_of
 from reports.schema import Outcome, Verdict, completed
+from reports.summary import summarize
 from tests.program import seatrial
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +70,46 @@ def test_all_nodes_are_tried_where_all_are_asked_for(
     asked = run(pool, tried, outcome, asks_all=True)
     assert asked.verdict is verdict is verdict_of(asked.to_dict())
     assert run(pool, tried, outcome).verdict is (Verdict.NO_GO if outcome is Outcome.FAILED else Verdict.GO)
+
+
+@pytest.mark.parametrize(
+    ("pods", "hosts", "verdict", "said"),
+    [
+        ({"p-0": "n0", "p-1": "n1"}, {"clone": "n1"}, Verdict.GO, "2 of 16 nodes tried"),
+        ({"p-0": "n0", "p-1": "n1"}, {}, Verdict.GO, "2 of 16 nodes tried"),
+        ({"p-0": "n0"}, {"p-0": "n0"}, Verdict.INCONCLUSIVE, "1 of 16 nodes tried"),
+        ({"p-0": "n0", "p-1": "n0"}, {}, Verdict.INCONCLUSIVE, "1 of 16 nodes tried"),
+        ({}, {}, Verdict.INCONCLUSIVE, "0 of 16 nodes tried"),
+    ],
+)
+@pytest.mark.parametrize("scope", ["full", "partial"])
+def test_no_go_covers_fewer_nodes_than_the_trial_spans(
+    pods: dict[str, str], hosts: dict[str, str], verdict: Verdict, said: str, scope: str
+) -> None:
+    """Pods count, whatever their hosts are called; where fewer nodes than asked for gave evidence nothing is go."""
+    made = run(POOL, (), scope=scope)
+    made.trial = {"nodes": 2, "pods": pods, "hosts": hosts}
+    assert made.verdict is verdict is verdict_of(completed(json.loads(json.dumps(made.to_dict()))))
+    assert str(made.coverage) == said
+    assert bool(made.too_few_tried) == (verdict is not Verdict.GO)
+
+
+def test_a_preflight_says_that_no_pod_was_started(tmp_path: Path) -> None:
+    """Neither a share of nodes nor the names of those that were not tried: nothing was to be tried."""
+    made = run(POOL, ())
+    made.trial = {}
+    record = made.to_dict()
+    junit = tmp_path / "junit.xml"
+    junit.write_text("<testsuites><testsuite/></testsuites>")
+    stamp(junit, made)
+    texts = [summarize(record).headline, record["coverage"]["said"], "".join(html.overview(made)), junit.read_text()]
+    texts.append(markdown.markdown(record))
+    assert made.verdict is Verdict.GO
+    for text in texts:
+        assert "no pod was started" in text
+        assert "nodes tried" not in text
+        assert "n15" not in text
+    assert record["coverage"]["untried"] == list(POOL)
 
 
 def test_what_is_drawn_from_the_record_says_it() -> None:
@@ -149,7 +191,7 @@ def test_what_cannot_try_all_refuses_to_be_asked(arguments: list[str], tmp_path:
         ([], "2 of 3 nodes tried", 0),
         (["--nodes", "all"], "2 of 3 nodes tried", 10),
         (["--tenant"], "2 nodes tried, pool unknown", 0),
-        (["-m", "preflight"], "0 of 3 nodes tried", 0),
+        (["-m", "preflight"], "no pod was started", 0),
     ],
 )
 def test_a_run_says_how_many_nodes_it_tried(more: list[str], said: str, code: int, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The summary of a run: the same verdict, culprit and numbers in every form, and no number that no check has shown."""
 
+from dataclasses import replace
+
 import pytest
 
 from reports.markdown import markdown, workflow_commands
@@ -101,7 +103,14 @@ def test_of_several_nodes_the_slowest_is_told():
         (Run(results=[check("a.b", Outcome.ERROR, reason="no answer")]), "a.b: no answer"),
         (Run(results=[check("a.b")], interrupted="received SIGINT"), "ended early: received SIGINT"),
         (Run(results=[check("a.b")], required=("c.d",)), "required but not judged: c.d"),
-        (Run(results=[check("a.b")], asks_all=True, pool=("n",)), "not every node was tried, and all were asked for"),
+        (
+            Run(results=[check("a.b")], asks_all=True, pool=("n",)),
+            "not every node was tried, and all were asked for (--nodes all)",
+        ),
+        (
+            Run(results=[check("a.b")], trial={"nodes": 2, "pods": {"p-0": "a"}}),
+            "the trial spans 2 nodes, and pods on 1 gave evidence",
+        ),
         (Run(), "no check could be judged"),
     ],
 )
@@ -206,3 +215,23 @@ def test_a_checkpoint_is_proven_by_what_was_read_back(resumed):
     assert proven == {"checkpoint": f"1074 MB/s of 16 ranks, read back elsewhere{ends}"}
     results = [check("checkpoint.saved", Outcome.FAILED)]
     assert summarize(Run(checkpoint=saved, results=results).to_dict()).proven == []
+
+
+def test_nodes_that_are_left_out_or_queued_are_said():
+    """A pass with a note is still a pass; of a check that failed the finding speaks."""
+    notes = ("not judged: virtual, no machine of its own",)
+    left_out = CheckResult(
+        id="nodes.gpu",
+        title="",
+        outcome=Outcome.PASSED,
+        findings=(Finding(subject="a", ok=True, observed=""),),
+        notes=notes,
+    )
+    queued = CheckResult(
+        id="stack.upgrade", title="", outcome=Outcome.PASSED, notes=("queued for a driver upgrade: a",)
+    )
+    other = CheckResult(id="a.b", title="", outcome=Outcome.PASSED, notes=("anything",))
+    proven = dict(summarize(Run(results=[left_out, queued, other]).to_dict()).proven)
+    assert proven["noted"] == "not judged: virtual, no machine of its own; queued for a driver upgrade: a"
+    failed = replace(left_out, outcome=Outcome.FAILED)
+    assert "noted" not in dict(summarize(Run(results=[failed, other]).to_dict()).proven)

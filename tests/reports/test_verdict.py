@@ -137,3 +137,41 @@ def test_json_of_something_else_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("[1]")
     with pytest.raises(RecordError, match="no record of a run"):
         read_json(tmp_path)
+
+
+def contradicting(check_id: str = "nccl.correctness", wrong: int = 0, **changes: Any) -> dict[str, Any]:
+    """A record of two nodes with a table, in which that check passed."""
+    row = {"size_bytes": 8, "out_of_place": {"busbw_gbps": 1.0, "wrong": 0}, "in_place": {"wrong": wrong}}
+    job = {"tables": [{"collective": "all_reduce", "rows": [row]}]}
+    made = Run(run_id="r", results=[check(check_id)], trial={"nodes": 2, "pods": {"p-0": "a", "p-1": "b"}}).to_dict()
+    return {**made, "collectives": {"ring": job}, "inside": {"a": job}, **changes}
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (contradicting(), ""),
+        (contradicting("nccl.transport", wrong=3), ""),  # nobody says that the sums are right
+        (contradicting(wrong=3), "nccl.correctness passed, and 3 sums are wrong"),
+        (contradicting("nccl.correctness-node", wrong=3), "nccl.correctness-node passed"),
+        (contradicting(verdict="no-go"), "verdict no-go, exit code 0"),
+        (contradicting(exit_code=10), "verdict go, exit code 10"),
+        (contradicting(exit_code=3), "verdict go, exit code 3"),
+        (contradicting(exit_code=3, verdict="inconclusive"), ""),  # an internal error of pytest's
+        (contradicting(coverage={"tried": ["a"]}), "b is not among those that were tried"),
+        (contradicting(coverage={"tried": []}, trial={"hosts": {"h": "a"}}), "a is not among"),
+        (contradicting(coverage={"tried": ["a", "b"]}), ""),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_none(tmp_path: Path, record: dict[str, Any], why: str) -> None:
+    """Edited, or put together of two: whoever reads it is told, and compares, marks and serves nothing of it."""
+    (tmp_path / "report.json").write_text(json.dumps(record))
+    if not why:
+        assert read_json(tmp_path)["run_id"] == "r"
+        return
+    with pytest.raises(RecordError, match=f"no record of a run, it contradicts itself: .*{why}"):
+        read_json(tmp_path)
+    del record["exit_code"], record["coverage"]  # of an earlier version
+    record["checks"] = []
+    (tmp_path / "report.json").write_text(json.dumps(record))
+    assert read_json(tmp_path)["run_id"] == "r"

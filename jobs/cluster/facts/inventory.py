@@ -7,10 +7,11 @@ about a second instead of 25. What our rights do not let us see is told in `not_
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..client.errors import ApiError
@@ -50,6 +51,9 @@ _OFF = frozenset({"", "false", "0", "no", "none"})
 # Kubernetes 1.36 in tests/real). With the second reading it has had so long.
 RESTARTED_S = 15.0
 _AGAIN_S = 3.0
+# The reasons of pods whose devices the kubelet did not have, or could not allocate (kubernetes pkg/kubelet/lifecycle,
+# predicate.go, and cm/devicemanager); OutOf<resource> of an extended resource.
+_REFUSED = re.compile(r"UnexpectedAdmissionError|OutOf[^\s/]+/\S+")
 _MOMENTS = ("Transition", "Heartbeat")
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
@@ -102,6 +106,7 @@ class PodUse:
     trouble: str = ""  # why it is not ready, in the kubelet's words
     images: tuple[str, ...] = ()
     app: str = ""  # what its labels call it
+    since: str = ""  # when its kubelet saw it first, as the API writes times
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" + (f" ({self.owner})" if self.owner else "")
@@ -114,6 +119,7 @@ class Inventory:
     nodes: tuple[Node, ...]
     pods: tuple[PodUse, ...]
     not_seen: dict[str, str] = field(default_factory=dict)
+    refused: tuple[PodUse, ...] = ()  # pods that were bound to a node whose kubelet had no devices for them
 
     @classmethod
     def read(cls, kube: Kube, selector: str = "") -> Inventory:
@@ -121,6 +127,7 @@ class Inventory:
         hidden: dict[str, str] = {}
         nodes: list[Node] = []
         pods: list[PodUse] = []
+        refused: list[PodUse] = []
         with gc_paused():
             try:
                 for page, _ in kube.pages(path("nodes"), labelSelector=selector):
@@ -134,13 +141,15 @@ class Inventory:
             try:
                 for page, _ in kube.pages(path("pods"), fieldSelector=finished):
                     pods.extend(read_pod(item) for item in page if isinstance(item, dict))
+                for page, _ in kube.pages(path("pods"), fieldSelector="status.phase=Failed"):
+                    refused.extend(pod for item in page if isinstance(item, dict) and (pod := read_refused(item)))
             except ApiError as error:
                 _only_hidden(error)
                 hidden["pods"] = f"pods of other namespaces cannot be listed: {error.message}"
                 pods = _own_pods(kube, finished, hidden)
         nodes.sort(key=lambda node: _natural(node.name))
         pods.sort(key=lambda pod: (pod.namespace, _natural(pod.name)))
-        return cls(tuple(nodes), tuple(pods), hidden)
+        return cls(tuple(nodes), tuple(pods), hidden, tuple(refused))
 
     @classmethod
     def read_settled(cls, kube: Kube, selector: str = "") -> Inventory:
@@ -255,7 +264,19 @@ def read_pod(item: Unstructured) -> PodUse:
         trouble=_trouble(status),
         images=tuple(safe(entry.get("image") or "", 300) for entry in as_list(spec.get("containers"))),
         app=next((safe(tags[key], 100) for key in _APP if tags.get(key)), ""),
+        since=str(status.get("startTime") or meta.get("creationTimestamp") or ""),
     )
+
+
+def read_refused(item: Unstructured) -> PodUse | None:
+    """Project one raw pod that failed; None where it is not one that a kubelet had no devices for."""
+    status = as_map(item.get("status"))
+    reason = str(status.get("reason") or "")
+    if not _REFUSED.fullmatch(reason):
+        return None
+    pod = read_pod(item)
+    trouble = safe(f"{reason}: {status.get('message') or ''}".strip(": "), 300)
+    return replace(pod, trouble=trouble) if pod.node and pod.requests else None
 
 
 def _trouble(status: Unstructured) -> str:
