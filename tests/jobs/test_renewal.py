@@ -316,7 +316,10 @@ def test_the_lease_is_renewed_until_the_job_itself_is_gone(kube, api, monkeypatc
     creation._post(item("configmaps", "ConfigMap"))
     of_job, *others = creation._entries
     for entry in others:
-        entry.undo()
+        gone = entry.undo()
+        assert gone is None or gone() is None
     assert stopped == []
-    of_job.undo()
+    gone = of_job.undo()
+    assert stopped == []
+    gone()
     assert stopped == [URL]
