@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from jobs.pod.sweep.decode import NO_GO
 from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR
@@ -14,11 +15,20 @@ from reports.record import Finding
 
 from ..profiles.loader import Profile
 from .findings import compared, failed, passed, proven, unknown
+from .physics import ring_limit_gbps
+from .published import published
 from .sweep_reading import NEVER_CAME, number_of
-from .sweep_texts import EXPECTED, SHOWN, accused, names_of
+from .sweep_texts import EXPECTED, SHOWN, accused, devices_of, names_of
 from .swept import Swept
 
 MOST_TEXT = 600
+APART = {
+    "sweep.groups": "the groups of a fleet are as fast with each other as inside, or labels say what they are",
+    "sweep.plane": "each rail is as fast as the others",
+    "sweep.noise": "tests of a kind differ by less than a fault does",
+}
+FAR_BELOW = 0.5
+"""Of the reference: half of the rails, or no GPUDirect. What is above it a floor decides; without one nothing is go."""
 
 
 def ran_findings(swept: Swept) -> Iterator[Finding]:
@@ -27,6 +37,8 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
     rounds = f"{swept.rounds} round{'' if swept.rounds == 1 else 's'}"
     if swept.earlier:
         rounds += f" ({len(swept.earlier.history)} of {swept.rounds} rounds are of {swept.earlier})"
+    if untested := swept.section.get("untested"):
+        rounds += f"; no round tested {untested}"
     yield Finding(
         subject=swept.at or swept.job,
         ok=True if whole else False if swept.infra else None,
@@ -78,14 +90,58 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
             yield passed(node, "passed with proven partners", EXPECTED)
 
 
+def level_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
+    """Judge the level of all pairs, which no comparison among them tells: below half of the reference is no pass."""
+    levels = [row["busbw_gbps"] for row in swept.section["levels"] if row["rail"] is None and row["kind"] != "alone"]
+    reference = _reference(profile, swept.section.get("sizes", {}).get("pair", 0))
+    if not levels or reference is None:
+        return
+    level, (gbps, source) = min(levels), reference
+    observed = f"{level:.4g} GB/s, {level / gbps:.2f} of {gbps:.4g} ({source})"
+    expected = f"at least {FAR_BELOW:g} of the reference"
+    yield proven("level of pairs", level >= FAR_BELOW * gbps, observed, expected, fault="sweep.level")
+
+
+def level_notes(swept: Swept, profile: Profile) -> Iterator[str]:
+    """Say where the level of a fleet has no reference."""
+    if _reference(profile, swept.section.get("sizes", {}).get("pair", 0)) is None:
+        floor = "the profile's floor alone judged it" if swept.section["rules"]["pair_floor"] else "it was not judged"
+        yield f"the absolute level of pairs has no reference: {floor}"
+
+
+def _reference(profile: Profile, size: int) -> tuple[float, str] | None:
+    """Return what pairs of such nodes reach, in GB/s, and whose number it is; None where neither is known.
+
+    The published row of the GPU and fabric whose number of nodes is nearest, at most at the sweep's size; else the wires.
+    """
+    rows = [
+        (entry.nodes, max(entry.by_size[each] for each in entry.by_size if each <= size), entry)
+        for entry in published()
+        if entry.nodes > 1
+        and (entry.collective, entry.fabric, entry.gpus_per_node)
+        == ("all_reduce", profile.fabric.kind, profile.gpu.per_node)
+        and any(fnmatchcase(entry.gpu, pattern) for pattern in profile.gpu.product)
+        and min(entry.by_size) <= size
+    ]
+    if rows:
+        _, gbps, entry = min(rows, key=lambda row: (row[0], row[1]))
+        return gbps, f"published for {entry}: {entry.source}"
+    wires = profile.fabric.node_gbps
+    return (ring_limit_gbps(wires), "the rails of a node") if wires else None
+
+
 def link_findings(swept: Swept) -> Iterator[Finding]:
     """Judge what lies between nodes: uplinks of leaves, and the paths of single pairs."""
     accusations = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
     for each in accusations:
         yield accused(swept, each)
     for each in swept.blame.apart:
-        expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
-        yield unknown(names_of(each.names), each.why, expected, fault="sweep.groups")
+        fault = "sweep.noise" if each.kind == "noise" else "sweep.plane" if each.rails else "sweep.groups"
+        subject = names_of(each.names)
+        if each.rails:
+            devices = ", ".join(devices_of(swept.rails, each.names[0], each.rails))
+            subject = f"rail{'s' if len(each.rails) > 1 else ''} {devices} of {subject}"
+        yield unknown(subject, each.why, APART[fault], fault=fault)
     if swept.unlabelled:
         expected = "leaves are known: the profile names their label (topology.leaf_label)"
         observed = f"{names_of(swept.unlabelled)} lack it: pairs were drawn without leaves, and no uplink was tested"

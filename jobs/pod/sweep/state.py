@@ -12,7 +12,7 @@ from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from .apart import group_findings, grouped, held_back, slow_alike, slow_inside
 from .evidence import Evidence, pair_of
-from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, how_failed
+from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, fails_alone, how_failed
 from .model import Finding, Fleet, Nodes, Rules
 from .shared_path import contested
 
@@ -61,7 +61,7 @@ class State(Evidence):
     def _accuse_alone(self) -> None:
         for nodes, tests in self.of.items():
             grades = [each.grade for each in tests]
-            if len(nodes) != 1 or (HARD not in grades and (PASS in grades or grades.count(FAIL) < 2)):
+            if len(nodes) != 1 or not (HARD in grades or fails_alone(tests, self.rules.proofs)):
                 continue
             hard = [each.outcome for each in tests if each.grade == HARD]
             why, floor = hard[0] if hard else how_failed(tests), self.rules.node_floor or 0.0
