@@ -10,8 +10,8 @@ disturbed for no fault. `--congestion SHARE`: in that share of rounds tests fall
 fleet's pairs run at once: all of them, or with `--part 0.5` those of the first half of the nodes. A round takes
 `--round-s`, and `--timeout-s` where a test does not end. Columns: green, sweeps that said go over a fault; innocents,
 findings without a part in the fault; paths, pairs named whose path is bad though something larger is at fault; go,
-sweeps that said go; plan, seconds that the longest plan of a round took. Sweeps of a row have the seeds from SEED on: --sweeps 1 --seed S plays
-one again.
+sweeps that said go; plan, seconds that the longest plan of a round took. Sweeps of a row have the seeds from SEED on:
+--sweeps 1 --seed S plays one again.
 
 Usage: python benchmarks/sweep_model.py [--nodes N ...] [--sweeps N] [--fault KIND ...] [--seed N]
 Exit code 1: an innocent was blamed, or a sweep said go over a fault.
@@ -22,6 +22,7 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
@@ -172,14 +173,19 @@ def broken(kind: str, size: int, rng: random.Random, most: float = 0.0, **option
         for node in fleet.nodes[: model.leaf_size]:
             model.faults[node] = depth()
             truth.add(("node", (node,), ()))
-    if kind.startswith("hidden") or kind == "slow-group":
-        _hide(model, kind, depth() if kind == "hidden-uplink" else rng.uniform(0.4, 0.8))
-    if kind in MOST and (model.leaf_size or kind != "most-uplinks"):
-        _spoil_most(model, kind, most or rng.uniform(0.4, 0.87))
+    _spoil_groups(model, kind, depth, most)
     if kind == "most-partners":
         model.some[chosen[0]] = rng.random()
         truth.add(("node", (chosen[0],), ()))
     return model, truth
+
+
+def _spoil_groups(model: Model, kind: str, depth: Callable[[], float], most: float) -> None:
+    """Put in a fault of which no single element is to be named."""
+    if kind.startswith("hidden") or kind == "slow-group":
+        _hide(model, kind, depth() if kind == "hidden-uplink" else model.rng.uniform(0.4, 0.8))
+    elif kind in MOST and (model.leaf_size or kind != "most-uplinks"):
+        _spoil_most(model, kind, most or model.rng.uniform(0.4, 0.87))
 
 
 def _hide(model: Model, kind: str, share: float) -> None:
@@ -195,7 +201,7 @@ def _hide(model: Model, kind: str, share: float) -> None:
 
 
 def _spoil_most(model: Model, kind: str, share: float) -> None:
-    """Make at least half of the nodes, uplinks or of one rail slow, but for one or two: they are what is left to see it."""
+    """Make at least half of the nodes or uplinks slow, or one rail of so many nodes, not of all; plane: of all."""
     rng, fleet = model.rng, model.fleet()
     every = sorted(set(fleet.leaves.values())) if kind == "most-uplinks" else list(fleet.nodes)
     few = len(every) if kind == "plane" else rng.randint((len(every) + 1) // 2, max(1, len(every) - 1))
@@ -265,7 +271,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(
-        f"{'N':>6} {'fault':>14} sweeps exact  named go green innocents paths  tests rounds(max) slots/node minutes plan"
+        f"{'N':>6} {'fault':>14} sweeps exact  named  go green innocents paths  tests rounds(max) slots/node minutes"
+        " plan"
     )
     wrong = 0
     noise = {name: getattr(options, name) for name in ("sigma", "transient", "congestion", "part", "rails")}
@@ -280,7 +287,8 @@ def main() -> int:
             models = [row.model for row in rows]
             print(
                 f"{size:>6} {kind:>14} {len(rows):>6} {mean(row.exact for row in rows):>5.3f} {named:>6.3f}"
-                f" {sum(row.verdict == 'go' for row in rows):>3} {sum(row.green for row in rows):>5} {sum(row.innocents for row in rows):>9}"
+                f" {sum(row.verdict == 'go' for row in rows):>3} {sum(row.green for row in rows):>5}"
+                f" {sum(row.innocents for row in rows):>9}"
                 f" {sum(row.paths for row in rows):>5} {mean(m.tests for m in models):>6.0f}"
                 f" {mean(m.rounds for m in models):>6.2f} ({max(m.rounds for m in models):>2})"
                 f" {mean(m.slots for m in models) / size:>9.2f} {mean(m.seconds for m in models) / 60:>7.1f}"

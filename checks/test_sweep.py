@@ -48,10 +48,11 @@ def test_every_node_holds(swept: Swept, profile: Profile, evidence: Evidence) ->
 
     A node is accused after three failures with proven partners and no pass, or where it fails with most of six or more;
     wrong sums and a wrong transport accuse at once. What fails and then passes is told and not blamed. Pairs that are
-    slow or wrong where no node is proven that would tell who it is are a fault of the fleet. All pairs far below what is published for the
-    hardware, or what its rails carry, are no pass either.
+    slow or wrong where no node is proven that would tell who it is are a fault of the fleet. All pairs far
+    below what is published for the hardware, or what its rails carry, are no pass either.
     """
-    evidence.judge([*node_findings(swept), *level_findings(swept, profile)], level_notes(swept, profile))
+    levels = level_findings(swept, profile)
+    evidence.judge([*node_findings(swept), *levels], level_notes(swept, profile))
 
 
 @pytest.mark.acceptance

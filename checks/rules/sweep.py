@@ -112,7 +112,7 @@ def level_notes(swept: Swept, profile: Profile) -> Iterator[str]:
 def _reference(profile: Profile, size: int) -> tuple[float, str] | None:
     """Return what pairs of such nodes reach, in GB/s, and whose number it is; None where neither is known.
 
-    The published row of the GPU and fabric whose number of nodes is nearest, at most at the sweep's size; else the wires.
+    The published row of the GPU and fabric with the fewest nodes, at most at the sweep's size; else the rails' rate.
     """
     rows = [
         (entry.nodes, max(entry.by_size[each] for each in entry.by_size if each <= size), entry)

@@ -8,7 +8,7 @@ reported, no node is named at fault, and the sweep is not go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import hypot
 from statistics import median, median_low
 from typing import Dict, List, Mapping, Sequence, Set, Tuple
 
@@ -20,14 +20,17 @@ Tests = Sequence[Tuple[float, Nodes]]  # GB/s, and of whom
 
 GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real ones 7 to 11 % apart; noise 2 %)
 FAST_SIGMAS = 5.0  # above the level: by chance once in 3 million values
-ACCUSED_SIGMAS = 3.3  # below it: one of nine values of a test once in 230 tests, less than accidents are (1 %)
+ACCUSED_SIGMAS = (3.3, 4.5)
+"""Below the level: one of nine values of a test once in 230 tests, less often than accidents (1 % of tests). The other
+where noise is too high for any go, so that nobody is named at all but for far more."""
 LEAST_ACCUSED = 0.85
-"""Noise above 4.5 % (0.15 / 3.3) hides faults of 10 to 15 %: two tests in a hundred of one at 0.85 then still pass."""
+"""Noise above 4.5 % (0.15 / 3.3) hides faults of 10 to 15 %: of an element at 0.85 one test in 27 then still passes."""
 NORMAL = 1.4826  # sigma over the median deviation of a normal distribution
 HEAPS_SIGMAS = 5.0  # two heaps lie so far apart; the halves of one normal distribution 2.3 of their own sigma
-ENOUGH_VALUES = 3  # above the level before noise is estimated
+UNSURE = 5  # over their number: by so large a part the estimate of few values may be too low
+LEAST_VALUES, FEW_VALUES = 3, 8  # above the level, before there is an estimate, and before it is believed
+UNKNOWN = 0.05  # what noise may be where there are few
 OWN = 16  # above the level of a kind before it has a noise of its own
-UNSURE = 2.0  # over the root of their number: by so much an estimate of a median deviation may be too low
 REPEATED = 3  # fast tests of a kind that need no repetition
 SHOWN = 4  # names
 
@@ -68,10 +71,11 @@ def noise_of(tests: Mapping[Key, Tests]) -> Dict[Tuple[str, bool], Noise]:
 
 
 def _noise(deviations: Sequence[float]) -> Noise:
-    if len(deviations) < ENOUGH_VALUES:
+    if not deviations:
         return Noise()
-    sigma = NORMAL * median(deviations)
-    return Noise(sigma, sigma * (1 + UNSURE / sqrt(len(deviations))))
+    count = len(deviations)
+    sigma = NORMAL * median(deviations) if count >= LEAST_VALUES else 0.0
+    return Noise(sigma, max(sigma * (1 + UNSURE / count), UNKNOWN if count < FEW_VALUES else 0.0))
 
 
 def _above(values: Tests) -> List[float]:
@@ -111,7 +115,8 @@ def _upper_heap(values: Sequence[float]) -> float:
 
 def accuses_below(noise: Noise, usual: float) -> float:
     """Return the share of the level below which a value fails: lower where noise reaches the usual one."""
-    return min(usual, 1 - ACCUSED_SIGMAS * noise.most)
+    hidden = 1 - ACCUSED_SIGMAS[0] * noise.sigma < LEAST_ACCUSED
+    return min(usual, 1 - ACCUSED_SIGMAS[hidden] * noise.most)
 
 
 def heaps(
@@ -134,8 +139,8 @@ def heaps(
     return Heaps(tuple(each for part in found for each in part), tuple(sorted(again)))
 
 
-def _noisy(fleet: Fleet, kind: str, of_rail: bool, sigma: float) -> List[Finding]:  # noqa: FBT001 -- part of a key
-    accused = 1 - ACCUSED_SIGMAS * sigma
+def _noisy(fleet: Fleet, kind: str, of_rail: bool, sigma: float) -> List[Finding]:
+    accused = 1 - ACCUSED_SIGMAS[0] * sigma
     if accused >= LEAST_ACCUSED:
         return []
     what = "single rails" if of_rail else "all rails together" if kind != "alone" else "nodes"
@@ -193,7 +198,7 @@ def _slow_rails(
             shares = sorted(rails[rail] / best for rail in slow)
             spread = " to ".join(dict.fromkeys("%.2f" % share for share in (shares[0], shares[-1])))
             nodes = sorted({node for rail in slow for _, pair in tests[kind, rail] for node in pair})
-            count = (spread, [rail for rail in rails if rails[rail] == best][0], len(nodes))
+            count = (spread, next(rail for rail in rails if rails[rail] == best), len(nodes))
             which = "%s %s" % ("rail" if len(slow) == 1 else "rails", ", ".join(map(str, slow)))
             why = which + " at %s of rail %d, of %d nodes alike: their switch or plane, or NICs of another rate" % count
             return [Finding("groups", tuple(nodes), tuple(slow), why)]

@@ -98,7 +98,7 @@ def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
     found_slow = disturbed(fleet, rules, matchings, history, measured)
     notes = [*_without_rails(history), *odd, *found_slow.notes]
     base, tests = _measured(fleet, matchings, history, found_slow.slowed)
-    reference, noise = _references(base, notes), noise_of(base)
+    reference, noise = _references(base, notes), noise_of(tests)
     found = heaps(fleet, tests, reference, noise)
     limits = {key: accuses_below(sigma, rules.accuses) for key, sigma in noise.items()}
     judged = []

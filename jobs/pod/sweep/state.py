@@ -21,6 +21,7 @@ DOUBT = 0.01  # innocent nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
 ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
+BY_NOISE = 0.80  # of the level: less is no noise near the threshold of 0.90 or 0.85 (heaps.py)
 UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
@@ -45,6 +46,8 @@ class State(Evidence):
         self._accuse_nodes()
         self._accuse_pairs()
         self.apart = group_findings(self)
+        if any(each.kind == "groups" and not each.rails for each in facts.apart):
+            self._withhold_uplinks()
         self._good_leaves = len({fleet.leaf(node) for node in fleet.nodes} - self.bad_leaves)
 
     # -- accusations
@@ -118,6 +121,13 @@ class State(Evidence):
                 self.hot.discard(leaf)
         if self.hot and not set(cross) - self.hot - self.bad_leaves:
             self._name_uplink(tuple(sorted(self.hot)), open_)  # no quiet leaf is left to tell them apart
+
+    def _withhold_uplinks(self) -> None:
+        """Leave uplinks in doubt where tests are in two heaps: what passes inside a leaf may be as slow itself."""
+        self.hot |= self.bad_leaves
+        self.bad_leaves = set()
+        for key in [key for key in self.findings if key[0] == "uplink"]:
+            del self.findings[key]
 
     def _in_every_failure(self, by_leaf: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
         """Return the one leaf that every failing pair leads to and most of whose pairs fail, or ''.
@@ -341,7 +351,8 @@ def constant(tests: Iterable[Judged]) -> bool:
     """Say whether failures are no accident: four, or three that agree.
 
     With 1 % of tests disturbed for no fault, three of one pair are in one sweep of 4,000 with 232 nodes; three within
-    `ALIKE` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000.
+    `ALIKE` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000. What noise has put below the
+    threshold lies near it and agrees, too.
     """
     values = [each.value or 0.0 for each in tests if each.grade == FAIL]
-    return len(values) > 3 or (len(values) == 3 and max(values) - min(values) <= ALIKE)
+    return len(values) > 3 or (len(values) == 3 and max(values) - min(values) <= ALIKE and max(values) < BY_NOISE)
