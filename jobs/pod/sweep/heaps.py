@@ -20,7 +20,7 @@ Tests = Sequence[Tuple[float, Nodes]]  # GB/s, and of whom
 
 GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real ones 7 to 11 % apart; noise 2 %)
 FAST_SIGMAS = 5.0  # above the level: by chance once in 3 million values
-ACCUSED_SIGMAS = (3.3, 4.5)
+ACCUSED_SIGMAS = (3.3, 6.0)
 """Below the level: one of nine values of a test once in 230 tests, less often than accidents (1 % of tests). The other
 where noise is too high for any go, so that nobody is named at all but for far more."""
 LEAST_ACCUSED = 0.85

@@ -61,6 +61,7 @@ class Judged:
     shares: Tuple[float, ...] = ()
     round: int = 0
     busbw: float = 0.0  # GB/s; 0 where nothing was measured, or the test did not end
+    accused_below: float = 0.9  # the lowest threshold of its shares
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,8 @@ def _judge(
     for rail, value in enumerate(result.rails if speed > 0 else ()):
         shares[rail] = _share(value or 0.0, reference.get((kind, rail)))
     floor = rules.node_floor if len(nodes) == 1 else rules.pair_floor
-    below = {rail for rail, share in shares.items() if share < limits.get((kind, rail >= 0), rules.accuses)}
+    accused = {rail: limits.get((kind, rail >= 0), rules.accuses) for rail in shares}
+    below, least = {rail for rail, share in shares.items() if share < accused[rail]}, min(accused.values())
     slow = frozenset(below - {-1})
     lowest = min(shares.values())
     if shares[-1] > TOO_FAST:
@@ -264,7 +266,7 @@ def _judge(
         grade = PASS if lowest >= rules.clears else UNCLEAR
     rails = slow if len(slow) < len(result.rails) else frozenset()
     every = tuple(shares[rail] for rail in sorted(shares))
-    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at, every, busbw=speed)
+    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at, every, 0, speed, least)
 
 
 def _share(value: float, reference: Optional[float]) -> float:

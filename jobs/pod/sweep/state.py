@@ -12,7 +12,7 @@ from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from .apart import group_findings, grouped, held_back, slow_alike, slow_inside
 from .evidence import Evidence, pair_of
-from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, fails_alone, how_failed
+from .judgement import FAIL, HARD, NOTHING, PASS, UNCLEAR, Facts, Judged, fails_alone, how_failed
 from .model import Finding, Fleet, Nodes, Rules
 from .shared_path import contested
 
@@ -21,7 +21,6 @@ DOUBT = 0.01  # innocent nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
 ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
-BY_NOISE = 0.80  # of the level: less is no noise near the threshold of 0.90 or 0.85 (heaps.py)
 UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
@@ -46,7 +45,7 @@ class State(Evidence):
         self._accuse_nodes()
         self._accuse_pairs()
         self.apart = group_findings(self)
-        if any(each.kind == "groups" and not each.rails for each in facts.apart):
+        if any(each.kind == "groups" for each in facts.apart):
             self._withhold_uplinks()
         self._good_leaves = len({fleet.leaf(node) for node in fleet.nodes} - self.bad_leaves)
 
@@ -352,7 +351,13 @@ def constant(tests: Iterable[Judged]) -> bool:
 
     With 1 % of tests disturbed for no fault, three of one pair are in one sweep of 4,000 with 232 nodes; three within
     `ALIKE` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000. What noise has put below the
-    threshold lies near it and agrees, too.
+    threshold lies near it and agrees, too: three are twice as far below the level as the threshold is, and of more that
+    are nearer no other test is above it.
     """
-    values = [each.value or 0.0 for each in tests if each.grade == FAIL]
-    return len(values) > 3 or (len(values) == 3 and max(values) - min(values) <= ALIKE and max(values) < BY_NOISE)
+    every = list(tests)
+    failed = [each for each in every if each.grade == FAIL]
+    values = [each.value or 0.0 for each in failed]
+    far = all((each.value or 0.0) <= 2 * each.accused_below - 1 for each in failed)
+    if len(failed) == 3:
+        return far and max(values) - min(values) <= ALIKE
+    return len(failed) > 3 and (far or all(each.grade != UNCLEAR for each in every))
