@@ -37,12 +37,13 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
     rounds = f"{swept.rounds} round{'' if swept.rounds == 1 else 's'}"
     if swept.earlier:
         rounds += f" ({len(swept.earlier.history)} of {swept.rounds} rounds are of {swept.earlier})"
+    observed = rounds if whole else f"{rounds}, then: {swept.problem}"
     if untested := swept.section.get("untested"):
-        rounds += f"; no round tested {untested}"
+        observed += f"; no round tested {untested}"
     yield Finding(
         subject=swept.at or swept.job,
         ok=True if whole else False if swept.infra else None,
-        observed=rounds if whole else f"{rounds}, then: {swept.problem}",
+        observed=observed,
         expected="the plan comes to its end",
         fault="" if whole else swept.fault or "sweep.not-tested",
     )

@@ -61,7 +61,7 @@ def test_a_rail_that_is_slow_on_every_node_is_told_as_the_rails(size):
     assert (blame.verdict, blame.findings) == ("inconclusive", ())
     (plane,) = blame.apart
     assert (plane.rails, len(plane.names)) == ((3,), size)
-    assert plane.why.startswith(f"rail 3 at 0.40 of rail 0, of {size} nodes alike")
+    assert plane.why.startswith(f"rail 3 at 0.40 of rail 0 on all of {size} nodes")
     assert of_rails([1, 1, 1, 0.9, 1, 1, 1, 1], size).verdict == "go"
 
 
@@ -94,7 +94,7 @@ def test_noise_names_nobody(size, rails, every):
         made, _ = model.broken("none", size, random.Random(seed), sigma=percent / 100, rails=rails)
         blame = model.sweep(made, replace(model.RULES, alone=True, node_floor=10.0))
         assert blame.findings == ()
-        if percent == 6 and rails:
+        if percent == 6 and rails and size > 4:
             noise = [each for each in blame.apart if each.kind == "noise"]
             assert (blame.verdict, len(noise) > 0) == ("inconclusive", True)
             assert "have a noise of " in noise[0].why

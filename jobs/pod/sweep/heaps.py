@@ -123,7 +123,7 @@ def heaps(
     fleet: Fleet, tests: Mapping[Key, Tests], levels: Mapping[Key, float], noise: Mapping[Tuple[str, bool], Noise]
 ) -> Heaps:
     """Find what is slow or noisy in most tests; `tests` are all that were not disturbed."""
-    found = [_noisy(fleet, kind, rail, noise[kind, rail].sigma) for kind, rail in sorted(noise)]
+    found = [_noisy(fleet, noise)]
     again: Set[Nodes] = set()
     split: Set[str] = set()
     for key in sorted(levels):
@@ -139,13 +139,15 @@ def heaps(
     return Heaps(tuple(each for part in found for each in part), tuple(sorted(again)))
 
 
-def _noisy(fleet: Fleet, kind: str, of_rail: bool, sigma: float) -> List[Finding]:
-    accused = 1 - ACCUSED_SIGMAS[0] * sigma
-    if accused >= LEAST_ACCUSED:
-        return []
-    what = "single rails" if of_rail else "all rails together" if kind != "alone" else "nodes"
-    why = "tests %s of %s have a noise of %.1f %%: only what is below %.2f of the level is told from it"
-    return [Finding("noise", fleet.nodes, (), why % (kind, what, 100 * sigma, max(0.0, accused)))]
+def _noisy(fleet: Fleet, noise: Mapping[Tuple[str, bool], Noise]) -> List[Finding]:
+    found = []
+    for of_rails, what in ((False, "tests"), (True, "single rails in tests")):
+        sigma = max((each.sigma for key, each in noise.items() if key[1] == of_rails), default=0.0)
+        least = 1 - ACCUSED_SIGMAS[0] * sigma
+        if least < LEAST_ACCUSED:
+            why = "%s have a noise of %.1f %%: a fault that leaves more than %.2f of the level is not distinguishable from it"
+            found.append(Finding("noise", fleet.nodes, (), why % (what, 100 * sigma, max(0.0, least))))
+    return found
 
 
 def _fast(tests: Tests, level: float, sigma: float) -> Dict[Nodes, List[float]]:
@@ -167,14 +169,12 @@ def _two_heaps(fleet: Fleet, key: Key, tests: Tests, level: float, fast: Mapping
         slow = {node for node in slow if fleet.leaf(node) not in leaves}
     shares = sorted(share for values in fast.values() for share in values)
     where = kind + (", rail %d" % rail) * (rail >= 0)
-    why = (
-        "%d of %d tests %s reach %.2f to %.2f of the level of %.4g GB/s: two heaps, and which of them is sound no test"
-    )
-    why = (why + " tells; fast: %s") % (
+    why = "%d of %d tests %s reach %.2f to %.2f of the level of %.4g GB/s: two heaps, and the tests do not show which"
+    why = (why + " is sound; fast: %s") % (
         len(fast), len(ran), where, shares[0], shares[-1], level, _named(fleet, quick, kind),
     )  # fmt: skip
     if slow:
-        why += "; at the level or below with every partner: %s" % _named(fleet, slow, kind)
+        why += "; not faster in any test: %s" % _named(fleet, slow, kind)
     return Finding("groups", tuple(sorted(slow or quick)), (rail,) if rail >= 0 else (), why)
 
 
@@ -200,7 +200,7 @@ def _slow_rails(
             nodes = sorted({node for rail in slow for _, pair in tests[kind, rail] for node in pair})
             count = (spread, next(rail for rail in rails if rails[rail] == best), len(nodes))
             which = "%s %s" % ("rail" if len(slow) == 1 else "rails", ", ".join(map(str, slow)))
-            why = which + " at %s of rail %d, of %d nodes alike: their switch or plane, or NICs of another rate" % count
+            why = which + " at %s of rail %d on all of %d nodes: their switch or plane, or NICs of another rate" % count
             return [Finding("groups", tuple(nodes), tuple(slow), why)]
     return []
 
