@@ -145,7 +145,7 @@ def _noisy(fleet: Fleet, noise: Mapping[Tuple[str, bool], Noise]) -> List[Findin
         sigma = max((each.sigma for key, each in noise.items() if key[1] == of_rails), default=0.0)
         least = 1 - ACCUSED_SIGMAS[0] * sigma
         if least < LEAST_ACCUSED:
-            why = "%s have a noise of %.1f %%: a fault that leaves more than %.2f of the level is not distinguishable from it"
+            why = "%s have a noise of %.1f %%: a fault that leaves more than %.2f of the level is not distinguishable"
             found.append(Finding("noise", fleet.nodes, (), why % (what, 100 * sigma, max(0.0, least))))
     return found
 
