@@ -124,11 +124,12 @@ def _reference(profile: Profile, size: int) -> tuple[float, str] | None:
         and any(fnmatchcase(entry.gpu, pattern) for pattern in profile.gpu.product)
         and min(entry.by_size) <= size
     ]
+    wires = ring_limit_gbps(profile.fabric.node_gbps) if profile.fabric.node_gbps else None
     if rows:
         _, gbps, entry = min(rows, key=lambda row: (row[0], row[1]))
-        return gbps, f"published for {entry}: {entry.source}"
-    wires = profile.fabric.node_gbps
-    return (ring_limit_gbps(wires), "the rails of a node") if wires else None
+        if wires is None or gbps <= wires:  # what Tree or NVLSTree reach on two nodes, no Ring does
+            return gbps, f"published for {entry}: {entry.source}"
+    return (wires, "the rails of a node") if wires else None
 
 
 def link_findings(swept: Swept) -> Iterator[Finding]:
