@@ -7,6 +7,7 @@ reported, no node is named at fault, and the sweep is not go.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from math import hypot
 from statistics import median, median_low
@@ -135,8 +136,19 @@ def heaps(
         if key[0] not in split:  # a rail is told where all together do not show it
             split.update(key[:1] if key[1] < 0 else ())
             found.append([_two_heaps(fleet, key, tests[key], levels[key], fast)])
-    found += [_slow_rails(tests, levels, noise), _slow_ways(tests, levels)]
+    ways = _slow_ways(tests, levels)
+    if ways:  # a round that slowed itself is told by few that run again
+        kind = min((INSIDE, ACROSS), key=lambda each: levels.get((each, -1), 0.0))
+        again.update(_to_repeat(tests.get((kind, -1), ())))
+    found += [_slow_rails(tests, levels, noise), ways]
     return Heaps(tuple(each for part in found for each in part), tuple(sorted(again)))
+
+
+def _to_repeat(tests: Tests) -> List[Nodes]:
+    """Return a few tests that ran once; none where as many ran twice."""
+    times = Counter(nodes for _, nodes in tests)
+    left = REPEATED - sum(count > 1 for count in times.values())
+    return sorted(nodes for nodes, count in times.items() if count == 1)[: max(0, left)]
 
 
 def _noisy(fleet: Fleet, noise: Mapping[Tuple[str, bool], Noise]) -> List[Finding]:

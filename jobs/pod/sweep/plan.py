@@ -61,7 +61,7 @@ def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) ->
         return None
     if sum(len(test) for done in extra for test in done.round.tests) > MOST_EXTRA * max(FEWEST, len(fleet.nodes)):
         return None
-    tests = _disjoint([*facts.again, *_ambiguous(state or State(fleet, rules, facts))], fleet)
+    tests = _disjoint(facts.again, fleet) or _ambiguous(state or State(fleet, rules, facts))
     tests = (_controls(fleet, facts, tests)[: at_once // 2] + tests)[:at_once]
     return Round(number, matchings + 1, tuple(tests)) if tests else None
 
