@@ -30,7 +30,7 @@ NORMAL = 1.4826  # sigma over the median deviation of a normal distribution
 HEAPS_SIGMAS = 5.0  # two heaps lie so far apart; the halves of one normal distribution 2.3 of their own sigma
 UNSURE = 5  # over their number: by so large a part the estimate of few values may be too low
 LEAST_VALUES, FEW_VALUES = 3, 8  # above the level, before there is an estimate, and before it is believed
-UNKNOWN = 0.05  # what noise may be where there are few
+UNKNOWN = 0.06  # what noise may be where there are few
 OWN = 16  # above the level of a kind before it has a noise of its own
 REPEATED = 3  # fast tests of a kind that need no repetition
 SHOWN = 4  # names
@@ -114,10 +114,10 @@ def _upper_heap(values: Sequence[float]) -> float:
     return median(values)
 
 
-def accuses_below(noise: Noise, usual: float) -> float:
-    """Return the share of the level below which a value fails: lower where noise reaches the usual one."""
-    hidden = 1 - ACCUSED_SIGMAS[0] * noise.sigma < LEAST_ACCUSED
-    return min(usual, 1 - ACCUSED_SIGMAS[hidden] * noise.most)
+def accused_below(noise: Mapping[Tuple[str, bool], Noise], usual: float) -> Dict[Tuple[str, bool], float]:
+    """Return the share of the level below which a value of each kind fails: lower where noise reaches the usual one."""
+    hidden = any(1 - ACCUSED_SIGMAS[0] * each.sigma < LEAST_ACCUSED for each in noise.values())
+    return {key: min(usual, 1 - ACCUSED_SIGMAS[hidden] * each.most) for key, each in noise.items()}
 
 
 def heaps(

@@ -12,7 +12,7 @@ from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .disturbed import ENOUGH, FALLEN, disturbed, tidy, upper
-from .heaps import GROUP, Tests, accuses_below, heaps, noise_of
+from .heaps import GROUP, Tests, accused_below, heaps, noise_of
 from .model import (
     ACROSS,
     AT_ONCE,
@@ -101,7 +101,7 @@ def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
     base, tests = _measured(fleet, matchings, history, found_slow.slowed)
     reference, noise = _references(base, notes), noise_of(tests)
     found = heaps(fleet, tests, reference, noise)
-    limits = {key: accuses_below(sigma, rules.accuses) for key, sigma in noise.items()}
+    limits = accused_below(noise, rules.accuses)
     judged = []
     for done in history:
         for nodes in done.round.tests:
