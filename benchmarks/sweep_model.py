@@ -2,14 +2,16 @@
 
 Of four kinds nobody is to be blamed, and none is to be go: hidden-uplink (of a leaf without a label), hidden-hashed
 (half of its paths are bad), hidden-halves (that fail with each other) and slow-group (a quarter to a half is slow).
+Of four more at least half of the elements are bad, and none is to be go either: most-nodes, most-uplinks, most-rails
+(one rail of most nodes) and plane (one rail of all); at `--depth` of nominal, 0.4 to 0.87 without it.
 
 Nodes die (30 %) or run at 0.50 to 0.88, rails, uplinks and pairs likewise; every value has noise; some tests are
 disturbed for no fault. `--congestion SHARE`: in that share of rounds tests fall to 0.6 when more than a quarter of the
 fleet's pairs run at once: all of them, or with `--part 0.5` those of the first half of the nodes. A round takes
 `--round-s`, and `--timeout-s` where a test does not end. Columns: green, sweeps that said go over a fault; innocents,
-findings without a part in the fault; paths, pairs named whose path is bad though something larger is at fault; plan,
-seconds that the longest plan of a round took. Sweeps of a row have the seeds from SEED on: --sweeps 1 --seed S plays
-one again.
+findings without a part in the fault; paths, pairs named whose path is bad though something larger is at fault; go,
+sweeps that said go; plan, seconds that the longest plan of a round took. Sweeps of a row have the seeds from SEED on:
+--sweeps 1 --seed S plays one again.
 
 Usage: python benchmarks/sweep_model.py [--nodes N ...] [--sweeps N] [--fault KIND ...] [--seed N]
 Exit code 1: an innocent was blamed, or a sweep said go over a fault.
@@ -20,7 +22,8 @@ import random
 import resource
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 
@@ -48,6 +51,7 @@ KINDS = (
     "hidden-halves",
     "slow-group",
 )
+MOST = ("most-nodes", "most-uplinks", "most-rails", "plane")
 
 
 @dataclass
@@ -67,6 +71,7 @@ class Model:
     hidden: dict = field(default_factory=dict)
     faults: dict = field(default_factory=dict)
     some: dict = field(default_factory=dict)
+    guilty: set = field(default_factory=set)
     rounds: int = 0
     slots: int = 0
     tests: int = 0
@@ -130,9 +135,11 @@ def sweep(model: Model, rules: Rules = RULES, round_s: float = 40, timeout_s: fl
     return decode(fleet, rules, history)
 
 
-def broken(kind: str, size: int, rng: random.Random, **options) -> tuple[Model, set]:
-    """Return a model with a fault, and what is to be named."""
-    model = Model(size, rng, leaf_size=LEAF.get(size, 32), rails=8 if kind == "rail" else 0, **options)
+def broken(kind: str, size: int, rng: random.Random, most: float = 0.0, **options) -> tuple[Model, set]:
+    """Return a model with a fault, and what is to be named; `most`: the depth of what most elements have."""
+    if kind in ("rail", "most-rails", "plane"):
+        options["rails"] = 8
+    model = Model(size, rng, leaf_size=LEAF.get(size, 32 if size > 32 else 0), **options)
     fleet = model.fleet()
     names = list(fleet.nodes)
 
@@ -166,12 +173,19 @@ def broken(kind: str, size: int, rng: random.Random, **options) -> tuple[Model, 
         for node in fleet.nodes[: model.leaf_size]:
             model.faults[node] = depth()
             truth.add(("node", (node,), ()))
-    if kind.startswith("hidden") or kind == "slow-group":
-        _hide(model, kind, depth() if kind == "hidden-uplink" else rng.uniform(0.4, 0.8))
+    _spoil_groups(model, kind, depth, most)
     if kind == "most-partners":
         model.some[chosen[0]] = rng.random()
         truth.add(("node", (chosen[0],), ()))
     return model, truth
+
+
+def _spoil_groups(model: Model, kind: str, depth: Callable[[], float], most: float) -> None:
+    """Put in a fault of which no single element is to be named."""
+    if kind.startswith("hidden") or kind == "slow-group":
+        _hide(model, kind, depth() if kind == "hidden-uplink" else model.rng.uniform(0.4, 0.8))
+    elif kind in MOST and (model.leaf_size or kind != "most-uplinks"):
+        _spoil_most(model, kind, most or model.rng.uniform(0.4, 0.87))
 
 
 def _hide(model: Model, kind: str, share: float) -> None:
@@ -186,6 +200,18 @@ def _hide(model: Model, kind: str, share: float) -> None:
         model.hashed, model.paths = rng.random(), 0.5
 
 
+def _spoil_most(model: Model, kind: str, share: float) -> None:
+    """Make at least half of the nodes or uplinks slow, or one rail of so many nodes, not of all; plane: of all."""
+    rng, fleet = model.rng, model.fleet()
+    every = sorted(set(fleet.leaves.values())) if kind == "most-uplinks" else list(fleet.nodes)
+    few = len(every) if kind == "plane" else rng.randint((len(every) + 1) // 2, max(1, len(every) - 1))
+    model.guilty = set(rng.sample(every, few))
+    rail = rng.randrange(8)
+    for name in model.guilty:
+        key = ("uplink", name) if kind == "most-uplinks" else name if kind == "most-nodes" else (name, rail)
+        model.faults[key] = share
+
+
 @dataclass
 class Row:
     """One sweep: what was named and not, and whom it blamed for nothing."""
@@ -197,13 +223,14 @@ class Row:
     green: bool
     innocents: int
     paths: int
+    verdict: str
 
 
 def _row(kind: str, size: int, seed: int, noise: dict, options: argparse.Namespace) -> Row:
-    model, truth = broken(kind, size, random.Random(f"{kind} {size} {seed}"), **noise)
-    blame = sweep(model, RULES, options.round_s, options.timeout_s)
+    model, truth = broken(kind, size, random.Random(f"{kind} {size} {seed}"), options.depth, **noise)
+    blame = sweep(model, replace(RULES, alone=options.alone, node_floor=10.0), options.round_s, options.timeout_s)
     got = {(f.kind, f.names, f.rails): f.why for f in blame.findings}
-    guilty = {name for _, names, _ in truth for name in names}
+    guilty = model.guilty.union(*(names for _, names, _ in truth))
     others = {each for each in set(got) - truth if not guilty & set(each[1])}
     paths = {each for each in others if each[0] == "pair" and model.share(model.fleet(), each[1]) < RULES.clears}
     green = kind != "none" and blame.verdict == "go"
@@ -212,16 +239,31 @@ def _row(kind: str, size: int, seed: int, noise: dict, options: argparse.Namespa
     if green or not truth <= set(got):
         what = "green" if green else f"not named: {sorted(truth - set(got))}"
         print(f"seed {seed}, N {size}, {kind}: {what}", file=sys.stderr)
-    return Row(model, set(got) == truth, len(truth), len(truth & set(got)), green, len(others - paths), len(paths))
+    if options.verbose:
+        print(f"seed {seed}, N {size}, {kind}: {blame.verdict}", *blame.reasons[:4], sep="\n    ", file=sys.stderr)
+    return Row(
+        model,
+        set(got) == truth,
+        len(truth),
+        len(truth & set(got)),
+        green,
+        len(others - paths),
+        len(paths),
+        blame.verdict,
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="*", default=[16, 64, 232])
     parser.add_argument("--sweeps", type=int, default=1000)
-    parser.add_argument("--fault", nargs="*", default=list(KINDS), choices=[*KINDS, "hundredth"])
+    parser.add_argument("--fault", nargs="*", default=list(KINDS), choices=[*KINDS, *MOST, "hundredth"])
     parser.add_argument("--sigma", type=float, default=0.02)
     parser.add_argument("--transient", type=float, default=0.01)
+    parser.add_argument("--rails", type=int, default=0)
+    parser.add_argument("--alone", action="store_true", help="a round of nodes alone, too; a slow node is slow there")
+    parser.add_argument("--depth", type=float, default=0.0)
+    parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--congestion", type=float, default=0.0)
     parser.add_argument("--part", type=float, default=1.0)
     parser.add_argument("--round-s", type=float, default=40)
@@ -229,10 +271,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(
-        f"{'N':>6} {'fault':>14} sweeps exact  named green innocents paths  tests rounds(max) slots/node minutes plan"
+        f"{'N':>6} {'fault':>14} sweeps exact  named  go green innocents paths  tests rounds(max) slots/node minutes"
+        " plan"
     )
     wrong = 0
-    noise = {name: getattr(options, name) for name in ("sigma", "transient", "congestion", "part")}
+    noise = {name: getattr(options, name) for name in ("sigma", "transient", "congestion", "part", "rails")}
     for size in options.nodes:
         for kind in options.fault:
             rows = [
@@ -244,7 +287,8 @@ def main() -> int:
             models = [row.model for row in rows]
             print(
                 f"{size:>6} {kind:>14} {len(rows):>6} {mean(row.exact for row in rows):>5.3f} {named:>6.3f}"
-                f" {sum(row.green for row in rows):>5} {sum(row.innocents for row in rows):>9}"
+                f" {sum(row.verdict == 'go' for row in rows):>3} {sum(row.green for row in rows):>5}"
+                f" {sum(row.innocents for row in rows):>9}"
                 f" {sum(row.paths for row in rows):>5} {mean(m.tests for m in models):>6.0f}"
                 f" {mean(m.rounds for m in models):>6.2f} ({max(m.rounds for m in models):>2})"
                 f" {mean(m.slots for m in models) / size:>9.2f} {mean(m.seconds for m in models) / 60:>7.1f}"

@@ -9,7 +9,7 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules import sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
-from checks.rules.levels import level_notes
+from checks.rules.levels import level_findings, level_notes
 from checks.rules.pool import product
 from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
 from checks.rules.sweep_texts import notes, seen_again
@@ -45,16 +45,18 @@ def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: P
     "sweep.nodes",
     "Every node passes with proven partners, and each rail that pairs tell of",
     unless_failed=["sweep.ran"],
-    faults=["sweep.fleet", "sweep.node", "sweep.rail", "sweep.suspect"],
+    faults=["sweep.fleet", "sweep.level", "sweep.node", "sweep.rail", "sweep.suspect"],
 )
-def test_every_node_holds(swept: Swept, evidence: Evidence) -> None:
+def test_every_node_holds(swept: Swept, cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
     """No node is slow or wrong alone, or with partners that pass with others; nor is one of its rails.
 
     A node is accused after three failures with proven partners and no pass, or where it fails with most of six or more;
     wrong sums and a wrong transport accuse at once. What fails and then passes is told and not blamed. Pairs that are
-    slow or wrong where no node is proven that would tell who it is are a fault of the fleet.
+    slow or wrong where no node is proven that would tell who it is are a fault of the fleet. All pairs far
+    below what is published for the hardware, or what its rails carry, are no pass either.
     """
-    evidence.judge(node_findings(swept))
+    models = [product(node) for node in cluster.nodes if node.name in swept.tested]
+    evidence.judge([*node_findings(swept), *level_findings(swept, profile, models)])
 
 
 @pytest.mark.acceptance
@@ -63,7 +65,7 @@ def test_every_node_holds(swept: Swept, evidence: Evidence) -> None:
     "sweep.links",
     "Every uplink and path that was tried passes",
     unless_failed=["sweep.ran"],
-    faults=["sweep.uplink", "sweep.pair", "sweep.groups"],
+    faults=["sweep.uplink", "sweep.pair", "sweep.groups", "sweep.plane", "sweep.noise"],
 )
 def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
     """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass with others.

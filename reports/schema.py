@@ -224,6 +224,8 @@ class RecordedSweep(TypedDict, total=False):
     flaky: list[list[str]]
     suspects: dict[str, str]
     not_tested: dict[str, str]
+    untested: str
+    apart: list[FindingRow]
     rules: RecordedRules
     levels: list[LevelRow]
     rounds: list[RoundRow]

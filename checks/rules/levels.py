@@ -7,10 +7,15 @@ from collections.abc import Iterable, Iterator
 from jobs.nccl.bandwidth.hardware import Hardware, Said
 from jobs.nccl.bandwidth.physics import GIB
 from jobs.nccl.bandwidth.published import family
-from jobs.nccl.bandwidth.reference import refer
+from jobs.nccl.bandwidth.reference import LOW, refer
+from jobs.nccl.job_document import Reference
+from reports.record import Finding
 
 from ..profiles.loader import Profile
+from .findings import proven
 from .swept import Swept
+
+ALONE = "alone"
 
 
 def said_of(profile: Profile) -> Said:
@@ -26,14 +31,37 @@ def said_of(profile: Profile) -> Said:
     )
 
 
+_OF_ITS_KIND = ("published", "wires")
+"""What another layout or fabric gives is shown and no limit: it may be off by more than a half."""
+HALF = 0.5
+"""Of the reference: half of the rails, or no GPUDirect. What is above it a floor decides, where the profile has one."""
+
+
 def level_notes(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[str]:
     """Say of each level that a sweep's tests were compared with how it compares with what such hardware gives.
 
     ``models`` are the GPUs of the fleet by its labels: more than one, or none, are no hardware to compare with.
     """
+    for kind, reference in _levels(swept, profile, models):
+        yield f"level {kind}: {reference['sentence']}"
+
+
+def level_findings(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[Finding]:
+    """Judge the level of all pairs, which no comparison among them shows: far below the reference is no pass."""
+    judged = swept.section["rules"]["pair_floor"] is not None
+    least = HALF if judged else LOW
+    expected = f"at least {least:.0%} of the reference"
+    known = [each for kind, each in _levels(swept, profile, models) if kind != ALONE and each["kind"] in _OF_ITS_KIND]
+    ratios = [(each["ratio"], each["sentence"]) for each in known if each["ratio"] is not None]
+    for ratio, sentence in sorted(ratios)[:1]:
+        yield proven("level of pairs", ratio >= least, sentence, expected, fault="sweep.level")
+
+
+def _levels(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[tuple[str, Reference]]:
+    """Yield each level over all rails: its kind, and what such hardware gives."""
     known, names = said_of(profile), sorted({*filter(None, models)})
     for row in swept.section["levels"]:
-        alone = row["kind"] == "alone"
+        alone = row["kind"] == ALONE
         if row["rail"] is not None:
             continue
         floors = profile.floor("all_reduce", *(("default", 1) if alone else ("ring", 2)))
@@ -50,4 +78,4 @@ def level_notes(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterat
         )
         if hardware.gpu:
             size = int(floors[0].size) if floors else GIB
-            yield f"level {row['kind']}: {refer(hardware, {size: float(row['busbw_gbps'])})['sentence']}"
+            yield row["kind"], refer(hardware, {size: float(row["busbw_gbps"])})

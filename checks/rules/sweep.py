@@ -15,10 +15,15 @@ from reports.record import Finding
 from ..profiles.loader import Profile
 from .findings import compared, failed, passed, proven, unknown
 from .sweep_reading import NEVER_CAME, number_of
-from .sweep_texts import EXPECTED, SHOWN, accused, names_of
+from .sweep_texts import EXPECTED, SHOWN, accused, devices_of, names_of
 from .swept import Swept
 
 MOST_TEXT = 600
+APART = {
+    "sweep.groups": "the groups of a fleet are as fast with each other as inside, or labels say what they are",
+    "sweep.plane": "each rail is as fast as the others",
+    "sweep.noise": "tests of a kind differ by less than a fault does",
+}
 
 
 def ran_findings(swept: Swept) -> Iterator[Finding]:
@@ -27,10 +32,13 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
     rounds = f"{swept.rounds} round{'' if swept.rounds == 1 else 's'}"
     if swept.earlier:
         rounds += f" ({len(swept.earlier.history)} of {swept.rounds} rounds are of {swept.earlier})"
+    observed = rounds if whole else f"{rounds}, then: {swept.problem}"
+    if untested := swept.section.get("untested"):
+        observed += f"; no round tested {untested}"
     yield Finding(
         subject=swept.at or swept.job,
         ok=True if whole else False if swept.infra else None,
-        observed=rounds if whole else f"{rounds}, then: {swept.problem}",
+        observed=observed,
         expected="the plan comes to its end",
         fault="" if whole else swept.fault or "sweep.not-tested",
     )
@@ -84,8 +92,12 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
     for each in accusations:
         yield accused(swept, each)
     for each in swept.blame.apart:
-        expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
-        yield unknown(names_of(each.names), each.why, expected, fault="sweep.groups")
+        fault = "sweep.noise" if each.kind == "noise" else "sweep.plane" if each.rails else "sweep.groups"
+        subject = names_of(each.names)
+        if each.rails:
+            devices = ", ".join(devices_of(swept.rails, each.names[0], each.rails))
+            subject = f"rail{'s' if len(each.rails) > 1 else ''} {devices} of {subject}"
+        yield unknown(subject, each.why, APART[fault], fault=fault)
     if swept.unlabelled:
         expected = "leaves are known: the profile names their label (topology.leaf_label)"
         observed = f"{names_of(swept.unlabelled)} lack it: pairs were drawn without leaves, and no uplink was tested"

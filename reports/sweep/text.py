@@ -22,7 +22,9 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
     total = len(elements(sweep)["nodes"])
     pairs = {tuple(test["nodes"]) for test in sweep.get("tests", []) if len(test["nodes"]) > 1}
     rounds = _count(len(sweep.get("rounds", [])), "round")
-    yield f"{len(proven)} of {total} nodes proven, in {_count(len(pairs), 'pair')} and {rounds}"
+    untested = f"; no round tested {sweep['untested']}" if sweep.get("untested") else ""
+    yield f"{len(proven)} of {total} nodes proven, in {_count(len(pairs), 'pair')} and {rounds}{untested}"
+    yield from (f"No single element at fault, and no go: {each['why']}" for each in sweep.get("apart", [])[:NAMES])
     if flaky:
         yield f"Flaky, failed once and passed once: {_named([' - '.join(pair) for pair in flaky])}"
     if suspects:

@@ -22,10 +22,10 @@ RULES = Rules(pair_floor=300.0, node_floor=400.0)
 PROFILE = load_profile("h100-ib")
 
 
-def printed(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, release=False):
+def printed(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, release=False, pinned=()):
     """The stages that a coordinator prints over a fleet in which `speed(pair)` is a pair's busbw, or an outcome.
 
-    With `release` it says good-bye to nodes that it needs no more, as it does with --no-scale.
+    `pinned`: what each rail reaches in every pair. With `release` it says good-bye to nodes that it needs no more, as it does with --no-scale.
     """
     names = tuple(f"node-{n}" for n in range(nodes))
     fleet = PlannedFleet(names, dict(leaves))
@@ -41,14 +41,15 @@ def printed(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, rel
         results, rows = {}, []
         for test in each.tests:
             value = alone(test[0]) if len(test) == 1 else speed(test)
-            row: dict[str, Any] = {"nodes": list(test), "outcome": "measured", "busbw": value}
+            of_rails = list(pinned) if len(test) > 1 else []
+            row: dict[str, Any] = {"nodes": list(test), "outcome": "measured", "busbw": value, "rails": of_rails}
             if isinstance(value, str):
                 row = {"nodes": list(test), "outcome": value, "why": {test[0]: "it said why"}}
             elif value is None:
                 row = {"nodes": list(test), "outcome": "nothing", "reported": []}
             rows.append(row)
             reported = tuple(row.get("reported", test))
-            results[test] = Result(row["outcome"], row.get("busbw"), (), reported)
+            results[test] = Result(row["outcome"], row.get("busbw"), tuple(row.get("rails", ())), reported)
         history.append(Done(each, results))
         stages[f"sweep.round.{each.number}"] = {
             "number": each.number,

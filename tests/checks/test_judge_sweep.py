@@ -1,5 +1,6 @@
 """What a sweep's coordinator told becomes findings: whom they accuse, in which words, and what is never a pass."""
 
+import random
 import re
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from checks.rules.sweep import node_findings, ran_findings, scale_findings
 from checks.rules.sweep_texts import notes, seen_again
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
 from jobs.pod.sweep.model import Finding as Accusation
+from reports.sweep.text import lines
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept
 
 
@@ -74,6 +76,44 @@ def test_an_uplink_that_no_label_names_accuses_nobody():
     assert "fail (0.53 of the median): a link between two groups of nodes" in group.observed
     assert sweep.section["apart"][0]["names"] == sorted(leaf)
     assert sweep.blame.verdict == "inconclusive"
+
+
+def test_a_rail_that_is_slow_everywhere_is_named_by_its_device_and_no_node():
+    """sweep.plane: what is slow on all nodes is no node's fault; a rail at 0.9 of the others is none either."""
+    sweep = swept(*printed(6, lambda _: 380.0, pinned=[48.0] * 3 + [19.2]))
+    bad = [f for f in everything(sweep) if f.ok is not True]
+    assert [(f.ok, f.fault) for f in bad] == [(None, "sweep.plane")]
+    assert bad[0].subject.startswith("rail mlx5_3 of 6 nodes (node-0, ")
+    assert bad[0].observed.startswith("rail 3 at 0.40 of rail 0 on all of 6 nodes")
+    near = swept(*printed(6, lambda _: 380.0, pinned=[48.0] * 3 + [43.2]))
+    assert all(f.ok for f in everything(near))
+
+
+def test_noise_that_hides_faults_is_told_and_accuses_nobody():
+    """sweep.noise: what the sweep could not see is said."""
+    rng = random.Random(1)
+    sweep = swept(*printed(16, lambda _: 420.0 * rng.gauss(1, 0.07)))
+    bad = [f for f in everything(sweep) if f.ok is not True]
+    (noise,) = (f for f in bad if f.fault == "sweep.noise")
+    assert re.match(r"tests have a noise of [5-9]\.\d %: a fault that leaves", noise.observed)
+    assert not [f for f in bad if f.ok is False]
+
+
+def test_two_heaps_of_nodes_are_told_with_their_members():
+    """sweep.groups: 13 of 16 nodes are slow with each other, too; nobody is accused, and it is no go."""
+    slow = {f"node-{n}" for n in range(13)}
+    sweep = swept(*printed(16, lambda pair: 320.0 if slow.intersection(pair) else 400.0))
+    bad = [f for f in everything(sweep) if f.ok is not True]
+    assert {(f.ok, f.fault) for f in bad} == {(None, "sweep.groups")}
+    assert "two heaps" in bad[0].observed
+
+
+def test_what_no_round_tested_stands_in_the_result():
+    sweep = swept(*printed(16, lambda _: 380.0))
+    ran = next(iter(ran_findings(sweep)))
+    said = "; no round tested 72 of 120 pairs, uplinks (no leaf is known), single rails of 48 of 48 pairs"
+    assert ran.observed.endswith(said)
+    assert next(lines(sweep.section)).endswith(said)
 
 
 @pytest.mark.parametrize(

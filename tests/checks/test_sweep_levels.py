@@ -1,9 +1,11 @@
 """Does a sweep say what its levels are worth beside what such hardware gives?"""
 
+from dataclasses import replace
+
 import pytest
 
 from checks.profiles.loader import Profile, load_profile
-from checks.rules.levels import level_notes
+from checks.rules.levels import level_findings, level_notes
 from tests.checks.sweeps import printed, swept
 
 pytestmark = pytest.mark.usefixtures("few_references")
@@ -29,3 +31,20 @@ def test_gpus_of_several_models_or_none_are_no_hardware_to_compare_with():
     assert levels(load_profile("h100-ib"), ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H200"]) == {}
     assert levels(Profile(), ["", ""]) == {}
     assert "H100" in levels(load_profile("h100-ib"), [])["level alone"]
+
+
+@pytest.mark.parametrize(("speed", "ok"), [(380.0, True), (140.0, True), (60.0, None)])
+def test_pairs_that_agree_with_each_other_may_all_be_slow(speed, ok):
+    """sweep.level: below half of the reference nothing is go, whatever floor a profile has; a healthy level is quiet."""
+    sweep = swept(*printed(4, lambda _: speed))
+    (level,) = level_findings(sweep, load_profile("h100-ib"), ["NVIDIA-H100-80GB-HBM3"] * 4)
+    assert (level.ok, level.fault) == (ok, "" if ok else "sweep.level")
+    assert "GB/s" in level.observed
+    assert not list(level_findings(sweep, Profile(), [""]))
+
+
+def test_without_a_floor_the_limit_is_that_of_a_log():
+    sweep = swept(*printed(4, lambda _: 140.0))
+    sweep = replace(sweep, section={**sweep.section, "rules": {**sweep.section["rules"], "pair_floor": None}})
+    (level,) = level_findings(sweep, load_profile("h100-ib"), ["NVIDIA-H100-80GB-HBM3"] * 4)
+    assert (level.ok, level.fault) == (None, "sweep.level")

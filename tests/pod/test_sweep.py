@@ -337,16 +337,24 @@ def without_rails(blame):
 
 
 @pytest.mark.parametrize(("size", "leaf"), [(16, 4), (64, 16)])
-def test_two_healthy_halves_that_are_slower_with_each_other_are_told(size, leaf):
-    """All pairs across leaves are of both halves: none of them is slow among its kind, and all are above the floor."""
+def test_two_halves_that_are_slower_with_each_other_are_told(size, leaf):
+    """All pairs across leaves are of both halves: none of them is slow among its kind, and all are above the floor.
+
+    Slower than healthy groups are, most uplinks may be why: it is no go.
+    """
     fleet = fleet_of(size, leaf)
     first = set(fleet.nodes[: size // 2])
-    blame, _ = play(
-        fleet, RULES, lambda test, _: 80.0 if len(first.intersection(test)) == len(test) - 1 == 1 else 100.0
-    )
+
+    def halves(share):
+        return lambda test, _: 100.0 * (share if len(first.intersection(test)) == len(test) - 1 == 1 else 1.0)
+
+    blame, _ = play(fleet, RULES, halves(0.9))
     assert (blame.verdict, blame.reasons) == ("go", ())
     (note,) = without_rails(blame)
-    assert note.startswith("the level across leaves is 0.80 of that in a leaf ("), note
+    assert note.startswith("the level across leaves is 0.90 of that in a leaf ("), note
+    blame, _ = play(fleet, RULES, halves(0.8))
+    assert (blame.verdict, blame.findings) == ("inconclusive", ())
+    assert blame.reasons[0].startswith("the level across leaves is 0.80 of that in a leaf (")
     near, _ = play(fleet, RULES, lambda test, _: 97.0 if fleet.crosses(test) else 100.0)
     assert (near.verdict, without_rails(near)) == ("go", [])
 
@@ -354,12 +362,15 @@ def test_two_healthy_halves_that_are_slower_with_each_other_are_told(size, leaf)
 def test_a_rail_that_is_slower_across_leaves_is_told():
     fleet = fleet_of(16, 4)
 
-    def answer(test, _):
-        return Result("measured", 100.0, (12.5,) * 7 + (10.0 if fleet.crosses(test) else 12.5,), test)
+    def answer(last):
+        return lambda test, _: Result("measured", 1e2, (12.5,) * 7 + (last if fleet.crosses(test) else 12.5,), test)
 
-    blame, _ = play(fleet, RULES, answer)
+    blame, _ = play(fleet, RULES, answer(11.5))
     assert (blame.verdict, len(blame.notes)) == ("go", 1)
-    assert blame.notes[0].startswith("the level across leaves, rail 7 is 0.80 of that in a leaf (")
+    assert blame.notes[0].startswith("the level across leaves, rail 7 is 0.92 of that in a leaf (")
+    blame, _ = play(fleet, RULES, answer(10.0))
+    assert (blame.verdict, blame.findings) == ("inconclusive", ())
+    assert {each.rails for each in blame.apart} == {(7,)}
 
 
 @pytest.mark.parametrize("share", [0.6, 0.8, 0.84])

@@ -35,21 +35,14 @@ def blame_of(state: State, facts: Facts) -> Blame:
     not_tested = _not_tested(fleet, rules, facts, state, named, suspects)
     proven = tuple(n for n in fleet.nodes if n not in named and n not in suspects and n not in not_tested)
     faults, at_fault = _pairs_at_fault(state)
-    reasons = faults + [each.why for each in state.apart] + _reasons(fleet, rules, facts, state, at_fault)
+    apart = (*state.apart, *facts.apart)
+    reasons = faults + [each.why for each in apart] + _reasons(fleet, rules, facts, state, at_fault)
     reasons += ["%s %s: %s" % (f.kind, " and ".join(f.names), f.why) for f in findings]
     reasons += ["suspect %s: %s" % each for each in suspects.items()]
     reasons += ["not proven %s: %s" % each for each in not_tested.items()]
     verdict = NO_GO if findings or faults else INCONCLUSIVE if reasons else GO
     return Blame(
-        verdict,
-        tuple(reasons),
-        findings,
-        tuple(state.flaky),
-        suspects,
-        proven,
-        not_tested,
-        tuple(facts.notes),
-        tuple(state.apart),
+        verdict, tuple(reasons), findings, tuple(state.flaky), suspects, proven, not_tested, tuple(facts.notes), apart
     )
 
 
@@ -178,6 +171,27 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
         "%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state) if pair not in at_fault
     ]
     return reasons
+
+
+def untested(state: State, nodes: Dict[str, str]) -> str:
+    """Say which elements no round has tested; '' for none. `nodes` lack something before they are proven."""
+    fleet, pairs = state.fleet, {pair for pair in state.of if len(pair) > 1}
+    measured = {pair for pair in pairs if any(each.grade != NOTHING for each in state.of[pair])}
+    leaves = {fleet.leaf(node) for node in fleet.nodes} - {""}
+    crossed = {fleet.leaf(node) for pair in measured if fleet.crosses(pair) for node in pair}
+    every = len(fleet.nodes) * (len(fleet.nodes) - 1) // 2
+    with_rails = sum(any(len(each.shares) > 1 for each in state.of[pair]) for pair in measured)
+    counts = (
+        (len([node for node in nodes if not state.tests[node]]), len(fleet.nodes), "nodes"),
+        (every - len(measured), every, "pairs"),
+        (len(leaves - crossed) * (len(leaves) > 1), len(leaves), "uplinks"),
+    )
+    parts = ["%d of %d %s" % (count, of, what) for count, of, what in counts if count]
+    parts += ["uplinks (no leaf is known)"] * (len(leaves) < 2 < len(fleet.nodes))
+    parts += ["single rails of %d of %d pairs" % (len(measured) - with_rails, len(measured))] * (
+        with_rails < len(measured)
+    )
+    return ", ".join(parts)
 
 
 def _undecided(state: State) -> List[Nodes]:

@@ -12,6 +12,7 @@ from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .disturbed import ENOUGH, FALLEN, disturbed, tidy, upper
+from .heaps import GROUP, Tests, accused_below, heaps, noise_of
 from .model import (
     ACROSS,
     AT_ONCE,
@@ -21,6 +22,7 @@ from .model import (
     NO_END,
     NOTHING_CAME,
     Done,
+    Finding,
     Fleet,
     Nodes,
     Rails,
@@ -36,10 +38,8 @@ node. Up to 12 nodes that is every pair: a node that fails with two of nine othe
 two once in 25."""
 TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
 FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
-GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real ones 7 to 11 % apart; noise 2 %)
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
-FASTER = (1.18, 0.05, 3)  # times a level, above the widest group and its noise; by so large a part and so many tests
 ODD_TESTS = 3  # with one node that are the fastest, and among the others: fewer are as likely single bad pairs
 GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would accuse: all pairs of four
 
@@ -61,6 +61,7 @@ class Judged:
     shares: Tuple[float, ...] = ()
     round: int = 0
     busbw: float = 0.0  # GB/s; 0 where nothing was measured, or the test did not end
+    accused_below: float = 0.9  # the lowest threshold of its shares
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Facts:
 
     `undone` are the rounds to repeat with at most `at_once` tests at a time.
     `levels` are what tests were compared with, in GB/s, by kind of test and rail (-1: all rails).
+    `apart` is what most tests show (heaps.py); `again` are tests that are faster than the level, to run once more.
     """
 
     judged: Tuple[Judged, ...]
@@ -78,6 +80,8 @@ class Facts:
     levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
     undecided: Tuple[str, ...] = ()  # what has no level to judge by: nobody is slow, and it is no go
     history: Tuple[Done, ...] = ()
+    apart: Tuple[Finding, ...] = ()
+    again: Tuple[Nodes, ...] = ()
 
 
 def matchings_of(fleet: Fleet, rules: Rules) -> int:
@@ -94,18 +98,22 @@ def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
     measured = {done.round.number: _values(done) for done in history}
     found_slow = disturbed(fleet, rules, matchings, history, measured)
     notes = [*_without_rails(history), *odd, *found_slow.notes]
-    reference, faster = _references(fleet, matchings, history, found_slow.slowed, notes)
+    base, tests = _measured(fleet, matchings, history, found_slow.slowed)
+    reference, noise = _references(base, notes), noise_of(tests)
+    found = heaps(fleet, tests, reference, noise)
+    limits = accused_below(noise, rules.accuses)
     judged = []
     for done in history:
         for nodes in done.round.tests:
             result = done.results.get(nodes, Result(NOTHING_CAME))
-            each = replace(_judge(fleet, rules, nodes, result, reference), round=done.round.number)
+            each = replace(_judge(fleet, rules, nodes, result, reference, limits), round=done.round.number)
             if (done.round.number, fleet.kind_of(nodes)) in found_slow.slowed and each.grade in (FAIL, UNCLEAR):
                 continue
             judged.append(each)
-    undecided = (*faster, *found_slow.stays)
     undone = tuple(sorted(found_slow.rounds))
-    return Facts(tuple(judged), undone, found_slow.at_once, tuple(notes), reference, undecided, tuple(history))
+    at_once, stays = found_slow.at_once, found_slow.stays
+    every = (tuple(judged), undone, at_once, tuple(notes), reference, stays, tuple(history), found.found, found.again)
+    return Facts(*every)
 
 
 def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
@@ -137,42 +145,39 @@ def _without_rails(history: Sequence[Done]) -> List[str]:
 Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/s
 
 
-def _references(
-    fleet: Fleet, matchings: int, history: Sequence[Done], slowed: AbstractSet[Tuple[int, str]], notes: List[str]
-) -> Tuple[Reference, Tuple[str, ...]]:
-    """Levels by base rounds; where these have few tests, by all: what was singled out may be all that is healthy."""
+def _measured(
+    fleet: Fleet, matchings: int, history: Sequence[Done], slowed: AbstractSet[Tuple[int, str]]
+) -> Tuple[Dict[Tuple[str, int], Tests], Dict[Tuple[str, int], Tests]]:
+    """Return what tests of each kind and rail measured in base rounds, and in all.
+
+    Where base rounds have few, all count for them: what was singled out may be all that is healthy.
+    """
     base: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
-    rest: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
+    every: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
     for done in history:
-        values = rest if done.round.stage > matchings else base
         for nodes in done.round.tests:
-            result = done.results.get(nodes)
-            if (done.round.number, fleet.kind_of(nodes)) in slowed or result is None or not _speed(result, nodes):
+            result, kind = done.results.get(nodes), fleet.kind_of(nodes)
+            if (done.round.number, kind) in slowed or result is None or not _speed(result, nodes):
                 continue
             for rail, value in enumerate([result.busbw, *result.rails], -1):
-                if value:
-                    values.setdefault((fleet.kind_of(nodes), rail), []).append((value, nodes))
-    for key, tests in rest.items():
-        if len(base.get(key, ())) < FEW:
-            base.setdefault(key, []).extend(tests)
+                for values in (every, base)[: 2 - (done.round.stage > matchings)] if value else ():
+                    values.setdefault((kind, rail), []).append((value or 0.0, nodes))
+    return {key: base[key] if len(base.get(key, ())) >= FEW else tests for key, tests in every.items()}, {**every}
+
+
+def _references(base: Mapping[Tuple[str, int], Tests], notes: List[str]) -> Reference:
+    """Return the levels; groups that are healthy are noted."""
     levels: Reference = {}
     grouped: Set[str] = set()
-    faster: List[str] = []
     for key in sorted(base):  # of all rails together first: a rail is told where they do not show it
         levels[key], group = _level(base[key])
-        above = sorted(value / levels[key] for value, _ in base[key] if value > FASTER[0] * levels[key])
-        if len(above) >= max(FASTER[2], FASTER[1] * len(base[key])) and not any(key[0] in text for text in faster):
-            count = "%d of %d tests %s" % (len(above), len(base[key]), key[0] + (", rail %d" % key[1]) * (key[1] >= 0))
-            faster.append(
-                "%s reach %.2f to %.2f of the level: groups of different speed" % (count, above[0], above[-1])
-            )
         if group and key[0] not in grouped:
             where = key[0] if key[1] < 0 else "%s, rail %d" % key
             notes.append("two groups %s, %s: told, not blamed" % (where, group))
             if key[1] < 0:
                 grouped.add(key[0])
     notes += _ways_apart({key: len(tests) for key, tests in base.items()}, levels)
-    return levels, tuple(faster)
+    return levels
 
 
 def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> List[str]:
@@ -181,7 +186,8 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
     for rail in sorted(rail for kind, rail in levels if kind == ACROSS and (INSIDE, rail) in levels):
         share = levels[ACROSS, rail] / levels[INSIDE, rail]
         count = (counts[ACROSS, rail], counts[INSIDE, rail])
-        if GROUP[1] <= share <= 1 / GROUP[1] or min(count) < ENOUGH:
+        near = GROUP[1] <= share <= 1 / GROUP[1] or not GROUP[0] <= share <= 1 / GROUP[0]  # no note, or heaps.py's
+        if near or min(count) < ENOUGH:
             continue
         where = ", rail %d" % rail if rail >= 0 else ""
         note = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): told, not blamed"
@@ -191,7 +197,7 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
     return notes
 
 
-def _level(tests: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
+def _level(tests: Tests) -> Tuple[float, str]:
     """Return the median, or that of the lower group where a large part of the tests is one of its own, in words, too.
 
     It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
@@ -213,7 +219,7 @@ def _level(tests: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
     return level, "%d of %d tests at %.2f" % (len(low), len(values), level / middle)
 
 
-def _without_odd(tests: List[Tuple[float, Nodes]]) -> List[Tuple[float, Nodes]]:
+def _without_odd(tests: Tests) -> Tests:
     """Return tests without those of a node that is in all of the fastest: its clock is wrong, and nobody else is slow.
 
     A node makes nobody else faster; in a small fleet its tests would be the level, and all others below it.
@@ -225,7 +231,14 @@ def _without_odd(tests: List[Tuple[float, Nodes]]) -> List[Tuple[float, Nodes]]:
     return rest if len(shared) == 1 and min(len(fast), len(rest)) >= ODD_TESTS else tests
 
 
-def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: Reference) -> Judged:
+def _judge(
+    fleet: Fleet,
+    rules: Rules,
+    nodes: Nodes,
+    result: Result,
+    reference: Reference,
+    limits: Mapping[Tuple[str, bool], float],
+) -> Judged:
     at = tuple(node for node in result.at if node in nodes)
     if result.outcome in AT_ONCE:
         return Judged(nodes, HARD, None, frozenset(), result.outcome, result.reported, at)
@@ -241,21 +254,30 @@ def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: 
     for rail, value in enumerate(result.rails if speed > 0 else ()):
         shares[rail] = _share(value or 0.0, reference.get((kind, rail)))
     floor = rules.node_floor if len(nodes) == 1 else rules.pair_floor
-    slow = frozenset(rail for rail, share in shares.items() if rail >= 0 and share < rules.accuses)
+    accused = {rail: limits.get((kind, rail >= 0), rules.accuses) for rail in shares}
+    below, least = {rail for rail, share in shares.items() if share < accused[rail]}, min(accused.values())
+    slow = frozenset(below - {-1})
     lowest = min(shares.values())
     if shares[-1] > TOO_FAST:
         return Judged(nodes, NOTHING, None, frozenset(), result.outcome, result.reported, at)
-    if speed <= 0 or lowest < rules.accuses or (floor is not None and speed < floor):
+    if speed <= 0 or below or (floor is not None and speed < floor):
         grade = FAIL
     else:
         grade = PASS if lowest >= rules.clears else UNCLEAR
     rails = slow if len(slow) < len(result.rails) else frozenset()
     every = tuple(shares[rail] for rail in sorted(shares))
-    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at, every, busbw=speed)
+    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at, every, 0, speed, least)
 
 
 def _share(value: float, reference: Optional[float]) -> float:
     return value / reference if reference else (1.0 if value > 0 else 0.0)
+
+
+def fails_alone(tests: Sequence[Judged], proofs: int) -> bool:
+    """Say whether a node alone fails beyond accident: twice without an end, or as often as the rules want proofs."""
+    failed = [each for each in tests if each.grade == FAIL]
+    without_end = sum(not each.busbw for each in failed)
+    return all(each.grade != PASS for each in tests) and (len(failed) >= proofs or without_end > 1)
 
 
 def how_failed(tests: Iterable[Judged]) -> str:

@@ -124,7 +124,8 @@ class Finding:
 class Blame:
     """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is no go.
 
-    `apart` are groups of nodes (kind groups) between which something is slow: nobody is blamed, and it is no go.
+    `apart` is what no single element explains: groups of nodes, or rails, that are slow (kind groups), and noise.
+    Nobody is blamed for it, and it is no go.
     """
 
     verdict: str

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import AbstractSet, Dict, List, Optional, Sequence, Set
 
 from .evidence import SILENT, pair_of
-from .judgement import FAIL, HARD, PASS, Facts, judge, matchings_of
+from .judgement import FAIL, HARD, PASS, Facts, Judged, fails_alone, judge, matchings_of
 from .model import Done, Fleet, Nodes, Round, Rules
 from .state import REPEATS, State, constant
 
@@ -20,6 +20,7 @@ REPEATED_SHARE = 4
 DECISIVE_SHARE = 16
 MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not told apart then is not by more
 OF_NO_LEVEL = 6  # rounds after the pairings where tests have no common level: what fails by one passes by another
+ALONE = 3  # tests of a node alone that has not failed before it is left as it is
 FEWEST = 8
 """A round that repeats failed pairs has at most one test for every 4 nodes, one whose repeats may decide one for every
 16, and at least 8: what was disturbed by many tests at once is not to be found guilty by as many."""
@@ -48,21 +49,27 @@ def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) ->
     order = {node: place for place, node in enumerate(fleet.nodes)}
     matchings = matchings_of(fleet, rules)
     for stage in range(0 if rules.alone else 1, matchings + 1):
-        if stage == 1 and (again := _alone_again(fleet, facts)):
+        if stage == 1 and (again := _alone_again(fleet, rules, facts)):
             return Round(number, 0, tuple(again[:at_once]))
         if todo := _base(fleet, rules, facts, stage):
             todo.sort(key=lambda test: min(order[node] for node in test))
             return Round(number, stage, tuple(todo[:at_once]))
-    if not matchings and (again := _alone_again(fleet, facts)):
+    if not matchings and (again := _alone_again(fleet, rules, facts)):
         return Round(number, 0, tuple(again[:at_once]))
     extra = [done for done in facts.history if done.round.stage > matchings]
-    if facts.undecided and len(extra) >= OF_NO_LEVEL:
+    if (facts.undecided or facts.apart) and len(extra) >= OF_NO_LEVEL:
         return None
     if sum(len(test) for done in extra for test in done.round.tests) > MOST_EXTRA * max(FEWEST, len(fleet.nodes)):
         return None
-    tests = _ambiguous(state or State(fleet, rules, facts))
+    tests = _disjoint(facts.again, fleet) or _ambiguous(state or State(fleet, rules, facts))
     tests = (_controls(fleet, facts, tests)[: at_once // 2] + tests)[:at_once]
     return Round(number, matchings + 1, tuple(tests)) if tests else None
+
+
+def _disjoint(tests: Sequence[Nodes], fleet: Fleet) -> List[Nodes]:
+    """Return the tests that can run at the same time, the first of each node, of nodes that are there."""
+    busy = set(fleet.gone)
+    return [test for test in tests if busy.isdisjoint(test) and not busy.update(test)]  # type: ignore[func-returns-value]
 
 
 def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]:
@@ -85,13 +92,19 @@ def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]
     return controls
 
 
-def _alone_again(fleet: Fleet, facts: Facts) -> List[Nodes]:
-    """Return the nodes to test alone once more: one failure, nothing at all, or a value between."""
-    grades: Dict[Nodes, List[str]] = {}
+def _alone_again(fleet: Fleet, rules: Rules, facts: Facts) -> List[Nodes]:
+    """Return the nodes to test alone once more: too few failures, nothing at all, a value between, or one too fast."""
+    tests: Dict[Nodes, List[Judged]] = {}
     for each in facts.judged:
         if len(each.nodes) == 1 and each.nodes[0] not in fleet.gone:
-            grades.setdefault(each.nodes, []).append(each.grade)
-    return [n for n, all_ in grades.items() if not {PASS, HARD} & set(all_) and len(all_) < 3 and all_.count(FAIL) < 2]
+            tests.setdefault(each.nodes, []).append(each)
+    again = [node for node in facts.again if len(tests.get(node, ())) in range(1, ALONE)]
+    for node, ran in tests.items():
+        failures = [each.grade for each in ran].count(FAIL)
+        decided = any(each.grade in (PASS, HARD) for each in ran) or fails_alone(ran, rules.proofs)
+        if not decided and len(ran) < (rules.proofs + 1 if failures else ALONE):
+            again.append(node)
+    return list(dict.fromkeys(again))
 
 
 def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:

@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
 
-from .decode import blame_of
+from .decode import blame_of, untested
 from .judgement import FAIL, HARD, NOTHING, PASS, UNCLEAR, Facts, Judged, judge
 from .model import NOTHING_CAME, OUTCOMES, Blame, Done, Fleet, Nodes, Result, Rules
 from .rows import Elements, FindingRow, LevelRow, NodeRow, PairRow, RoundRow, TestRow, UplinkRow
@@ -44,6 +44,7 @@ class Section(TypedDict):
     apart: List[FindingRow]
     suspects: Dict[str, str]
     not_tested: Dict[str, str]
+    untested: str
     rules: Dict[str, Any]
     levels: List[LevelRow]
     rounds: List[RoundRow]
@@ -78,6 +79,7 @@ def section(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Section:
         ],
         "suspects": {name: _text(why) for name, why in blame.suspects.items()},
         "not_tested": {name: _text(why) for name, why in blame.not_tested.items()},
+        "untested": _text(untested(state, blame.not_tested)),
         "rules": {key: _finite(value) if isinstance(value, float) else value for key, value in asdict(rules).items()},
         "levels": [
             {"kind": kind, "rail": rail if rail >= 0 else None, "busbw_gbps": value}
