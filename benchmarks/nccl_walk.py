@@ -43,7 +43,8 @@ def entered(text):
     return found
 
 
-CHANNELS = "".join(
+ORDER = f"gpu-0:1000:1000 [0] NCCL INFO Channel 00/04 : {' '.join(map(str, range(16)))}\n"  # states the job's size
+CHANNELS = ORDER + "".join(
     LINE.format(node=rank // 8, pid=1000 + rank, gpu=rank % 8, channel=channel, src=rank, dst=(rank + 8) % 16)
     for rank in range(16)
     for channel in range(4)

@@ -20,6 +20,7 @@ _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": 
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
 _LONGEST = 64 * 1024
 _MOST_RANKS = 4096
+_ALONE = COLLECTIVE + "node"  # checks.profiles.trial.NODE: every node runs it on its own GPUs
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class TrialLogs:
     """Run -> the names of its logs."""
     readers: dict[tuple[str, int], EvidenceReader] = field(default_factory=dict)
     """Run and rank -> what reads it."""
+    logs: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Run and rank -> the name of its log."""
 
     def other_sources(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Yield the sources that are no trial's logs; the others are read here."""
@@ -63,19 +66,29 @@ class TrialLogs:
         if key not in self.readers and len(self.readers) >= _MOST_RANKS:
             return
         self.names.setdefault(run, {})[name] = None
+        self.logs.setdefault(key, name)
         self.readers.setdefault(key, EvidenceReader(run)).feed(line[match.start() :])
 
     def jobs(self, expect: Expected) -> list[JobDocument]:
-        """Return one job document for each collective of each run, in the order of the run's stages."""
+        """Return one job document for each collective of each run, in the order of the run's stages.
+
+        What each node runs on its own is a job of each.
+        """
         documents = []
         for run, names in self.names.items():
-            ranks = [reader.result() for (owner, _), reader in sorted(self.readers.items()) if owner == run]
-            stages = dict.fromkeys(s for rank in ranks for s in rank.stages if s.startswith(COLLECTIVE))
+            ranks = {key: reader.result() for key, reader in sorted(self.readers.items()) if key[0] == run}
+            stages = dict.fromkeys(s for rank in ranks.values() for s in rank.stages if s.startswith(COLLECTIVE))
             for stage in stages:
-                results = [rank.stages[stage] for rank in ranks if stage in rank.stages]
-                parts = [nccl.Partial.from_dict(data["nccl"]) for data in results if isinstance(data.get("nccl"), dict)]
-                shown_names = [f"{name}: {stage.removeprefix(COLLECTIVE)}" for name in names]
-                documents += _concluded(parts, shown_names, results, expect)
+                ran = {key: rank.stages[stage] for key, rank in ranks.items() if stage in rank.stages}
+                alone = stage == _ALONE
+                for members in [[key] for key in ran] if alone else [list(ran)]:
+                    results = [ran[key] for key in members]
+                    parts = [
+                        nccl.Partial.from_dict(data["nccl"]) for data in results if isinstance(data.get("nccl"), dict)
+                    ]
+                    shown = [self.logs[key] for key in members] if alone else names
+                    stage_of = [f"{name}: {stage.removeprefix(COLLECTIVE)}" for name in shown]
+                    documents += _concluded(parts, stage_of, results, expect)
             if not stages:
                 documents += _concluded([], list(names), [], expect)
         return documents

@@ -61,7 +61,14 @@ def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expecte
 def expectation(profile: Profile) -> Expected:
     """Return what the profile says that any log of this platform must show."""
     fabric, gpus = profile.fabric, profile.gpu.per_node
-    return Expected(fabric=fabric.kind, rails=fabric.rails, gdr=fabric.gdr, gpus_per_node=gpus)
+    return Expected(
+        fabric=fabric.kind,
+        rails=fabric.rails,
+        gdr=fabric.gdr,
+        gpus_per_node=gpus,
+        rail_gbit_s=fabric.rail_gbit_s,
+        intra_node=profile.runtime.intra_node,
+    )
 
 
 def analysed(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:

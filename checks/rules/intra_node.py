@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from jobs.nccl.intra_node import channels_by_path, wrong_paths
 from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -34,7 +35,7 @@ def path_findings(
 
 def _path(node: str, job: JobDocument | None, expected_path: str) -> Finding:
     expected = f"{SPOKEN[expected_path]} on every channel"
-    used = channels(job)
+    used = channels_by_path(job["intra_node"]) if job else {}
     if not used:
         cut = job is not None and job["truncated"]
         observed = "the log was cut before it shows a channel" if cut else "the log shows no channel inside the node"
@@ -43,24 +44,9 @@ def _path(node: str, job: JobDocument | None, expected_path: str) -> Finding:
     observed = ", ".join(f"{count} channels by {SPOKEN[path]}" for path, count in used.items())
     if job and job["intra_node"]["nvls"]:
         observed += ", NVLink SHARP"
-    good = ("p2p", "mnnvl") if expected_path == "p2p" else ("p2p", "mnnvl", "shm")  # better than expected is no fault
-    ok = all(path in good for path in used)
+    ok = not wrong_paths(used, expected_path)
     why = "" if ok else _why(job)
     return compared(node, ok, observed + (f" ({why})" if why else ""), expected, "nccl.intra-node-path")
-
-
-def channels(job: JobDocument | None) -> dict[str, int]:
-    """Return how many channels went which way inside the node; a path that was not used is left out."""
-    if job is None:
-        return {}
-    transports = job["intra_node"]
-    counts = {
-        "p2p": transports["p2p"],
-        "shm": transports["shm"],
-        "mnnvl": transports["mnnvl"],
-        "net": transports["net"],
-    }
-    return {path: count for path, count in counts.items() if count > 0}
 
 
 def _why(job: JobDocument | None) -> str:

@@ -30,19 +30,7 @@ from .job.device_order import compact_devices
 from .job.jobs import Job
 from .job.streams import group
 from .job.view import View
-from .job_document import (
-    MOST_CAUSES,
-    NOTHING,
-    Cause,
-    Expected,
-    Init,
-    IntraNode,
-    JobDocument,
-    Pair,
-    ReadTable,
-    Row,
-    Table,
-)
+from .job_document import MOST_CAUSES, NOTHING, Cause, Expected, Init, JobDocument, Pair, ReadTable, Row, Table
 from .rows import sides
 
 _RULES: Rules = (  # each behind the kind of evidence that it needs
@@ -113,6 +101,7 @@ def _document(judgement: Judgement) -> JobDocument:
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables) if judgement.tables else {}
+    hang, fatal = diagnosis == "hang" or judgement.hang, any(each["severity"] == "fatal" for each in judgement.faults)
     document: JobDocument = {
         "files": [source.name for source in job.sources.values()],
         "nccl_lines": sum(source.nccl_lines for source in job.sources.values()),
@@ -134,8 +123,8 @@ def _document(judgement: Judgement) -> JobDocument:
         "nccl_versions": versions,
         "avg_busbw": next(iter(averages.values()), None),
         "avg_busbw_all": averages,
-        "hang": judgement.hang,
-        "crash": judgement.crash or diagnosis == "crash",
+        "hang": hang,
+        "crash": judgement.crash or (fatal and not hang),
         "faults": judgement.faults,
         "causes": [] if verdict == "go" else _causes(judgement, diagnosis, versions, gpus),
         "tables": _tables(judgement) if judgement.tables else [],
@@ -148,7 +137,7 @@ def _document(judgement: Judgement) -> JobDocument:
                 if job.procs
             }
         },
-        "intra_node": _intra_node(judgement),
+        "intra_node": judgement.view.paths(),
         "sharp": True if view.switched or "collnet" in job.flags else None,
         "wires_gbps": _wires(judgement) if job.facts["wire"] else None,
         "bootstrap": {"interfaces": _addresses(job.facts["boot"]) if job.facts["boot"] else {}},
@@ -175,6 +164,8 @@ def _judge(judgement: Judgement) -> None:
         judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
     if judgement.shows["strange lines"] and judgement.verdict() == "go" and (odd := judgement.unexplained()):
         judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
+    if judgement.shows["last words"] and judgement.verdict() == "go" and (end := judgement.event("ending")):
+        judgement.add("nccl.unexplained", "the job", judgement.line(end), cause="the log ends with: %s" % quoted(end))
     order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 
@@ -249,17 +240,6 @@ def _averages(tables: Iterable[ReadTable]) -> dict[str, float]:
         if table["avg_busbw"] is not None:
             averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
     return averages
-
-
-def _intra_node(judgement: Judgement) -> IntraNode:
-    view, flags = judgement.view, judgement.job.flags
-    return {
-        "p2p": view.local["p2p"],
-        "shm": view.local["shm"],
-        "mnnvl": view.local["mnnvl"],
-        "net": sum(channels_in(item.mask) for item in view.local_net),
-        "nvls": True if "nvls" in flags else False if "no-nvls-channels" in flags else None,
-    }
 
 
 def _init(judgement: Judgement) -> Init:

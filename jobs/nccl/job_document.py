@@ -21,6 +21,8 @@ class Expected:
     rails: int | None = None  # network devices that a host uses
     gdr: bool | None = None
     gpus_per_node: int | None = None
+    rail_gbit_s: float | None = None  # of each device
+    intra_node: str | None = None  # p2p, shm
 
 
 _FIGURE = Kind("a figure", lambda value: isinstance(value, int | float) and abs(value) < 1e300)

@@ -384,7 +384,8 @@ def test_hosts_are_replaced_whole(trial):
 
 def test_the_analyzer_is_told_what_the_profile_expects(h100):
     """Without a profile nothing is expected."""
-    assert expectation(h100) == Expected(fabric="ib", rails=8, gdr=True, gpus_per_node=8)
+    expected = Expected(fabric="ib", rails=8, gdr=True, gpus_per_node=8, rail_gbit_s=400, intra_node="p2p")
+    assert expectation(h100) == expected
     assert expectation(Profile()) == Expected()
 
 

@@ -96,6 +96,16 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
     in_every_form(out, record)
     if name in SWEEPS:
         SWEEPS[name](record["sweep"])
+    if record["verdict"] == "go":
+        logs_are_go(out)
+
+
+def logs_are_go(out):
+    """What the pods of a good trial printed is good for `explain`, too."""
+    if any((out / "logs").glob("*.log")):
+        done = Program([sys.executable, "-m", "checks", "explain", "--full", str(out / "logs")], stdout=subprocess.PIPE)
+        said, _ = done.communicate()
+        assert done.returncode == 0, said
 
 
 def in_every_form(out, record):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.nccl.logmaker import Maker, table_of
+from tests.nccl.logmaker import Maker, before_the_end, table_of
 from tests.nccl.test_nccl_cut_lines import HEALTHY
 
 
@@ -95,6 +95,23 @@ def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge,
         "rsyslogd: imuxsock lost 500 messages from pid 12 due to rate-limiting",
         "systemd-journald[7]: Suppressed 1234 messages from train.service",
         "--More--(5%)",
+        "…",
+        "[…]",
+        "[... truncated 12 KiB ...]",
+        "dropped 512 log lines",
+        "logs were truncated because the limit was reached",
+        "The logs were truncated because they exceeded the 10MB limit.",
+        "WARNING: 1523 messages lost",
+        "container log rotated while it was streamed",
+        "showing last 500 lines",
+        "lines 20 to 480 elided",
+        "<< 2.1 MB removed >>",
+        "[3 more lines]",
+        "(continued in previous log)",
+        "unable to retrieve container logs for containerd://abc",
+        "imuxsock begins to drop messages from pid 2812 due to rate-limiting",
+        "Dropped messages: 14",
+        "stdout truncated at 64 KB",
     ],
 )
 def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
@@ -115,9 +132,18 @@ def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
         "sequence was truncated to 4096 tokens, 3 samples skipped",
         "Truncation: longest_first",
         "snippet of code",
+        "Dropped 12 rows with missing labels",
+        "Only the last 2 checkpoints were kept, 3 deleted",
+        "Deleted 3.2 GB of old checkpoints",
+        "hidden output of layer 3",
+        "logs are rotated every 100 MB",
+        "gradient clipped to 1.0",
+        "[skipped]",
+        "*** Dropping privileges ***",
+        "Logging only on rank 0, other ranks suppressed",
         "lost 3 packets",
     ],
 )
 def test_what_only_sounds_like_lines_left_out_stays_a_go(judge, said):
     """The near miss."""
-    assert judge(HEALTHY + said + "\n")["verdict"] == "go"
+    assert judge(before_the_end(HEALTHY, said))["verdict"] == "go"

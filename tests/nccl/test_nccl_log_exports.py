@@ -205,7 +205,7 @@ def test_records_that_are_none_are_no_exception(nested):
 def test_as_many_lines_as_a_store_gives_at_most_may_not_be_all(form, lines, verdict, tmp_path):
     """No flag of Loki's answer says that its limit was met; the number of lines does."""
     log = LOGS["two-hosts"].splitlines()
-    log += [f"step {at}" for at in range(lines - len(log))]
+    log[-3:-3] = [f"step {at}" for at in range(lines - len(log))]
     if form == "loki":
         values = [[str(1_700_000_000_000_000_000 + at), line] for at, line in enumerate(log)]
         text = json.dumps({"data": {"resultType": "streams", "result": [{"stream": {}, "values": values}]}})

@@ -7,6 +7,7 @@ import pytest
 from jobs.pod.nccl_reader import scan
 from jobs.pod.nccl_reader.events.long_lines import MAX_LINE, far
 from jobs.pod.nccl_reader.events.signals import MOST
+from tests.nccl.logmaker import before_the_end
 from tests.nccl.test_nccl_cut_lines import HEALTHY, kind
 
 ERROR = "RuntimeError: CUDA error: out of memory"
@@ -65,7 +66,7 @@ def test_a_failure_between_the_updates_of_a_long_progress_bar_counts(judge, plac
 )
 def test_a_long_line_that_tells_of_no_failure_stays_quiet(judge, line):
     """The near miss: what stands in front, a level or whose words these are, counts for all of a line."""
-    assert judge(HEALTHY + line + "\n")["verdict"] == "go"
+    assert judge(before_the_end(HEALTHY, line))["verdict"] == "go"
 
 
 def test_what_is_quoted_of_a_long_line_begins_with_the_failure():

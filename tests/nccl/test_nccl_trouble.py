@@ -309,7 +309,7 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
     ],
 )
 def test_what_is_known_to_be_harmless_stays_a_go(judge, line):
-    assert judge(LOG + TABLE + line + "\n")["verdict"] == "go"
+    assert judge(LOG + line + "\n" + TABLE)["verdict"] == "go"
 
 
 @pytest.mark.parametrize(

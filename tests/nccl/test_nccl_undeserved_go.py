@@ -324,3 +324,70 @@ def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
     one = Maker(hosts=("a",), gpus=8)
     job = judge(sequential(one.processes()).decode() + "\n".join(table_of(large)) + "\n")
     assert (job["verdict"], job["ranks"], job["nodes"]) == ("inconclusive", 32, 4)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Speicherzugriffsfehler (Speicherabzug geschrieben)",
+        "Erreur de segmentation",
+        "\u5df2\u6740\u6b7b",
+        "train.sh: Zeile 12: 2817 Get\u00f6tet   python train.py",
+        "[1]+  Get\u00f6tet                 python train.py",
+        "[1]+  Stopped                 ./all_reduce_perf",
+        "fish: Job 1, './run' terminated by signal SIGKILL (Forced quit)",
+        "User defined signal 1",
+        "^C",
+        "rc=137",
+        "$? = 139",
+        "returned -9",
+        "container exited (137)",
+        "restarting container in 10s",
+        "Restart count: 3",
+        "worker 3 will be restarted",
+        "make: *** [Makefile:3: run] Fehler 1",
+        "a program's last word that nobody knows",
+    ],
+)
+def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
+    """The last word of a process is in its shell's language, or in its program's own words."""
+    job = judge(WHOLE + said + "\n")
+    assert (job["verdict"], job["diagnosis"]) in (("inconclusive", "unexplained"), ("no-go", "crash")), job["sentence"]
+    assert said.split()[-1] in job["sentence"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "#",
+        "[1,0]<stdout>:#",
+        "```",
+        "All tests done.",
+        "real\t1m12.418s",
+        "exit code 0",
+        "root@gpu-node-0:/workspace# ",
+        "[1]+  Done                    ./all_reduce_perf",
+        "Results were written to /results/all_reduce.txt",
+    ],
+)
+def test_a_log_that_ends_with_a_completion_stays_a_go(judge, said):
+    """The near miss: the benchmark's own last lines behind a launcher's tag, a fence, a prompt, a shell's times."""
+    assert judge(WHOLE + said + "\n")["verdict"] == "go"
+
+
+@pytest.mark.parametrize("said", ["Get\u00f6tet", "train.sh: line 12:  2817 Killed   python train.py", "Quit"])
+def test_a_job_without_a_benchmark_may_write_what_it_likes_but_for_a_shells_word(judge, said):
+    """A program's last step is no end that is known, and none that is bad."""
+    assert judge(LOG + "step 300 of 300\n")["verdict"] == "go"
+    assert judge(LOG + said + "\n")["verdict"] != "go"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["loss inf", "step 300 | loss inf | lr 1e-4", '{"step": 300, "loss": Infinity}', "loss=-inf", "grad_norm inf"],
+)
+def test_a_loss_that_is_no_number_is_no_go_and_its_near_misses_are(judge, said):
+    """The job went on with values that mean nothing."""
+    assert judge(LOG + said + "\n" + TABLE)["verdict"] != "go"
+    for quiet in ("loss information: cross entropy", "loss 0.5 inference off", "loss: infiniband"):
+        assert judge(LOG + quiet + "\n" + TABLE)["verdict"] == "go"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.nccl.logmaker import TABLE, Maker, sequential, table_of
+from tests.nccl.logmaker import TABLE, Maker, before_the_end, sequential, table_of
 from tests.nccl.test_nccl_causes import RETRY, judged
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
@@ -61,7 +61,7 @@ def test_it_stays_an_open_question_behind_a_job_that_came_to_its_end(said, front
 )
 def test_what_only_speaks_of_such_things_leaves_a_job_healthy(said):
     """What may come, what a program tells at a lower level or tried again, and what NCCL says as information."""
-    assert judged(WHOLE + said + "\n")["verdict"] == "go", said
+    assert judged(before_the_end(WHOLE, said))["verdict"] == "go", said
 
 
 def test_a_job_that_is_cut_off_is_not_accused_for_such_a_text():

@@ -153,7 +153,7 @@ def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
     return "%s: %s%s; %s." % (size, title, where, cause)
 
 
-def _unsure_sentence(  # noqa: PLR0911 -- one return per form
+def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     document: JobDocument, judgement: Judgement, size: str, network: str, gdr: str
 ) -> str:
     """Say how far the log goes; nothing where it shows no more than its size."""
@@ -165,6 +165,8 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
     if said == "odd-numbers":
         odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.odd-numbers")
         return "%s: the benchmark's numbers prove nothing: %s." % (size, odd["cause"])
+    if off := next((fault for fault in judgement.faults if fault["fault"] == "nccl.gdr-hca-off"), None):
+        return "%s: %s (%s); %s." % (size, lowered(off["title"]), off["subject"], off["cause"])
     if said in ("restarted", "unexplained"):
         odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl." + said)
         known = "" if said == "restarted" else "nothing is known to be wrong, and "
@@ -182,6 +184,8 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
         missing = "it shows the channels of only %s" % (few if shown else "some of the ranks")
         if ranks is not None and shown >= ranks:
             missing = "not every rank shows how it reaches the other hosts"
+        if ranks is not None and judgement.view.size_by_channels:
+            missing = "no line shows how many ranks the job has"
         return "%s: %s%s carries what the log shows, but %s." % (size, carrier, gdr, missing)
     if said == "selected-only":
         return "%s: %s was selected, but the log does not show that data crossed it." % (size, network)

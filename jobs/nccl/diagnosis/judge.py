@@ -55,6 +55,7 @@ class Judgement:
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
             "strange lines": symptoms or not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
+            "last words": "ending" in self.job.events,
             "versions": len(self.job.facts["version"]) > 1,
             "forms of a message": self.job.facts["plugin-form"],
             "communicators": self.job.comms,
@@ -64,6 +65,8 @@ class Judgement:
             "shared memory": view.local["shm"],
             "NVLink fabric": "fabric" in self.job.flags,
             "split hosts": view.split_nodes,
+            "port rates": self.job.facts["port"],
+            "devices without GPUDirect": self.job.facts["gdr-off"],
             "ranks of hosts": any(host["ranks"] for host in self.hosts),
             "runs": self.job.comms or self.job.numbers.get("world") or self.event("separate-runs"),
             "tables": self.tables,
@@ -177,7 +180,12 @@ class Judgement:
         if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
             return "no-go"
         doubtful = self.has(
-            "nccl.log-truncated", "nccl.odd-numbers", "nccl.restarted", "nccl.separate-runs", "nccl.unexplained"
+            "nccl.gdr-hca-off",
+            "nccl.log-truncated",
+            "nccl.odd-numbers",
+            "nccl.restarted",
+            "nccl.separate-runs",
+            "nccl.unexplained",
         )
         return "go" if self.proven() and not doubtful else "inconclusive"
 
@@ -238,7 +246,7 @@ class Judgement:
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
         view = self.view
-        if self.hang or self.crash or self.not_shown:
+        if self.hang or self.crash or self.not_shown or view.size_by_channels:
             return False
         if view.connectors:
             right = RDMA | {self.expect.fabric}

@@ -9,8 +9,9 @@ import re
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
+from ..intra_node import channels_by_path, wrong_paths
 from .fallbacks import why_no_gdr, why_sockets
-from .rails import judge_rails
+from .rails import judge_ports, judge_rails
 from .subjects import pairs_text, process_order, subject_of
 
 if TYPE_CHECKING:
@@ -208,6 +209,9 @@ def _judge_peers(judgement: Judgement) -> None:
     if judgement.has("nccl.p2p-off"):
         return
     linked = {job.node_of[proc] for proc in job.procs if proc.has("flag", "nvlink")}
+    if judgement.expect.intra_node == "p2p":
+        _judge_profile_peers(judgement)
+        return
     for name in [name for name in hosts if intra_node.get(name) == {"shm"}]:
         peers = [other for other in hosts if hosts[other] == hosts[name] and intra_node.get(other) == {"p2p"}]
         if not (peers or name in linked):
@@ -217,6 +221,22 @@ def _judge_peers(judgement: Judgement) -> None:
         text = "shared memory carries all channels inside this host, "
         text += f"and P2P those inside {peers[0]}" if peers else "though NVLink connects its GPUs"
         judgement.add("nccl.p2p-off", name, [], cause=text + ("; %s is set here" % " and ".join(env) if env else ""))
+
+
+def _judge_profile_peers(judgement: Judgement) -> None:
+    """Report hosts in which a channel goes another way than P2P, which the profile says that all take."""
+    view, job = judgement.view, judgement.job
+    used = channels_by_path(view.paths())
+    if not wrong_paths(used, "p2p") or judgement.has("nccl.net-intra-node"):
+        return
+    nodes = sorted(node for node, kinds in view.intra_node.items() if "shm" in kinds)
+    nodes = nodes or sorted({item.node for item in view.local_net})
+    env = sorted({f"{key}={value}" for key in _P2P_SETTINGS for value in job.env[key]})
+    counts = ", ".join(f"{count} by {path}" for path, count in used.items())
+    text = f"channels inside the hosts: {counts} (the profile expects P2P on every channel)"
+    judgement.add(
+        "nccl.p2p-off", _some(nodes) or "the job", [], cause=text + (f"; {', '.join(env)} is set" if env else "")
+    )
 
 
 _P2P_SETTINGS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
@@ -273,6 +293,31 @@ def _judge_gdr(judgement: Judgement) -> None:
     judgement.add(name, subject or "the job", evidence + shown, why=why, cause=cause)
 
 
+def _judge_hcas(judgement: Judgement) -> None:
+    """Report devices for which NCCL says that GPUDirect is off, beside others of their kind for which it is on.
+
+    Channels of these ranks may not use them, so that no channel line shows it. A port of another link type, or of
+    another rate, is no rail of the job.
+    """
+    view = judgement.view
+    if judgement.has("nccl.gdr-off", "nccl.gdr-mixed") or judgement.expect.gdr is False or view.transport in TCP:
+        return
+    for node in sorted(set(judgement.job.node_of.values())):
+        procs = [proc for proc in judgement.job.procs if judgement.job.node_of[proc] == node]
+        on, off = ({device for proc in procs for device in proc.facts.get(fact, ())} for fact in ("gdr-on", "gdr-off"))
+        kinds = {port.partition(":")[0]: kind for port, kind in view.devices.ports.get(node, {}).items()}
+        listed = {device for proc in procs for device in proc.hcas.values()}
+        links = {device.partition(":")[0]: device.rpartition("/")[2] for device in listed if "/" in device}
+        rails = {(kinds.get(device), links.get(device)) for device in on}
+        without = sorted(device for device in off - on if (kinds.get(device), links.get(device)) in rails)
+        if without:
+            text = "NCCL reports GPUDirect RDMA as disabled for %s and as enabled for %s"
+            shown = judgement.line(judgement.job.first_note("nccl.gdr-no-module", procs))
+            judgement.add(
+                "nccl.gdr-hca-off", node or "the job", shown, cause=text % (_some(without), _some(sorted(on)))
+            )
+
+
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
@@ -307,4 +352,10 @@ def _judge_split(judgement: Judgement) -> None:
     judgement.add("nccl.node-count", "the job", [], cause=text)
 
 
-_LAYOUT = (("ranks of hosts", _judge_evenness), ("shared memory", _judge_peers), ("split hosts", _judge_split))
+_LAYOUT = (
+    ("port rates", judge_ports),
+    ("devices without GPUDirect", _judge_hcas),
+    ("ranks of hosts", _judge_evenness),
+    ("shared memory", _judge_peers),
+    ("split hosts", _judge_split),
+)

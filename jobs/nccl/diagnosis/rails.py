@@ -46,6 +46,32 @@ def _in_one_ring(judgement: Judgement) -> bool:
     return any(len(view.shown.get(key, ())) == view.ranks for key in ("", *judgement.job.world))
 
 
+def judge_ports(judgement: Judgement) -> None:
+    """Report ports that carry channels and are slower than the profile says, or than the others that do.
+
+    NCCL prints the rate of each port from its active width and speed (transport/net_ib, ncclIbSpeed): a cable or a
+    transceiver that trained lower shows there.
+    """
+    ports, expect = judgement.view.devices.ports, judgement.expect
+    used = {host["name"] or "": rails_used([host]) for host in judgement.hosts}
+    carrying = {
+        (node, device): speed
+        for node, devices in ports.items()
+        for device, (_, speed) in devices.items()
+        if device in used.get(node, ())
+    }
+    if not carrying:
+        return
+    rate, whose = max(carrying.values()), "the fastest one that carries channels"
+    if expect.rail_gbit_s is not None:
+        rate, whose = round(expect.rail_gbit_s * 1000), "the profile"
+    slow = {place: speed for place, speed in carrying.items() if speed < rate}
+    for node in sorted({node for node, _ in slow}):
+        named = [f"{device} at {slow[on, device] / 1000:g} Gb/s" for on, device in sorted(slow) if on == node]
+        text = f"{', '.join(named[:8])} (expected {rate / 1000:g} Gb/s, the rate of {whose})"
+        judgement.add("nccl.port-rate", node or "the job", [], cause=text)
+
+
 def judge_rails(judgement: Judgement) -> None:
     """Report hosts that use fewer rails than the profile says, or than their peers with more devices."""
     if not any(

@@ -35,6 +35,15 @@ class Devices:
             if proc.hcas.keys() - known.keys():
                 self._on_node[job.node_of[proc]] = {**proc.hcas, **known}
         self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
+        self.ports: dict[str, dict[str, tuple[str, int]]] = {}  # node -> device -> link type, Mb/s
+        for proc in job.procs:
+            for text in proc.facts.get("port", ()):
+                device, _, speed = text.partition(" ")
+                port, _, link = device.partition("/")
+                self.ports.setdefault(job.node_of[proc], {})[port] = (link, int(speed))
+        self._links |= {
+            "RoCE" if link.lower() == "roce" else "IB" for on in self.ports.values() for link, _ in on.values()
+        }
         if "gids" in job.events:  # net_ib prints GIDs of Ethernet only
             self._links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}

@@ -146,13 +146,19 @@ def ranks_of(job: Job) -> int | None:
     if printed:
         return printed
     rings = max([len(proc.ranks) for proc in job.procs] or [0])
-    if rings:
-        return rings
-    closed = _closed_ring(job)
-    if closed:
-        return closed
+    return rings or _closed_ring(job) or _world(job)
+
+
+def _world(job: Job) -> int | None:
+    """Return the size that the program itself printed."""
     worlds = job.numbers.get("world", ())
     return max(worlds if len(worlds) == 1 else job.numbers.get("operations of", ()), default=None)
+
+
+def size_by_channels(job: Job) -> bool:
+    """Say whether the job's size is known by its channels alone: they show the ranks of an excerpt, and no others."""
+    stated = job.nranks or job.rank_lines or job.facts["nranks"] or any(proc.ranks for proc in job.procs)
+    return not stated and _world(job) is None
 
 
 def split_hosts(job: Job) -> bool:

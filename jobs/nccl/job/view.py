@@ -12,6 +12,7 @@ from functools import cached_property
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.channels import Connection, connector_of
 from ...pod.nccl_reader.state.process import Proc, channels_in
+from ..job_document import IntraNode
 from .crossings import Crossing, Edge, between
 from .devices import Carrier, Devices
 from .jobs import Job, addressed, renamed, twice_ranked
@@ -24,6 +25,7 @@ from .sizes import (
     ranks_of,
     remote_trouble,
     silent,
+    size_by_channels,
     split_hosts,
     table_nodes,
 )
@@ -50,6 +52,7 @@ class View:
         one = bool(printed) and all(comm.nnodes == 1 for comm in printed)
         mnnvl = [comm for comm in printed if comm.mnnvl]
         self.ranks = ranks_of(job)
+        self.size_by_channels = size_by_channels(job)
         alone = one and bool(mnnvl) and most_on_one_host(job, self.ranks or 0)
         self.single = one and (alone or not mnnvl)
         self.nvlink_domain = one and len(mnnvl) == len(printed) and not alone
@@ -247,6 +250,17 @@ class View:
         local = ("nccl.shm-full", "nccl.shm-attach", "nccl.nvls-failed", "nccl.duplicate-gpu", "nccl.p2p-off")
         marked = any(name in self.job.noted or "symptom " + name in self.job.events for name in local)
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self._crossed
+
+    def paths(self) -> IntraNode:
+        """Count the channels between ranks of the same host by what carries them."""
+        flags = self.job.flags
+        return {
+            "p2p": self.local["p2p"],
+            "shm": self.local["shm"],
+            "mnnvl": self.local["mnnvl"],
+            "net": sum(channels_in(item.mask) for item in self.local_net),
+            "nvls": True if "nvls" in flags else False if "no-nvls-channels" in flags else None,
+        }
 
     # -- conclusions ---------------------------------------------------------------------------------------------------
     def _transport(self) -> str:

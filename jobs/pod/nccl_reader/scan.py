@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, Digest, Digester
+from .events.endings import last_words
 from .events.foreign import ForeignLines
 from .events.long_lines import MAX_LINE, bounded, far
 from .events.messages import Messages
@@ -147,6 +148,9 @@ class Reader:
             host = cut.group(1).decode("ascii")
             if _named_like(host) in known:  # a head and no more, near the end: that process exists
                 self.processes.find((host, int(cut.group(2)), ""))
+        words = last_words(last, any(table["complete"] for table in self.source.tables))
+        if words:
+            self.source.note("ending", self.index, self.line, words)
         for what, number in self._most.items():
             if number >= 0:
                 self.source.note("%s %d" % (what, number), self.index, 1, b"")

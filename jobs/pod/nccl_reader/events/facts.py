@@ -30,6 +30,12 @@ _LISTED = re.compile(rb"^NET/([A-Za-z0-9_ -]{1,40}?) ?: Using \[\d+\]")
 _NVLS = re.compile(rb"(\d{1,6}) nvls channels")
 _MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
 _LINK = re.compile(rb"^NET/IB: .*\b(?:qpn|mtu) .*\b(GID|LID) ")
+# 'NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ..' (transport/net_ib, ncclIbInitDevices): Mb/s
+_PORT = re.compile(
+    rb"^NET/IB ?: \[\d{1,3}\] ?([\w.+-]{1,64}):(?:[\w.+-]{1,32}:)?(\d{1,3})/([A-Za-z]{1,12})\b[^=]{0,40}"
+    rb"(?:=\S{1,40} )?speed=(\d{1,9})\b"
+)
+_HCA_GDR = re.compile(rb"GPU Direct RDMA (En|Dis)abled for HCA \d{1,3} '([\w.+:-]{1,64})'")
 _ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
 # 'NET/0-0 (0/0/0/50.000000)' in the dump of a host's topology (GRAPH): a NIC, and its GB/s
 _WIRE = re.compile(rb"\+ NET\[[\d.]{1,12}\] - NET/([\d-]{1,12}) \([^()]{0,80}?([\d.]{1,16})\)")
@@ -249,6 +255,13 @@ def _ib(text: bytes, said: List[Effect]) -> bool:  # noqa: PLR0911 -- one return
         said.append((IB, "none"))
         said.append((NOTE, "nccl.ib-no-device"))
         return True
+    port = _PORT.match(text)
+    if port:
+        said.append((FACT, "port", "%s:%s/%s %s" % tuple(name(item) or "" for item in port.groups())))
+        return True
+    hca = _HCA_GDR.search(text)
+    if hca:
+        said.append((FACT, "gdr-on" if hca.group(1) == b"En" else "gdr-off", name(hca.group(2)) or ""))
     if b"GPU Direct RDMA" in text and b"nabled" in text:
         said.append((FACT, "flag", "gdr-hca"))
         return True

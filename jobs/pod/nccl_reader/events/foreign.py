@@ -9,7 +9,7 @@ from ..lines.patterns import DIGITS
 from ..lines.prefix import Head, parse_head, process_of
 from ..tables.headings import PERF, may_head
 from ..tables.rows import TYPE
-from . import signals
+from . import left_out, signals
 from .messages import MAX_TEXT
 from .trouble import without_samples
 
@@ -88,7 +88,7 @@ class ForeignLines:
                 return
         if self.tables.open_left is not None and self.tables.fragment(raw):
             return
-        if raw in signals.DOTS:
+        if raw in left_out.DOTS:
             self.signals.left_out(raw, number)
         elif signals.matters(raw) or self.signals.expects():
             self._marked(raw, number)

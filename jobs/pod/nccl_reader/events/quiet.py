@@ -14,8 +14,9 @@ from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
 from .foreign import says
 from .kinds import CHANNEL_STARTS
+from .left_out import DOTS
 from .messages import MAX_TEXT
-from .signals import DOTS, MATTER, MATTERS, UNLESS, matters
+from .signals import MATTER, MATTERS, UNLESS, matters
 from .symptoms import may_show
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *CHANNEL_STARTS))
@@ -43,7 +44,9 @@ GATE = Gate(_WORDS, (MATTER, AnyOf(TYPE_WORDS)), UNLESS)
 _NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked
 
 
-_DOTS = re.compile(rb"\n[\[(<]?\.\.\.[\])>]?(?=\r?\n)")  # what is indented is an array, as a program prints it
+_DOTS = re.compile(
+    rb"\n[\[(<]?(?:\.\.\.|\xe2\x80\xa6)[\])>]?(?=\r?\n)"
+)  # what is indented is an array, as a program prints it
 
 
 def left_out(data: bytes, start: int, end: int) -> List[int]:

@@ -7,12 +7,12 @@ of a launcher that only repeat it ("primary job terminated") are consequences.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Set, Tuple
+from typing import TYPE_CHECKING, List, Set, Tuple
 
 from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
-from . import other_software, trouble, unheaded
+from . import left_out, other_software, trouble, unheaded
 from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
 from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
 
@@ -143,22 +143,6 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     # of torch's compiler and of others that name an exception by what happened
     ("exception", rb"(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w{2,60}(?:Failed|Unsupported|Invalid): "),
 )
-# What tells that lines were left out: a collector's or a pager's words, a limit, a hand that cut (its dots: quiet.py).
-_LEFT_OUT = (
-    rb"^\W{0,12}snip(?:ped)?\W{0,12}$|^\W{0,12}cut here\W{0,12}$|^\W{0,12}(?:(?:output|log) )?truncated\W{0,12}$"
-    rb"|\b[1-9]\d{0,11} (?:more |other |similar )?(?:lines?|messages|characters|bytes|rows) "
-    rb"(?:(?:were|was|have been) )?(?:truncated|omitted|skipped|suppressed|elided|not shown|hidden)\b"
-    rb"|\b[Oo]utput (?:(?:was|is|has been) )?(?:truncated|omitted)\b(?!\W{1,2}(?:no|false|0)\b)"
-    rb"|\b[Ll]og (?:(?:was|is|has been) )?truncated\b(?!\W{1,2}(?:no|false|0)\b)"
-    rb"|log exceeded limit|[Ll]og size (?:limit )?exceeded|Output exceeds the size limit"  # GitLab, Azure, Jupyter
-    rb"| lost [1-9]\d{0,11} messages|Suppressed [1-9]\d{0,11} messages|Missed [1-9]\d{0,11} kernel messages"  # syslog
-    rb"|^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
-)
-DOTS = frozenset((b"...", b"[...]", b"(...)", b"<...>"))
-_LEFT_OUT_WORDS = (
-    rb"snip|cut here|truncated|omitted| skipped| suppressed| elided| not shown| hidden|log exceeded|size exceeded"
-    rb"|limit exceeded|Output exceeds| lost |Suppressed |Missed |--More|--MORE|-- More|-- MORE|..skipping.."
-).split(b"|")
 # Which lines are looked at more closely.
 _WORDS = (
     rb"#|NCCL|RCCL|(not read: |RAS decl|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO"
@@ -180,7 +164,7 @@ _WORDS = (
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
 # Of all these words a line holds one.
-MATTERS = tuple(dict.fromkeys((*_WORDS, *_LEFT_OUT_WORDS, *_FRAMES, *WORDS, *other_software.WORDS, *unheaded.WORDS)))
+MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *other_software.WORDS, *unheaded.WORDS)))
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
@@ -229,7 +213,6 @@ _LINE = Patterns(
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
         ("frame", FRAME),
-        ("left-out", _LEFT_OUT),
         ("what", rb"^.{0,60}what\(\): "),  # of a C++ exception that nobody caught, behind "terminate called"
         ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
@@ -255,7 +238,7 @@ def says(line: bytes) -> bool:
     """Say whether SignalReader.line takes anything from a line, unless it belongs to what another began."""
     if (b"_size" in line or b"_SIZE" in line) and _APP_WORLD.search(line) is not None:
         return True
-    return len(line) > MOST or next(_LINE.matches(line), None) is not None
+    return len(line) > MOST or next(_LINE.matches(line), None) is not None or left_out.reports_lines_left_out(line)
 
 
 def tells(line: bytes) -> bool:
@@ -348,9 +331,11 @@ class SignalReader:
         event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
         if event is not None:
             self.source.note(event, self.index, line, raw)
-        for part in ("frame", "what", "left-out"):
-            if part in said:
-                self.source.note(part, self.index, line, raw)
+        notes: List[str] = [part for part in ("frame", "what") if part in said]
+        if left_out.reports_lines_left_out(raw):
+            notes.append("left-out")
+        for part in notes:
+            self.source.note(part, self.index, line, raw)
         if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:

@@ -42,9 +42,12 @@ _SAID = (
     rb"|^(?:\[rank\d{1,7}\]:)?\[?E\d{4} [\d:.]{8,20} \d{1,20} \S{0,80}torch/distributed/"
     rb"|soft lockup|blocked for more than \d|general protection fault|segfault at |[Kk]ernel panic"
     rb"|unable to handle page|\(most recent call first\)|^goroutine \d+ \[running\]"
-    rb"|(?:[Ee]xited|\brc|return ?code|returned)\W{1,2}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\s*$"
+    rb"|(?:[Ee]xited|\brc|\bret|\$\?|return ?code)\W{1,3}(?:with |code |signal ){0,2}-?[1-9]\d{0,2}\)?\s*$"
+    rb"|\breturned\W{1,2}(?:-|(?:with |code |signal ){1,2})[1-9]\d{0,2}\s*$"
+    rb"|\b[Rr]estarting (?:the )?(?:container|worker|pod|job|process|ranks?|training|agent|all)\b"
+    rb"|\b(?:will be|was|were|been) restarted\b|\b[Rr]estart(?:s| count)\W{1,3}[1-9]"
     rb"|\b[Ss]ignal \d{1,2} received|(?:[Gg]ot|[Cc]aught) SIG[A-Z]|\bSIG[A-Z]{2,4} received"
-    rb"|terminated by signal \d|cgroup out-of-memory|^\[\d{1,3}\][+-]? +Exit [1-9]"
+    rb"|terminated (?:by|on|with|from) signal \w|cgroup out-of-memory|^\[\d{1,3}\][+-]? +Exit [1-9]"
     rb"|\bEXIT_?(?:CODE|STATUS)\W{1,3}[1-9]"
     rb"|[Ee]xiting with (?:code|status) [1-9]|BackoffLimitExceeded|\bNODE_FAIL\b"
     rb"|\b[Jj]ob\b.{0,30} (?:was |has been )?[Cc]ancell?ed\b|[Cc]ancell?ed by (?:user|signal)"
@@ -58,8 +61,8 @@ _SAID = (
     rb"|AddressSanitizer: |==\d{1,7}== ?Invalid (?:read|write) of|^(?:[Ss]tack|[Bb]ack) ?trace:\s*$"
 )
 _NOT_A_NUMBER = (
-    rb"[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?(?:nan|NaN|NAN|[=:] ?inf)\b"
-    rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|[=:] ?inf)\b"
+    rb"[Ll][Oo][Ss][Ss]\W{0,6}(?:(?:[Ii][Ss]|became|value) {1,2})?[:=]? ?[+-]?(?:nan|NaN|NAN|inf|Inf|[Ii]nfinity)\b"
+    rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|inf|Inf|[Ii]nfinity)\b"
     rb"|\b(?:NaN|nan)s? (?:loss|grad|detected|encountered|found)|[Ff]ound (?:nan|NaN|NAN)\b"
 )
 # Words of failure, as far as the line does not take them back.
@@ -146,12 +149,29 @@ _ALSO = (
     rb"|for remote tr|unexpectedly|Watchdog|arrier timeout|arting worker|resolve host|ost con|ost communication"
     rb"|Back-off|exception|iving up|ave up|bnormal|fail|Fail|panic|critical|CRITICAL|NULL value|non-zero status"
     rb"|soft lockup|blocked for|rotection fault|ernel panic|handle page|recent call|goroutine|xited| rc="
-    rb"|returncode|ignal |ot SIG|aught SIG|preempted| Exit |EXIT|xiting with|BackoffLimit|NODE_FAIL"
+    rb"|returncode|ret=|rc=| ret |ret:|$?|returned|estarting |estarted|estarts|estart count|ignal |ot SIG"
+    rb"|aught SIG|preempted| Exit |EXIT|xiting with|BackoffLimit|NODE_FAIL"
     rb"|ancelled|anceled|reemption notice|exceeded its|exceeded the|omething went wrong| down|flapp|degraded|lowdown"
     rb"|GPU reset|ncorrect result|ismatch | not match"
     rb"|AddressSanitizer|nvalid read of|nvalid write of|ack trace|acktrace|tacktrace"
 ).split(b"|")
-_NUMBERS = (b": nan", b"=nan", b" nan", b"NaN", b"NAN", b"=inf", b"= inf", b": inf")
+_NUMBERS = (
+    *(
+        b": nan",
+        b"=nan",
+        b" nan",
+        b"NaN",
+        b"NAN",
+        b"=inf",
+        b"= inf",
+        b": inf",
+        b"oss inf",
+        b"orm inf",
+        b"-inf",
+        b"+inf",
+    ),
+    *(b" Inf", b"=Inf", b":Inf", b"nfinity", b'":inf', b"is inf", b"| inf", b"became inf", b"value inf"),
+)
 UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts them
 WORDS = tuple(dict.fromkeys((*needed(_WORD), *_ALSO, *_NUMBERS)))  # of which such a line holds one
 _FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
@@ -188,6 +208,11 @@ def told_as_failure(raw: bytes, pattern: bytes) -> bool:
     level, told = _LOWER.search(raw), re.search(pattern, raw)
     lower = level is not None and told is not None and level.start() < told.start() and not raw.startswith(b"WARN ")
     return not (lower or _SPOKEN.match(raw) or _HANDLED.search(raw))
+
+
+def told_as_harmless(raw: bytes) -> bool:
+    """Say whether a line is a record of its program's log below an error, or tells what was tried again or skipped."""
+    return raw[:1] == b"{" or any(form.search(raw) for form in (_LOWER, _HANDLED)) or _SPOKEN.match(raw) is not None
 
 
 def _taken_back(raw: bytes, word: re.Match[bytes]) -> bool:

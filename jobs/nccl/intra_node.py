@@ -1,0 +1,23 @@
+"""The paths between the GPUs of a node: how many channels take each, and which of them are none that was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .job_document import IntraNode
+
+_GOOD = {"p2p": ("p2p", "mnnvl"), "shm": ("p2p", "mnnvl", "shm")}
+"""What does for a profile's path: one that is faster than expected is no fault."""
+
+
+def channels_by_path(paths: IntraNode) -> dict[str, int]:
+    """Return how many channels take which path; a path that no channel takes is left out."""
+    counts = {"p2p": paths["p2p"], "shm": paths["shm"], "mnnvl": paths["mnnvl"], "net": paths["net"]}
+    return {path: count for path, count in counts.items() if count > 0}
+
+
+def wrong_paths(used: Collection[str], expected: str) -> list[str]:
+    """Return the paths that are in use and slower than the one that the profile expects (p2p, shm)."""
+    return [path for path in used if path not in _GOOD[expected]]
