@@ -11,12 +11,21 @@ from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules.api import git_version
 from checks.rules.capacity import releases, room_findings, rooms, shape_findings, shortage
-from checks.rules.nodes import NO_PROFILE, kubelet_skew, node_findings, offers, unlike_nodes
+from checks.rules.nodes import (
+    NO_PROFILE,
+    kubelet_skew,
+    node_findings,
+    offers,
+    other_events,
+    report_findings,
+    unlike_nodes,
+)
 from checks.rules.pool import Pool, resource_of
 from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
 from checks.rules.topology import read_zones
 from checks.rules.visibility import require_listed, require_seen, skip_on_demand
 from jobs.cluster.client.kube import Kube
+from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
 from jobs.trial.spec import TrialSpec
@@ -44,6 +53,32 @@ def test_gpu_nodes_are_ready(
     evidence.expect(node.name for node in pool.nodes)
     evidence.note(*pool.notes())
     evidence.judge(node_findings(cluster, pool, profile, seatrial.options.nodes, spec.node_names))
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "nodes.conditions",
+    "No agent reports a problem of a node",
+    by_node=True,
+    requires=["nodes.gpu"],
+    faults=["nodes.unhealthy"],
+    needs=["nodes", "node-events"],
+)
+def test_no_agent_reports_a_problem_of_a_node(
+    pool: Pool, warned_nodes: tuple[list[Report], str], evidence: Evidence
+) -> None:
+    """No condition but the kubelet's own, and no Warning event about GPUs or links, reports a problem of a node.
+
+    node-problem-detector, NVSentinel, gpud and the clouds' agents see what a trial of minutes may not: an Xid of last
+    night, a link that flaps. A condition about GPUs or links fails the node; any other, and an event, leaves it open.
+    """
+    events, hidden = warned_nodes
+    evidence.expect(node.name for node in pool.nodes)
+    evidence.put(report_findings(pool.nodes, events))
+    evidence.note(*other_events(pool.nodes, events))
+    if hidden:
+        evidence.note(f"events of the nodes are not seen: {hidden}")
+    evidence.verdict()
 
 
 @pytest.mark.preflight

@@ -79,7 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ScenarioError as error:
         print(f"seatrial sim: {error}", file=sys.stderr)
         return USAGE
-    except OSError as error:
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # of the latter, NetworkError: loading it takes what the list does not need
         print(f"seatrial sim: cannot start: {error}", file=sys.stderr)
         return 1
 
@@ -123,7 +126,10 @@ def _read_to_end(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file that only its owner may read, whole or not at all; a device or a pipe is not replaced by one."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")  # mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

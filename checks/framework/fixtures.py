@@ -23,6 +23,7 @@ from checks.rules.swept import Swept
 from checks.rules.training import Member
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.claims import Claim, Class, Definitions
+from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
 from jobs.nccl.job_document import JobDocument
@@ -122,6 +123,14 @@ def listed(seatrial: Session) -> Callable[[str], Listing]:
         return known[resource]
 
     return read
+
+
+@pytest.fixture(scope="session")
+def warned_nodes(seatrial: Session) -> tuple[list[Report], str]:
+    """The newest Warning events about nodes, and why they cannot be seen."""
+    from jobs.cluster.facts.conditions import warned  # noqa: PLC0415 -- collection stays light
+
+    return ([], "not a tenant's to ask") if seatrial.tenant else warned(seatrial.kube)
 
 
 @pytest.fixture(scope="session")

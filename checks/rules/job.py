@@ -40,6 +40,7 @@ START_FAULTS = (
     "job.one-after-another",
     "job.log-unreachable",
     "node.simulated",
+    "lab.machine",
     "job.no-scheduler",
     "image.pull",
     "image.no-python",

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory, Node
+from jobs.diagnosis.around import OF_PROGRAMS, XID
 from reports.record import Finding
 
 from ..profiles.loader import Profile
 from .api import major_minor
-from .findings import compared, failed, majority, unknown, unlike
+from .findings import compared, failed, majority, passed, unknown, unlike
 from .pool import LEFT_OUT, Pool, product, resource_of, sharing_fault
 
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
@@ -75,6 +77,47 @@ def _readiness(node: Node) -> Finding:
     if node.ready and node.pressures:
         fault = "nodes.pressure"
     return Finding(subject=node.name, ok=not fault, observed=observed, expected="Ready, without pressure", fault=fault)
+
+
+_HARDWARE = re.compile(r"(?i)\bxid|gpu|nvlink|nvswitch|dcgm|infiniband|\bib[ _]?(?:port|link)|iblink|accelerat|\becc\b")
+"""Conditions about what a training job runs on: XidError, GPUMissing, GpuUnhealthy, IBLinkFlapping,
+AcceleratedHardwareReady (node-problem-detector on AKS, NVSentinel, gpud, the node monitoring agent of EKS)."""
+
+
+def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[Finding]:
+    """Judge what agents report of each node: a condition about its GPUs or links fails, any other leaves it open.
+
+    An event may be about what was repaired since, and the Xid of a program's own error is no broken GPU: both leave it
+    open. Events of other kinds are the caller's to mention.
+    """
+    warned: dict[str, list[Report]] = {}
+    for event in events:
+        if _HARDWARE.search(f"{event.kind} {event.text}"):
+            warned.setdefault(event.node, []).append(event)
+    expected = "no condition or event that reports a problem"
+    for node in nodes:
+        reports = [*node.reports, *warned.get(node.name, ())]
+        broken = [each for each in node.reports if _is_broken(each)]
+        observed = "; ".join(each.text for each in (broken or reports)[:4])
+        if broken:
+            yield failed(node.name, observed, expected, "nodes.unhealthy")
+        elif reports:
+            yield unknown(node.name, observed, expected, fault="nodes.unhealthy")
+        else:
+            yield passed(node.name, "none", expected)
+
+
+def other_events(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[str]:
+    """Name the Warning events of nodes that are about neither GPUs nor links."""
+    names = {node.name for node in nodes}
+    for event in events:
+        if event.node in names and not _HARDWARE.search(f"{event.kind} {event.text}"):
+            yield f"{event.node}: {event.text}"
+
+
+def _is_broken(report: Report) -> bool:
+    xids = set(XID.findall(report.text))
+    return _HARDWARE.search(f"{report.kind} {report.text}") is not None and not (xids and xids <= OF_PROGRAMS)
 
 
 def offers(pool: Pool, profile: Profile, nodes_needed: int) -> Iterator[Finding]:

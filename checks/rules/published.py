@@ -45,7 +45,7 @@ FAR_BELOW = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One published measurement."""
+    """One published measurement; ``memory`` and ``platform`` tell machines of one GPU apart, where a source does."""
 
     gpu: str
     nodes: int
@@ -55,8 +55,11 @@ class Published:
     algorithm: str
     busbw_gbps: dict[str, float]
     source: str
+    date: str
     rails: int | None = None
     rail_gbit_s: float | None = None
+    memory: str = ""
+    platform: str = ""
     by_size: dict[int, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:

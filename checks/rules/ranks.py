@@ -61,13 +61,24 @@ def silent(trial: TrialResult, rank: int, name: str) -> Finding:
 
 
 def hosts(trial: TrialResult) -> dict[str, str]:
-    """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there."""
-    by_host = {}
-    for rank in trial.evidence:
-        start = stages(trial, rank).get("start") or {}
-        if name := start.get("hostname"):
-            by_host[str(name).partition(".")[0]] = place(trial, rank)
-    return by_host
+    """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there.
+
+    A name that is missing, or that pods of several nodes have, leads to no node: there each pod stands for its own, so
+    that every node that reported is counted.
+    """
+    reported = [rank for rank in trial.evidence if stages(trial, rank)]
+    pods = {replica.index: replica.pod for replica in trial.replicas}
+    names = {rank: str((stages(trial, rank).get("start") or {}).get("hostname") or "") for rank in reported}
+    by_host: dict[str, set[int]] = {}
+    for rank, name in names.items():
+        by_host.setdefault(name.partition(".")[0], set()).add(rank)
+    return {
+        name
+        if name and len({place(trial, other) for other in ranks}) == 1
+        else pods.get(rank) or place(trial, rank): place(trial, rank)
+        for name, ranks in by_host.items()
+        for rank in ranks
+    }
 
 
 def dns_seconds(trial: TrialResult) -> dict[str, float]:

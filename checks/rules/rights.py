@@ -113,6 +113,7 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
     "quotas": (Right("list", "resourcequotas"),),
     "nodes": (Right("list", "nodes", scope="cluster"),),
     "pods": (Right("list", "pods", scope="cluster"),),
+    "node-events": (Right("list", "events", scope="cluster"),),
     "clusterpolicies": (Right("list", "clusterpolicies", "nvidia.com", scope="cluster"),),
     "deviceclasses": (Right("list", "deviceclasses", "resource.k8s.io", scope="cluster"),),
     "resourceslices": (Right("list", "resourceslices", "resource.k8s.io", scope="cluster"),),

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from .client.errors import Conflict
 from .client.kube import Kube, path
+from .facts.conditions import OURS
 from .redact import safe
 from .unstructured import Unstructured, as_list, as_map
 
 LABEL = "seatrial/trial"
-CONDITION = "SeatrialFailed"
+CONDITION = OURS
 _ATTEMPTS = 5
 _STATES = {True: "failed", False: "passed", None: None}
 _STATUS = {True: ("True", "TrialsFailed"), False: ("False", "TrialPassed"), None: ("Unknown", "NotJudged")}

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..cluster.facts.conditions import is_unhealthy
 from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of
@@ -21,7 +22,11 @@ EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionB
 TAKEN_BACK = "Cancelling deletion of Pod"
 """What the taint manager says, under the reason of an eviction, of a taint that went in time."""
 KINDS = (
-    ("gpu", r"\bXid\b|NVRM|fallen off the bus|GPU(?:HasFallen|Unhealthy|Lost)|(?:uncorrectable|double.?bit) ECC"),
+    (
+        "gpu",
+        r"\b(?:Xid|XID)|NVRM|fallen off the bus|G(?:PU|pu)(?:HasFallen|Unhealthy|Lost|Missing)"
+        r"|(?:uncorrectable|double.?bit) ECC",
+    ),
     (
         "storage",
         r"Failed(?:Mount|AttachVolume)|Input/output error|\bI/O error|Stale file handle|No space left on device"
@@ -47,7 +52,7 @@ OTHER = "other"
 """A warning about a node that none of them is about (CheckLimitsForResolvConf, ImageGCFailed): told, and no cause."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
-XID = re.compile(r"\bXid\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
+XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
 OF_PROGRAMS = frozenset({"13", "31", "43", "45"})
 """Xids that a program usually brings about itself: an illegal access, a fault of its kernels, its own end
 (https://docs.nvidia.com/deploy/xid-errors/)."""
@@ -107,7 +112,7 @@ def from_node(node: Unstructured) -> Iterator[Moment]:
     name = safe(name_of(node), 253)
     for kind, condition in by_type(as_map(node.get("status"))).items():
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
-        bad = (kind == "Ready") != (state == "True")
+        bad = is_unhealthy(kind, state)
         if not bad and kind != "Ready":
             continue  # good for who knows how long: what it was before is not told
         about = f"{kind}={state}"

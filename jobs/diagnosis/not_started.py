@@ -112,8 +112,11 @@ def preparing(events: Sequence[Event]) -> PodSymptom | None:
             when=last.when,
             grace_s=MOUNT_S,
         )
+    symptom = replace(start_error(issue), when=last.when, grace_s=SANDBOX_S)
+    if symptom.fault == "lab.machine":
+        return symptom
     advice = "The node's network plugin or container runtime cannot set up the pod: look at the CNI pods on that node."
-    return replace(start_error(issue), fault="container.start", suggestion=advice, when=last.when, grace_s=SANDBOX_S)
+    return replace(symptom, fault="container.start", suggestion=advice)
 
 
 def never_started(failed: Sequence[Event]) -> PodSymptom:

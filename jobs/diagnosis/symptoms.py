@@ -106,6 +106,12 @@ _PULL_REASONS = frozenset(
 # Texts of a container that could not be started: (pattern, fault, whose, advice).
 _START = (
     (
+        r"the embedded cluster could not set up",
+        "lab.machine",
+        None,
+        "No fault of a cluster: the pods are processes of this machine, which refused what the message names.",
+    ),
+    (
         r"(?i)nvidia-container-cli|nvidia-container-runtime|nvml error|driver not loaded|libnvidia-ml|unresolvable CDI"
         r"|CDI device",
         "container.start",

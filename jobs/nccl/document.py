@@ -12,7 +12,7 @@ from ..pod.nccl_reader.state.partial import Partial
 from ..pod.nccl_reader.state.process import Note, channels_in
 from .diagnosis.causes import refine
 from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
-from .diagnosis.defects import with_defects
+from .diagnosis.defects import slow_causes, slow_versions, with_defects
 from .diagnosis.judge import WARNED, Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
@@ -152,6 +152,9 @@ def _document(judgement: Judgement) -> JobDocument:
         },
         "compacted": False,
     }
+    judgement.faults += slow_versions(document) if document["tables"] else []
+    if judgement.has("nccl.low-bandwidth") and document["causes"]:
+        document["causes"] = [*slow_causes(judgement.faults), *document["causes"]][:MOST_CAUSES]
     document["sentence"] = sentence_of(document, judgement)
     if beside is not None and quoted(beside) not in document["sentence"]:
         document["sentence"] += " It also says: %s." % quoted(beside)

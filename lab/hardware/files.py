@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
 AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
 #: A fake: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
 #: and spend no time on their own rubbish, neither while they run nor at the end.
-PROGRAM = """#!{python}{flags}
+PROGRAM = """{start}
 import gc, os, sys
 gc.disable()
 sys.dont_write_bytecode = True
@@ -49,6 +50,7 @@ for stream in sys.stdout, sys.stderr:
     print(end="", file=stream, flush=True)
 os._exit(code)
 """
+SHEBANG = 127
 #: Beside the pods' interpreter: no package of this machine is one of theirs (site.py, PEP 405).
 ENVIRONMENT = "home = {home}\ninclude-system-site-packages = false\n"
 
@@ -58,7 +60,7 @@ class HardwareFiles:
 
     def __init__(self, root: Path, gpu: Mapping[str, Any], *, contained: bool) -> None:
         """`gpu`: the world's; `contained`: pods have mounts of their own, and fakes shut out their environment."""
-        self._root, self._flags = root, " -IS" if contained else ""
+        self._root, self._contained, self._flags = root, contained, " -IS" if contained else ""
         self._amd = gpu.get("vendor") == "amd"
         self._amd_sysfs = str(gpu["resource"]).startswith("amd.com/")
 
@@ -78,15 +80,15 @@ class HardwareFiles:
         if folder.exists():
             return folder
         folder.mkdir(parents=True)
-        python, here = Path(sys.executable).resolve(), str(Path(__file__).resolve().parent)
-        compileall.compile_dir(f"{here}/fakes", quiet=2)  # where they may be written
+        # Not the environment's own, which may be a copy that does not find its library from elsewhere.
+        python = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
+        compileall.compile_dir(Path(__file__).resolve().parent / "fakes", quiet=2)  # where they may be written
         for name in ("python3", "python"):
             (folder / name).symlink_to(python)
         (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
         more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
         for name, (module, function) in (brings | more).items():
-            text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(script(python, self._flags, module, function), encoding="utf-8")
             (folder / name).chmod(0o755)
         return folder
 
@@ -124,9 +126,10 @@ class HardwareFiles:
         """What sysfs shows of the NICs of a node or a pod, and of the node's PCI tree: folders and their places."""
         folder = self._root / "sysfs" / whose
         if not folder.exists():
-            sysfs.write_devices(folder / "class", folder / "live", devices)
+            tree = sysfs.TREE if self._contained else str(folder / "tree")
+            sysfs.write_devices(folder / "class", folder / "live", devices, tree)
             sysfs.write_verbs(folder / "verbs", devices)
-            sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices, amd=self._amd_sysfs), pci)
+            sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices, amd=self._amd_sysfs), pci, tree)
         return [
             (folder / "class", "/sys/class/infiniband"),
             (folder / "verbs", "/sys/class/infiniband_verbs"),
@@ -134,3 +137,18 @@ class HardwareFiles:
             (folder / "tree" / "bus", "/sys/bus/pci/devices"),
             (folder / "live", sysfs.LIVE),
         ]
+
+
+def script(python: Path, flags: str, module: str, function: str) -> str:
+    """Return the text of a fake: the first line names its interpreter, or a shell where the kernel cannot read that.
+
+    A blank ends the path there, and so did the 127th byte before Linux 5.1 (fs/binfmt_script.c). To Python the shell's
+    lines are a text.
+    """
+    start = f"#!{python}{flags}"
+    if len(start) >= SHEBANG or len(str(python).split()) > 1:
+        start = f"""#!/bin/sh
+'''exec' {shlex.quote(str(python))}{flags} "$0" "$@"
+' '''"""
+    here = str(Path(__file__).resolve().parent)
+    return PROGRAM.format(start=start, folder=here, module=module, function=function)

@@ -110,11 +110,13 @@ def entries(
     return places
 
 
-def write_tree(folder: Path, entries: Iterable[tuple[list[str], Mapping[str, str]]], pci: Mapping[str, Any]) -> None:
+def write_tree(
+    folder: Path, entries: Iterable[tuple[list[str], Mapping[str, str]]], pci: Mapping[str, Any], tree: str = TREE
+) -> None:
     """The PCI tree below `folder`/devices, and `folder`/bus with a link for each device.
 
-    `entries`: place and files of each GPU and NIC. `pci`: readable (the whole configuration, not its first 64 bytes),
-    acs (it is on).
+    `tree`: where links find it. `entries`: place and files of each GPU and NIC. `pci`: readable (the whole
+    configuration, not its first 64 bytes), acs (it is on).
     """
     config = bytes(64)
     if pci.get("readable"):
@@ -128,19 +130,19 @@ def write_tree(folder: Path, entries: Iterable[tuple[list[str], Mapping[str, str
                 continue
             each.mkdir(parents=True)
             (each / "config").write_bytes(config)
-            (folder / "bus" / place[depth - 1]).symlink_to("/".join([TREE, "devices", *place[:depth]]))
+            (folder / "bus" / place[depth - 1]).symlink_to("/".join([tree, "devices", *place[:depth]]))
         _write(folder.joinpath("devices", *place), files)
 
 
-def write_devices(folder: Path, live: Path, devices: Iterable[Object]) -> None:
-    """/sys/class/infiniband, with the counters of each port also in `live`."""
+def write_devices(folder: Path, live: Path, devices: Iterable[Object], tree: str = TREE) -> None:
+    """/sys/class/infiniband, with the counters of each port also in `live`; `tree`: where links find the PCI tree."""
     live.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     for device in devices:
         place = folder / device["name"]
         _write(place, _port_files(device))
         if device.get("place"):
-            (place / "device").symlink_to("/".join([TREE, "devices", *device["place"]]))
+            (place / "device").symlink_to("/".join([tree, "devices", *device["place"]]))
         efa = device["link_layer"] == "Unknown"
         groups = {"counters": [] if efa else COUNTERS, "hw_counters": EFA_COUNTERS if efa else HW_COUNTERS}
         for group, names in groups.items():

@@ -192,8 +192,7 @@ class Container:
             ]
             self.process = await self._spawn(argv, env, mounts)
         except (StartError, MountError, OSError) as error:
-            why = start_error(error, argv[0]) if isinstance(error, StartError) else f"{RUNC}{error}"
-            self._not_started(why)
+            self._not_started(f"{RUNC}{error}" if isinstance(error, MountError) else start_error(error, argv[0]))
             return
         self._started = time.monotonic()
         if state.terminated is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import network
+from .network.client import visible_folders
 from .network.interface import RULES
 
 if TYPE_CHECKING:
@@ -25,15 +26,18 @@ def rewrite(
 ) -> tuple[list[str], dict[str, str]]:
     """Command and environment of a container that is a plain process."""
     kubelet = worker.kubelet
-    places: list[list[str]] = sorted(
-        ([m["target"].rstrip("/"), str(m["source"])] for m in mounts if "source" in m), key=lambda place: -len(place[0])
-    )
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    mounted: dict[str, str] = {"/tmp": str(temporary)}  # noqa: S108 - the pod's
+    mounted |= {m["target"].rstrip("/"): str(m["source"]) for m in mounts if "source" in m}
+    places = sorted(mounted.items(), key=lambda place: -len(place[0]))
 
-    own = f"{kubelet.network.root}/"  # may lie below a mount, as in /dev/shm: nothing in it is moved again
+    # May lie below a mount, as in /dev/shm or /tmp: what is in these is where it is.
+    own = [f"{place}/" for place in (kubelet.network.root, *visible_folders())]
 
     def moved(text: str) -> str:
         for target, source in places:
-            if (text == target or text.startswith(target + "/")) and not text.startswith(own):
+            if f"{text}/".startswith(f"{target}/") and not f"{text}/".startswith(tuple(own)):
                 return source + text[len(target) :]
         return text
 
@@ -52,14 +56,10 @@ def rewrite(
     }
     file = folder / "plain.json"
     file.write_text(json.dumps(description))
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
-    path = ":".join(moved(part) for part in env.get("PATH", "").split(":"))
-    changed = {key: moved(value) for key, value in env.items()}
+    changed = {key: ":".join(map(moved, value.split(":"))) for key, value in env.items()}
     changed |= {
-        "PATH": path,
         "SIM_PLAIN": str(file),
-        "TMPDIR": env.get("TMPDIR") or str(temporary),
-        "PYTHONPATH": ":".join(filter(None, [str(SHIM), env.get("PYTHONPATH", "")])),
+        "TMPDIR": changed.get("TMPDIR") or mounted["/tmp"],  # noqa: S108 - for shells, which do not see the pod's
+        "PYTHONPATH": ":".join(filter(None, [str(SHIM), changed.get("PYTHONPATH", "")])),
     }
     return [moved(part) for part in argv], changed

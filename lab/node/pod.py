@@ -19,6 +19,7 @@ from .attachments import AttachmentError
 from .container import Container
 from .network.interface import NetworkError
 from .pod_context import PodContext
+from .runtime import MACHINE
 from .status import is_sidecar, pod_status
 from .volumes import MountError, Volumes, pod_files
 
@@ -153,8 +154,8 @@ class PodWorker(PodContext):
             await self._live()
         except Stopped:
             pass
-        except NetworkError as error:
-            self.event("Warning", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
+        except (NetworkError, OSError) as error:
+            self.event("Warning", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {MACHINE}{error}")
         finally:
             deadline.cancel()
             if not self.kubelet.closing:

@@ -1,4 +1,4 @@
-"""The errors and defaults of runc.
+"""The errors and defaults of runc, and the words for what only this machine refuses.
 
 The texts of containerd and runc (api-contract/recordings/command-not-found), and the capabilities of a container.
 """
@@ -16,6 +16,10 @@ RUNC = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
     "unable to start container process: "
 )
+MACHINE = "the embedded cluster could not set up this pod on this machine: "
+"""No runtime's words: what no node did is no fault of the cluster that is played."""
+COMMANDS_OWN = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ENOEXEC, errno.ELOOP)
+"""What execve(2) answers for the sake of the file; any other answer is this machine's."""
 CAPABILITIES = {
     name: number
     for number, name in enumerate(
@@ -66,11 +70,11 @@ CAPABILITIES = {
 }
 
 
-def start_error(error: StartError, command: str) -> str:
+def start_error(error: Exception, command: str) -> str:
     """What runc says of a container whose command could not be started."""
-    if error.stage != "exec":
-        return f"{RUNC}error during container init: {error}"
-    return RUNC + _why(error, command)
+    if isinstance(error, StartError) and error.stage == "exec" and error.errno in COMMANDS_OWN:
+        return RUNC + _why(error, command)
+    return f"{MACHINE}{error}"
 
 
 def exec_error(error: StartError, command: list[str]) -> str:

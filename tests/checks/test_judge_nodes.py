@@ -7,8 +7,10 @@ import pytest
 from checks.framework.evidence import Blocked
 from checks.profiles.loader import Profile
 from checks.rules.capacity import placed, releases, room_findings, rooms, tolerated
-from checks.rules.nodes import node_findings, offer
+from checks.rules.nodes import node_findings, offer, other_events, report_findings
 from checks.rules.pool import Pool, pool_of
+from jobs.cluster.client.errors import Forbidden
+from jobs.cluster.facts.conditions import Report, reported, warned
 from jobs.cluster.facts.inventory import Taint
 
 
@@ -222,3 +224,76 @@ def test_a_trial_is_placed_only_on_nodes_that_have_room_beside_the_unfit(invento
     assert placed(cluster, judged_pool, named, ["a"]).node_names == ("b", "c")
     with pytest.raises(Blocked, match="takes 3 nodes, and 2 could take a pod without a"):
         placed(cluster, judged_pool, replace(spec, nodes=3), ["a"])
+
+
+def conditions(*triples):
+    """A node's status with conditions (type, status, message)."""
+    return {"conditions": [{"type": kind, "status": state, "message": said} for kind, state, said in triples]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "said", "ok"),
+    [
+        ("GpuUnhealthy", "True", "XID 79 on GPU 3", False),
+        ("GPUMissing", "True", "7 of 8", False),
+        ("AcceleratedHardwareReady", "False", "NvidiaXID48Error", False),
+        ("AcceleratedHardwareReady", "Unknown", "", False),
+        ("IBLinkFlapping", "True", "mlx5_3", False),
+        ("GpuXidError", "True", "Xid 13: of a program", None),
+        ("KernelDeadlock", "True", "task hung", None),
+        ("KernelReady", "False", "soft lockup", None),
+        ("GpuUnhealthy", "False", "", True),
+        ("AcceleratedHardwareReady", "True", "", True),
+        ("GpuUnhealthy", "Unknown", "", True),
+        ("SeatrialFailed", "True", "an earlier run", True),
+        ("NetworkUnavailable", "False", "", True),
+        ("DiskPressure", "True", "judged as pressure", True),
+    ],
+)
+def test_a_condition_of_an_agent_is_judged_by_what_its_name_promises(node, kind, state, said, ok):
+    """nodes.unhealthy: a condition about GPUs or links fails, any other leaves the node open."""
+    sick = replace(node("a"), reports=tuple(reported("a", conditions((kind, state, said)))))
+    (finding,) = report_findings([sick], [])
+    assert (finding.ok, finding.fault) == (ok, "" if ok else "nodes.unhealthy")
+    assert ok or f"{kind}={state}" in finding.observed
+
+
+def test_a_warning_event_about_a_gpu_leaves_its_node_open_and_others_are_mentioned(node):
+    """An event of the last hour may be about what was repaired since."""
+    events = [Report("a", "XIDError", "event XIDError (Xid 79)"), Report("b", "ImageGCFailed", "event ImageGCFailed")]
+    nodes = [node("a"), node("b"), node("c")]
+    assert [finding.ok for finding in report_findings(nodes, events)] == [None, True, True]
+    assert list(other_events(nodes, events)) == ["b: event ImageGCFailed"]
+
+
+def test_of_each_reason_the_newest_warning_of_a_node_is_read(kube_of):
+    def event(name, reason, when, kind="Node", level="Warning"):
+        return {
+            "involvedObject": {"kind": kind, "name": name},
+            "type": level,
+            "reason": reason,
+            "message": when,
+            "lastTimestamp": when,
+        }
+
+    items = [event("a", "XIDError", "2"), event("a", "XIDError", "1"), event("p", "x", "1", kind="Pod")]
+    items.append(event("a", "NodeReady", "3", level="Normal"))
+    found, hidden = warned(kube_of(items))
+    assert ([each.text for each in found], hidden) == (["event XIDError (2)"], "")
+    assert warned(kube_of(None)) == ([], "events: 403 HTTP 403: events is forbidden")
+
+
+@pytest.fixture
+def kube_of():
+    """A client that lists some items, or may not list."""
+
+    class Client:
+        def __init__(self, items):
+            self.items = items
+
+        def list(self, where, **_):
+            if self.items is None:
+                raise Forbidden("events", status=403, message="events is forbidden")
+            return self.items, "1"
+
+    return Client

@@ -9,6 +9,7 @@ import yaml
 from checks.framework.evidence import CannotTell
 from checks.profiles.schema import RuntimeSection
 from checks.rules.job import start_findings
+from checks.rules.ranks import hosts
 from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings
 from checks.rules.runtime import can_lock, gpu_findings, limit_findings, limit_notes, version_at_least
 from jobs.diagnosis.podfacts import pod_facts
@@ -138,6 +139,7 @@ def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
         ("image.no-python", {"err_class": ERR_PROGRAM}),
         ("container.oom", {"disrupted": True}),
         ("node.simulated", {"err_class": None}),
+        ("lab.machine", {"err_class": None}),
         ("job.log-unreachable", {"err_class": None}),
     ],
 )
@@ -153,6 +155,16 @@ def test_a_silent_rank_is_not_a_pass(trial, spec, bad):
     assert bad(start_findings(trial, spec)) == [("gpu-node-1", "job.no-evidence")]
     assert bad(dns_findings(trial, spec))[-1] == ("gpu-node-1", "")
     assert all(f.ok is not False for f in dns_findings(trial, spec))
+
+
+@pytest.mark.parametrize("names", [("vm", "vm"), ("", ""), ("vm", ""), ("vm.a", "vm.b"), ("a", "b")])
+def test_every_node_that_reported_is_counted_whatever_its_host_is_called(trial, spec, names):
+    """A trial whose start is right covers as many nodes as it has pods; a name of two nodes leads to neither."""
+    for rank, name in enumerate(names):
+        trial.evidence[rank].stages["start"] = {"hostname": name}
+    assert all(f.ok for f in start_findings(trial, spec))
+    assert sorted(hosts(trial).values()) == ["gpu-node-0", "gpu-node-1"]
+    assert ("vm" in hosts(trial)) is (names == ("vm", ""))
 
 
 def test_two_pods_on_one_node_prove_nothing(trial, spec, bad):

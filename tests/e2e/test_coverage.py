@@ -84,6 +84,14 @@ SHOWN_OTHERWISE = {
     "nccl.separate-runs": ("tests/nccl/test_nccl_pasted.py", "several runs in one pasted log"),
     "nccl.crash": (SYMPTOMS, "a crash whose cause the log does not show"),
     "nccl.odd-numbers": ("tests/nccl/test_nccl_tables.py", "numbers that no measurement gives"),
+    **{
+        f"nccl.{name}": (
+            "tests/nccl/test_nccl_devices.py",
+            "what NCCL prints of a device, which the lab's NCCL does not",
+        )
+        for name in ("gdr-hca-off", "port-rate")
+    },
+    "nccl.slow-version": ("tests/nccl/test_nccl_slow_versions.py", "a remark on versions that the lab has not"),
     "nccl.restarted": ("tests/nccl/test_nccl_restarts.py", "no launcher of the lab starts a job again"),
     "nccl.unexplained": ("tests/nccl/test_nccl_trouble.py", "what no rule knows, no scenario shows"),
     "nccl.bandwidth-falls": ("tests/nccl/test_nccl_tables.py", "the played fabric has no such curve"),
@@ -99,6 +107,7 @@ SHOWN_OTHERWISE = {
     "job.failed": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real Job"),
     "job.one-after-another": ("tests/checks/test_judge_trial.py", "pods of the lab wait for their peers for minutes"),
     "job.no-evidence": ("tests/checks/test_judge_trial.py", "a probe that ends without its last line"),
+    "lab.machine": ("tests/lab/box/test_machines.py", "what the lab cannot do is no world of its own"),
 }
 #: Platforms for which no profile is shipped: nobody can call them healthy.
 NO_PROFILE = {"kind-cpu", "small-unknown", "dra-unknown"}

@@ -143,6 +143,7 @@ NEAR_MISSES = {
     "container.oom": "test_pressure_on_a_node_explains_a_sigkill",
     "container.start": "healthy-named-objects",
     "node.simulated": "test_a_container_that_failed_before_it_was_made_is_no_simulation",
+    "lab.machine": "test_how_a_container_ended_says_whose_fault_it_is",
     "node.lost": "test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node",
     "volume.mount": "healthy-storage-later",
     "launcher.missing": "test_a_kind_is_there_in_the_right_version_or_not",

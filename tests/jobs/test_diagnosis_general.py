@@ -5,6 +5,8 @@ import pytest
 from jobs.diagnosis.verdict import diagnose
 from tests.jobs.objects import RUNS, ended, event, failed, job, node, pod, waits
 
+LAB = "the embedded cluster could not set up this pod on this machine: "
+
 
 @pytest.mark.parametrize(
     ("code", "reason", "message", "fault", "blame"),
@@ -64,6 +66,8 @@ from tests.jobs.objects import RUNS, ended, event, failed, job, node, pod, waits
             "ERR_INFRA",
         ),
         (128, "StartError", 'error mounting "/dev/infiniband": not a directory', "container.start", "ERR_INFRA"),
+        (128, "StartError", f"{LAB}mounts: [Errno 13] Permission denied: '/usr/sbin/sshd'", "lab.machine", None),
+        (128, "StartError", f"{LAB}limits: nvidia-container-cli", "lab.machine", None),
         (
             137,
             "ContainerStatusUnknown",
@@ -302,6 +306,7 @@ def test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not():
         ("FailedMount", 'MountVolume.SetUp failed for volume "v" : configmap "missing" not found', "volume.mount"),
         ("FailedAttachVolume", "Multi-Attach error for volume pvc-1", "volume.mount"),
         ("FailedCreatePodSandBox", "plugin type=multus failed (add): no available IPs", "container.start"),
+        ("FailedCreatePodSandBox", f"Failed to create pod sandbox: {LAB}sandbox: [Errno 28]", "lab.machine"),
         (
             "NetworkNotReady",
             "network is not ready: container runtime network not ready: NetworkReady=false",

@@ -18,6 +18,7 @@ from ..client.http_client import gc_paused
 from ..client.kube import Kube, path
 from ..redact import safe
 from ..unstructured import Unstructured, as_list, as_map, by_type, statuses_of, whole
+from .conditions import Report, reported
 
 # How a GPU node is marked even when nothing is allocatable there: labels of GPU and Node Feature Discovery
 # (PCI vendors 0x10de NVIDIA and 0x1002 AMD; classes 0300 and 0302 are display and 3D controllers), of GKE, EKS,
@@ -83,6 +84,7 @@ class Node:
     kubelet: str
     os: str = ""
     boot: str = ""  # another one each time that the machine starts
+    reports: tuple[Report, ...] = ()  # conditions, not Kubernetes' own, that report a problem
     restarted: bool = False  # its kubelet had just begun when it wrote this, and counts no device of a plugin yet
 
 
@@ -218,6 +220,7 @@ def read_node(item: Unstructured) -> Node:
         kubelet=safe(info.get("kubeletVersion") or "", 100),
         os=safe(info.get("osImage") or "", 100),
         boot=safe(info.get("bootID") or "", 100),
+        reports=tuple(reported(str(meta.get("name") or ""), status)),
         restarted=_has_just_begun(ready) and _lacks_devices(as_map(status.get("capacity"))),
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
+from .defects import slow_causes
 from .faults import fault_catalogue, found_fault, lowered
 from .interfaces import link_local_interfaces, virtual_sockets
 from .quotes import ended_in_cuda, quoted, trouble_said, warning_said
@@ -102,7 +103,8 @@ def call_peers_off(document: JobDocument, cause: str) -> None:
 def _add(document: JobDocument, name: str, subject: str, cause: str) -> FoundFault:
     fault = found_fault(name, subject, [], cause=cause)
     document["faults"].append(fault)
-    document["causes"] = [*document["causes"], *rank([fault], {})][:MOST_CAUSES]
+    known = slow_causes(document["faults"]) if name == "nccl.low-bandwidth" else []
+    document["causes"] = [*document["causes"], *known, *rank([fault], {})][:MOST_CAUSES]
     return fault
 
 

@@ -42,11 +42,12 @@ LOST = {
     "namespaces": (),
     "shared": (
         "pods share one network: two of a node clash on a port of 0.0.0.0, a peer sees the address that "
-        "it dialled, network policies do not act",
+        "it dialled, network policies do not act, nor does what a world says of MTU and rate of the pod network",
     ),
     "plain": (
         "pods are plain processes on 127.x.y.z: only their Python programs see mounts, cluster names, host "
-        "name and network policies; shells and other programs see this machine and may write on it",
+        "name and network policies; shells and other programs see this machine and may write on it; no "
+        "volume is read-only or has a size, and nothing acts that a world says of MTU and rate of the pod network",
     ),
 }
 
@@ -317,8 +318,9 @@ ROOM_BYTES = 2 << 30
 
 
 def visible_folders() -> list[str]:
-    """Folders that containers must see wherever they lie: this Python and this program."""
-    folders = {str(Path(sys.prefix).resolve()), str(Path(sys.base_prefix).resolve()), str(FOLDER.parents[1])}
+    """Folders that containers must see wherever they lie: this Python and this program, by each of their names."""
+    names = [Path(sys.prefix), Path(sys.base_prefix), FOLDER.parents[2]]
+    folders = {str(folder) for name in names for folder in (name, name.resolve())}
     return sorted(folders - {"/", "/usr"})
 
 

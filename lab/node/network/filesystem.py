@@ -2,7 +2,8 @@
 
 The host's root with private mounts over it: nothing is ever created on the host's file systems.  The agent lays
 one overlay over every directory of the root (what a container writes there goes with the cluster); a container
-adds its own /dev, /proc, /sys, /tmp, /run and volumes.
+adds its own /dev, /proc, /sys, /tmp, /run and volumes. A directory that belongs to another user of the host cannot be
+written even there, since a user namespace maps one user only: where it needs a mount point, it is covered first.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH103, PTH112, PTH114, PTH115, PTH116, PTH120, PTH123, PTH207, PTH211
@@ -44,12 +45,13 @@ def bind_entry(source: str, target: str) -> None:
 def private_root(keep: list[str]) -> list[str]:
     """Make a small tmpfs the root, with every directory of the host's root under a private overlay.
 
-    `keep`: folders that stay reachable as /.keep/<number>, without an overlay.  Answers the directories that had to
-    be bound as they are: they hold other mounts, which an overlay would hide, or refused one.
+    `keep`: folders that stay reachable as /.keep/<number>, the first of them without an overlay.  Answers the
+    directories that had to be bound as they are: they hold other mounts, which an overlay would hide, or refused one.
     """
     mount(None, "/", None, REC | PRIVATE)
     with open("/proc/self/mountinfo") as file:
-        mounted = [line.split()[4] for line in file]
+        mounted = [line.split()[4].replace(r"\040", " ") for line in file]
+    kept = [os.path.realpath(path) for path in keep]
     stage = next(iter(EMPTY))
     mount("tmpfs", stage, "tmpfs", NOSUID | NODEV, "mode=755")
     for name in (".host", ".pod", ".keep", ".layers"):
@@ -57,30 +59,47 @@ def private_root(keep: list[str]) -> list[str]:
     call("pivot_root", stage, f"{stage}/.host")
     os.chdir("/")
     bound = ["/" + name for name in KERNEL]
-    for number, entry in enumerate(os.scandir("/.host")):
+    for entry in os.scandir("/.host"):
         new = "/" + entry.name
         if new in EMPTY and not entry.is_symlink():
             os.mkdir(new)
         elif entry.name in KERNEL or not entry.is_dir(follow_symlinks=False):
             bind_entry(entry.path, new)
-        elif any(is_below(point, new) and point != new for point in mounted) or not _overlay(entry.path, new, number):
+        elif _holds(new, mounted) or not _overlay(entry.path, new, f"/.layers{new}"):
             os.makedirs(new, exist_ok=True)
             mount(entry.path, new, None, BIND | REC)
             bound.append(new)
-    for number, path in enumerate(keep):
-        os.mkdir(f"/.keep/{number}")
-        mount("/.host" + path, f"/.keep/{number}", None, BIND | REC)
+    for name in KERNEL:
+        os.makedirs("/" + name, exist_ok=True)
+    for number, path in enumerate(kept):
+        place = f"/.keep/{number}"
+        if number == 0 or _holds(path, mounted) or not _overlay("/.host" + path, place, f"/.layers/keep{number}"):
+            os.makedirs(place, exist_ok=True)
+            mount("/.host" + path, place, None, BIND | REC)
+            bound.append(place)
     call("umount2", "/.host", DETACH)
     return bound
 
 
-def _overlay(lower: str, target: str, number: int) -> bool:
-    """Lay an overlay; False where it is refused (a kernel before 5.11, a third overlay on top of each other)."""
-    layers = [f"/.layers/{kind}{number}" for kind in ("upper", "work")]
-    for layer in (*layers, target):
-        os.mkdir(layer)
-    os.chmod(layers[0], os.stat(lower).st_mode & 0o7777)
-    options = f"lowerdir={lower},upperdir={layers[0]},workdir={layers[1]},userxattr"
+def _holds(folder: str, mounted: list[str]) -> bool:
+    """Whether anything is mounted below a directory."""
+    return any(is_below(point, folder) and point != folder for point in mounted)
+
+
+def _overlay(lower: str, target: str, layers: str) -> bool:
+    """Lay an overlay; False where it is refused: a kernel before 5.11, a third one on top of each other.
+
+    Or of a folder that this user may not list: whatever the overlay's mode is, nothing can be looked up in it.
+    """
+    if not os.access(lower, os.R_OK | os.X_OK):
+        return False
+    upper, work = layers + ".upper", layers + ".work"
+    for folder in (upper, work, target):
+        os.makedirs(folder, exist_ok=True)
+    os.chmod(upper, os.stat(lower).st_mode & 0o7777)
+    for sign in "\\", ":", ",":  # signs of the options themselves (Documentation/filesystems/overlayfs.rst)
+        lower = lower.replace(sign, "\\" + sign)
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
     try:
         mount("overlay", target, "overlay", NOSUID, options)
     except OSError:
@@ -90,9 +109,9 @@ def _overlay(lower: str, target: str, number: int) -> bool:
 
 def agent_path(path: str, keep: list[str]) -> str:
     """Where the agent reaches a path of the host."""
-    for number, folder in enumerate(keep):
-        if is_below(path, folder):
-            return f"/.keep/{number}{path[len(folder.rstrip('/')) :]}"
+    for number in sorted(range(len(keep)), key=lambda number: -len(keep[number])):
+        if is_below(path, keep[number]):
+            return f"/.keep/{number}{path[len(keep[number].rstrip('/')) :]}"
     return path
 
 
@@ -100,15 +119,21 @@ class View:
     """One container's file systems, built in a mount namespace of its own below the agent's root."""
 
     def __init__(self, keep: list[str], bound: list[str]) -> None:
-        self.keep, self.bound = keep, bound
-        self.own: list[str] = [*EMPTY, "/dev"]
+        self.keep = keep
+        self.hosts = dict.fromkeys(bound, True) | dict.fromkeys((*EMPTY, "/dev"), False)
+        """Whether a directory is the host's: nothing may be created in it; else it goes with the cluster."""
 
-    def build(self, mounts: list[Mount]) -> None:
-        """Mount everything; the order is by depth, so that volumes may lie in volumes."""
-        resolved = [dict(m, target=os.path.realpath(m["target"])) for m in mounts]
-        for m in resolved:  # opened first: later mounts may hide the path
+    def build(self, mounts: list[Mount], cwd: str) -> None:
+        """Mount everything; the order is by depth, so that volumes may lie in volumes.
+
+        This Python and this program are mounted as well: whatever lies over them, pods find them where they are.
+        """
+        kept = [{"source": path, "target": path} for path in self.keep[1:]]  # the first is the kubelet's own
+        resolved = [dict(m, target=os.path.realpath(m["target"])) for m in (*kept, *mounts)]
+        for number, m in enumerate(resolved, 1):  # opened first: later mounts may hide the path
             if "source" in m:
-                source = agent_path(m["source"], self.keep)
+                source = f"/.keep/{number}" if number <= len(kept) else agent_path(m["source"], self.keep)
+                m["readonly"] = m.get("readonly") or (number <= len(kept) and source in self.hosts)
                 m["directory"] = os.path.isdir(source)
                 m["source"] = f"/proc/self/fd/{os.open(source, os.O_PATH)}"
         mount("tmpfs", "/.pod", "tmpfs", NOSUID, "mode=755")
@@ -118,19 +143,17 @@ class View:
         for folder, mode in EMPTY.items():
             if os.path.isdir(folder) and not os.path.islink(folder):
                 mount("tmpfs", folder, "tmpfs", NOSUID | NODEV, mode)
-        for number, path in enumerate(self.keep[1:], 1):  # the first is the kubelet's own folder: not to be seen
-            if any(is_below(path, folder) for folder in EMPTY):
-                os.makedirs(path, exist_ok=True)
-                mount(f"/.keep/{number}", path, None, BIND | REC)
         for m in sorted(resolved, key=lambda m: m["target"].count("/")):
             self._attach(m)
+        if not os.path.isdir(cwd):
+            self._make_point(os.path.realpath(cwd), is_dir=True)
         call("umount2", "/.pod", DETACH)
 
     def _attach(self, m: Mount) -> None:
         target, is_dir = m["target"], "tmpfs" in m or m["directory"]
         if not os.path.lexists(target):
             self._make_point(target, is_dir)
-        self.own.append(target)
+        self.hosts[target] = False
         if "tmpfs" in m:
             mount("tmpfs", target, "tmpfs", NOSUID | NODEV, f"mode=1777,size={m['tmpfs']}")
             return
@@ -140,25 +163,35 @@ class View:
             mount(None, target, None, REMOUNT | BIND | RDONLY | held)
 
     def _make_point(self, target: str, is_dir: bool) -> None:
-        """Make a mount point that does not exist: privately where the directory is the host's or the kernel's."""
+        """Make a mount point that does not exist: privately where we must not or cannot write the directory."""
         parent = os.path.dirname(target)
         while not os.path.isdir(parent):
             parent = os.path.dirname(parent)
-        foreign = any(is_below(parent, folder) for folder in self.bound)
-        if foreign and not any(is_below(parent, folder) for folder in self.own):
-            self._shadow(parent)
+        if self._is_hosts(parent) or not os.access(parent, os.W_OK | os.X_OK):
+            self._cover(parent)
         os.makedirs(target if is_dir else os.path.dirname(target), exist_ok=True)
         if not is_dir:
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
 
-    def _shadow(self, folder: str) -> None:
-        """Put a tmpfs over a directory that we must not or cannot write, with all its entries bound into it."""
-        stage = f"/.pod/shadow{len(self.own)}"
-        os.mkdir(stage)
-        for entry in os.scandir(folder):
-            bind_entry(entry.path, f"{stage}/{entry.name}")
-        mount(stage, folder, None, BIND | REC)
-        self.own.append(folder)
+    def _is_hosts(self, folder: str) -> bool:
+        while folder != "/" and folder not in self.hosts:
+            folder = os.path.dirname(folder)
+        return self.hosts.get(folder, False)
+
+    def _cover(self, folder: str) -> None:
+        """Put a directory of ours over one that stays visible: an overlay, or a tmpfs with all its entries bound.
+
+        The kernel's directories and those that hold mounts take no overlay. What cannot be listed is empty then.
+        """
+        hosts, stage = self._is_hosts(folder), f"/.pod/cover{len(self.hosts)}"
+        if hosts or any(is_below(place, folder) for place in self.hosts) or not _overlay(folder, folder, stage):
+            os.makedirs(stage)
+            with contextlib.suppress(PermissionError):
+                for entry in os.scandir(folder):
+                    bind_entry(entry.path, f"{stage}/{entry.name}")
+                    self.hosts.setdefault(entry.path, hosts)
+            mount(stage, folder, None, BIND | REC)
+        self.hosts[folder] = False
 
 
 def _devices() -> None:

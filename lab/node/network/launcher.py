@@ -48,7 +48,10 @@ def _serve(control: socket.socket, keep: list[str], mode: str) -> None:
             bound = private_root(keep)
             mount_fresh("proc", "/proc")
             step = "network"
-            agent = NamespaceAgent(control, keep, bound)
+            made = NamespaceAgent(control, keep, bound)
+            step = "container"
+            made.try_out()
+            agent = made
         step = "running"
         agent.run()
     except OSError as error:

@@ -4,7 +4,7 @@ What goes wrong before the command runs is written to a status pipe as {stage, e
 closes the pipe, which is how the agent knows that the container has started.
 """
 
-# ruff: noqa: PTH103, PTH112, PTH123
+# ruff: noqa: PTH112, PTH123
 # (importing pathlib would double the time in which the agent starts)
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Child:
             call("setns", fd, 0)
         call("unshare", NEWNS)
         self.stage = "mounts"
-        View(keep, bound).build(self.spec["mounts"])
+        View(keep, bound).build(self.spec["mounts"], self.spec["cwd"])
 
     def join(self, container: int) -> None:
         """Enter a running container, given the pidfd of its first process."""
@@ -44,8 +44,6 @@ class Child:
     def run(self, contained: bool) -> NoReturn:
         """Set folder, descriptors, user and rights, then exec the command."""
         self.stage = "cwd"
-        if contained:
-            os.makedirs(self.spec["cwd"], exist_ok=True)
         if contained or os.path.isdir(self.spec["cwd"]):
             os.chdir(self.spec["cwd"])
         out, error, *given = self.stdio
@@ -56,9 +54,10 @@ class Child:
         self.stage = "limits"
         _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+        self.stage = "user"
+        self._restrict()
         if contained:
-            self.stage = "user"
-            self._restrict()
+            self._be_user()
         self.stage = "exec"
         self.become(self.spec["argv"], self.spec["env"])
 
@@ -67,13 +66,16 @@ class Child:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - the pod's own command
 
     def _restrict(self) -> None:
-        """Drop capabilities that the container does not keep; a user other than root is one of a nested namespace."""
+        """Drop capabilities that the container does not keep; who has none has nothing to drop."""
         capabilities = set(self.spec["capabilities"])
         for capability in range(LAST_CAPABILITY + 1):
             if capability not in capabilities:
                 prctl(PR_CAPBSET_DROP, capability)
         if self.spec.get("no_new_privileges"):
             prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+    def _be_user(self) -> None:
+        """A user other than root is one of a nested namespace."""
         uid, gid = self.spec.get("uid") or 0, self.spec.get("gid") or 0
         if uid or gid:
             call("unshare", NEWUSER)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -254,6 +255,46 @@ def test_a_mount_above_the_clusters_own_folder_moves_nothing_of_it(run):
         assert not os.path.exists(f"{above}/x")  # noqa: ASYNC240, PTH110 - once, at the end
 
     run(scenario, "plain")
+
+
+LOOKS = """
+    import os, subprocess, sys, tempfile
+    with open("/data/part", "w") as file:
+        file.write("kept")
+        print(os.readlink("/proc/self/fd/%d" % file.fileno()), os.environ["PLACE"], os.uname().nodename)
+    os.replace("/data/part", "/data/whole")
+    os.mkdir("/data/folder"), os.rmdir("/data/folder")
+    os.symlink("/data/whole", "/data/link")
+    print(sorted(os.listdir("/data")), os.readlink("/data/link"), tempfile.gettempdir(), os.listdir("/tmp"), flush=True)
+    if len(sys.argv) < 2:
+        print(subprocess.run([sys.executable, "/files/p", "again"], cwd="/data", check=False).returncode)
+"""
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "plain"])
+def test_a_python_program_and_what_it_starts_find_the_pods_files(run, mode):
+    """By the pod's paths, and called by them: files, variables, links of open files, a /tmp of its own, a program."""
+    mark = Path(tempfile.gettempdir(), f"seatrial-mark-{os.getpid()}")
+
+    async def scenario(lab):
+        data = {"p": textwrap.dedent(LOOKS)}
+        lab.store.create("configmaps", {"metadata": {"name": "m"}, "data": data}, "default")
+        mounts = [{"name": "f", "mountPath": "/files"}, {"name": "d", "mountPath": "/data"}]
+        env = [{"name": "PLACE", "value": "/data/x:/elsewhere"}]
+        container = {"volumeMounts": mounts, "env": env}
+        volumes = [{"name": "f", "configMap": {"name": "m"}}, {"name": "d", "emptyDir": {}}]
+        lab.pod("p", [sys.executable, "/files/p"], container=container, volumes=volumes)
+        assert (await lab.ended("p"))["exitCode"] == 0, await lab.log("p")
+        first, second, *rest = (await lab.log("p")).splitlines()
+        assert first == "/data/part /data/x:/elsewhere p"
+        assert second == "['link', 'whole'] /data/whole /tmp []"
+        assert (rest[0], rest[-1]) == (first, "1"), "the second time, the link is there"
+
+    mark.touch()
+    try:
+        run(scenario, mode)
+    finally:
+        mark.unlink()
 
 
 VICTIM = """

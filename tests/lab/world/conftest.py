@@ -1,7 +1,6 @@
 """Two nodes of a played cluster as two processes of this machine."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,17 +56,7 @@ class Pair:
         if path.exists():  # the other node may be reading it just now
             return str(path)
         module, function = (hardware.IMAGE_PROGRAMS | hardware.DRIVER_PROGRAMS)[name]
-        folder = str(Path(hardware.__file__).resolve().parent)
-        path.write_text(
-            hardware.PROGRAM.format(
-                python=os.path.realpath(sys.executable),
-                flags=" -IS",
-                folder=folder,
-                module=module,
-                function=function,
-                compiled=None,
-            )
-        )
+        path.write_text(hardware.script(Path(sys.executable).resolve(), " -IS", module, function))
         path.chmod(0o755)
         return str(path)
 

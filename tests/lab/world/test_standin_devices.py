@@ -1,8 +1,15 @@
 """nvidia-smi and the RDMA tools as a pod sees them."""
 
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from lab.hardware import files as hardware
 
 
 def test_xml_has_every_gpu_and_no_gap(pair):
@@ -82,3 +89,20 @@ def test_rdma_tools_need_the_devices(pair):
     pair.rdma = [False, False]
     answer = pair.ask("ibv_devinfo")
     assert (answer.returncode, answer.stderr.strip()) == (255, "No IB devices found")
+
+
+@pytest.mark.parametrize("folder", ["one", "with a blank", 'it\'s "quoted" $HOME', "long" * 40])
+def test_a_stand_in_starts_wherever_this_python_lies(tmp_path, folder):
+    """The first line of a script ends at a blank, and early on older kernels."""
+    python = tmp_path / folder / "python3"
+    python.parent.mkdir()
+    shutil.copy(Path(sys.executable).resolve(), python)
+    library = {"LD_LIBRARY_PATH": f"{sys.base_prefix}/lib", "PYTHONHOME": sys.base_prefix}
+    program = tmp_path / "ibstat"
+    program.write_text(hardware.script(python, " -S", "ibv_devinfo", "ibstat_main"))
+    program.chmod(0o755)
+    state = tmp_path / "node.json"
+    state.write_text(json.dumps({"rdma": {"devices": []}}))
+    env = {"PATH": "/usr/bin:/bin", "SIM_NODE_JSON": str(state), **library}
+    done = subprocess.run([program, "-l"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr[:11]) == (255, "ibpanic: [1"), done

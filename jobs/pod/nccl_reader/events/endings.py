@@ -21,7 +21,8 @@ _COMPLETED = re.compile(
     rb"|statistics|timeouts"
     rb")\b"
 )
-_PREFIX = re.compile(rb"(?:.*[:|>\]]|[\dTZ\W]*)?[^\w#]{0,2}(?<!#)", re.DOTALL)  # a collector's, of an empty line
+# A collector's, of an empty line.
+_PREFIX = re.compile(rb"(?:.*[:|>\]]|(?:[\dTZ]|(?![\x80-\xff])\W)*)?[^\w#\x80-\xff]{0,2}(?<!#)", re.DOTALL)
 _BENCHMARK = re.compile(rb"^#|#\W*$|Avg bus|Out of bounds|Collective test")  # behind any prefix
 _NUMBER = re.compile(rb"\d")
 _PROMPT = re.compile(rb"[$#%>]\s*$")

@@ -4,10 +4,11 @@ Python imports this before the program when it is on PYTHONPATH.  It redirects w
 mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and what
 network policies drop.  Other programs (shells, getent) see the machine as it is: that is said to be lost.
 """
-# ruff: noqa: PTH123 - it stands in for what pathlib calls
+# ruff: noqa: PTH120, PTH123 - it stands in for what pathlib calls
 
 from __future__ import annotations
 
+import _posixsubprocess
 import builtins
 import errno
 import io
@@ -15,19 +16,28 @@ import json
 import os
 import socket
 import struct
+import sys
 import time
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from typing import Any
 
 with open(os.environ["SIM_PLAIN"], encoding="utf-8") as _file:
     POD: dict[str, Any] = json.load(_file)
 PATHS: list[list[str]] = sorted(POD["paths"], key=lambda pair: -len(pair[0]))
-OWN: str = POD["own"]
-"""The folder of the cluster's files: a path in it is this machine's already, wherever pods have mounts."""
+OWN: tuple[str, ...] = tuple(POD["own"])
+"""Folders of the cluster's files and of this Python: a path in one is this machine's, wherever pods have mounts."""
 DROPPED_S = 130
 """How long Linux tries to connect before it gives up (tcp_syn_retries=6)."""
 ANY = "0.0.0.0"  # noqa: S104 - what a program says that means all addresses
 
-_listdir, _socket, _getaddrinfo = os.listdir, socket.socket, socket.getaddrinfo
+_execve, _listdir, _readlink, _socket, _getaddrinfo = (
+    os.execve,
+    os.listdir,
+    os.readlink,
+    socket.socket,
+    socket.getaddrinfo,
+)
 _bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
 
 
@@ -37,21 +47,34 @@ _bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
 def moved(path: Any) -> Any:
     """Where a path of the pod is on this machine."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if isinstance(text, str) and not text.startswith(OWN):
+    if isinstance(text, str) and not f"{text}/".startswith(OWN):
         for target, source in PATHS:
             if text == target or text.startswith(target + "/"):
                 return source + text[len(target) :]
     return path
 
 
-def redirect(owner: Any, name: str) -> None:
-    """Let a function that takes a path first take the pod's paths."""
+def shown(path: Any) -> Any:
+    """Return what a path of this machine is called in the pod."""
+    for target, source in PATHS if isinstance(path, str) else ():
+        if path == source or path.startswith(source + "/"):
+            return target + path[len(source) :]
+    return path
+
+
+def redirect(owner: Any, name: str, paths: int = 1) -> None:
+    """Let a function that takes a path first, or two, take the pod's paths."""
     real = getattr(owner, name)
 
-    def call(path: Any, *more: Any, **named: Any) -> Any:
-        return real(moved(path), *more, **named)
+    def call(*given: Any, **named: Any) -> Any:
+        return real(*map(moved, given[:paths]), *given[paths:], **named)
 
     setattr(owner, name, call)
+
+
+def readlink(path: Any, **named: Any) -> Any:
+    """Read a link; what is a mount of the pod, as of an open file's link in /proc, has the pod's name."""
+    return shown(_readlink(moved(path), **named))
 
 
 def listdir(path: Any = ".") -> list[Any]:
@@ -68,6 +91,50 @@ def listdir(path: Any = ".") -> list[Any]:
             raise
         names = []
     return names + sorted(extra - set(names))
+
+
+# -- programs
+
+
+def placed(word: Any) -> bytes:
+    """Where a path of the pod is on this machine, for the kernel and for what starts without this module."""
+    return os.fsencode(moved(os.fsdecode(word)))
+
+
+def environment() -> None:
+    """Have the pod's paths in the variables, as in a pod; programs that are started have this machine's."""
+    for name, value in os.environ.items():
+        os.environ[name] = ":".join(map(shown, value.split(":")))
+
+
+def started(args: Any, env: Any) -> tuple[list[bytes | str], list[bytes]]:
+    """Return command line and variables by this machine's paths: the program, and the file that it is to run.
+
+    Of an interpreter that file is the first argument which is no option.
+    """
+    words = list(args)
+    file = next((n for n, word in enumerate(words) if n and not os.fsencode(word).startswith(b"-")), 0)
+    words[:] = [placed(word) if n in (0, file) else word for n, word in enumerate(words)]
+    pairs = os.environb.items() if env is None else (each.split(b"=", 1) for each in env)
+    return words, [name + b"=" + b":".join(map(placed, value.split(b":"))) for name, value in pairs]
+
+
+def redirect_start(owner: Any, name: str) -> None:
+    """Let a program be started where it is."""
+    real = getattr(owner, name)
+
+    def call(args: Any, candidates: Any, close: Any, kept: Any, cwd: Any, env: Any, *more: Any) -> Any:
+        words, env = started(args, env)
+        return real(words, [*map(placed, candidates)], close, kept, moved(cwd), env, *more)
+
+    setattr(owner, name, call)
+
+
+def execve(path: Any, args: Any, env: Any = None) -> None:
+    """Become a program where it is."""
+    pairs = None if env is None else [os.fsencode(key) + b"=" + os.fsencode(value) for key, value in env.items()]
+    words, pairs = started(args, pairs)
+    _execve(placed(path), words, dict(pair.split(b"=", 1) for pair in pairs))
 
 
 # -- names
@@ -197,12 +264,25 @@ def connect_ex(self: socket.socket, address: Any) -> int:
 
 def install() -> None:
     """Put everything in place."""
-    for name in ("open", "stat", "lstat", "access", "scandir", "readlink", "statvfs", "unlink", "mkdir"):
+    for name in ("open", "stat", "lstat", "access", "scandir", "statvfs", "unlink", "remove", "mkdir"):
         redirect(os, name)
+    for name in ("rmdir", "chdir", "chmod", "chown", "utime", "truncate"):
+        redirect(os, name)
+    for name in ("rename", "replace", "link", "symlink"):
+        redirect(os, name, paths=2)
+    vars(os).pop("posix_spawn", None)  # subprocess does without it then
+    redirect_start(_posixsubprocess, "fork_exec")
+    if "subprocess" in sys.modules:
+        redirect_start(sys.modules["subprocess"], "_fork_exec")
     redirect(io, "open")
     redirect(builtins, "open")
+    machine = os.uname()
     replaced: dict[tuple[Any, str], Any] = {
         (os, "listdir"): listdir,
+        (os, "readlink"): readlink,
+        (os, "execv"): execve,
+        (os, "execve"): execve,
+        (os, "uname"): lambda: os.uname_result((machine[0], POD["hostname"], *machine[2:])),
         (socket, "getaddrinfo"): getaddrinfo,
         (socket, "gethostbyname"): gethostbyname,
         (socket, "gethostname"): lambda: POD["hostname"],
@@ -215,4 +295,14 @@ def install() -> None:
         setattr(owner, name, function)
 
 
+def go_on() -> None:
+    """Import the module of the same name that the pod's own PYTHONPATH has, which this one hides."""
+    own = [folder for folder in os.environ["PYTHONPATH"].split(":") if folder != os.path.dirname(__file__)]
+    spec = PathFinder.find_spec(__name__, own) if any(own) else None
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(module_from_spec(spec))
+
+
 install()
+go_on()
+environment()
