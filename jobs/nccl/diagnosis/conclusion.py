@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .defects import slow_causes
+from .fallbacks import without_gpudirect
 from .faults import fault_catalogue, found_fault, lowered
 from .interfaces import link_local_interfaces, virtual_sockets
 from .quotes import ended_in_cuda, quoted, trouble_said, warning_said
@@ -139,7 +140,9 @@ def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     network = NETWORK_NAMES.get(document["inter_node_transport"], "")
     if document["verdict"] == "go" and document["inter_node_transport"] == "none":
         return "%s: the ranks of this host are connected and nothing speaks against it." % size
-    gdr = {True: " with GPUDirect RDMA", None: ""}.get(document["gdr"], "")
+    gdr = " with GPUDirect RDMA" if document["gdr"] else ""
+    if judgement.has("nccl.gdr-unsupported"):
+        gdr = " without GPUDirect RDMA (its GPUs do not support it)"
     if document["verdict"] == "go":
         return "%s: data crosses hosts over %s%s, and nothing in the log speaks against it." % (size, network, gdr)
     return _unsure_sentence(document, judgement, size, network, gdr) or _silent_sentence(document, judgement, size)
@@ -190,7 +193,9 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
             missing = "no line shows how many ranks the job has"
         return "%s: %s%s carries what the log shows, but %s." % (size, carrier, gdr, missing)
     if said == "selected-only":
-        return "%s: %s was selected, but the log does not show that data crossed it." % (size, network)
+        mixed = next((fault["cause"] for fault in judgement.faults if fault["fault"] == "nccl.mixed-hcas"), "")
+        said = "%s: %s was selected, but the log does not show that data crossed it%s."
+        return said % (size, network, mixed and "; " + mixed)
     if said == "tcp-plugin":
         return "%s: data crosses hosts over %s; RDMA is not in use." % (size, network)
     if said == "table-only":
@@ -215,7 +220,7 @@ _SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-dev
 
 
 # What a rank that tries again (misc/socket.cc: "retrying (3/34)") says of its peer.
-_TRIED = ("nccl.no-route", "nccl.connect-timeout", "nccl.connect-refused")
+_TRIED = ("nccl.no-route", "nccl.connect-timeout", "nccl.connect-failed", "nccl.connect-refused")
 
 
 def signs_shown(judgement: Judgement) -> list[str]:
@@ -224,7 +229,10 @@ def signs_shown(judgement: Judgement) -> list[str]:
     tried = [] if came_up else [name for name in _TRIED if "info:" + name in judgement.job.noted]
     if not came_up and judgement.view.nodes != 1 and link_local_interfaces(judgement):
         tried.append("nccl.bootstrap-link-local")
-    return tried + [name for name in _SIGNS if name in judgement.job.noted or judgement.event("symptom " + name)]
+    signs = [name for name in _SIGNS if name in judgement.job.noted or judgement.event("symptom " + name)]
+    if "nccl.gdr-no-module" in signs and without_gpudirect(judgement):
+        signs.remove("nccl.gdr-no-module")
+    return tried + signs
 
 
 def signs_beside(judgement: Judgement) -> list[str]:

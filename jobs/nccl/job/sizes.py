@@ -99,6 +99,7 @@ def remote_trouble(job: Job) -> bool:
         "nccl.no-route",
         "nccl.connect-refused",
         "nccl.connect-timeout",
+        "nccl.connect-failed",
         "nccl.ib-retry",
         "nccl.ib-error",
         "nccl.ib-unreachable",

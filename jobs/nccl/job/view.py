@@ -284,7 +284,7 @@ class View:
         From 2.18 on its line has GIDs on RoCE, and none on InfiniBand.
         """
         texts = [note.text for proc in self.job.procs for note in proc.notes.values() if "Got completion" in note.text]
-        return any("status=" in text for text in texts) or bool(self.job.facts["link"])
+        return any("status=" in text for text in texts) or len(self.devices.links) == 1
 
     def mixed_plugins(self) -> tuple[list[str], list[str]]:
         """Return the nodes that use NCCL's own verbs transport and those that use a plugin's, where both are seen."""

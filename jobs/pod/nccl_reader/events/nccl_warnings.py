@@ -84,7 +84,7 @@ NCCL_WARNINGS: Tuple[Tuple[str, str, bytes], ...] = (
     ),
     ("nccl.connect-timeout", "cause", rb"exceeded (?:error retry count|timeouts|retries) ?[\(a]"),
     (
-        "nccl.connect-timeout",
+        "nccl.connect-failed",
         "cause",
         rb"onnect to \S{1,80} failed ?:|PollConnect to \S{1,80} failed|PollConnect poll\(\) ",
     ),

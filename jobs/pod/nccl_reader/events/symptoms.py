@@ -303,10 +303,10 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.connect-timeout",
         CAUSE,
-        rb"(?:[Ss]ocket|[Bb]ootstrap|[Cc]onnect).*[Cc]onnection timed out|returned 110\b|Connect to .* (?:failed"
-        rb"|timed out)",
+        rb"(?:[Ss]ocket|[Bb]ootstrap|[Cc]onnect).*[Cc]onnection timed out|returned 110\b|Connect to .* timed out",
         38,
     ),
+    _symptom("nccl.connect-failed", CAUSE, rb"Connect to .* failed"),  # by another errno than those above
     _symptom("nccl.mixed-transport", CAUSE, rb"wrong type \d+ != \d+", 12),
     _symptom("nccl.wrong-peer", CAUSE, rb"wrong magic|magic mismatch|invalid magic", 40),
     _symptom("nccl.rank-count", CAUSE, rb"mismatch in (?:rank count|info) from procs|has already checked in"),
