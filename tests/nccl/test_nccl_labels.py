@@ -31,8 +31,15 @@ NOT_IN_THE_LOG = {
     # The label is silent (which stands for "no"), and two things are in the log: a watchdog's timeout, and processes that
     # died from signals 6 and 15 with a core dump. What differs from 008, labelled a crash for the same last lines, is
     # that all eight ranks were set up before: no reason to call a core dump none.
-    "004": {"crash": "two processes died from signal 6 and 15 at the end, as in 008, which is labelled a crash"},
-    "040": {"ranks": "six of the sixteen processes are in the excerpt, and nothing says how many there were"},
+    "004": {
+        "crash": "two processes died from signal 6 and 15 at the end, as in 008, which is labelled a crash",
+        "hang": "the label is silent, and a watchdog's timeout is what the log reports first",
+    },
+    "008": {"hang": "the label is silent, and a watchdog's timeout is what the log reports first"},
+    "040": {
+        "ranks": "six of the sixteen processes are in the excerpt, and nothing says how many there were",
+        "crash": "the label is silent; a job with a fatal fault is called ended",
+    },
     "044": {"gdr": "the question in the issue's title; no channel line is in the excerpt"},
     "046": {"hang": "the reporter says so; the log just ends"},
     "048": {"nccl_version": "issue title", "crash": "issue title"},

@@ -61,7 +61,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
         return unsure or "single-rank"
     if judgement.not_shown:
         return "shown-in-part"
-    if view.transport in TCP:
+    if view.transport in TCP and view.connectors:
         return "tcp-plugin"
     if verdict == "go":
         return {"none": "healthy-single-node", "mnnvl": "healthy-nvlink-fabric"}.get(view.transport, "healthy-rdma")
@@ -126,7 +126,7 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
     if ranks is None:
         if nodes is None:
             return "A job of unknown size"
-        return "A job on %d host%s" % (nodes, "" if nodes == 1 else "s")
+        return "A job of unknown size (one host shows)" if nodes == 1 else "A job on %d hosts" % nodes
     text = "%d rank%s" % (ranks, "" if ranks == 1 else "s")
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
 
@@ -175,10 +175,11 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     if said in ("restarted", "unexplained"):
         odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl." + said)
         known = "" if said == "restarted" else "nothing is known to be wrong, and "
-        over = "" if document["inter_node_transport"] == "none" else " Data crosses hosts over %s%s." % (network, gdr)
+        over = " Data crosses hosts over %s%s." % (network, gdr) if network and judgement.view.connectors else ""
         return "%s: %s%s.%s" % (size, known, odd["cause"], over)
     if said == "separate-runs":
-        return "No job over several hosts: %s." % judgement.faults[0]["cause"]
+        apart = next(fault for fault in judgement.faults if fault["fault"] == "nccl.separate-runs")
+        return "No job over several hosts: %s." % apart["cause"]
     if judgement.not_shown:
         hosts = ", ".join(judgement.not_shown[:3]) + (", ..." if len(judgement.not_shown) > 3 else "")
         return "%s: the log also holds a benchmark on other hosts (%s), and no channel of theirs." % (size, hosts)

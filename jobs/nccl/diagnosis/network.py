@@ -333,7 +333,9 @@ def _judge_link_types(judgement: Judgement) -> None:
     view = judgement.view
     listed = {node: view.devices.link_types(node) for node in sorted(set(judgement.job.node_of.values()))}
     used = {node: {device for each in ranks.values() for device in each} for node, ranks in view.rails.items()}
-    carrying = {node: {types[device] for device in used.get(node, ()) if device in types} for node, types in listed.items()}
+    carrying = {
+        node: {types[device] for device in used.get(node, ()) if device in types} for node, types in listed.items()
+    }
     both = {node: types for node, types in listed.items() if len(set(types.values())) > 1}
     if view.nodes == 1 or (len(set().union(*carrying.values())) < 2 and (view.connectors or not both)):
         return

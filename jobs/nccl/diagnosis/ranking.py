@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 # What is found of these says who waits, what is missing or between whom, and their causes say the rest.
 _DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets")
-_SUSPECT = ("nccl.uneven-hosts", "nccl.node-count", "nccl.mixed-hcas")  # no fault by themselves, and a cause where something is wrong
+_SUSPECT = (
+    "nccl.uneven-hosts",
+    "nccl.node-count",
+    "nccl.mixed-hcas",
+)  # no fault by themselves, and a cause where something is wrong
 
 
 class Signs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...pod.nccl_reader.state.channels import connector_of
+from ..rows import copies, of_one_rank
 from .jobs import Job
 
 
@@ -80,17 +81,21 @@ def _sent(row: dict[str, Any]) -> bool:
 def hosts_hidden(job: Job) -> bool:
     """Say whether there may be more hosts than the log names.
 
-    A launcher's task printed something, but no line of it names a host; or nothing but failures is in the log: an
-    excerpt, which does not show who else there was.
+    Nothing but failures is in the log: an excerpt, which does not show who else there was; or a task is hidden.
     """
-    tasks = {tag for source in job.sources.values() for tag in source.tags}
-    known = {tag for proc in job.procs for tag in proc.tags}
-    if known and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known):
+    if tasks_hidden(job):
         return True
     of_failures = {"flag", "link", "version"}  # a failed transfer tells the link layer
     return all(
         proc.notes and not proc.facts.keys() - of_failures and not proc.edges and not proc.comms for proc in job.procs
     )
+
+
+def tasks_hidden(job: Job) -> bool:
+    """Say whether a launcher's task printed something, and no line of it names a host."""
+    tasks = {tag for source in job.sources.values() for tag in source.tags}
+    known = {tag for proc in job.procs for tag in proc.tags}
+    return bool(known) and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known)
 
 
 def remote_trouble(job: Job) -> bool:
@@ -147,7 +152,14 @@ def ranks_of(job: Job) -> int | None:
     if printed:
         return printed
     rings = max([len(proc.ranks) for proc in job.procs] or [0])
-    return rings or _closed_ring(job) or _world(job)
+    return rings or _closed_ring(job) or _world(job) or _lone(job)
+
+
+def _lone(job: Job) -> int | None:
+    """Return 1 where all that the log shows are tables of one rank, each printed by one process."""
+    tables = [table["rows"] for source in job.sources.values() for table in source.tables if table["rows"]]
+    alone = tables and not job.procs and all(of_one_rank(rows) and copies(rows) == 1 for rows in tables)
+    return 1 if alone else None
 
 
 def _world(job: Job) -> int | None:

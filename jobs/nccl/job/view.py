@@ -28,6 +28,7 @@ from .sizes import (
     size_by_channels,
     split_hosts,
     table_nodes,
+    tasks_hidden,
 )
 
 
@@ -221,7 +222,7 @@ class View:
             return None  # where the other ranks ran, no line says
         if self.chosen_alone():
             return None
-        if hosts and not remote_trouble(job) and not silent(job) and "fabric" not in job.flags:
+        if hosts and not (remote_trouble(job) or silent(job) or "fabric" in job.flags or tasks_hidden(job)):
             return 1
         return 1 if self.local_evidence() else None
 
