@@ -19,7 +19,7 @@ def bandwidths(row: Row) -> list[float]:
 
 
 def of_one_rank(rows: Iterable[Row]) -> bool:
-    """Say whether rows are of one rank: it moves data, and none over a bus (nccl-tests, doc/PERFORMANCE.md: (n-1)/n)."""
+    """Say whether rows are of one rank: data moved, and none over a bus (nccl-tests, doc/PERFORMANCE.md: (n-1)/n)."""
     measured = [side for row in rows for side in sides(row)]
     return any((side["algbw_gbps"] or 0) > 1 for side in measured) and not any(side["busbw_gbps"] for side in measured)
 

@@ -256,9 +256,8 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
             f"nothing listens at {peer} any more: the process there ended first (read its log), another interface "
             "was announced, or a firewall rejects it"
         )
-    if fault == "nccl.connect-failed" and (match := _SYSTEM_SAYS.search(note.text)):
-        return None, f"{match[1]}: {_ERRNO.get(match[1], 'the system gave the connection up')}"
-    return None, None
+    match = _SYSTEM_SAYS.search(note.text) if fault == "nccl.connect-failed" else None
+    return None, f"{match[1]}: {_ERRNO.get(match[1], 'the system gave the connection up')}" if match else None
 
 
 def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:

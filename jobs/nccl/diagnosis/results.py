@@ -78,7 +78,7 @@ def judge_runs(judgement: Judgement) -> None:
     if twice is not None:
         judgement.add("nccl.separate-runs", "the job", judgement.line(twice))
     elif times := max((copies(table["rows"]) for table in judgement.tables if _of_copies(table)), default=0):
-        cause = "every bus bandwidth is 0 and a size is in the table %d times: at least %d processes, each a job of one rank"
+        cause = "every bus bandwidth is 0 and a size is there %d times: at least %d processes, each a job of one rank"
         judgement.add("nccl.separate-runs", "the job", [], cause=cause % (times, times))
     elif (apart := _hosts_apart(judgement)) and judgement.verdict() == "go":
         shown = ", ".join(apart[:4]) + (", ..." if len(apart) > 4 else "")

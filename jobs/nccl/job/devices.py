@@ -45,7 +45,8 @@ class Devices:
             for text in proc.facts.get("device", ()):
                 index, _, device = text.partition(" ")
                 self._said.setdefault(job.node_of[proc], {})[int(index)] = device
-        named = {*self._all.values(), *_alike(self._said), *",".join(job.env["NCCL_IB_HCA"]).split(",")}
+        named = {*self._all.values(), *",".join(job.env["NCCL_IB_HCA"]).split(",")} - {""}
+        named |= _alike(self._said) if self._said else set()
         self.links |= {link_type(device) for device in named if not device.startswith("^")} - {""}
         if "gids" in job.events:  # net_ib prints GIDs of Ethernet only
             self.links.add("RoCE")
@@ -89,7 +90,8 @@ class Devices:
         if kind != "verbs":
             return kind
         listed = proc.hcas or self._on_node.get(self._node_of[proc]) or self._all
-        links = [link for each in (listed.values() if device is None else (device,)) if (link := link_type(each))]
+        devices = [*listed.values()] if device is None else [device] if device else []
+        links = [link for each in devices if (link := link_type(each))]
         if links:
             return "roce" if links.count("RoCE") * 2 > len(links) else "ib"
         return "roce" if self.links == {"RoCE"} else "ib"

@@ -81,21 +81,17 @@ def _sent(row: dict[str, Any]) -> bool:
 def hosts_hidden(job: Job) -> bool:
     """Say whether there may be more hosts than the log names.
 
-    Nothing but failures is in the log: an excerpt, which does not show who else there was; or a task is hidden.
+    A launcher's task printed something, but no line of it names a host; or nothing but failures is in the log: an
+    excerpt, which does not show who else there was.
     """
-    if tasks_hidden(job):
+    tasks = {tag for source in job.sources.values() for tag in source.tags}
+    known = {tag for proc in job.procs for tag in proc.tags}
+    if known and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known):
         return True
     of_failures = {"flag", "link", "version"}  # a failed transfer tells the link layer
     return all(
         proc.notes and not proc.facts.keys() - of_failures and not proc.edges and not proc.comms for proc in job.procs
     )
-
-
-def tasks_hidden(job: Job) -> bool:
-    """Say whether a launcher's task printed something, and no line of it names a host."""
-    tasks = {tag for source in job.sources.values() for tag in source.tags}
-    known = {tag for proc in job.procs for tag in proc.tags}
-    return bool(known) and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known)
 
 
 def remote_trouble(job: Job) -> bool:

@@ -28,7 +28,6 @@ from .sizes import (
     size_by_channels,
     split_hosts,
     table_nodes,
-    tasks_hidden,
 )
 
 
@@ -222,7 +221,7 @@ class View:
             return None  # where the other ranks ran, no line says
         if self.chosen_alone():
             return None
-        if hosts and not (remote_trouble(job) or silent(job) or "fabric" in job.flags or tasks_hidden(job)):
+        if hosts and not (remote_trouble(job) or silent(job) or "fabric" in job.flags or hosts_hidden(job)):
             return 1
         return 1 if self.local_evidence() else None
 

@@ -268,8 +268,6 @@ def _ib(text: bytes, said: List[Effect]) -> bool:  # noqa: PLR0911 -- one return
     if port:
         said.append((FACT, "port", "%s:%s/%s %s" % tuple(name(item) or "" for item in port.groups())))
         return True
-    if named and b"GPU Direct" not in text:
-        return True
     hca = _HCA_GDR.search(text)
     if hca:
         said.append((FACT, "gdr-on" if hca.group(1) == b"En" else "gdr-off", name(hca.group(2)) or ""))

@@ -345,8 +345,7 @@ class SignalReader:
             notes.append("left-out")
         for part in notes:
             self.source.note(part, self.index, line, raw)
-        for name in _GPU.finditer(raw) if "gpu" in said else ():
-            self._gpu(name.group(1) or name.group(), raw, line)
+        self._gpus(raw if "gpu" in said else b"", line)
         if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:
@@ -357,11 +356,12 @@ class SignalReader:
             if fault is not None:
                 self.source.note("unheaded " + fault, self.index, line, raw)
 
-    def _gpu(self, name: bytes, raw: bytes, line: int) -> None:
-        """Take the kind of a GPU that a line names."""
-        event = NAMES_GPU + name.decode("ascii")
-        if event in self.source.events or sum(each.startswith(NAMES_GPU) for each in self.source.events) < _MOST_NAMES:
-            self.source.note(event, self.index, line, raw)
+    def _gpus(self, raw: bytes, line: int) -> None:
+        """Take the kinds of the GPUs that a line names."""
+        for match in _GPU.finditer(raw):
+            name = match.group(1) or match.group()
+            if sum(each.startswith(NAMES_GPU) for each in self.source.events) < _MOST_NAMES:
+                self.source.note(NAMES_GPU + name.decode("ascii"), self.index, line, raw)
 
     def mention(self, raw: bytes, line: int) -> None:
         """Take a line that names NCCL, or what it stands on."""

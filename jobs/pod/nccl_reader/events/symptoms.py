@@ -267,7 +267,10 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         rb"ibv_reg_(?:dmabuf_)?mr\S* failed.*(?:Bad address|Invalid argument|Operation not (?:supported|permitted))",
         61,
     ),
-    _symptom("nccl.ib-mixed-fabric", CAUSE, rb"ibv_modify_qp failed.*(?:Invalid argument|with 22 )", 29),
+    # with the GIDs of both ends, which NCCL prints of RoCE only, the link types do not differ
+    _symptom(
+        "nccl.ib-mixed-fabric", CAUSE, rb"ibv_modify_qp failed.*(?:Invalid argument|with 22 )(?!.*remote GID)", 29
+    ),
     _symptom("nccl.ib-unreachable", CAUSE, rb"ibv_modify_qp failed", 28),
     _symptom(
         "nccl.ib-link-flap",
