@@ -166,20 +166,17 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     if said == "single-rank":
         return "One rank: nothing was sent, so this log proves nothing about the network."
     if document["truncated"]:
-        return "%s: the log ends too early to judge (%s)." % (size, judgement.faults[0]["cause"])
+        return "%s: the log ends too early to judge (%s)." % (size, _cause_of(judgement, "nccl.log-truncated"))
     if said == "odd-numbers":
-        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.odd-numbers")
-        return "%s: the benchmark's numbers prove nothing: %s." % (size, odd["cause"])
+        return "%s: the benchmark's numbers prove nothing: %s." % (size, _cause_of(judgement, "nccl.odd-numbers"))
     if off := next((fault for fault in judgement.faults if fault["fault"] == "nccl.gdr-hca-off"), None):
         return "%s: %s (%s); %s." % (size, lowered(off["title"]), off["subject"], off["cause"])
     if said in ("restarted", "unexplained"):
-        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl." + said)
         known = "" if said == "restarted" else "nothing is known to be wrong, and "
         over = " Data crosses hosts over %s%s." % (network, gdr) if network and judgement.view.connectors else ""
-        return "%s: %s%s.%s" % (size, known, odd["cause"], over)
+        return "%s: %s%s.%s" % (size, known, _cause_of(judgement, "nccl." + said), over)
     if said == "separate-runs":
-        apart = next(fault for fault in judgement.faults if fault["fault"] == "nccl.separate-runs")
-        return "No job over several hosts: %s." % apart["cause"]
+        return "No job over several hosts: %s." % _cause_of(judgement, "nccl.separate-runs")
     if judgement.not_shown:
         hosts = ", ".join(judgement.not_shown[:3]) + (", ..." if len(judgement.not_shown) > 3 else "")
         return "%s: the log also holds a benchmark on other hosts (%s), and no channel of theirs." % (size, hosts)
@@ -194,7 +191,7 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
             missing = "no line shows how many ranks the job has"
         return "%s: %s%s carries what the log shows, but %s." % (size, carrier, gdr, missing)
     if said == "selected-only":
-        mixed = next((fault["cause"] for fault in judgement.faults if fault["fault"] == "nccl.mixed-hcas"), "")
+        mixed = _cause_of(judgement, "nccl.mixed-hcas")
         said = "%s: %s was selected, but the log does not show that data crossed it%s."
         return said % (size, network, mixed and "; " + mixed)
     if said == "tcp-plugin":
@@ -202,6 +199,11 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     if said == "table-only":
         return "%s: there are numbers, but the log does not show what carried the data." % size
     return ""
+
+
+def _cause_of(judgement: Judgement, name: str) -> str:
+    """Return the cause of a fault that was reported; '' where it was not."""
+    return next((fault["cause"] for fault in judgement.faults if fault["fault"] == name), "")
 
 
 # What keeps a process from its fabric, or from GPUDirect, worth saying where the log does not show what came of it.
