@@ -156,18 +156,37 @@ def test_where_no_channel_shows_a_device_of_another_type_is_a_remark_and_a_cause
 @pytest.mark.parametrize(
     ("said", "fault", "cause"),
     [
-        ("Connect to 192.168.102.1<38007> failed : Software caused connection abort", "connect-failed", "gave the"),
-        ("connect to 10.0.0.2<4> failed : Operation not permitted", "connect-failed", "a firewall of this host"),
-        ("Connect to 10.0.0.2<4> failed : Cannot assign requested address", "connect-failed", "of no network of this"),
-        ("Connect to 10.0.0.2<4> failed : Invalid argument", "connect-failed", "Invalid argument: the system"),
-        ("Connect to 10.0.0.2<4> failed : Connection timed out", "connect-timeout", "packets are dropped"),
-        ("Connect to 10.0.0.2<4> failed : Connection refused", "connect-refused", "nothing listens"),
+        (
+            "Connect to 192.168.102.1<38007> failed : Software caused connection abort",
+            "nccl.connect-failed",
+            "gave the",
+        ),
+        ("connect to 10.0.0.2<4> failed : Operation not permitted", "nccl.connect-failed", "a firewall of this host"),
+        (
+            "Connect to 10.0.0.2<4> failed : Cannot assign requested address",
+            "nccl.connect-failed",
+            "of no network of this",
+        ),
+        ("Connect to 10.0.0.2<4> failed : Invalid argument", "nccl.connect-failed", "Invalid argument: the system"),
+        ("Call to connect failed : Software caused connection abort", "nccl.connect-failed", "gave the connection up"),
+        (
+            "connect to 10.0.0.2<4> returned Software caused connection abort, exceeded error retry count after 35 attempts",
+            "nccl.connect-failed",
+            "gave the connection up",
+        ),
+        (
+            "connect to 10.0.0.2<4> returned Connection timed out, exceeded error retry count after 35 attempts",
+            "nccl.connect-timeout",
+            "packets are dropped",
+        ),
+        ("Connect to 10.0.0.2<4> failed : Connection timed out", "nccl.connect-timeout", "packets are dropped"),
+        ("Connect to 10.0.0.2<4> failed : Connection refused", "nccl.connect-refused", "nothing listens"),
     ],
 )
 def test_a_connection_that_failed_is_only_called_timed_out_where_it_was(judge, said, fault, cause):
     job = judge(failing(f"socketStartConnect: {said}"))
-    assert found(job)[0] == f"nccl.{fault}"
-    assert ("timed out" in job["sentence"]) is (fault == "connect-timeout")
+    assert found(job)[0] == fault
+    assert ("timed out" in job["sentence"]) is (fault == "nccl.connect-timeout")
     assert cause in job["sentence"]
 
 

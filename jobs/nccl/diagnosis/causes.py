@@ -28,12 +28,10 @@ _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.connect-failed", "nccl.no-route")
 # What a system call says (errno(3)) of a connection that did not come about and was not refused, and what it means.
-_SYSTEM_SAYS = re.compile(r"onnect to \S{1,80} failed ?: ?([A-Z][A-Za-z ]{3,60}[a-z])")
+_SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
 _ERRNO = {
     "Software caused connection abort": "this host gave the connection up: its interface lost its address, or the "
     "peer's address is not of the network of the interface that NCCL uses",
-    "Connection reset by peer": "the peer, or a firewall or proxy on the way, broke the connection off: its process "
-    "ended first (read its log), or something else listens at that port",
     "Cannot assign requested address": "the address is of no network of this host: another address family, a "
     "link-local one without its interface, or no local port is left",
     "Operation not permitted": "a firewall of this host (iptables, a CNI's policy) forbids the connection",
