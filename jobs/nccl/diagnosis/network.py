@@ -41,7 +41,8 @@ def judge_network(judgement: Judgement) -> None:
         judge_rails(judgement)
     if judgement.expect.fabric is not None:
         _judge_fabric(judgement, judgement.expect.fabric)
-    if not view.connectors and view.transport != "none" and not judgement.faults:
+    others = [fault for fault in judgement.faults if fault["fault"] != "nccl.gdr-unsupported"]
+    if not (view.connectors or others) and view.transport != "none":
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     judgement.apply(_LAYOUT)

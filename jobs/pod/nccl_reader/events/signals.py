@@ -145,7 +145,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
 )
 # A GPU's name as nvidia-smi, torch and engines print it, and its compute capability in a dump of NCCL's topology.
 _GPU = re.compile(
-    rb"\bGeForce(?=[ -](?:[GR]TX?|MX|\d))|\b(?:Tesla|Quadro)(?=[ -][A-Z])|\bA100(?=-(?:SXM|PCIE))"
+    rb"\bGeForce(?=[ -](?:[GR]TX?|MX|\d))|\b(?:Tesla|Quadro)(?=[ -][A-Z])|\bA100(?=-(?:SXM|PCI))"
     rb"|\bNVIDIA[ -](?!GeForce)(?:RTX|TITAN|[A-Z]{1,2}\d{1,4}S?)\b(?!/)|<gpu dev=\"\d{1,3}\" (sm=\"\d{2,3}\")"
 )
 NAMES_GPU = "gpu-name "
@@ -166,8 +166,8 @@ _WORDS = (
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
     rb"|] Check failed|backtrace (tid|NotFound: |Timeout: |Expired: |BadZipFile: |Refused: |Closed: |Exhausted: "
-    rb"|what(): |Failed: |Unsupported: |Invalid: |OutOfResources: |GeForce|Tesla|Quadro|A100-|NVIDIA RTX|NVIDIA TITAN"
-    rb"|NVIDIA A|NVIDIA B|NVIDIA G|NVIDIA H|NVIDIA L|NVIDIA T|gpu.product|<gpu dev="
+    rb"|what(): |Failed: |Unsupported: |Invalid: |OutOfResources: |GeForce|Tesla|Quadro|A100-SXM|A100-PCI"
+    rb"|NVIDIA RTX|NVIDIA TITAN|NVIDIA A|NVIDIA B|NVIDIA G|NVIDIA H|NVIDIA L|NVIDIA T|gpu.product|<gpu dev="
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
