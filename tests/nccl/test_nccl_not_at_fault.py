@@ -213,6 +213,34 @@ def test_a_plugin_that_lists_its_devices_is_only_selected(judge):
     assert "data crosses hosts over FastSocket" in judge(used)["sentence"]
 
 
+WATCHDOG = (
+    "[rank2]:[E1 ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, "
+    "OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600001 milliseconds before timing out.\n"
+)
+
+
+def test_the_sentence_names_what_the_diagnosis_says(judge):
+    mixed = judge(sequential(Maker(socket_ranks=(1,)).processes()).decode() + WATCHDOG)
+    assert (mixed["diagnosis"], mixed["hang"]) == ("mixed-transport", True)
+    assert "ranks of one job use different transports" in mixed["sentence"]
+    assert "A collective never finished" in mixed["sentence"]
+    alone = judge(sequential(Maker().processes()).decode() + WATCHDOG)
+    assert (alone["diagnosis"], alone["hang"]) == ("hang", True)
+    assert "a collective never finished" in alone["sentence"]
+
+
+def test_no_sentence_says_that_data_crosses_hosts_where_no_channel_shows(judge):
+    """A last attempt that came to its end, after one that Gloo gave up."""
+    first = (
+        "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation\n"
+    )
+    assert "Data crosses hosts over InfiniBand" in judge(first + HEALTHY)["sentence"]
+    unseen = [line for line in HEALTHY.splitlines(keepends=True) if " via " not in line and "Connected" not in line]
+    job = judge(first + "".join(unseen))
+    assert (job["diagnosis"], job["inter_node_transport"]) == ("restarted", "ib")
+    assert "crosses hosts" not in job["sentence"]
+
+
 # -- several benchmarks in one file
 BARE = "\n".join(line for line in table_of(EIGHT) if "Collective" not in line) + "\n"
 ROWS = "\n".join(line for line in TABLE.splitlines() if not line.startswith("#")) + "\n"

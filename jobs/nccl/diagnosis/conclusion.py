@@ -134,9 +134,12 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
 def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     """Say the whole result in one sentence."""
     size = _size_text(document, judgement)
-    worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
-    if worst is not None:
-        return _fault_sentence(size, worst, judgement)
+    bad = [fault for fault in judgement.faults if fault["severity"] != "info"]
+    if bad:
+        named = [fault for fault in bad if (fault["fault"], document["diagnosis"]) in _DIAGNOSIS_OF]
+        if bad[0]["fault"] == "nccl.hang" and named and named[0] is not bad[0]:
+            return _fault_sentence(size, named[0], judgement) + " A collective never finished."
+        return _fault_sentence(size, bad[0], judgement)
     network = NETWORK_NAMES.get(document["inter_node_transport"], "")
     if document["verdict"] == "go" and document["inter_node_transport"] == "none":
         return "%s: the ranks of this host are connected and nothing speaks against it." % size
