@@ -141,7 +141,7 @@ def _facts(job: Job) -> Iterator[str]:
     """Yield what is known of a job in a few words each."""
     yield f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"
     yield _count(job["ranks"], "rank")
-    yield _count(job["nodes"], "host")
+    yield "one host shows" if job["nodes"] == 1 and job["ranks"] is None else _count(job["nodes"], "host")
     yield f"between hosts: {job['inter_node_transport']}"
     yield f"GPUDirect: {_GDR[job['gdr']]}"
     local = job["intra_node"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
 from .job_document import Row, Side
 
 
@@ -13,6 +16,18 @@ def sides(row: Row) -> list[Side]:
 def bandwidths(row: Row) -> list[float]:
     """Return the bus bandwidths of a row, in GB/s: of each side that has one."""
     return [value for side in sides(row) if (value := side["busbw_gbps"]) is not None]
+
+
+def of_one_rank(rows: Iterable[Row]) -> bool:
+    """Say whether rows are of one rank: data moved, and none over a bus (nccl-tests, doc/PERFORMANCE.md: (n-1)/n)."""
+    measured = [side for row in rows for side in sides(row)]
+    return any((side["algbw_gbps"] or 0) > 1 for side in measured) and not any(side["busbw_gbps"] for side in measured)
+
+
+def copies(rows: Sequence[Row]) -> int:
+    """Return how often a table holds the same measurement: more than once where several processes print one table."""
+    again = Counter((row["size_bytes"], row["type"], row["redop"], row["root"]) for row in rows)
+    return max(again.values(), default=0)
 
 
 def mean(values: list[float]) -> float:

@@ -184,13 +184,14 @@ BIND = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CU
         (
             "Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
             "local GID index 3, local GID ::, remote GID ::ffff:10.1.2.3",
-            ("nccl.ib-mixed-fabric", "nccl.gid-empty"),
+            ("nccl.ib-unreachable", "nccl.gid-empty"),
         ),
         (
             "Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
             "local GID index 3, local GID ::ffff:10.1.2.2, remote GID ::ffff:10.1.2.3",
-            ("nccl.ib-mixed-fabric", None),
+            ("nccl.ib-unreachable", None),
         ),
+        ("Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1", ("nccl.ib-mixed-fabric", None)),
         ("Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'", ("nccl.cuda-driver", None)),
         ("Cuda failure 'unspecified launch failure'", ("nccl.cuda-failure", None)),
     ],

@@ -171,10 +171,7 @@ SAID = [
         "socketPollConnect: connect to 10.0.0.1<41234> returned Connection refused, exceeded error retry count after 35 attempts",
         "nccl.connect-refused",
     ),
-    (
-        "socketStartConnect: Connect to 10.0.0.1<41234> failed : Software caused connection abort",
-        "nccl.connect-timeout",
-    ),
+    ("socketStartConnect: Connect to 10.0.0.1<41234> failed : Software caused connection abort", "nccl.connect-failed"),
     ("kex_exchange_identification: Connection closed by remote host", "nccl.launch-failed"),
     ("srun: error: Unable to create step for job 77: More processors requested than permitted", "nccl.launch-failed"),
     ("At least one pair of MPI processes are unable to reach each other for MPI communications.", "nccl.mpi"),

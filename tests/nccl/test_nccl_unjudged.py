@@ -296,8 +296,24 @@ def test_memory_of_the_host_alone_is_no_go_where_the_gpus_have_links(gpu, verdic
     assert [fault["fault"] for fault in job["faults"]] == ["nccl.p2p-off"] * (verdict == "no-go")
 
 
-def test_one_channel_by_peer_access_is_another_host(tmp_path, capsys):
-    """GPUs that hang at two CPUs: memory between those, P2P below each."""
-    text = without_peers({}, "NVIDIA H100 80GB HBM3", ("one",)).replace("via SHM/direct/direct", "via P2P/CUMEM", 8)
-    text = averaged(text.replace("12234    87.77  153.60", " 4697   228.57  400.00"))
-    assert explained(capsys, tmp_path, text)["verdict"] == "go"
+@pytest.mark.parametrize(
+    ("gpu", "peers", "verdict"),
+    [
+        ("NVIDIA H100 80GB HBM3", 1, "no-go"),
+        ("NVIDIA H100 80GB HBM3", 31, "no-go"),
+        ("NVIDIA B200", 31, "no-go"),
+        ("NVIDIA H100 80GB HBM3", 32, "go"),  # a few pairs may lack P2P for a while
+        ("NVIDIA H100 80GB HBM3", 48, "go"),
+        ("NVIDIA L40S", 1, "go"),  # GPUs at two CPUs: memory between those, P2P below each
+        ("", 1, "go"),
+    ],
+)
+def test_memory_that_carries_more_channels_than_p2p_is_no_go_where_the_gpus_have_links(
+    gpu, peers, verdict, tmp_path, capsys
+):
+    text = without_peers({}, gpu, ("one",)).replace("12234    87.77  153.60", " 4697   228.57  400.00")
+    text = averaged(text) if gpu else text
+    channels = text.count("via SHM/direct/direct")
+    job = explained(capsys, tmp_path, text.replace("via SHM/direct/direct", "via P2P/CUMEM", channels * peers // 64))
+    assert job["verdict"] == verdict
+    assert ("shared memory carries" in job["sentence"]) is (verdict != "go")

@@ -45,7 +45,7 @@ def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None 
         names = tuple(job["gpus"])
         if links_gbps(names) and not any(map(_shares_nothing, names)):
             call_peers_off(job, f"{off}, though NVLink connects {names[0]}")
-        elif not names:
+        elif not (names or job["intra_node"]["p2p"]):
             withhold(job, "not-judged", f"{off}; the log does not show whether NVLink or PCIe joins its GPUs")
     for table in job["tables"]:
         hardware = refer_table(job, table, known, floors)
@@ -167,12 +167,13 @@ SIGNS: Mapping[str, Callable[[JobDocument, Table], bool | None]] = {
 
 # -- wires and links ---------------------------------------------------------------------------------------------------
 def _peers_off(job: JobDocument) -> str:
-    """Say what carries all channels between the GPUs of the hosts, where that is the hosts' memory alone."""
+    """Say that the hosts' memory carries more channels between their GPUs than P2P."""
     inside = job["intra_node"]
-    if not inside["shm"] or inside["p2p"] or inside["mnnvl"] or inside["nvls"]:
+    if inside["shm"] <= inside["p2p"] or inside["mnnvl"] or inside["nvls"]:
         return ""
     settings = [f"{name}={job['env'][name]}" for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") if name in job["env"]]
-    return "shared memory carries all channels inside the hosts" + "".join(f", with {text}" for text in settings[:1])
+    carried = f"{inside['shm']} of {inside['shm'] + inside['p2p']}" if inside["p2p"] else "all"
+    return f"shared memory carries {carried} channels inside the hosts" + "".join(f", with {t}" for t in settings[:1])
 
 
 def _shares_nothing(gpu: str) -> bool:

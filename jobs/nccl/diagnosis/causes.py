@@ -26,7 +26,17 @@ _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unre
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
-_REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
+_REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.connect-failed", "nccl.no-route")
+# What a system call says (errno(3)) of a connection that did not come about and was not refused, and what it means.
+_SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
+_ERRNO = {
+    "Software caused connection abort": "this host gave the connection up: its interface lost its address, or the "
+    "peer's address is not of the network of the interface that NCCL uses",
+    "Cannot assign requested address": "the address is of no network of this host: another address family, a "
+    "link-local one without its interface, or no local port is left",
+    "Operation not permitted": "a firewall of this host (iptables, a CNI's policy) forbids the connection",
+    "Permission denied": "a firewall of this host (iptables, a CNI's policy) forbids the connection",
+}
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
 # What Docker gives to a bridge of its own (docker0, those of compose: its default pools): many a host has the same.
@@ -244,7 +254,8 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
             f"nothing listens at {peer} any more: the process there ended first (read its log), another interface "
             "was announced, or a firewall rejects it"
         )
-    return None, None
+    match = _SYSTEM_SAYS.search(note.text) if fault == "nccl.connect-failed" else None
+    return None, f"{match[1]}: {_ERRNO.get(match[1], 'the system gave the connection up')}" if match else None
 
 
 def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:

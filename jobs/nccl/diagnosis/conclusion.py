@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .defects import slow_causes
+from .fallbacks import without_gpudirect
 from .faults import fault_catalogue, found_fault, lowered
 from .interfaces import link_local_interfaces, virtual_sockets
 from .quotes import ended_in_cuda, quoted, trouble_said, warning_said
@@ -63,7 +64,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
         return unsure or "single-rank"
     if judgement.not_shown:
         return "shown-in-part"
-    if view.transport in TCP:
+    if view.transport in TCP and view.connectors:
         return "tcp-plugin"
     if verdict == "go":
         return {"none": "healthy-single-node", "mnnvl": "healthy-nvlink-fabric"}.get(view.transport, "healthy-rdma")
@@ -135,7 +136,7 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
     if ranks is None:
         if nodes is None:
             return "A job of unknown size"
-        return "A job on %d host%s" % (nodes, "" if nodes == 1 else "s")
+        return "A job of unknown size (one host shows)" if nodes == 1 else "A job on %d hosts" % nodes
     text = "%d rank%s" % (ranks, "" if ranks == 1 else "s")
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
 
@@ -143,13 +144,18 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
 def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     """Say the whole result in one sentence."""
     size = _size_text(document, judgement)
-    worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
-    if worst is not None:
-        return _fault_sentence(size, worst, judgement)
+    bad = [fault for fault in judgement.faults if fault["severity"] != "info"]
+    if bad:
+        named = [fault for fault in bad if (fault["fault"], document["diagnosis"]) in _DIAGNOSIS_OF]
+        if bad[0]["fault"] == "nccl.hang" and named and named[0] is not bad[0]:
+            return _fault_sentence(size, named[0], judgement) + " A collective never finished."
+        return _fault_sentence(size, bad[0], judgement)
     network = NETWORK_NAMES.get(document["inter_node_transport"], "")
     if document["verdict"] == "go" and document["inter_node_transport"] == "none":
         return "%s: the ranks of this host are connected and nothing speaks against it." % size
-    gdr = {True: " with GPUDirect RDMA", None: ""}.get(document["gdr"], "")
+    gdr = " with GPUDirect RDMA" if document["gdr"] else ""
+    if judgement.has("nccl.gdr-unsupported"):
+        gdr = " without GPUDirect RDMA (its GPUs do not support it)"
     if document["verdict"] == "go":
         return "%s: data crosses hosts over %s%s, and nothing in the log speaks against it." % (size, network, gdr)
     return _unsure_sentence(document, judgement, size, network, gdr) or _silent_sentence(document, judgement, size)
@@ -173,19 +179,17 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     if said == "single-rank":
         return "One rank: nothing was sent, so this log proves nothing about the network."
     if document["truncated"]:
-        return "%s: the log ends too early to judge (%s)." % (size, judgement.faults[0]["cause"])
+        return "%s: the log ends too early to judge (%s)." % (size, _cause_of(judgement, "nccl.log-truncated"))
     if said == "odd-numbers":
-        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.odd-numbers")
-        return "%s: the benchmark's numbers prove nothing: %s." % (size, odd["cause"])
+        return "%s: the benchmark's numbers prove nothing: %s." % (size, _cause_of(judgement, "nccl.odd-numbers"))
     if off := next((fault for fault in judgement.faults if fault["fault"] == "nccl.gdr-hca-off"), None):
         return "%s: %s (%s); %s." % (size, lowered(off["title"]), off["subject"], off["cause"])
     if said in ("restarted", "unexplained"):
-        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl." + said)
         known = "" if said == "restarted" else "nothing is known to be wrong, and "
-        over = "" if document["inter_node_transport"] == "none" else " Data crosses hosts over %s%s." % (network, gdr)
-        return "%s: %s%s.%s" % (size, known, odd["cause"], over)
+        over = " Data crosses hosts over %s%s." % (network, gdr) if network and judgement.view.connectors else ""
+        return "%s: %s%s.%s" % (size, known, _cause_of(judgement, "nccl." + said), over)
     if said == "separate-runs":
-        return "No job over several hosts: %s." % judgement.faults[0]["cause"]
+        return "No job over several hosts: %s." % _cause_of(judgement, "nccl.separate-runs")
     if judgement.not_shown:
         hosts = ", ".join(judgement.not_shown[:3]) + (", ..." if len(judgement.not_shown) > 3 else "")
         return "%s: the log also holds a benchmark on other hosts (%s), and no channel of theirs." % (size, hosts)
@@ -200,12 +204,19 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
             missing = "no line shows how many ranks the job has"
         return "%s: %s%s carries what the log shows, but %s." % (size, carrier, gdr, missing)
     if said == "selected-only":
-        return "%s: %s was selected, but the log does not show that data crossed it." % (size, network)
+        mixed = _cause_of(judgement, "nccl.mixed-hcas")
+        said = "%s: %s was selected, but the log does not show that data crossed it%s."
+        return said % (size, network, mixed and "; " + mixed)
     if said == "tcp-plugin":
         return "%s: data crosses hosts over %s; RDMA is not in use." % (size, network)
     if said == "table-only":
         return "%s: there are numbers, but the log does not show what carried the data." % size
     return ""
+
+
+def _cause_of(judgement: Judgement, name: str) -> str:
+    """Return the cause of a fault that was reported; '' where it was not."""
+    return next((fault["cause"] for fault in judgement.faults if fault["fault"] == name), "")
 
 
 # What keeps a process from its fabric, or from GPUDirect, worth saying where the log does not show what came of it.
@@ -225,7 +236,7 @@ _SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-dev
 
 
 # What a rank that tries again (misc/socket.cc: "retrying (3/34)") says of its peer.
-_TRIED = ("nccl.no-route", "nccl.connect-timeout", "nccl.connect-refused")
+_TRIED = ("nccl.no-route", "nccl.connect-timeout", "nccl.connect-failed", "nccl.connect-refused")
 
 
 def signs_shown(judgement: Judgement) -> list[str]:
@@ -234,7 +245,10 @@ def signs_shown(judgement: Judgement) -> list[str]:
     tried = [] if came_up else [name for name in _TRIED if "info:" + name in judgement.job.noted]
     if not came_up and judgement.view.nodes != 1 and link_local_interfaces(judgement):
         tried.append("nccl.bootstrap-link-local")
-    return tried + [name for name in _SIGNS if name in judgement.job.noted or judgement.event("symptom " + name)]
+    signs = [name for name in _SIGNS if name in judgement.job.noted or judgement.event("symptom " + name)]
+    if "nccl.gdr-no-module" in signs and without_gpudirect(judgement):
+        signs.remove("nccl.gdr-no-module")
+    return tried + signs
 
 
 def signs_beside(judgement: Judgement) -> list[str]:

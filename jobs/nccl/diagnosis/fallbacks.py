@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from ...pod.nccl_reader.events.signals import NAMES_GPU
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Proc
@@ -86,6 +89,42 @@ def _needs_plugin(judgement: Judgement, procs: list[Proc]) -> bool:
         text.split(" ")[0] for proc in procs for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())
     }
     return any(name.startswith("hsn") for name in names)
+
+
+# GPUs without GPUDirect RDMA: how a log names them, what they are called, and why. Professional and data centre boards
+# (RTX A6000, RTX PRO 6000, L40S) have it, so they are in no row.
+WITHOUT_GPUDIRECT = (
+    (
+        # DGX Spark Porting Guide, "CUDA" (docs.nvidia.com/dgx/dgx-spark-porting-guide): neither nvidia-peermem nor
+        # DMA-BUF works, since PCIe devices do not reach memory of cudaMalloc coherently; compute capability 12.1 is
+        # that of GB10 alone (developer.nvidia.com/cuda-gpus). Read 2026-11-28.
+        re.compile(r'\bGB10\b|^sm="121"$'),
+        "GB10 (DGX Spark)",
+        "its memory is one with the processor's, and NICs do not reach it directly",
+    ),
+    (
+        # docs.nvidia.com/cuda/gpudirect-rdma, Overview: Tesla and Quadro GPUs; GPUDirect RDMA manual 1.8, System
+        # Requirements. Read 2026-11-28.
+        re.compile(r"\bGeForce\b"),
+        "GeForce",
+        "NVIDIA offers it on data centre and professional boards only",
+    ),
+)
+
+
+def gpus_named(judgement: Judgement) -> set[str]:
+    """Return the GPUs that a benchmark lists; where none does, the kinds that any line names."""
+    listed = {str(line[4]) for line in judgement.job.rank_lines.values() if len(line) > 4 and line[4]}
+    return listed or {name[len(NAMES_GPU) :] for name in judgement.job.events if name.startswith(NAMES_GPU)}
+
+
+def without_gpudirect(judgement: Judgement) -> tuple[str, str] | None:
+    """Return what the job's GPUs are called and why they have no GPUDirect RDMA; None where any may have it."""
+    known = [
+        next(((kind, why) for pattern, kind, why in WITHOUT_GPUDIRECT if pattern.search(name)), None)
+        for name in sorted(gpus_named(judgement))
+    ]
+    return known[0] if known and all(known) else None
 
 
 def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], str | None]:

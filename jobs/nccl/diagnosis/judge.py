@@ -66,9 +66,10 @@ class Judgement:
             "NVLink fabric": "fabric" in self.job.flags,
             "split hosts": view.split_nodes,
             "port rates": self.job.facts["port"],
+            "network devices": any(proc.hcas for proc in self.job.procs),
             "devices without GPUDirect": self.job.facts["gdr-off"],
             "ranks of hosts": any(host["ranks"] for host in self.hosts),
-            "runs": self.job.comms or self.job.numbers.get("world") or self.event("separate-runs"),
+            "runs": self.job.comms or self.job.numbers.get("world") or self.event("separate-runs") or self.tables,
             "tables": self.tables,
             "cut channels": "line channel-cut" in self.job.noted,
         }

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..intra_node import channels_by_path, wrong_paths
-from .fallbacks import why_no_gdr, why_sockets
+from ..job_document import NETWORK_NAMES
+from .fallbacks import why_no_gdr, why_sockets, without_gpudirect
 from .rails import judge_ports, judge_rails
 from .subjects import pairs_text, process_order, subject_of
 
@@ -40,7 +41,8 @@ def judge_network(judgement: Judgement) -> None:
         judge_rails(judgement)
     if judgement.expect.fabric is not None:
         _judge_fabric(judgement, judgement.expect.fabric)
-    if not view.connectors and view.transport != "none" and not judgement.faults:
+    others = [fault for fault in judgement.faults if fault["fault"] != "nccl.gdr-unsupported"]
+    if not (view.connectors or others) and view.transport != "none":
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     judgement.apply(_LAYOUT)
@@ -270,7 +272,13 @@ def _judge_plugins(judgement: Judgement, own: list[str], plugin: list[str]) -> N
 def _judge_gdr(judgement: Judgement) -> None:
     """Report that channels between hosts go without GPUDirect: all of them, or those of some hosts."""
     view, name, subject = judgement.view, "nccl.gdr-off", pairs_text(judgement)
+    lacking = None if view.gdr_mixed else without_gpudirect(judgement)
+    if lacking is not None and not judgement.expect.gdr:
+        judgement.add("nccl.gdr-unsupported", subject or "the job", [], cause="%s: %s" % lacking)
+        return
     why, evidence, cause = why_no_gdr(judgement)
+    if lacking is not None:
+        why, cause = None, "the profile expects GPUDirect RDMA, which %s does not have" % lacking[0]
     if view.gdr_mixed:
         with_it: dict[str, set[bool]] = {}
         for item in view.crossings:
@@ -318,6 +326,54 @@ def _judge_hcas(judgement: Judgement) -> None:
             )
 
 
+def _judge_link_types(judgement: Judgement) -> None:
+    """Report devices of another link type than the others: degraded where channels use both types.
+
+    Where channels show and none uses one, it does no harm.
+    """
+    view = judgement.view
+    listed = {node: view.devices.link_types(node) for node in sorted(set(judgement.job.node_of.values()))}
+    used = {node: {device for each in ranks.values() for device in each} for node, ranks in view.rails.items()}
+    carrying = {
+        node: {types[device] for device in used.get(node, ()) if device in types} for node, types in listed.items()
+    }
+    both = {node: types for node, types in listed.items() if len(set(types.values())) > 1}
+    if view.nodes == 1 or (len(set().union(*carrying.values())) < 2 and (view.connectors or not both)):
+        return
+    if not both:
+        whose = [
+            _some([node for node, links in carrying.items() if kind in links]) + " over " + NETWORK_NAMES[kind.lower()]
+            for kind in ("IB", "RoCE")
+        ]
+        judgement.add("nccl.mixed-rails", "the job", [], cause=" and ".join(whose) + ": nothing joins these fabrics")
+        return
+    by_type = {
+        kind: {device for types in both.values() for device, link in types.items() if link == kind}
+        for kind in ("RoCE", "IB")
+    }
+    odd = min(by_type, key=lambda kind: len(by_type[kind]))
+    few, many = by_type.pop(odd), *by_type.values()
+    text = "%s (%s) among %d %s devices: NCCL_IB_HCA=%s leaves out what is no data NIC" % (
+        _some(sorted(few)),
+        NETWORK_NAMES[odd.lower()],
+        len(many),
+        NETWORK_NAMES[next(iter(by_type)).lower()],
+        _without(few, many),
+    )
+    if not view.connectors:
+        judgement.add("nccl.mixed-hcas", "the job", [], cause="NCCL lists " + text)
+        return
+    nodes = sorted(node for node, links in carrying.items() if odd in links and node)
+    judgement.add("nccl.mixed-rails", _some(nodes) or "the job", [], cause="channels use " + text)
+
+
+def _without(few: set[str], many: set[str]) -> str:
+    """Return the value of NCCL_IB_HCA that leaves devices out: it compares prefixes, unless an = stands in front."""
+    names = sorted({device.partition(":")[0] for device in few})
+    exact = any(device.startswith(name) for device in many for name in names)
+    return ("^=" if exact else "^") + ",".join(names[:8])
+
+
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
@@ -355,6 +411,7 @@ def _judge_split(judgement: Judgement) -> None:
 _LAYOUT = (
     ("port rates", judge_ports),
     ("devices without GPUDirect", _judge_hcas),
+    ("network devices", _judge_link_types),
     ("ranks of hosts", _judge_evenness),
     ("shared memory", _judge_peers),
     ("split hosts", _judge_split),

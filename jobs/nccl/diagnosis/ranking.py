@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...pod.nccl_reader.events.transports import TCP
 from ...pod.nccl_reader.state.process import channels_in
 from ..job_document import MOST_CAUSES
+from .fallbacks import gpus_named
 from .faults import fault_catalogue
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 # What is found of these says who waits, what is missing or between whom, and their causes say the rest.
 _DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets", "nccl.below-published")
-_SUSPECT = ("nccl.uneven-hosts", "nccl.node-count")  # no fault by themselves, and a cause where something is wrong
+_SUSPECT = (
+    "nccl.uneven-hosts",
+    "nccl.node-count",
+    "nccl.mixed-hcas",
+)  # no fault by themselves, and a cause where something is wrong
 
 
 class Signs:
@@ -69,8 +74,8 @@ def _rails_crossed(judgement: Judgement) -> bool:
 
 
 def _geforce(judgement: Judgement) -> bool | None:
-    """Say whether a benchmark lists GeForce cards; None where nothing names the GPUs."""
-    names = [str(line[4]) for line in judgement.job.rank_lines.values() if len(line) > 4 and line[4]]
+    """Say whether GeForce cards are listed; None where nothing names the GPUs."""
+    names = gpus_named(judgement)
     return any("GeForce" in name for name in names) if names else None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.events.transports import TCP
-from ..rows import sides
+from ..rows import copies, of_one_rank, sides
 from .causes import refine
 from .numbers import fall, of_other_rows, sound_rows, too_large_errors, unreasonable
 from .subjects import subject_of
@@ -77,6 +77,9 @@ def judge_runs(judgement: Judgement) -> None:
     twice = judgement.event("separate-runs")
     if twice is not None:
         judgement.add("nccl.separate-runs", "the job", judgement.line(twice))
+    elif times := max((copies(table["rows"]) for table in judgement.tables if _of_copies(table)), default=0):
+        cause = "every bus bandwidth is 0 and a size is there %d times: at least %d processes, each a job of one rank"
+        judgement.add("nccl.separate-runs", "the job", [], cause=cause % (times, times))
     elif (apart := _hosts_apart(judgement)) and judgement.verdict() == "go":
         shown = ", ".join(apart[:4]) + (", ..." if len(apart) > 4 else "")
         cause = "every communicator lies within one host (%s), so the hosts never spoke to each other" % shown
@@ -89,11 +92,23 @@ def judge_runs(judgement: Judgement) -> None:
         judgement.add("nccl.separate-runs", "the job", judgement.line(judgement.event("world %d" % said)), cause=cause)
 
 
+def _of_copies(table: ReadTable) -> bool:
+    """Say whether several processes, each a job of one rank, printed a table."""
+    return of_one_rank(table["rows"]) and copies(table["rows"]) > 1
+
+
+def _ranks_of(judgement: Judgement, table: ReadTable) -> int | None:
+    """Return how many ranks printed a table: the job's, or one, where the table shows that and the job's is another."""
+    others = any(other["rows"] and not of_one_rank(other["rows"]) for other in judgement.tables)
+    alone = of_one_rank(table["rows"]) and (judgement.view.ranks is None or others)
+    return 1 if alone else judgement.view.ranks
+
+
 def judge_tables(judgement: Judgement) -> None:
     """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
-        ranks = judgement.view.ranks
+        ranks = _ranks_of(judgement, table)
         wrong_rows = [row for row in table["rows"] if any(side["wrong"] for side in sides(row))]
         sound = sound_rows(table, ranks) if wrong_rows else []
         bad = [side["wrong"] for row in sound for side in sides(row) if side["wrong"]]
@@ -123,7 +138,9 @@ def judge_tables(judgement: Judgement) -> None:
             cause = "the bus bandwidth falls from %.4g to %.4g GB/s as messages grow to %d bytes"
             judgement.add("nccl.bandwidth-falls", what, [], cause=cause % drop)
         odd = table["odd"] + unreasonable(table, ranks)
-        odd += [] if judgement.event("separate-runs") else of_other_rows(table)  # the copies' rows and ends do not pair
+        odd += (
+            [] if judgement.event("separate-runs") or _of_copies(table) else of_other_rows(table)
+        )  # the copies' rows and ends do not pair
         if odd:
             judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))
 

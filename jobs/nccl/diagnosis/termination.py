@@ -91,7 +91,7 @@ def _explained(judgement: Judgement, name: str, note: Note) -> tuple[str | None,
 _RECOVERS = frozenset(
     ("nccl.ib-card", "nccl.ib-error", "nccl.ib-given-up", "nccl.ib-link-flap", "nccl.ib-protection", "nccl.ib-retry")
 )
-_UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
+_UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.connect-failed", "nccl.no-route")
 
 
 def _came_up(judgement: Judgement) -> bool:
@@ -175,6 +175,7 @@ _ABOVE = frozenset(
         "nccl.ib-error",
         "nccl.connect-refused",
         "nccl.connect-timeout",
+        "nccl.connect-failed",
     )
 )
 # What one rank comes to by itself, and no peer's end brings about: what others say of its end follows from it.

@@ -34,18 +34,22 @@ class Devices:
             known = self._on_node.setdefault(job.node_of[proc], proc.hcas)  # most often the one that all have
             if proc.hcas.keys() - known.keys():
                 self._on_node[job.node_of[proc]] = {**proc.hcas, **known}
-        self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
+        self.links = {value for proc in job.procs for value in proc.facts.get("link", ())}  # link types that are shown
+        self._said: dict[str, dict[int, str]] = {}  # node -> index -> device, by lines other than the list
         self.ports: dict[str, dict[str, tuple[str, int]]] = {}  # node -> device -> link type, Mb/s
         for proc in job.procs:
             for text in proc.facts.get("port", ()):
                 device, _, speed = text.partition(" ")
                 port, _, link = device.partition("/")
                 self.ports.setdefault(job.node_of[proc], {})[port] = (link, int(speed))
-        self._links |= {
-            "RoCE" if link.lower() == "roce" else "IB" for on in self.ports.values() for link, _ in on.values()
-        }
+            for text in proc.facts.get("device", ()):
+                index, _, device = text.partition(" ")
+                self._said.setdefault(job.node_of[proc], {})[int(index)] = device
+        named = {*self._all.values(), *",".join(job.env["NCCL_IB_HCA"]).split(",")} - {""}
+        named |= _alike(self._said) if self._said else set()
+        self.links |= {link_type(device) for device in named if not device.startswith("^")} - {""}
         if "gids" in job.events:  # net_ib prints GIDs of Ethernet only
-            self._links.add("RoCE")
+            self.links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._procs = job.procs
         self.known: dict[Proc, dict[str, Carrier]] = {}  # one dict for all processes that see their devices alike
@@ -64,6 +68,8 @@ class Devices:
             device = next((listed[dev] for listed in lists if dev in listed), "") if verbs and dev >= 0 else None
             index = "%s/%d" % (net, dev) if dev >= 0 else net
             name = sys.intern(device.replace("/SHARP", "").rpartition("/")[0] or device) if device else index
+            if verbs and not device:
+                device = self._said.get(self._node_of[proc], {}).get(dev, "")
             carrier = Carrier(connector, self.transport(proc, net, device), name)
             if verbs and proc.hcas and dev not in proc.hcas:  # as its node, or any other, lists it
                 return carrier
@@ -85,10 +91,15 @@ class Devices:
             return kind
         listed = proc.hcas or self._on_node.get(self._node_of[proc]) or self._all
         devices = [*listed.values()] if device is None else [device] if device else []
-        if devices:
-            roce = sum("/roce" in each.lower() for each in devices)
-            return "roce" if roce * 2 > len(devices) else "ib"
-        return "roce" if self._links == {"RoCE"} else "ib"
+        links = [link for each in devices if (link := link_type(each))]
+        if links:
+            return "roce" if links.count("RoCE") * 2 > len(links) else "ib"
+        return "roce" if self.links == {"RoCE"} else "ib"
+
+    def link_types(self, node: str) -> dict[str, str]:
+        """Return the devices that a node lists, as carriers are named, each with its link type where that shows."""
+        listed = self._on_node.get(node, {}).values()
+        return {each.replace("/SHARP", "").rpartition("/")[0]: link for each in listed if (link := link_type(each))}
 
     def provider(self, proc: Proc) -> str:
         """Return the fabric behind the libfabric plugin.
@@ -105,6 +116,28 @@ class Devices:
     @cached_property
     def _slingshot(self) -> bool:
         return any(map(_on_slingshot, self._procs))
+
+
+def link_type(device: str) -> str:
+    """Return RoCE or IB, as a device is listed (``mlx5_0:1/RoCE``, also cut), else as its name says; "" for neither."""
+    name, _, printed = device.replace("/SHARP", "").partition("/")
+    for link in _LINK_TYPES if printed else ():
+        if link.lower().startswith(printed.lower()):
+            return link
+    match = _PERSISTENT.match(name)
+    return "" if match is None else "RoCE" if match[1] == "roce" else "IB"
+
+
+_LINK_TYPES = ("RoCE", "IB")
+_PERSISTENT = re.compile(r"(roce|ib)(?:P\d{1,6})?(?:p\d{1,3}s\d|s\d|o\d|x[0-9a-f]{12})")
+"""rdma-core's persistent names (kernel-boot/rdma_rename.c): link type, then PCI address, slot, board index or GUID."""
+
+
+def _alike(said: dict[str, dict[int, str]]) -> set[str]:
+    """Return devices whose link type holds for others: not of a lone bond behind the first, a management interface."""
+    known = {(index, device) for devices in said.values() for index, device in devices.items()}
+    names = {device for _, device in known}
+    return names if len(names) > 1 or not any("bond" in device and index for index, device in known) else set()
 
 
 # libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...pod.nccl_reader.state.channels import connector_of
+from ..rows import copies, of_one_rank
 from .jobs import Job
 
 
@@ -99,6 +100,7 @@ def remote_trouble(job: Job) -> bool:
         "nccl.no-route",
         "nccl.connect-refused",
         "nccl.connect-timeout",
+        "nccl.connect-failed",
         "nccl.ib-retry",
         "nccl.ib-error",
         "nccl.ib-unreachable",
@@ -146,7 +148,14 @@ def ranks_of(job: Job) -> int | None:
     if printed:
         return printed
     rings = max([len(proc.ranks) for proc in job.procs] or [0])
-    return rings or _closed_ring(job) or _world(job)
+    return rings or _closed_ring(job) or _world(job) or _lone(job)
+
+
+def _lone(job: Job) -> int | None:
+    """Return 1 where all that the log shows are tables of one rank, each printed by one process."""
+    tables = [table["rows"] for source in job.sources.values() for table in source.tables if table["rows"]]
+    alone = tables and not job.procs and all(of_one_rank(rows) and copies(rows) == 1 for rows in tables)
+    return 1 if alone else None
 
 
 def _world(job: Job) -> int | None:

@@ -221,7 +221,7 @@ class View:
             return None  # where the other ranks ran, no line says
         if self.chosen_alone():
             return None
-        if hosts and not remote_trouble(job) and not silent(job) and "fabric" not in job.flags:
+        if hosts and not (remote_trouble(job) or silent(job) or "fabric" in job.flags or hosts_hidden(job)):
             return 1
         return 1 if self.local_evidence() else None
 
@@ -284,7 +284,7 @@ class View:
         From 2.18 on its line has GIDs on RoCE, and none on InfiniBand.
         """
         texts = [note.text for proc in self.job.procs for note in proc.notes.values() if "Got completion" in note.text]
-        return any("status=" in text for text in texts) or bool(self.job.facts["link"])
+        return any("status=" in text for text in texts) or len(self.devices.links) == 1
 
     def mixed_plugins(self) -> tuple[list[str], list[str]]:
         """Return the nodes that use NCCL's own verbs transport and those that use a plugin's, where both are seen."""

@@ -35,6 +35,12 @@ _PORT = re.compile(
     rb"^NET/IB ?: \[\d{1,3}\] ?([\w.+-]{1,64}):(?:[\w.+-]{1,32}:)?(\d{1,3})/([A-Za-z]{1,12})\b[^=]{0,40}"
     rb"(?:=\S{1,40} )?speed=(\d{1,9})\b"
 )
+# A device by its index, in any of NET/IB's lines: as above, also cut; '.. for HCA 0 'mlx5_0''; 'Made virtual device [0]
+# name=mlx5_0 ..' (ncclIbMakeVDeviceInternal)
+_NAMED = re.compile(
+    rb"^NET/IB ?: (?:\[|.{1,40} for HCA |Made virtual device \[)(\d{1,3})\]? ?(?:name=|')?([\w.+-]{1,64})"
+    rb"(?::[\w.+-]{1,32})?(?::\d{1,3}(/[A-Za-z]{1,12})?)?"
+)
 _HCA_GDR = re.compile(rb"GPU Direct RDMA (En|Dis)abled for HCA \d{1,3} '([\w.+:-]{1,64})'")
 _ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
 # 'NET/0-0 (0/0/0/50.000000)' in the dump of a host's topology (GRAPH): a NIC, and its GB/s
@@ -255,6 +261,9 @@ def _ib(text: bytes, said: List[Effect]) -> bool:  # noqa: PLR0911 -- one return
         said.append((IB, "none"))
         said.append((NOTE, "nccl.ib-no-device"))
         return True
+    named = _NAMED.match(text)
+    if named:
+        said.append((FACT, "device", "%s %s" % (int(named.group(1)), name(named.group(2) + (named.group(3) or b"")))))
     port = _PORT.match(text)
     if port:
         said.append((FACT, "port", "%s:%s/%s %s" % tuple(name(item) or "" for item in port.groups())))

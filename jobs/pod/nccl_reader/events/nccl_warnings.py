@@ -82,12 +82,14 @@ NCCL_WARNINGS: Tuple[Tuple[str, str, bytes], ...] = (
         rb"NET/IB ?: No IP interface found|no device found after excluding|Call to getifaddrs failed"
         rb"|Call to bind failed ?: ?Cannot assign",
     ),
-    ("nccl.connect-timeout", "cause", rb"exceeded (?:error retry count|timeouts|retries) ?[\(a]"),
     (
-        "nccl.connect-timeout",
+        "nccl.connect-failed",
         "cause",
-        rb"onnect to \S{1,80} failed ?:|PollConnect to \S{1,80} failed|PollConnect poll\(\) ",
+        rb"onnect to \S{1,80} returned (?:Software caused|Cannot assign|Operation not permitted|Permission denied"
+        rb"|Invalid argument).{0,60} exceeded error",
     ),
+    ("nccl.connect-timeout", "cause", rb"exceeded (?:error retry count|timeouts|retries) ?[\(a]|PollConnect poll\(\) "),
+    ("nccl.connect-failed", "cause", rb"onnect (?:to \S{1,80} )?failed ?:|PollConnect to \S{1,80} failed"),
     (
         "nccl.wrong-peer",
         "cause",

@@ -143,6 +143,13 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     # of torch's compiler and of others that name an exception by what happened
     ("exception", rb"(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w{2,60}(?:Failed|Unsupported|Invalid): "),
 )
+# A GPU's name as nvidia-smi, torch and engines print it, and its compute capability in a dump of NCCL's topology.
+_GPU = re.compile(
+    rb"\bGeForce(?=[ -](?:[GR]TX?|MX|\d))|\b(?:Tesla|Quadro)(?=[ -][A-Z])|\bA100(?=-(?:SXM|PCI))"
+    rb"|\bNVIDIA[ -](?!GeForce)(?:RTX|TITAN|[A-Z]{1,2}\d{1,4}S?)\b(?!/)|<gpu dev=\"\d{1,3}\" (sm=\"\d{2,3}\")"
+)
+NAMES_GPU = "gpu-name "
+_MOST_NAMES = 16
 # Which lines are looked at more closely.
 _WORDS = (
     rb"#|NCCL|RCCL|(not read: |RAS decl|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO"
@@ -159,7 +166,8 @@ _WORDS = (
     rb"|node was|subset of ranks|publickey|Duplicate GPU|Address already|CUDA-capable|libnccl-net"
     rb"|new thread|waiting for clients|shared memory (shm)|shared memory seg|NVML dev|UCX ret|+0x"
     rb"|] Check failed|backtrace (tid|NotFound: |Timeout: |Expired: |BadZipFile: |Refused: |Closed: |Exhausted: "
-    rb"|what(): |Failed: |Unsupported: |Invalid: |OutOfResources: "
+    rb"|what(): |Failed: |Unsupported: |Invalid: |OutOfResources: |GeForce|Tesla|Quadro|A100-SXM|A100-PCI"
+    rb"|NVIDIA RTX|NVIDIA TITAN|NVIDIA A|NVIDIA B|NVIDIA G|NVIDIA H|NVIDIA L|NVIDIA T|gpu.product|<gpu dev="
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
@@ -213,6 +221,7 @@ _LINE = Patterns(
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
         ("frame", FRAME),
+        ("gpu", _GPU.pattern),
         ("what", rb"^.{0,60}what\(\): "),  # of a C++ exception that nobody caught, behind "terminate called"
         ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
@@ -336,6 +345,7 @@ class SignalReader:
             notes.append("left-out")
         for part in notes:
             self.source.note(part, self.index, line, raw)
+        self._gpus(raw if "gpu" in said else b"", line)
         if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:
@@ -345,6 +355,13 @@ class SignalReader:
             fault = unheaded.fault_of(raw)
             if fault is not None:
                 self.source.note("unheaded " + fault, self.index, line, raw)
+
+    def _gpus(self, raw: bytes, line: int) -> None:
+        """Take the kinds of the GPUs that a line names."""
+        for match in _GPU.finditer(raw):
+            name = match.group(1) or match.group()
+            if sum(each.startswith(NAMES_GPU) for each in self.source.events) < _MOST_NAMES:
+                self.source.note(NAMES_GPU + name.decode("ascii"), self.index, line, raw)
 
     def mention(self, raw: bytes, line: int) -> None:
         """Take a line that names NCCL, or what it stands on."""

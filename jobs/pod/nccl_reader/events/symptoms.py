@@ -267,7 +267,10 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         rb"ibv_reg_(?:dmabuf_)?mr\S* failed.*(?:Bad address|Invalid argument|Operation not (?:supported|permitted))",
         61,
     ),
-    _symptom("nccl.ib-mixed-fabric", CAUSE, rb"ibv_modify_qp failed.*(?:Invalid argument|with 22 )", 29),
+    # with the GIDs of both ends, which NCCL prints of RoCE only, the link types do not differ
+    _symptom(
+        "nccl.ib-mixed-fabric", CAUSE, rb"ibv_modify_qp failed.*(?:Invalid argument|with 22 )(?!.*remote GID)", 29
+    ),
     _symptom("nccl.ib-unreachable", CAUSE, rb"ibv_modify_qp failed", 28),
     _symptom(
         "nccl.ib-link-flap",
@@ -303,10 +306,10 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.connect-timeout",
         CAUSE,
-        rb"(?:[Ss]ocket|[Bb]ootstrap|[Cc]onnect).*[Cc]onnection timed out|returned 110\b|Connect to .* (?:failed"
-        rb"|timed out)",
+        rb"(?:[Ss]ocket|[Bb]ootstrap|[Cc]onnect).*[Cc]onnection timed out|returned 110\b|Connect to .* timed out",
         38,
     ),
+    _symptom("nccl.connect-failed", CAUSE, rb"Connect to .* failed"),  # by another errno than those above
     _symptom("nccl.mixed-transport", CAUSE, rb"wrong type \d+ != \d+", 12),
     _symptom("nccl.wrong-peer", CAUSE, rb"wrong magic|magic mismatch|invalid magic", 40),
     _symptom("nccl.rank-count", CAUSE, rb"mismatch in (?:rank count|info) from procs|has already checked in"),

@@ -18,6 +18,7 @@ RANK = re.compile(
 )
 LIBRARY = re.compile(rb"(?<![^\s#])[nr]ccl-tests version\s+(\S+)(?:.{0,200}[nr]ccl-library=(\d{4,6}))?")
 TEST = re.compile(rb"(?<![^\s#])Collective test starting:\s+(\S+)")
+CONCLUDED = re.compile(rb"Collective test concluded(?::\s+(\S+))?")
 CONFIG = re.compile(
     rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?"
 )

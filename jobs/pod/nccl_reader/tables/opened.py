@@ -57,7 +57,8 @@ class OpenTable:
         self._missed = 0  # lines that looked like its rows and were none
         self._said: Dict[str, float] = {}  # what a bench that prints no table has said of its one result
         self.version: Optional[str] = None
-        self.collective: Optional[str] = None
+        self.collective: Optional[str] = None  # of the next table, by the command that starts it
+        self._title: Optional[str] = None  # the collective that another bench's title names, for all tables below it
 
     def typeless(self) -> bool:
         """Say whether the open table has no column for a type, as mscclpp-test's have none."""
@@ -142,6 +143,8 @@ class OpenTable:
 
     def _start(self, line: int) -> Dict[str, Any]:
         collective, version = self.collective, self.version
+        if collective is None and self.table is not None and not (self.table["rows"] or self.table["complete"]):
+            collective = self.table["collective"]
         config = (
             self.table["config"]
             if self.table is not None and not self.table["rows"] and not self.table["complete"]
@@ -150,7 +153,7 @@ class OpenTable:
         if self.table is not None and (self.table["rows"] or self.table["complete"]):
             self._copies.next_table()
         self._close()
-        self.collective, self.version = collective, version
+        self.collective, self.version = None, version  # the next benchmark of the stream is another one
         table = new_table(line)
         table["collective"], table["version"], table["config"] = collective, version, config
         if len(self.source.tables) < MAX_TABLES:
@@ -176,7 +179,6 @@ class OpenTable:
             if self.source.tables and self.source.tables[-1] is self.table:
                 self.source.tables.pop()
         self.table = None
-        self.collective = None
 
     def finish(self) -> None:
         """Close the last table at the end of the stream: one that was announced behind a whole one never came."""

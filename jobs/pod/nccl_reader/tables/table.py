@@ -18,6 +18,7 @@ from .headings import (
     BENCH_NCCL,
     BOUNDS,
     COLUMNS,
+    CONCLUDED,
     FIRST_NAMES,
     HEADLESS,
     LIBRARY,
@@ -85,7 +86,7 @@ class TableReader(OpenTable):
             return True
         test = TEST.search(raw)
         if test:
-            self._start(line)["collective"] = self.collective = collective_of(test.group(1))
+            self._start(line)["collective"] = collective_of(test.group(1))
             return True
         if (b"nThread" in raw and b"minBytes" in raw) or (b"Bytes" in raw and b"iters:" in raw):
             self._start(line)["config"] = config_of(raw)
@@ -102,8 +103,7 @@ class TableReader(OpenTable):
         """Read what another bench prints around its numbers: its title, its header, or its one result."""
         said = bench_title(raw)
         if said is not None:
-            self._start(line)["collective"] = said.collective
-            self.collective = said.collective
+            self._start(line)["collective"] = self._title = said.collective
             self._said = {} if said.payload is None else {"size": said.payload}
             if said.ranks:
                 self.source.note("world %d" % said.ranks, self._index, line, raw)
@@ -120,6 +120,7 @@ class TableReader(OpenTable):
         if form is None:
             return False
         table = self.table if self.table is not None and not self.table["rows"] else self._start(line)
+        table["collective"] = table["collective"] or self._title
         table["columns"], table["left"], table["line"] = ["time", "algbw", "busbw"], ["size"], line
         self._form, self._missed = form, 0
         return True
@@ -153,7 +154,10 @@ class TableReader(OpenTable):
             table["complete"] = True
             table["avg_line"] = line
             return True
-        if b"Collective test concluded" in raw:
+        concluded = CONCLUDED.search(raw)
+        if concluded:
+            if self.table is not None and concluded.group(1):  # the program's own word, also where its head was cut
+                self.table["collective"] = collective_of(concluded.group(1)) or self.table["collective"]
             if self.table is not None and self.table["avg_busbw"] is not None:
                 self.table["complete"] = True
             self._close()
@@ -162,11 +166,14 @@ class TableReader(OpenTable):
 
     def command(self, raw: bytes) -> None:
         """Note which test a command line starts, for tables that do not say."""
-        match = PERF.search(raw)
-        if match and (self.table is None or not self.table["rows"]):
-            self.collective = match.group(1).decode("ascii")
-            if self.table is not None:
-                self.table["collective"] = self.collective
+        names = set(PERF.findall(raw))
+        if len(names) != 1:  # a script that names several
+            return
+        named = names.pop().decode("ascii")
+        if self.table is None or self.table["rows"] or self.table["complete"]:
+            self.collective = named
+        else:
+            self.table["collective"] = named
 
     def _columns(self, raw: bytes, line: int) -> bool:
         table = self.table
