@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
+from checks.profiles.trial import NODE, OPERATIONS
 from jobs import nccl
 from jobs.nccl.job_document import Expected, JobDocument
 from jobs.run.evidence import EvidenceReader, StageData
@@ -20,7 +21,6 @@ _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": 
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
 _LONGEST = 64 * 1024
 _MOST_RANKS = 4096
-_ALONE = COLLECTIVE + "node"  # checks.profiles.trial.NODE: every node runs it on its own GPUs
 
 
 @dataclass(slots=True)
@@ -80,28 +80,38 @@ class TrialLogs:
             stages = dict.fromkeys(s for rank in ranks.values() for s in rank.stages if s.startswith(COLLECTIVE))
             for stage in stages:
                 ran = {key: rank.stages[stage] for key, rank in ranks.items() if stage in rank.stages}
-                alone = stage == _ALONE
+                name_of_stage = stage.removeprefix(COLLECTIVE)
+                alone = name_of_stage == NODE
                 for members in [[key] for key in ran] if alone else [list(ran)]:
                     results = [ran[key] for key in members]
                     parts = [
                         nccl.Partial.from_dict(data["nccl"]) for data in results if isinstance(data.get("nccl"), dict)
                     ]
                     shown = [self.logs[key] for key in members] if alone else names
-                    stage_of = [f"{name}: {stage.removeprefix(COLLECTIVE)}" for name in shown]
-                    documents += _concluded(parts, stage_of, results, expect)
+                    stage_of = [f"{name}: {name_of_stage}" for name in shown]
+                    documents += _concluded(parts, stage_of, results, expect, OPERATIONS.get(name_of_stage))
             if not stages:
                 documents += _concluded([], list(names), [], expect)
         return documents
 
 
 def _concluded(
-    parts: list[nccl.Partial], names: list[str], results: list[StageData], expect: Expected
+    parts: list[nccl.Partial],
+    names: list[str],
+    results: list[StageData],
+    expect: Expected,
+    collective: str | None = None,
 ) -> list[JobDocument]:
-    """Conclude from the pods' parts; without any, an empty log says the honest thing, and the probe says why."""
+    """Conclude from the pods' parts; without any, an empty log says the honest thing, and the probe says why.
+
+    ``collective`` is what the stage ran, for a table that does not name it.
+    """
     whole = nccl.merge(parts) if parts else nccl.read([(names[0], [])])
     documents = nccl.conclude(whole, expect, one_job=True)
     for document in documents:
         document["files"] = names
+        for table in document["tables"]:
+            table["collective"] = table["collective"] or collective
         if not parts:
             why = next((str(data["skipped"]) for data in results if data.get("skipped")), "its log ends before that")
             document["sentence"] = f"The trial did not run its collective: {why[:300]}."

@@ -37,9 +37,11 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
         for table in job["tables"]
         for row in table["reference"]
     }
+    across = any(_crosses(job) for job, *_ in compared)  # what a host runs on its own need not show the network
     for job, other, differing in compared:
         floors = [] if other else [*_floors(job, profile, applied)]
-        rest = [] if other else [*_layout(job, profile), *_sums(job)]
+        layout = [] if across and job["nodes"] == 1 else [*_layout(job, profile)]
+        rest = [] if other else [*layout, *_sums(job)]
         job["not_judged"] = [*other, *differing, *floors, *rest]
         if other and job["verdict"] != "go":
             job["sentence"] += f" {other[0][0].upper()}{other[0][1:]}."
@@ -117,7 +119,7 @@ def _floors(job: JobDocument, profile: Profile, applied: set[tuple[str, str, int
 
 def _layout(job: JobDocument, profile: Profile) -> Iterator[str]:
     fabric, hosts = profile.fabric, job["rails"]["per_host"]
-    crossed = (job["nodes"] or 0) > 1 and job["inter_node_transport"] not in ("none", "unknown")
+    crossed = _crosses(job)
     if fabric.kind and not crossed:
         yield f"the fabric {fabric.kind}, since no data crosses hosts"
     whole = bool(profile.gpu.per_node) and job["ranks"] == (job["nodes"] or 0) * (profile.gpu.per_node or 0)
@@ -125,6 +127,10 @@ def _layout(job: JobDocument, profile: Profile) -> Iterator[str]:
         yield "GPUDirect RDMA, which no channel line shows"
     if fabric.rails and not (crossed and whole and hosts and all(host["used"] for host in hosts.values())):
         yield f"the {fabric.rails} rails of a host, which this layout does not show"
+
+
+def _crosses(job: JobDocument) -> bool:
+    return (job["nodes"] or 0) > 1 and job["inter_node_transport"] not in ("none", "unknown")
 
 
 def _sums(job: JobDocument) -> Iterator[str]:

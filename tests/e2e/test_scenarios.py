@@ -100,10 +100,12 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
         logs_are_go(out)
 
 
-def logs_are_go(out):
+def logs_are_go(out, *options):
     """What the pods of a good trial printed is good for `explain`, too."""
     if any((out / "logs").glob("*.log")):
-        done = Program([sys.executable, "-m", "checks", "explain", "--full", str(out / "logs")], stdout=subprocess.PIPE)
+        done = Program(
+            [sys.executable, "-m", "checks", "explain", "--full", *options, str(out / "logs")], stdout=subprocess.PIPE
+        )
         said, _ = done.communicate()
         assert done.returncode == 0, said
 
@@ -152,3 +154,5 @@ def test_the_healthy_cluster_is_go_and_marked_simulated(tmp_path):
     assert "SIMULATED" in done.stdout
     assert "SIMULATED" in (tmp_path / "out" / "report.html").read_text()
     assert {"report.json", "report.html", "junit.xml", "logs"} <= {p.name for p in (tmp_path / "out").iterdir()}
+    logs_are_go(tmp_path / "out")
+    logs_are_go(tmp_path / "out", "--profile", "h100-ib")  # each floor is of one of the trial's runs

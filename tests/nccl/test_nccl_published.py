@@ -12,6 +12,7 @@ import pytest
 from checks.profiles.loader import load_profile
 from checks.rules.reference import judge_by
 from jobs.nccl import conclude, read
+from jobs.nccl.bandwidth.hardware import algorithm_of
 from jobs.nccl.bandwidth.judgement import compare, judge
 from jobs.nccl.bandwidth.physics import TOLERANCE, intra_node_limit_gbps, links_gbps, wire_limit_gbps
 from jobs.nccl.bandwidth.published import Published, published
@@ -182,3 +183,18 @@ def test_published_values_rise_with_size():
         values = [entry.by_size[size] for size in sorted(entry.by_size)]
         assert all(later >= 0.95 * earlier for earlier, later in pairwise(values)), entry
         assert values[-1] >= 0.95 * max(values), entry
+
+
+@pytest.mark.parametrize(
+    ("collective", "printed", "algorithm"),
+    [
+        ("all_reduce", "RING", "ring"),
+        ("all_reduce", "TREE", "default"),
+        ("sendrecv", "RING", "default"),
+        ("all_to_all", "Ring", "default"),
+        (None, None, "default"),
+    ],
+)
+def test_sends_to_peers_have_no_algorithm_though_nccl_prints_a_ring(collective, printed, algorithm):
+    """Else no floor and no published row of them would be met by a log with TUNING lines."""
+    assert algorithm_of({"collective": collective, "algorithm": printed}) == algorithm
