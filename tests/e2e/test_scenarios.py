@@ -16,7 +16,7 @@ from cli import rehearse
 from reports.schema import completed
 from reports.summary import summarize
 from reports.sweep.text import lines
-from tests.program import Program
+from tests.program import Program, seatrial
 from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,11 +103,8 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
 def logs_are_go(out, *options):
     """What the pods of a good trial printed is good for `explain`, too."""
     if any((out / "logs").glob("*.log")):
-        done = Program(
-            [sys.executable, "-m", "checks", "explain", "--full", *options, str(out / "logs")], stdout=subprocess.PIPE
-        )
-        said, _ = done.communicate()
-        assert done.returncode == 0, said
+        done = seatrial("explain", "--full", *options, str(out / "logs"))
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def in_every_form(out, record):

@@ -104,7 +104,7 @@ def models_of(job: JobDocument) -> list[str]:
 
 
 def algorithm_of(table: Table) -> str:
-    """Return 'ring', or 'default' for whatever NCCL chose; of sends to peers NCCL prints a ring, and chooses nothing."""
+    """Return 'ring', or 'default' for whatever NCCL chose; of sends to peers it prints a ring, and chooses nothing."""
     if operation(table["collective"]) in ("sendrecv", "alltoall"):
         return "default"
     return "ring" if str(table["algorithm"] or "").lower() == "ring" else "default"
