@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from checks.profiles.trial import NODE, OPERATIONS
 from jobs import nccl
 from jobs.nccl.job_document import Expected, JobDocument
 from jobs.run.evidence import EvidenceReader, StageData
@@ -74,6 +73,8 @@ class TrialLogs:
 
         What each node runs on its own is a job of each.
         """
+        from checks.profiles.trial import NODE, OPERATIONS  # noqa: PLC0415 -- most logs are no trial's
+
         documents = []
         for run, names in self.names.items():
             ranks = {key: reader.result() for key, reader in sorted(self.readers.items()) if key[0] == run}

@@ -155,7 +155,7 @@ BOTH = ("n000", "n001")
 def test_a_pair_is_graded_by_its_slowest_rail_against_the_level(speed, rails, grade):
     """From 0.93 on it is proven, below 0.90 it fails, between them it is neither; what no fault makes is nothing."""
     result = Result("measured", speed, rails, BOTH)
-    made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None), BOTH, result, LEVEL)
+    made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None), BOTH, result, LEVEL, {})
     assert made.grade == grade
     assert made.rails == (frozenset({1}) if rails == (50.0, 44.0) else frozenset())
 
@@ -166,7 +166,7 @@ def test_what_is_below_its_floor_fails_at_any_level(floor, grade, nodes):
     """A pair has the floor of pairs, a node alone that of nodes."""
     own, other = ("pair_floor", "node_floor")[:: 1 if len(nodes) == 2 else -1]
     rules = replace(RULES, **{own: floor, other: 500.0})
-    made = judgement._judge(fleet_of(2), rules, nodes, Result("measured", 100.0, (), nodes), LEVEL)
+    made = judgement._judge(fleet_of(2), rules, nodes, Result("measured", 100.0, (), nodes), LEVEL, {})
     assert made.grade == grade
 
 
@@ -184,7 +184,7 @@ def test_what_is_below_its_floor_fails_at_any_level(floor, grade, nodes):
     ],
 )
 def test_a_pair_that_did_not_tell_all_is_never_a_pass(result, rules, grade):
-    made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None, **rules), BOTH, result, LEVEL)
+    made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None, **rules), BOTH, result, LEVEL, {})
     assert made.grade == grade
 
 
