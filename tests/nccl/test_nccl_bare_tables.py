@@ -84,6 +84,19 @@ def test_network_cards_that_somebody_says_replace_what_others_had(tmp_path, caps
         assert ("nccl.below-published" in [f["fault"] for f in job["faults"]]) == low, job["sentence"]
 
 
+@pytest.mark.parametrize(("nics", "fault"), [("1x400", "nccl.below-published"), ("8x50", None)])
+def test_fewer_cards_than_a_log_shows_at_work_excuse_no_speed(nics, fault, tmp_path, capsys):
+    """Eight carry the data; of their rate the log says nothing."""
+    table = "\n".join(with_busbw(table_of(EIGHT), 40.0, factor=1.875)) + "\n"
+    job = explained(capsys, tmp_path, sequential(EIGHT.processes()).decode() + table, "--nics", nics)
+    assert [found["fault"] for found in job["faults"]] == ([fault] if fault else []), job["sentence"]
+
+
+def test_a_sentence_about_a_table_that_names_no_hosts_names_none(tmp_path, capsys):
+    job = explained(capsys, tmp_path, rows(40.0), "--profile", "h100-ib")
+    assert (job["verdict"], job["sentence"].split(":")[0]) == ("no-go", "A job of unknown size")
+
+
 @pytest.mark.parametrize("options", [("--gpu", "8x"), ("--nics", "8"), ("--nics", "0x400"), ("--nics", "8xfast")])
 def test_what_is_no_hardware_is_a_usage_error(options, tmp_path, capsys):
     (tmp_path / "table.log").write_text(rows(40.0))

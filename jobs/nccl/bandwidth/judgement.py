@@ -50,7 +50,7 @@ def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None 
     for table in job["tables"]:
         hardware = refer_table(job, table, known, floors)
         table["wire"] = _wire(job, table, hardware, known)
-        if impossible := _above_the_hardware(job, table, hardware, known):
+        if impossible := _above_the_hardware(job, table, hardware):
             call_odd(job, impossible)
         low = [row for row in table["reference"] if row["ratio"] < 1]
         if any(fault["fault"] == "nccl.low-bandwidth" for fault in job["faults"]):
@@ -84,7 +84,8 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
         also = f"not judged against the profile: {not_judged}" if not_judged else ""
         withhold(job, diagnosis, "; ".join(filter(None, (text, also))))
     elif job["verdict"] == "go":
-        if shown and all(each["kind"] == "none" for each in shown):
+        # nothing of these GPUs: that others are no faster says little
+        if shown and all(each["kind"] in ("none", "elsewhere") and not each["rows"] for each in shown):
             job["sentence"] = f"{job['sentence'].rstrip('.')}; {shown[0]['sentence']}."
     elif text or (shown and job["diagnosis"] in ("table-only", "odd-numbers")):
         also = text or shown[0]["sentence"]
@@ -179,12 +180,12 @@ def _shares_nothing(gpu: str) -> bool:
     return is_card(gpu) or "MIG" in gpu.split()
 
 
-def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> str | None:
+def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> str | None:
     """Say which number no hardware of this job gives: its wires, as the log or the profile names them, or its GPUs."""
     peak, nodes, per_node = table["peak_busbw_gbps"], hardware.nodes or 0, hardware.gpus_per_node or 0
     if peak is None or nodes * per_node < 2:
         return None
-    wires = job["wires_gbps"] or known.wires_gbps
+    wires = job["wires_gbps"] or hardware.wires_gbps
     apart = nodes > 1 and job["inter_node_transport"] not in ("none", "unknown", "mnnvl")
     if wires and apart and not job["sharp"] and not job["mixed"]:
         collective, algorithm = hardware.collective, hardware.algorithm
