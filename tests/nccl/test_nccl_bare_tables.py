@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -75,6 +76,33 @@ def test_floors_judge_a_table_of_as_many_ranks_as_the_profile_has(tmp_path, caps
     job = explained(capsys, tmp_path, rows(200.0), "--profile", "h100-ib")
     assert (job["verdict"], job["tables"][0]["nearest"]["kind"]) == ("no-go", "floor")
     assert explained(capsys, tmp_path, rows(200.0, 64), "--profile", "h100-ib")["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize(
+    ("redop", "root", "factor", "named"),
+    [
+        ("sum", -1, lambda n: 2 * (n - 1) / n, "all_reduce"),
+        ("sum", -1, lambda n: (n - 1) / n, "reduce_scatter"),
+        ("sum", -1, lambda _: 1.0, "sendrecv"),
+        ("sum", 0, lambda _: 1.0, "reduce"),
+        ("none", 0, lambda _: 1.0, "broadcast"),
+        ("none", -1, lambda n: (n - 1) / n, None),
+    ],
+)
+def test_an_older_benchmarks_table_is_of_the_collective_that_its_columns_tell(
+    hosts, redop, root, factor, named, tmp_path, capsys
+):
+    """Before 2.17.6 nccl-tests prints no name; all_gather and alltoall look alike, and a go says what it is by."""
+    maker = Maker(hosts=tuple(f"h-{at}" for at in range(hosts)), gpus=8, rails=8, channels=8)
+    table = with_busbw(table_of(maker), 60.0, factor=factor(maker.ranks))
+    row = next(line for line in table if line.lstrip().startswith("1073741824 "))
+    unnamed = [line for line in table if "Collective test" not in line and not line.lstrip().startswith("1048576 ")]
+    new = re.sub(r"sum +-1", f"{redop}  {root}", row)
+    text = averaged("\n".join(new if line == row else line for line in unnamed) + "\n")
+    job = explained(capsys, tmp_path, sequential(maker.processes()).decode() + text)
+    assert job["tables"][0]["collective"] == named
+    assert ("a collective that is not named" in job["sentence"]) == (named is None), job["sentence"]
 
 
 def test_network_cards_that_somebody_says_replace_what_others_had(tmp_path, capsys):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..diagnosis.conclusion import call_below, call_odd, call_peers_off, call_slow, withhold
 from ..job_document import FloorRow, JobDocument, Reference, Table, WireUse
-from .hardware import NOTHING_SAID, Hardware, Said
+from .hardware import NOTHING_SAID, Hardware, Said, collective_of
 from .physics import GIB, TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
 from .published import TCP, Published, family, is_card, published, rows_of, size_text
 from .reference import FAR, LOW, Floors, points_of, refer_table
@@ -84,9 +84,11 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
         also = f"not judged against the profile: {not_judged}" if not_judged else ""
         withhold(job, diagnosis, "; ".join(filter(None, (text, also))))
     elif job["verdict"] == "go":
-        # nothing of these GPUs: that others are no faster says little
+        # nothing of these GPUs, or of which collective nothing tells: that others are no faster says little
         if shown and all(each["kind"] in ("none", "elsewhere") and not each["rows"] for each in shown):
             job["sentence"] = f"{job['sentence'].rstrip('.')}; {shown[0]['sentence']}."
+        elif unnamed := next((t for t in job["tables"] if t["rows"] and not collective_of(t)), None):
+            job["sentence"] = f"{job['sentence'].rstrip('.')}; {unnamed['nearest']['sentence']}."
     elif text or (shown and job["diagnosis"] in ("table-only", "odd-numbers")):
         also = text or shown[0]["sentence"]
         job["sentence"] += f" {also[0].upper()}{also[1:]}."
