@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from checks.profiles.loader import load_profile
 from cli import explain
-from jobs.nccl.bandwidth.hardware import Hardware, Said, UnknownHardwareError, said
+from jobs.nccl.bandwidth.hardware import Hardware, Said, UnknownHardwareError, of_other_kind, said
 from jobs.nccl.bandwidth.reference import refer
 from tests.nccl.logmaker import Maker, averaged, sequential, table_of, with_busbw
 
@@ -208,3 +209,10 @@ def test_hardware_of_which_nothing_is_published_is_judged_by_what_it_carries(har
     nearest = refer(hardware, {8 * GIB: busbw})
     assert nearest["kind"] == kind, nearest["sentence"]
     assert kind == "none" or nearest["ratio"] < 0.7
+
+
+@pytest.mark.parametrize(("gpu", "profile"), [("NVIDIA GH200 120GB", "h200-ib"), ("NVIDIA GB200", "b200-mpi-slinky")])
+def test_a_profile_is_not_of_gpus_whose_names_end_as_its_own(gpu, profile):
+    product = load_profile(profile).gpu.product
+    assert of_other_kind([gpu], product) == [gpu]
+    assert of_other_kind(["NVIDIA H200", "NVIDIA-H200-141GB", "H200"], load_profile("h200-ib").gpu.product) == []
