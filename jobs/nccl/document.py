@@ -272,22 +272,34 @@ def _tables(judgement: Judgement) -> list[Table]:
     return documents
 
 
-def _collective(table: ReadTable, ranks: int | None) -> str | None:
-    """Tell a collective by its numbers: bus bandwidth is algorithm bandwidth times a factor (doc/PERFORMANCE.md).
+_DIGIT = 0.02
+"""Of two digits behind the point: n ranks are told from others where the algorithm bandwidth is above n times this."""
 
-    Two collectives reduce, and their factors differ, 2(n-1)/n and (n-1)/n; where nothing is reduced, several share one.
+
+def _collective(table: ReadTable, ranks: int | None) -> str | None:
+    """Tell a collective by its columns and numbers: bus bandwidth is algorithm bandwidth times a factor.
+
+    By redop, root and factor (nccl-tests, doc/PERFORMANCE.md) one is told from the next; all_gather and alltoall not.
     """
     if not ranks or ranks < 3:
         return None
-    factors = set()
+    part = (ranks - 1) / ranks
+    told = set()
     for row in table["rows"]:
         side = row["out_of_place"] or row["in_place"]
-        if row["redop"] in (None, "none") or row["root"] not in (None, -1) or not side:
-            return None
-        algbw = side["algbw_gbps"] or 0
-        if algbw > 1 and side["busbw_gbps"] is not None:
-            factors.add(round(side["busbw_gbps"] / algbw * ranks / (ranks - 1), 1))
-    return {2.0: "all_reduce", 1.0: "reduce_scatter"}.get(factors.pop()) if len(factors) == 1 else None
+        algbw, carried = (side["algbw_gbps"] or 0.0, side["busbw_gbps"]) if side else (0.0, None)
+        if carried is not None and algbw > max(1.0, ranks * _DIGIT):
+            ratio = carried / algbw
+            factor = min((2 * part, part, 1.0), key=lambda each: abs(each - ratio))
+            told.add((row["redop"] not in (None, "none"), row["root"] not in (None, -1), factor))
+    names = {
+        (True, False, 2 * part): "all_reduce",
+        (True, False, part): "reduce_scatter",
+        (True, False, 1.0): "sendrecv",
+        (True, True, 1.0): "reduce",
+        (False, True, 1.0): "broadcast",
+    }
+    return names.get(told.pop()) if len(told) == 1 else None
 
 
 def _table(table: ReadTable, algorithm: str | None, rows: list[Row]) -> Table:

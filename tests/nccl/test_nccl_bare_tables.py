@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from checks.profiles.loader import load_profile
 from cli import explain
-from jobs.nccl.bandwidth.hardware import Hardware, Said, UnknownHardwareError, said
+from jobs.nccl.bandwidth.hardware import Hardware, Said, UnknownHardwareError, of_other_kind, said
 from jobs.nccl.bandwidth.reference import refer
 from tests.nccl.logmaker import Maker, averaged, sequential, table_of, with_busbw
 
@@ -77,11 +79,51 @@ def test_floors_judge_a_table_of_as_many_ranks_as_the_profile_has(tmp_path, caps
     assert explained(capsys, tmp_path, rows(200.0, 64), "--profile", "h100-ib")["verdict"] == "inconclusive"
 
 
+@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize(
+    ("redop", "root", "factor", "named"),
+    [
+        ("sum", -1, lambda n: 2 * (n - 1) / n, "all_reduce"),
+        ("sum", -1, lambda n: (n - 1) / n, "reduce_scatter"),
+        ("sum", -1, lambda _: 1.0, "sendrecv"),
+        ("sum", 0, lambda _: 1.0, "reduce"),
+        ("none", 0, lambda _: 1.0, "broadcast"),
+        ("none", -1, lambda n: (n - 1) / n, None),
+    ],
+)
+def test_an_older_benchmarks_table_is_of_the_collective_that_its_columns_tell(
+    hosts, redop, root, factor, named, tmp_path, capsys
+):
+    """Before 2.17.6 nccl-tests prints no name; all_gather and alltoall look alike, and a go says what it is by."""
+    maker = Maker(hosts=tuple(f"h-{at}" for at in range(hosts)), gpus=8, rails=8, channels=8)
+    table = with_busbw(table_of(maker), 60.0, factor=factor(maker.ranks))
+    row = next(line for line in table if line.lstrip().startswith("1073741824 "))
+    unnamed = [line for line in table if "Collective test" not in line and not line.lstrip().startswith("1048576 ")]
+    new = re.sub(r"sum +-1", f"{redop}  {root}", row)
+    text = averaged("\n".join(new if line == row else line for line in unnamed) + "\n")
+    job = explained(capsys, tmp_path, sequential(maker.processes()).decode() + text)
+    assert job["tables"][0]["collective"] == named
+    assert ("a collective that is not named" in job["sentence"]) == (named is None), job["sentence"]
+
+
 def test_network_cards_that_somebody_says_replace_what_others_had(tmp_path, capsys):
     """Four cards of 200 Gb/s carry a quarter of eight of 400: 90 GB/s is healthy there."""
     for nics, low in (("4x200", False), ("8x400", True)):
         job = explained(capsys, tmp_path, rows(90.0), "--gpu", "8xH100", "--nics", nics)
         assert ("nccl.below-published" in [f["fault"] for f in job["faults"]]) == low, job["sentence"]
+
+
+@pytest.mark.parametrize(("nics", "fault"), [("1x400", "nccl.below-published"), ("8x50", None)])
+def test_fewer_cards_than_a_log_shows_at_work_excuse_no_speed(nics, fault, tmp_path, capsys):
+    """Eight carry the data; of their rate the log says nothing."""
+    table = "\n".join(with_busbw(table_of(EIGHT), 40.0, factor=1.875)) + "\n"
+    job = explained(capsys, tmp_path, sequential(EIGHT.processes()).decode() + table, "--nics", nics)
+    assert [found["fault"] for found in job["faults"]] == ([fault] if fault else []), job["sentence"]
+
+
+def test_a_sentence_about_a_table_that_names_no_hosts_names_none(tmp_path, capsys):
+    job = explained(capsys, tmp_path, rows(40.0), "--profile", "h100-ib")
+    assert (job["verdict"], job["sentence"].split(":")[0]) == ("no-go", "A job of unknown size")
 
 
 @pytest.mark.parametrize("options", [("--gpu", "8x"), ("--nics", "8"), ("--nics", "0x400"), ("--nics", "8xfast")])
@@ -167,3 +209,10 @@ def test_hardware_of_which_nothing_is_published_is_judged_by_what_it_carries(har
     nearest = refer(hardware, {8 * GIB: busbw})
     assert nearest["kind"] == kind, nearest["sentence"]
     assert kind == "none" or nearest["ratio"] < 0.7
+
+
+@pytest.mark.parametrize(("gpu", "profile"), [("NVIDIA GH200 120GB", "h200-ib"), ("NVIDIA GB200", "b200-mpi-slinky")])
+def test_a_profile_is_not_of_gpus_whose_names_end_as_its_own(gpu, profile):
+    product = load_profile(profile).gpu.product
+    assert of_other_kind([gpu], product) == [gpu]
+    assert of_other_kind(["NVIDIA H200", "NVIDIA-H200-141GB", "H200"], load_profile("h200-ib").gpu.product) == []

@@ -6,6 +6,8 @@ The logs are of right transports, and scaled: the hardware of each row of the da
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import replace
 
 from jobs.nccl import conclude, read
 from jobs.nccl.bandwidth.hardware import Hardware
@@ -126,3 +128,29 @@ def test_no_row_contradicts_the_others_of_its_hardware():
     """Sources of one kind of hardware that are further apart than this need what tells them apart (rails, platform)."""
     for entry in ROWS:
         assert highest(entry) <= 0.85 / LOW, str(entry)
+
+
+def test_one_row_that_is_fast_hides_no_slow_ones():
+    """A tenth up to 4 GiB and all of it at 8 GiB is no level; a curve that rises late is one."""
+    (entry,) = [e for e in ROWS if (str(e), e.collective) == ("2 x 8 H100, InfiniBand", "all_reduce")]
+    top = max(entry.by_size)
+    for share, low in ((0.1, True), (0.5, True), (0.68, False)):
+        points = {top >> step: entry.at(top >> step) * (share if step else 1.0) for step in range(4)}
+        nearest = refer(hardware_of(entry), points)
+        assert (nearest["ratio"] < LOW) == low, nearest["sentence"]
+
+
+def test_parts_of_a_gpu_are_compared_with_no_whole_one():
+    hardware = Hardware(gpu="NVIDIA H100 80GB HBM3 MIG 1g.10gb", gpus_per_node=8, nodes=2, fabric="ib")
+    assert refer(hardware, {8 << 30: 20.0})["kind"] == "none"
+    assert refer(replace(hardware, gpu="NVIDIA H100 80GB HBM3"), {8 << 30: 20.0})["kind"] == "published"
+
+
+def test_a_go_by_older_gpus_says_so_in_its_sentence():
+    """Of B300 over InfiniBand nothing is published, so that a fifth of what it gives is still as fast as A100."""
+    entry = next(e for e in ROWS if (str(e), e.collective) == ("2 x 8 A100, InfiniBand", "all_reduce"))
+    text = log_of(entry, 1.0)
+    job = judged(re.sub(r"NVIDIA A100[^\n]*", "NVIDIA B300 SXM6 AC", text))
+    assert job["verdict"] == "go"
+    assert "older GPUs of 2 x 8 A100" in job["sentence"]
+    assert "older" not in judged(text)["sentence"]

@@ -348,6 +348,18 @@ def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
         "worker 3 will be restarted",
         "make: *** [Makefile:3: run] Fehler 1",
         "a program's last word that nobody knows",
+        "rank 3 stopped by signal 9",
+        "container stopped (exit 137)",
+        "rank 3 ended with code 9",
+        "trial not yet finished",
+        "session closed by peer",
+        "job ended prematurely",
+        "time limit reached",
+        "time out",
+        "3 of 16 tests passed",
+        "writing core dump",
+        "stopping all workers: lost node gpu-001",
+        '{"msg": "worker exited", "code": 9}',
     ],
 )
 def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
@@ -369,6 +381,13 @@ def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
         "root@gpu-node-0:/workspace# ",
         "[1]+  Done                    ./all_reduce_perf",
         "Results were written to /results/all_reduce.txt",
+        "Thu Nov 20 10:11:12 UTC 2026",
+        "Thu 20 Nov 2026 10:11:12 AM CET",
+        "16 of 16 tests passed",
+        "Uploading results to s3://bucket ...",
+        "Connection to gpu-001 closed.",
+        "finished by rank 0, 0 timeouts",
+        '{"msg": "worker exited", "code": 0}',
     ],
 )
 def test_a_log_that_ends_with_a_completion_stays_a_go(judge, said):

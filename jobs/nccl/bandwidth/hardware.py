@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from ..job_document import JobDocument, Table
@@ -25,6 +25,8 @@ _INSTANCES = {
 _GPUS = re.compile(r"(?:(?:(\d{1,5})x)?(\d{1,3})x)?([A-Za-z][\w .+-]{1,40})")
 MOST_RANKS = 4096
 """From here on two digits tell no number of ranks from the next."""
+_DEVICES = 2
+"""That one NIC shows at most: one for each port (NVIDIA ConnectX, user manuals)."""
 _NICS = re.compile(r"(\d{1,3})x(\d{1,4}(?:\.\d+)?)")
 
 
@@ -124,6 +126,9 @@ def hardware_of(job: JobDocument, table: Table, known: Said = NOTHING_SAID) -> H
     if carried in ("unknown", "none") and nodes != 1:
         carried = known.fabric or "unknown"
     offered = [host["offered"] for host in job["rails"]["per_host"].values() if host["offered"]]
+    used = max((host["used"] for host in job["rails"]["per_host"].values()), default=0)
+    if known.nics and used > _DEVICES * known.nics:
+        known = replace(known, nics=None, wires_gbps=None)
     return Hardware(
         gpu=names[0] if len(names) == 1 else "" if names else known.gpu,
         several_gpus=len(names) > 1,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..diagnosis.conclusion import call_below, call_odd, call_peers_off, call_slow, withhold
 from ..job_document import FloorRow, JobDocument, Reference, Table, WireUse
-from .hardware import NOTHING_SAID, Hardware, Said
+from .hardware import NOTHING_SAID, Hardware, Said, collective_of
 from .physics import GIB, TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
 from .published import TCP, Published, family, is_card, published, rows_of, size_text
 from .reference import FAR, LOW, Floors, points_of, refer_table
@@ -50,7 +50,7 @@ def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None 
     for table in job["tables"]:
         hardware = refer_table(job, table, known, floors)
         table["wire"] = _wire(job, table, hardware, known)
-        if impossible := _above_the_hardware(job, table, hardware, known):
+        if impossible := _above_the_hardware(job, table, hardware):
             call_odd(job, impossible)
         low = [row for row in table["reference"] if row["ratio"] < 1]
         if any(fault["fault"] == "nccl.low-bandwidth" for fault in job["faults"]):
@@ -84,8 +84,11 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
         also = f"not judged against the profile: {not_judged}" if not_judged else ""
         withhold(job, diagnosis, "; ".join(filter(None, (text, also))))
     elif job["verdict"] == "go":
-        if shown and all(each["kind"] == "none" for each in shown):
+        # nothing of these GPUs, or of which collective nothing tells: that others are no faster says little
+        if shown and all(each["kind"] in ("none", "elsewhere") and not each["rows"] for each in shown):
             job["sentence"] = f"{job['sentence'].rstrip('.')}; {shown[0]['sentence']}."
+        elif unnamed := next((t for t in job["tables"] if t["rows"] and not collective_of(t)), None):
+            job["sentence"] = f"{job['sentence'].rstrip('.')}; {unnamed['nearest']['sentence']}."
     elif text or (shown and job["diagnosis"] in ("table-only", "odd-numbers")):
         also = text or shown[0]["sentence"]
         job["sentence"] += f" {also[0].upper()}{also[1:]}."
@@ -181,12 +184,12 @@ def _shares_nothing(gpu: str) -> bool:
     return is_card(gpu) or "MIG" in gpu.split()
 
 
-def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> str | None:
+def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> str | None:
     """Say which number no hardware of this job gives: its wires, as the log or the profile names them, or its GPUs."""
     peak, nodes, per_node = table["peak_busbw_gbps"], hardware.nodes or 0, hardware.gpus_per_node or 0
     if peak is None or nodes * per_node < 2:
         return None
-    wires = job["wires_gbps"] or known.wires_gbps
+    wires = job["wires_gbps"] or hardware.wires_gbps
     apart = nodes > 1 and job["inter_node_transport"] not in ("none", "unknown", "mnnvl")
     if wires and apart and not job["sharp"] and not job["mixed"]:
         collective, algorithm = hardware.collective, hardware.algorithm

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..job_document import FloorRow, JobDocument, PublishedRow, Reference, ReferenceKind, Table
 from ..rows import bandwidths
 from .hardware import NOTHING_SAID, Hardware, Said, hardware_of
-from .physics import intra_node_limit_gbps, limit_gbps, links_gbps, wire_limit_gbps
+from .physics import GIB, intra_node_limit_gbps, limit_gbps, links_gbps, wire_limit_gbps
 from .published import FABRICS, TCP, Published, is_card, published, rows_of, size_text, usual
 
 LOW, FAR = 0.7, 0.25
@@ -47,6 +47,7 @@ _RINGED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast", 
 """On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one is told by another."""
 _SAME_RATE = 0.1
 _SHOWN = 3
+_MOST_SHARE = 100
 Floors = Callable[[JobDocument, Table, Hardware], Sequence[FloorRow]]
 """Returns the floors that a profile has for a table, each beside its row."""
 
@@ -157,7 +158,7 @@ def _by_wires(hardware: Hardware, size: int, value: float) -> _Made | None:
 def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
     links = links_gbps((hardware.gpu,)) if hardware.gpu and not is_card(hardware.gpu) else None
     inside = hardware.nodes == 1 or hardware.fabric == "mnnvl"
-    if not links or not inside or "MIG" in hardware.gpu or (hardware.gpus_per_node or 0) < 2:
+    if not links or not inside or "MIG" in hardware.gpu.upper().split() or (hardware.gpus_per_node or 0) < 2:
         return None
     part = _PART_OF_A_BOARD / 2 if hardware.gpus_per_node in (2, 3) and hardware.nodes == 1 else 1.0
     other = 1.0 if hardware.collective == "all_reduce" else _OTHER_COLLECTIVE
@@ -175,7 +176,7 @@ def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
 def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
     """Return the least of what was published between hosts of any GPUs whose links are no faster."""
     links = links_gbps((hardware.gpu,)) if hardware.gpu and not is_card(hardware.gpu) else None
-    if not links or hardware.nodes is None or hardware.nodes < 2:
+    if not links or hardware.nodes is None or hardware.nodes < 2 or "MIG" in hardware.gpu.upper().split():
         return None
     older = [
         entry
@@ -220,9 +221,17 @@ def _beside(hardware: Hardware, entry: Published, large: Mapping[int, float]) ->
         if entry.node_gbps and abs(entry.node_gbps / (hardware.wires_gbps or 1) - 1) > _SAME_RATE:
             return None
     most = max(entry.by_size)
-    sizes = [size for size in large if size <= most * 1.001]
-    size = max(sizes) if sizes else min(large)
-    return _Near(entry, size, large[size], _expected(hardware, entry, size), _distance(hardware, entry))
+    sizes = [size for size in large if size <= most * 1.001] or [min(large)]
+    expected = {size: _expected(hardware, entry, size) for size in sizes}
+    size = _telling({size: large[size] / expected[size] for size in sizes})
+    return _Near(entry, size, large[size], expected[size], _distance(hardware, entry))
+
+
+def _telling(ratios: Mapping[int, float]) -> int:
+    """Return the largest size; or the worst of the large ones, if no known curve rises so late: one row is no level."""
+    size = max(ratios)
+    worst = min((each for each in ratios if each >= GIB), key=ratios.__getitem__, default=size)
+    return worst if ratios[worst] < LOW * usual(worst, inside=False) and ratios[size] >= LOW else size
 
 
 def _distance(hardware: Hardware, entry: Published) -> tuple[float, ...]:
@@ -359,8 +368,8 @@ def _named(hardware: Hardware) -> str:
 
 
 def share(ratio: float) -> str:
-    """Return a ratio in percent; the smallest in words."""
-    return "less than 1%" if ratio < 0.01 else f"{ratio:.0%}"
+    """Return a ratio in percent; the smallest and the largest in words."""
+    return "less than 1%" if ratio < 0.01 else f"{ratio:.0%}" if ratio <= _MOST_SHARE else f"over {_MOST_SHARE:.0%}"
 
 
 def _unknown(text: str) -> Reference:

@@ -84,8 +84,7 @@ def call_slow(document: JobDocument, table: Table, cause: str) -> None:
     if alone and document["diagnosis"] not in ("hang", "crash"):
         rdma = document["evidence_shown"] and document["inter_node_transport"] not in TCP | {"none", "unknown"}
         document["diagnosis"] = "rdma-but-slow" if rdma else "slow"
-        size = f"{document['ranks']} ranks on {document['nodes']} hosts"
-        document["sentence"] = f"{size}: {lowered(fault['title'])}; {cause}."
+        document["sentence"] = f"{_size_text(document)}: {lowered(fault['title'])}; {cause}."
 
 
 def call_odd(document: JobDocument, cause: str) -> None:
@@ -100,8 +99,7 @@ def call_peers_off(document: JobDocument, cause: str) -> None:
     """Make a go a no-go whose GPUs do not reach each other over the links that they have, as their names tell."""
     fault = _add(document, "nccl.p2p-off", "the job", cause)
     document["verdict"], document["diagnosis"] = "no-go", "degraded"
-    size = f"{document['ranks']} ranks on {document['nodes']} host{'' if document['nodes'] == 1 else 's'}"
-    document["sentence"] = f"{size}: {lowered(fault['title'])}; {cause}."
+    document["sentence"] = f"{_size_text(document)}: {lowered(fault['title'])}; {cause}."
 
 
 def call_below(document: JobDocument, table: Table, cause: str, signs: Mapping[str, bool | None]) -> None:
@@ -124,14 +122,14 @@ def withhold(document: JobDocument, diagnosis: str, why: str) -> None:
     if document["verdict"] != "go":
         return
     hosts, carried = document["nodes"] or 0, document["inter_node_transport"]
-    over = f", {carried} between them" if hosts > 1 and carried not in ("none", "unknown") else ""
+    over = f", {NETWORK_NAMES[carried]} between them" if hosts > 1 and carried in NETWORK_NAMES else ""
     document["verdict"], document["diagnosis"] = "inconclusive", diagnosis
-    document["sentence"] = f"{document['ranks']} ranks on {hosts} host{'' if hosts == 1 else 's'}{over}: {why}."
+    document["sentence"] = f"{_size_text(document)}{over}: {why}."
 
 
-def _size_text(document: JobDocument, judgement: Judgement) -> str:
+def _size_text(document: JobDocument, judgement: Judgement | None = None) -> str:
     ranks, nodes = document["ranks"], document["nodes"]
-    if judgement.view.ranks_by_device and ranks is not None:
+    if judgement and judgement.view.ranks_by_device and ranks is not None:
         return "A job (%d ranks of one host show)" % ranks
     if ranks is None:
         if nodes is None:

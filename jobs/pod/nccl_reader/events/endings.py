@@ -17,13 +17,30 @@ _COMPLETED = re.compile(
     rb"(?i)\b(?:done|finish(?:ed|ing)?|complet(?:e|ed|ion)|success(?:ful(?:ly)?)?|succeeded|passed|ok|bye"
     rb"|sav(?:ed|ing)|elapsed|took|real|user|sys|logout|clean(?:ed|ing|up)?|destroy(?:ed|ing)?"
     rb"|shut(?:ting)? ?down|teardown|end(?:ed)?|stopp(?:ed|ing)|wr(?:ote|itten|iting)|summary|report|total"
-    rb"|results?|uploaded|clos(?:ed|ing)|exit(?:ed|ing)?(?: (?:with|code|status))*:? 0|[a-z]*time|average"
-    rb"|statistics|timeouts"
+    rb"|results?|upload(?:ed|ing)|copying|copied|clos(?:ed|ing)|exit(?:ed|ing)?(?: (?:with|code|status))*:? 0"
+    rb"|[a-z]*time|average|statistics|timeouts"
     rb")\b"
 )
+# An end that is none of its own: denied, by another's hand, too early, of a part, or with a code.
+_BAD_END = re.compile(
+    rb"(?i)\b(?:not|never|\w+n't) (?:yet |be |been |all )*(?:done|finish|complet|succe|pass|ok\b|end|sav|wr[io]t)"
+    rb"|\b(?:end|stopp|clos|destroy|exit|terminat|shut ?down|torn down)(?:ed)?,? by\b|\bstopped responding\b"
+    rb"|\b(?:incomplete|premature|forc(?:ed|ibl[ey])|abort|abrupt|unexpected|early\b|power(?:ed|ing) off)"
+    rb"|\b(?:preempted|gone|signal \d|core (?:dump|file|to)|time(?:d)? ?-?out\b|(?:time|memory|quota) exceeded)"
+    rb"|\b(?:time|memory|wall(?:time)?) limit\b|\blost (?:\w+ )?(?:node|rank|worker|host|gpu|connection|contact)"
+    rb"|\bno\W*$"
+)
+_BAD_CODE = re.compile(
+    rb"(?i)\b(?:exit\w{0,6}|code|rc)\W{1,4}(?:(?:with|code|status|is)\W{1,3}){0,3}-?[1-9]\d{0,2}\b(?!\.\d)"
+)
+_PART = re.compile(rb"\b(\d+) ?(?:of|/) ?(?:the )?(\d+)\b.{0,30}(?:passed|succeeded|finished|completed|done|ok)\b")
 # A collector's, of an empty line.
 _PREFIX = re.compile(rb"(?:.*[:|>\]]|(?:[\dTZ]|(?![\x80-\xff])\W)*)?[^\w#\x80-\xff]{0,2}(?<!#)", re.DOTALL)
 _BENCHMARK = re.compile(rb"^#|#\W*$|Avg bus|Out of bounds|Collective test")  # behind any prefix
+_DATE = re.compile(  # date(1), in the C locale and others, with or without a zone
+    rb"[A-Z][a-z]{2},? +(?:[A-Z][a-z]{2} +\d{1,2}|\d{1,2} +[A-Z][a-z]{2})(?: +\d{4})?,? +\d\d:\d\d:\d\d(?: +[AP]M)?"
+    rb"(?: +[A-Z+-][A-Z\d]{1,5})?(?: +\d{4})?"
+)
 _NUMBER = re.compile(rb"\d")
 _PROMPT = re.compile(rb"[$#%>]\s*$")
 _SHELL = re.compile(
@@ -44,14 +61,16 @@ def last_words(data: bytes, benchmark: bool) -> bytes:
     """
     lines = [text.rpartition(b"\r")[2].rstrip() for text in data.replace(b"\r\n", b"\n").split(b"\n")]
     bare = next((each for line in reversed(lines) if (each := _said(line, lines))), b"")
-    if not bare or b"NCCL" in bare or _BENCHMARK.search(bare) or _PROMPT.search(bare):
+    if not bare or b"NCCL" in bare or _BENCHMARK.search(bare) or _PROMPT.search(bare) or _DATE.fullmatch(bare):
         return b""
     if _SHELL.match(bare) or _SIGNALS.fullmatch(bare):
         return bare[:_MOST]
     if not benchmark:
         foreign = len(bare.split()) <= 8 and sum(byte >= 0x80 for byte in bare) >= 2 and not _NUMBER.search(bare)
         return bare[:_MOST] if foreign else b""
-    return b"" if _COMPLETED.search(bare) or told_as_harmless(bare) else bare[:_MOST]
+    part = _PART.search(bare)
+    completed = _COMPLETED.search(bare) and not _BAD_END.search(bare) and (not part or part[1] == part[2])
+    return b"" if not _BAD_CODE.search(bare) and (completed or told_as_harmless(bare)) else bare[:_MOST]
 
 
 def _said(line: bytes, lines: List[bytes]) -> bytes:

@@ -88,7 +88,7 @@ class ForeignLines:
                 return
         if self.tables.open_left is not None and self.tables.fragment(raw):
             return
-        if raw in left_out.DOTS:
+        if left_out.MARKED.fullmatch(raw) is not None:
             self.signals.left_out(raw, number)
         elif signals.matters(raw) or self.signals.expects():
             self._marked(raw, number)

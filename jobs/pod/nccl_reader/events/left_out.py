@@ -15,12 +15,20 @@ from ..lines.patterns import AnyOf
 _MOST = 400  # bytes: a notice is short
 _STRONG = frozenset(
     b"truncated truncating truncation omitted omitting elided trimmed snipped clipped shortened suppressed suppressing"
-    b" dropped discarded redacted skipped skipping abbreviated collapsed snip".split()
+    b" dropped discarded redacted skipped skipping abbreviated abridged collapsed purged snip".split()
 )
 """What nobody says of a file or a value that is merely deleted."""
 _OF_TESTS = frozenset((b"skipped", b"skipping", b"dropped", b"discarded", b"collapsed"))  # and of batches
-_REMOVED = _STRONG | frozenset(b"removed deleted hidden lost missed missing cut gone drop dropping shown left".split())
+_REMOVED = _STRONG | frozenset(
+    b"removed deleted hidden lost missed missing cut gone drop dropping shown left thrown".split()
+)
+_SHOWN = frozenset(b"shown displayed printed delivered forwarded collected received stored".split())
 _ITEMS = frozenset(b"line lines message messages character characters chars byte bytes kb mb gb kib mib gib".split())
+_RECORDS = frozenset(b"records events entries rows".split())
+"""Of a log where its collector is named, or in a notice that nothing else explains; elsewhere of data."""
+_COLLECTORS = frozenset(
+    b"fluent fluentd fluentbit vector promtail loki filebeat logstash otel otelcol alloy rsyslogd journald".split()
+)
 _LOG = frozenset(b"log logs output stdout stderr journal".split())
 _LIMITED = frozenset(b"rotated limited exceeded exceeds exceed".split())
 _BETWEEN = frozenset(
@@ -35,13 +43,15 @@ _RULE = frozenset(b"every daily hourly weekly when if after at by".split())
 """Behind these stands when a log will be rotated, and not that it was."""
 _FIXED = re.compile(
     rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
-    rb"|\b(?:[Ss]howing|[Oo]nly)(?: only)?(?: the)? (?:last|first|tail|end)(?: of(?: the)?)?(?: [1-9][\d.,]*)? ?"
-    rb"(?:lines|messages|characters|bytes|[KMG]i?B|logs?|output)\b"
+    rb"|\b(?:[Ss]howing|[Oo]nly)(?: only)?(?: the)? (?:last|first|tail|end)(?: and(?: the)? (?:last|first))?"
+    rb"(?: of(?: the)?)?(?: [1-9][\d.,]*)? ?(?:lines|messages|characters|bytes|[KMG]i?B|logs?|output)\b"
     rb"|\b(?:[Uu]nable to|[Ff]ailed to|[Cc]ould not|[Cc]annot) (?:retrieve|get|read|fetch|stream)"
     rb"(?: (?:the|container|pod|previous)){0,2} logs?\b"  # kubelet, for kubectl logs
     rb"|\b[Mm]ore like (?:this|these)\b|^\W{0,4}[Cc]ontinued (?:in|from|on)\b|\b[Tt]oo much output\b"
     rb"|^\W{0,6}(?:and )?[1-9]\d{0,11} more (?:lines|messages)\W{0,6}$"
-    rb"|^\W{0,12}(?:snip|cut here|etc\.?)\W{0,12}$"
+    rb"|^\W{0,12}(?:snip|cut here|etc\.?)\W{0,12}$|^\W{1,12}(?:excerpt|abridged)\W{1,12}$"
+    rb"|^\W{1,12}(?:etc\.?|(?:and )?(?:the )?same (?:for|on|from)) .{0,60}\b(?:ranks|hosts|nodes|GPUs|workers)\W*$"
+    rb"|\blogrotate\b.{0,40}\btruncat|\xe7\x9c\x81\xe7\x95\xa5|\xe6\x88\xaa\xe6\x96\xad"  # Chinese, Japanese
 )
 # One of these stands in every such line.
 WORDS = (
@@ -50,15 +60,16 @@ WORDS = (
     rb"|dropping messages|not shown| left out|otated|imited|xceed|more lines|more messages|more bytes"
     rb"|more characters|--More|--MORE|-- More|-- MORE|..skipping..|howing |nly last |nly the last "
     rb"|etrieve |o get |o read |ot read |annot read |o fetch |o stream |ore like th|ontinued "
-    rb"|oo much output|(etc|[etc|etc."
+    rb"|oo much output|(etc|[etc|etc.|abridged|xcerpt|urged|thrown|same for|same on|same from|nly first |nly the first "
+    rb"|not displayed|not delivered|not forwarded|dropping events|dropping records"
+    rb"|RUNCAT|MITTED|LIDED|RIMMED|SNIP| CUT|ROPPED|UPPRESS|EMOVED"
+    b"|\xe7\x9c\x81\xe7\x95\xa5|\xe6\x88\xaa\xe6\x96\xad"
 ).split(b"|")
 _GATE = AnyOf(WORDS)
-DOTS = frozenset(
-    opened + dots + closed
-    for dots in (b"...", b"\xe2\x80\xa6")
-    for opened, closed in ((b"", b""), (b"[", b"]"), (b"(", b")"), (b"<", b">"))
-)
-"""A line of its own by which an editor marks what was left out."""
+_DOTTED = rb"(?:\.\.\.|\xe2\x80\xa6)"
+MARK = rb"[\[(<]?" + _DOTTED + rb"(?:[^\n]{0,3}\d[^\n]{1,120}" + _DOTTED + rb")?[\])>]?"
+"""A line of its own by which an editor marks what was left out: dots, or a count in any language between dots."""
+MARKED = re.compile(MARK)
 
 
 def reports_lines_left_out(line: bytes) -> bool:
@@ -76,14 +87,23 @@ def reports_lines_left_out(line: bytes) -> bool:
 
 def _notice(tokens: List[bytes]) -> bool:
     """Say whether the words within brackets or dots are a notice and nothing else: no sentence of a program."""
+    if len(tokens) <= 8 and _unshown(tokens) and not (_ITEMS | _RECORDS).isdisjoint(tokens):
+        return True
     if len(tokens) > 8 or not _NOT.isdisjoint(tokens) or b"0" in tokens:
         return False
     said = set(tokens)
+    if not _RECORDS.isdisjoint(said) and not said.isdisjoint((_STRONG - _OF_TESTS) | {b"hidden", b"thrown"}):
+        return True
     counted = tokens[:1] != [] and tokens[0][:1].isdigit() and b"more" in said and not _ITEMS.isdisjoint(said)
     nouns = not (_ITEMS | _LOG).isdisjoint(said)
     return (
         counted or (nouns and not _REMOVED.isdisjoint(said)) or (tokens[:1] != [] and tokens[0] in _STRONG - _OF_TESTS)
     )
+
+
+def _unshown(tokens: List[bytes]) -> bool:
+    """Say whether something is said not to be shown."""
+    return any(token == b"not" and not _SHOWN.isdisjoint(tokens[at : at + 1]) for at, token in enumerate(tokens, 1))
 
 
 def _counted(tokens: List[bytes]) -> bool:
@@ -93,18 +113,19 @@ def _counted(tokens: List[bytes]) -> bool:
 
 def _removed(tokens: List[bytes], at: int) -> bool:
     """Say whether what the number at a place counts is said to be removed, before it or behind."""
+    items = _ITEMS if _COLLECTORS.isdisjoint(tokens) else _ITEMS | _RECORDS
     before, behind = tokens[max(at - 2, 0) : at], _next(tokens, at + 1, _BETWEEN - _ITEMS)
     item = tokens[behind : behind + 1]
     if before[1:] in ([b"messages"], [b"lines"]) and before[0] in _STRONG:  # Dropped messages: 14
         return True
     if before[-1:] in ([b"lines"], [b"line"]) and item and item[0][:1].isdigit():  # lines 20 to 480
         pass
-    elif not item or item[0] not in _ITEMS:
+    elif not item or item[0] not in items:
         return False
     elif before and before[-1] in _STRONG | {b"lost", b"missed"}:
         return True
     verb = _next(tokens, behind + 1, _BETWEEN - {b"not"})
-    return tokens[verb : verb + 2] == [b"not", b"shown"] or not _REMOVED.isdisjoint(tokens[verb : verb + 1])
+    return _unshown(tokens[verb : verb + 2]) or not _REMOVED.isdisjoint(tokens[verb : verb + 1])
 
 
 def _next(tokens: List[bytes], at: int, passed: FrozenSet[bytes]) -> int:
@@ -118,7 +139,8 @@ def _of_the_log(tokens: List[bytes]) -> bool:
     """Say whether a log or an output is said to be cut, within a few words and not denied."""
     for at, token in enumerate(tokens):
         before, behind = tokens[at - 1 : at] if at else [], tokens[at + 1 : at + 2]
-        if token == b"messages" and before in ([b"drop"], [b"dropping"]):
+        of_log = token == b"messages" or (token in _RECORDS and not _COLLECTORS.isdisjoint(tokens))
+        if of_log and before in ([b"drop"], [b"dropping"]):
             return True
         verb = _next(tokens, at + 1, _BETWEEN)
         said, then = tokens[verb : verb + 1], tokens[verb + 1 : verb + 2]

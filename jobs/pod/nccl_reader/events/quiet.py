@@ -14,7 +14,7 @@ from ..tables.rows import TYPE, TYPE_WORDS
 from .facts import STARTS
 from .foreign import says
 from .kinds import CHANNEL_STARTS
-from .left_out import DOTS
+from .left_out import MARK, MARKED
 from .messages import MAX_TEXT
 from .signals import MATTER, MATTERS, UNLESS, matters
 from .symptoms import may_show
@@ -44,17 +44,14 @@ GATE = Gate(_WORDS, (MATTER, AnyOf(TYPE_WORDS)), UNLESS)
 _NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked
 
 
-_DOTS = re.compile(
-    rb"\n[\[(<]?(?:\.\.\.|\xe2\x80\xa6)[\])>]?(?=\r?\n)"
-)  # what is indented is an array, as a program prints it
+_DOTS = re.compile(rb"\n" + MARK + rb"(?=\r?\n)")  # what is indented is an array, as a program prints it
 
 
 def left_out(data: bytes, start: int, end: int) -> List[int]:
     """Return where lines begin by which a hand marks what it left out; its dots cost the gate too much."""
     if start == 0:
-        return (
-            [0, *left_out(data, 1, end)] if data[: data.find(b"\n")].rstrip(b"\r") in DOTS else left_out(data, 1, end)
-        )
+        first = MARKED.fullmatch(data[: data.find(b"\n")].rstrip(b"\r"))
+        return [0, *left_out(data, 1, end)] if first else left_out(data, 1, end)
     return [match.start() + 1 for match in _DOTS.finditer(data, start - 1, end)]
 
 
