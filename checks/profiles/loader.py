@@ -52,8 +52,12 @@ def problems(ref: str) -> list[Problem]:
         wrong = [Problem(str(found), found.path, path.name) for found in _found(_read(path))]
     except ProfileError as error:
         wrong = list(error.problems)
-    lines = lines_of(path, [each.path for each in wrong])
-    own = [replace(p, file="", line=line) for p, line in zip(wrong, lines, strict=True) if p.file == path.name]
+    *lines, extends = lines_of(path, [*(each.path for each in wrong), "extends"])
+    own = [
+        replace(p, text=p.text if line or not (p.path and extends) else f"inherited: {p.text}", file="", line=line)
+        for p, line in zip(wrong, lines, strict=True)
+        if p.file == path.name
+    ]
     own.sort(key=lambda each: each.line or math.inf)
     return [each for each in wrong if each.file != path.name] + own
 

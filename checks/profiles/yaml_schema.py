@@ -152,11 +152,12 @@ def _record(cls: type[Any], value: Any, path: str) -> Any:
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     places = {key: f"{path}.{key}" if path else str(key) for key in value}
-    problems = [
+    unknown = [
         Problem(f"unknown key {where!r}{nearest(key, fields)}", where)
         for key, where in places.items()
         if key not in fields
     ]
+    problems = []
     for name, spec in fields.items():
         missing = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
         if missing and name not in value:
@@ -166,9 +167,15 @@ def _record(cls: type[Any], value: Any, path: str) -> Any:
         made = _built((k, hints[k], v, places[k]) for k, v in value.items() if k in fields)
     except ProfileError as error:
         problems += error.problems
-    if problems:
-        raise ProfileError.of(problems)
-    return _made(cls, made, path)
+    record = None
+    if not problems:
+        try:
+            record = _made(cls, made, path)
+        except ProfileError as error:
+            problems += error.problems
+    if unknown or problems:
+        raise ProfileError.of([*unknown, *problems])
+    return record
 
 
 def _made(cls: type[Any], made: Document, path: str) -> Any:

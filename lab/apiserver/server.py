@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import re
 from dataclasses import dataclass
@@ -82,7 +83,8 @@ class Server:
         transports = [each.transport for each in server.connections if each.transport] if server else []
         await self._runner.cleanup()
         for transport in transports:
-            transport.abort()  # a TLS connection that is closed would wait for its client's closing alert
+            with contextlib.suppress(AttributeError):  # as Python 3.11.2 does where the connection has ended
+                transport.abort()  # a TLS connection that is closed would wait for its client's closing alert
         await asyncio.sleep(0)  # the loop closes the sockets in its next turn
 
 

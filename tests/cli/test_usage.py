@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -203,7 +204,7 @@ def test_a_file_of_checks_that_cannot_be_read_says_why(tmp_path):
 
 def test_a_pipe_that_closes_early_is_not_a_go(tmp_path):
     """`seatrial checks | head -1` ends as other programs do; with pipefail a broken pipe is never exit code 0."""
-    line = f"set -o pipefail; {sys.executable} -m checks faults nccl.{{hang,crash}} {'nccl.hang ' * 2000} | head -1; exit $?"
+    line = f"set -o pipefail; {shlex.quote(sys.executable)} -m checks faults nccl.{{hang,crash}} {'nccl.hang ' * 2000} | head -1; exit $?"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 141, done.stderr
     assert "Traceback" not in done.stderr

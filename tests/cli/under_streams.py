@@ -20,13 +20,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from tests.waiting import HANG_S
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 1 << 16
 """Bytes of a command's arguments."""
-TIMEOUT_S = 600.0
 IMPORTED = ("cli", "jobs.run", "checks.rules", "reports", "lab")
 
 
@@ -36,7 +37,7 @@ class Interpreter:
     def __init__(self, redirected: str, environment: Mapping[str, str], *, stdout: int) -> None:
         """Start it, its streams redirected by a shell; `stdout` is a file, or subprocess.PIPE: each command has its own."""
         self._line, theirs = socket.socketpair()
-        self._line.settimeout(TIMEOUT_S)
+        self._line.settimeout(HANG_S)
         own = {
             1: stdout == subprocess.PIPE and not {">&-", ">/dev/full"} & {*redirected.split()},
             2: "2>" not in redirected,
@@ -71,7 +72,7 @@ class Interpreter:
     def close(self) -> None:
         """End it."""
         self._line.close()
-        self._process.wait(TIMEOUT_S)
+        self._process.wait(HANG_S)
 
 
 def _lead(line: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,37 @@ SLEEPS = {
     "tests/real/virtual.py": "is that clock",
     "tests/waiting.py": "looks again",
 }
-WAITS = {"wait", "join", "communicate", "result"}
+WAITS = {"wait": 0, "join": 0, "communicate": 0, "result": 0, "settimeout": 0, "timeout": 0, "wait_for": 1}
+"""Who waits, and which of its arguments says how long."""
+PROVES_A_LIMIT = "refused"  # what kubectl does not do within its own limit, is what that test is about
 
 
 def _calls(tree):
+    """Yield each call with what it belongs to (None: nothing) and its name, as the modules of the library call it."""
+    imported = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None)
+            for each in node.names:
+                imported[each.asname or each.name] = (module, each.name) if module else (each.name, "")
     for call in ast.walk(tree):
         if isinstance(call, ast.Call):
             owner, name = getattr(call.func, "value", None), getattr(call.func, "attr", getattr(call.func, "id", ""))
-            yield getattr(owner, "id", None if owner is None else ""), name, call
+            if owner is None:
+                owner, name = imported.get(name, (None, name))
+            elif isinstance(owner, ast.Name):
+                owner = imported.get(owner.id, (owner.id,))[0]
+            else:
+                owner = ""
+            yield owner, name, call
 
 
-def _number(value):
+def _number(value, named):
+    """Say whether it is a number that is written here, also by a name or as a product."""
+    if isinstance(value, ast.Name):
+        return value.id in named
+    if isinstance(value, ast.BinOp):
+        return _number(value.left, named) and _number(value.right, named)
     return isinstance(value, ast.Constant) and isinstance(value.value, int | float)
 
 
@@ -36,16 +57,20 @@ def _sleeps(tree):
     calls = list(_calls(tree))
     asleep = {"time"} if any(name == "in_no_time" for _, name, _ in calls) else {"time", "asyncio"}
     for owner, name, call in calls:
-        if name == "sleep" and owner in asleep and ast.dump(call.args[0]) != "Constant(value=0)":
+        if name == "sleep" and owner in asleep and [ast.dump(each) for each in call.args] != ["Constant(value=0)"]:
             yield call.lineno
 
 
 def _limits(tree):
     """Lines that wait for so many seconds, and for what a test is not to be made of."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    named = {getattr(node.targets[0], "id", "") for node in assigned if _number(node.value, ())}
     for owner, name, call in _calls(tree):
         given = [each.value for each in call.keywords if each.arg == "timeout"]
-        given += call.args[:1] if name in WAITS and owner is not None else []
-        if any(map(_number, given)):
+        given += call.args[WAITS[name] :][:1] if name in WAITS and owner is not None else []
+        words = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        told = name != PROVES_A_LIMIT and any(re.match(r"--timeout=\d", word) for word in words)
+        if told or any(_number(each, named) for each in given):
             yield call.lineno
 
 
@@ -78,6 +103,17 @@ def test_what_ends_a_hang_is_longer_than_anything_takes(trees):
         ("process.wait(timeout=60)", [], [1]),
         ("subprocess.run([], timeout=3.5)", [], [1]),
         ("thread.join(60)\n','.join(parts)", [], [1]),
+        ("':'.join(['00'] * 16)", [], []),
+        ("from time import sleep\nsleep(1)", [2], []),
+        ("import time as clock\nclock.sleep(1)", [2], []),
+        ("from asyncio import sleep as pause\npause(delay=1)\npause(0)", [2], []),
+        ("monkeypatch.setattr(dns.time, 'sleep', waits)\npath.sleep(3)", [], []),
+        ("asyncio.wait_for(coroutine, 5)\nchanged.wait_for(done, HANG_S)", [], [1]),
+        ("asyncio.timeout(5)\nline.settimeout(3)", [], [1, 2]),
+        ("process.wait(timeout=2 * 60)\nqueue.get(timeout=2 * HANG_S)", [], [1]),
+        ("LIMIT_S = 60\nprocess.wait(timeout=LIMIT_S)", [], [2]),
+        ("kubectl('wait', 'pod/a', '--timeout=120s')", [], [1]),
+        ("kubectl.refused('wait', 'pod/a', '--timeout=1s')\nkubectl('wait', KUBECTL_LIMIT)", [], []),
     ],
 )
 def test_a_wait_for_the_clock_is_seen(code, sleeps, limits):

@@ -7,10 +7,12 @@ import gc
 import http.client
 import ssl
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
 from lab.apiserver import serve, server
+from lab.apiserver.server import Server
 from lab.apiserver.store import Store
 from tests.waiting import HANG_S
 
@@ -63,3 +65,19 @@ def test_a_server_that_does_not_come_up_gives_its_port_back(monkeypatch):
             await serve(Store(), sockets=[None])
 
     assert unclosed(talk) == []
+
+
+def test_a_connection_that_has_ended_by_itself_keeps_no_other_open():
+    """Its transport is gone: Python 3.11.2 raises AttributeError where it is closed once more."""
+    closed = []
+
+    def gone():
+        raise AttributeError("'NoneType' object has no attribute '_abort'")
+
+    async def cleanup():
+        pass
+
+    connections = [SimpleNamespace(transport=SimpleNamespace(abort=each)) for each in (gone, lambda: closed.append(1))]
+    runner = SimpleNamespace(server=SimpleNamespace(connections=connections), cleanup=cleanup)
+    asyncio.run(Server("", "", "", None, runner).stop())
+    assert closed == [1]
