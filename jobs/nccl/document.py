@@ -128,7 +128,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "avg_busbw": next(iter(averages.values()), None),
         "avg_busbw_all": averages,
         "hang": hang,
-        "crash": judgement.crash or (fatal and not hang),
+        "crash": judgement.crash or (fatal and not hang and not judgement.finished),
         "faults": judgement.faults,
         "causes": [] if verdict == "go" else _causes(judgement, diagnosis, versions, gpus),
         "tables": _tables(judgement) if judgement.tables else [],

@@ -55,8 +55,9 @@ SHOWN_OTHERWISE = {
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     **{
         f"sweep.{name}": ("tests/checks/test_judge_sweep.py", "what most of a fleet has needs a fleet as data")
-        for name in ("level", "noise", "plane")
+        for name in ("noise", "plane")
     },
+    "sweep.level": ("tests/checks/test_sweep_levels.py", "no fleet of the lab is slow as a whole and meets its floors"),
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
     **{
