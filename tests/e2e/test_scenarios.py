@@ -21,6 +21,7 @@ from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
+SHIPPED = ROOT / "checks" / "profiles"
 #: One of each family, for those who deselect the slow ones.
 QUICK = {"socket-fallback", "gpu-missing", "port-blocked"}
 SCHEMA = json.loads((ROOT / "docs" / "record.schema.json").read_text())
@@ -96,8 +97,9 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
     in_every_form(out, record)
     if name in SWEEPS:
         SWEEPS[name](record["sweep"])
-    if record["verdict"] == "go":
-        logs_are_go(out)
+    profile = SHIPPED / f"{record['profile']}.yaml"
+    if record["verdict"] == "go" and not record["sweep"] and profile.exists():
+        logs_are_go(out, "--profile", str(profile))
 
 
 def logs_are_go(out, *options):
