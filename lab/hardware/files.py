@@ -139,16 +139,21 @@ class HardwareFiles:
         ]
 
 
-def script(python: Path, flags: str, module: str, function: str) -> str:
-    """Return the text of a fake: the first line names its interpreter, or a shell where the kernel cannot read that.
+def first_lines(python: Path, flags: str = "") -> str:
+    """Return how a script begins: its interpreter, or a shell where the kernel cannot read that path.
 
     A blank ends the path there, and so did the 127th byte before Linux 5.1 (fs/binfmt_script.c). To Python the shell's
     lines are a text.
     """
     start = f"#!{python}{flags}"
-    if len(start) >= SHEBANG or len(str(python).split()) > 1:
-        start = f"""#!/bin/sh
+    if len(start) < SHEBANG and len(str(python).split()) == 1:
+        return start
+    return f"""#!/bin/sh
 '''exec' {shlex.quote(str(python))}{flags} "$0" "$@"
 ' '''"""
+
+
+def script(python: Path, flags: str, module: str, function: str) -> str:
+    """Return the text of a fake."""
     here = str(Path(__file__).resolve().parent)
-    return PROGRAM.format(start=start, folder=here, module=module, function=function)
+    return PROGRAM.format(start=first_lines(python, flags), folder=here, module=module, function=function)

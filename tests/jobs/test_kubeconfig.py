@@ -7,6 +7,7 @@ import ssl
 import stat
 import sys
 import threading
+from pathlib import Path
 
 import kubernetes.config
 import pytest
@@ -15,6 +16,7 @@ import urllib3.util.ssl_
 from jobs.cluster.client import kubeconfig as module
 from jobs.cluster.client.errors import ConfigError
 from jobs.cluster.client.kube import Kube
+from lab.hardware.files import first_lines
 from tests.waiting import HANG_S
 
 PLAIN = """
@@ -143,7 +145,7 @@ def test_credentials_that_are_no_credentials_are_refused(tmp_path, kubeconfig):
 
 def plugin(tmp_path, body):
     script = tmp_path / "plugin"
-    script.write_text(f"#!{sys.executable}\n{body}\n")
+    script.write_text(f"{first_lines(Path(sys.executable))}\n{body}\n")
     script.chmod(script.stat().st_mode | stat.S_IEXEC)
     return {
         "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}

@@ -20,6 +20,7 @@ from jobs.pod.stages import spec
 from jobs.pod.stages.barrier import Barrier
 from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.rendezvous import Rendezvous
+from lab.hardware.files import first_lines
 from tests.compiled import lay_beside
 from tests.ports import free_port
 from tests.waiting import HANG_S, until
@@ -123,7 +124,7 @@ class Pods:
     def tool(self, name: str, text: str) -> Path:
         """Put an executable Python script on the pods' PATH."""
         file = self.bin / name
-        file.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+        file.write_text(f"{first_lines(Path(sys.executable))}\n{text}", encoding="utf-8")
         file.chmod(0o755)
         return file
 
