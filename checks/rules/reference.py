@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jobs.nccl.bandwidth.hardware import NOTHING_SAID, Hardware, algorithm_of, collective_of, models_of, of_other_kind
+from jobs.nccl.bandwidth.hardware import NOTHING_SAID, Hardware, models_of, of_other_kind
 from jobs.nccl.bandwidth.judgement import compare, judge
 from jobs.nccl.bandwidth.published import FABRICS, family, operation
 from jobs.nccl.job_document import FloorRow, JobDocument, Table
@@ -25,18 +25,13 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
 
     ``not_judged`` of every job lists what of the profile was not applied, whatever the verdict.
     """
+    applied: set[int] = set()
     compared = [(job, _other_gpus(job, profile), [*_differences(job, profile)]) for job in jobs]
     for job, other, differing in compared:
         if other or differing:
             compare(job, NOTHING_SAID, lambda *_: ())
         else:
-            compare(job, said_of(profile), lambda _, table, hardware: _rows(table, hardware, profile))
-    applied = {
-        (collective_of(table), algorithm_of(table), row["size_bytes"], row["floor_gbps"], row["topology"])
-        for job, *_ in compared
-        for table in job["tables"]
-        for row in table["reference"]
-    }
+            compare(job, said_of(profile), lambda _, table, hardware: _rows(table, hardware, profile, applied))
     across = any(_crosses(job) for job, *_ in compared)  # what a host runs on its own need not show the network
     for job, other, differing in compared:
         floors = [] if other else [*_floors(job, profile, applied)]
@@ -69,18 +64,24 @@ def _differences(job: JobDocument, profile: Profile) -> Iterator[str]:
         yield f"the log is of {FABRICS.get(carried, carried)}, and {named} {FABRICS.get(theirs, theirs)}"
 
 
-def _rows(table: Table, hardware: Hardware, profile: Profile) -> list[FloorRow]:
-    """Return every row that the profile names, beside its floor; the worse of both sides counts."""
+def _rows(table: Table, hardware: Hardware, profile: Profile, applied: set[int]) -> list[FloorRow]:
+    """Return every row that the profile names, beside its floor; the worse of both sides counts.
+
+    A ring that NCCL chose by itself has the floors of its choice, too. ``applied`` takes the floors that met a row.
+    """
     if hardware.gpus_per_node != profile.gpu.per_node or not hardware.nodes:
         return []  # other sizes give other numbers
     rows: list[FloorRow] = []
-    of_it = (hardware.collective, hardware.algorithm, hardware.nodes)
+    algorithms = {hardware.algorithm} if hardware.forced else {hardware.algorithm, "default"}
     for floor in profile.floors:
-        if (operation(floor.collective), floor.algorithm, floor.nodes) != of_it:
+        if (operation(floor.collective), floor.nodes) != (hardware.collective, hardware.nodes):
+            continue
+        if floor.algorithm not in algorithms:
             continue
         for row in table["rows"]:
             values = bandwidths(row)
             if row["size_bytes"] == floor.size and values:
+                applied.add(id(floor))
                 rows.append(
                     {
                         "size_bytes": row["size_bytes"],
@@ -102,10 +103,9 @@ def _in_short(floors: list[str], profile: Profile) -> list[str]:
     return [f"{number} {len(profile.floors)} floors, of which no row of these logs is"]
 
 
-def _floors(job: JobDocument, profile: Profile, applied: set[tuple[str, str, int, float, str]]) -> Iterator[str]:
+def _floors(job: JobDocument, profile: Profile, applied: set[int]) -> Iterator[str]:
     for floor in profile.floors:
-        of_it = operation(floor.collective), floor.algorithm, int(floor.size), floor.busbw_gbps, floor.topology
-        if of_it in applied:
+        if id(floor) in applied:
             continue
         layout = f"{floor.nodes} node{'' if floor.nodes == 1 else 's'}"
         per_node = profile.gpu.per_node
