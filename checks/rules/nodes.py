@@ -88,12 +88,12 @@ AcceleratedHardwareReady (node-problem-detector on AKS, NVSentinel, gpud, the no
 def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[Finding]:
     """Judge what agents report of each node: a condition about its GPUs or links fails, any other leaves it open.
 
-    An event may be about what was repaired since, and the Xid of a program's own error is no broken GPU: both leave it
-    open. Events of other kinds are the caller's to mention.
+    An event may be about what was repaired since, a condition is Unknown where its agent is gone, and the Xid of a
+    program's own error is no broken GPU: these leave it open. Events of other kinds are the caller's to mention.
     """
     warned: dict[str, list[Report]] = {}
     for event in events:
-        if _HARDWARE.search(f"{event.kind} {event.text}"):
+        if _HARDWARE.search(event.about):
             warned.setdefault(event.node, []).append(event)
     expected = "no condition or event that reports a problem"
     for node in nodes:
@@ -112,13 +112,14 @@ def other_events(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[st
     """Name the Warning events of nodes that are about neither GPUs nor links."""
     names = {node.name for node in nodes}
     for event in events:
-        if event.node in names and not _HARDWARE.search(f"{event.kind} {event.text}"):
+        if event.node in names and not _HARDWARE.search(event.about):
             yield f"{event.node}: {event.text}"
 
 
 def _is_broken(report: Report) -> bool:
     xids = set(XID.findall(report.text))
-    return _HARDWARE.search(f"{report.kind} {report.text}") is not None and not (xids and xids <= OF_PROGRAMS)
+    certain = report.certain and not (xids and xids <= OF_PROGRAMS)
+    return certain and _HARDWARE.search(report.about) is not None
 
 
 def offers(pool: Pool, profile: Profile, nodes_needed: int) -> Iterator[Finding]:

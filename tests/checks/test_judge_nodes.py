@@ -243,7 +243,10 @@ def conditions(*triples):
         ("GpuUnhealthy", "True", "XID 79 on GPU 3", False),
         ("GPUMissing", "True", "7 of 8", False),
         ("AcceleratedHardwareReady", "False", "NvidiaXID48Error", False),
-        ("AcceleratedHardwareReady", "Unknown", "", False),
+        ("AcceleratedHardwareReady", "Unknown", "the agent is gone", None),
+        ("EtcdIsVoter", "True", "MemberNotLearner", True),
+        ("EtcdIsVoter", "False", "MemberIsLearner", None),
+        ("GpuIsLost", "True", "", False),
         ("IBLinkFlapping", "True", "mlx5_3", False),
         ("GpuXidError", "True", "Xid 13: of a program", None),
         ("KernelDeadlock", "True", "task hung", None),
@@ -270,6 +273,17 @@ def test_a_warning_event_about_a_gpu_leaves_its_node_open_and_others_are_mention
     nodes = [node("a"), node("b"), node("c")]
     assert [finding.ok for finding in report_findings(nodes, events)] == [None, True, True]
     assert list(other_events(nodes, events)) == ["b: event ImageGCFailed"]
+
+
+def test_a_nodes_own_name_makes_no_report_one_about_its_gpus(node):
+    """Nodes are called gpu-node-1, and agents write their names into every message."""
+    (sick,) = [
+        replace(node("gpu-1"), reports=tuple(reported("gpu-1", conditions(("KernelDeadlock", "True", "gpu-1 hangs")))))
+    ]
+    assert [finding.ok for finding in report_findings([sick], [])] == [None]
+    rebooted = [Report("gpu-1", "Rebooted", "event Rebooted (Node gpu-1 has been rebooted)")]
+    assert [finding.ok for finding in report_findings([node("gpu-1")], rebooted)] == [True]
+    assert list(other_events([node("gpu-1")], rebooted)) == ["gpu-1: event Rebooted (Node gpu-1 has been rebooted)"]
 
 
 def test_of_each_reason_the_newest_warning_of_a_node_is_read(kube_of):

@@ -21,7 +21,10 @@ KUBELETS = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", 
 """Kubernetes' own (kubernetes.io, Node Status); judged as readiness and pressure."""
 OURS = "SeatrialFailed"
 """What ``seatrial mark`` writes of an earlier run: no evidence of this one."""
-_POSITIVE = re.compile(r"(?<![Nn]ot)(?<![Uu]n)(?:Ready|[Hh]ealthy|OK|Ok|Available|Passed|Valid|Succeeded|Present)$")
+_POSITIVE = re.compile(
+    r"(?<![Nn]ot)(?<![Uu]n)(?:Ready|[Hh]ealthy|OK|Ok|Available|Passed|Valid|Succeeded|Present)$"
+    r"|Is(?!Not|Un|Down|Degraded|Missing|Broken|Lost)[A-Z]\w*$"  # EtcdIsVoter of k3s and RKE2
+)
 _MOST_EVENTS = 20
 
 
@@ -32,6 +35,12 @@ class Report:
     node: str
     kind: str
     text: str
+    certain: bool = True  # False: the condition is Unknown, as it is where its agent is gone
+
+    @property
+    def about(self) -> str:
+        """What the report is about, in its own words: the node's name, which may hold any of them, is left out."""
+        return re.sub(rf"(?<![\w-]){re.escape(self.node)}(?![\w-])", "", f"{self.kind} {self.text}")
 
 
 def is_unhealthy(kind: str, status: str) -> bool:
@@ -46,7 +55,7 @@ def reported(node: str, status: Unstructured) -> Iterator[Report]:
             continue
         said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
         text = f"{kind}={condition.get('status')}" + (f" ({said})" if said else "")
-        yield Report(node, safe(kind, 100), safe(text, 300))
+        yield Report(node, safe(kind, 100), safe(text, 300), certain=condition.get("status") in ("True", "False"))
 
 
 def warned(kube: Kube) -> tuple[list[Report], str]:
