@@ -14,12 +14,13 @@ from itertools import chain
 from jobs import nccl
 from jobs.nccl.job_document import Expected, JobDocument
 from jobs.run.evidence import EvidenceReader, StageData
-from jobs.run.stages import COLLECTIVE
+from jobs.run.stages import COLLECTIVE, SWEEP_STAGES
 
 _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": ?(\d{1,6}), ?')
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
 _LONGEST = 64 * 1024
 _MOST_RANKS = 4096
+_OF_A_SWEEP = "These are the pods of a sweep, whose tests are judged together: its report holds the verdict."
 
 
 @dataclass(slots=True)
@@ -93,6 +94,9 @@ class TrialLogs:
                     documents += _concluded(parts, stage_of, results, expect, OPERATIONS.get(name_of_stage))
             if not stages:
                 documents += _concluded([], list(names), [], expect)
+                if any(stage in SWEEP_STAGES for rank in ranks.values() for stage in rank.stages):
+                    made = documents[-1]
+                    made["sentence"], made["faults"], made["causes"], made["advice"] = _OF_A_SWEEP, [], [], None
         return documents
 
 

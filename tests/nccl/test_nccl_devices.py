@@ -46,6 +46,15 @@ def test_a_port_below_its_neighbours_is_named_with_both_rates(judge):
     assert "mlx5_0:1 at 100 Gb/s (expected 400 Gb/s" in job["sentence"]
 
 
+@pytest.mark.parametrize(("slow", "verdict"), [(1, "no-go"), (3, "no-go"), (4, "inconclusive"), (7, "inconclusive")])
+def test_where_half_of_the_ports_are_slower_no_host_is_at_fault(judge, slow, verdict):
+    """Two hosts of two generations, or one cable left of eight: which rate was built, only a profile says."""
+    ports = [(host, device) for host in reversed(MAKER.hosts) for device in range(4)][:slow]
+    job = judge(job_log(MAKER, speeds=dict.fromkeys(ports, 200000)))
+    assert (job["verdict"], {name for name, _ in faults(job)}) == (verdict, {"nccl.port-rate"})
+    assert "at 200 Gb/s (expected 400 Gb/s" in job["sentence"]
+
+
 def test_a_slow_port_that_carries_no_channel_is_not_at_fault(judge):
     """A storage NIC is listed beside the rails."""
     maker = Maker(gpus=4, rails=5, channels=4)

@@ -180,8 +180,9 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
         return "%s: the log ends too early to judge (%s)." % (size, _cause_of(judgement, "nccl.log-truncated"))
     if said == "odd-numbers":
         return "%s: the benchmark's numbers prove nothing: %s." % (size, _cause_of(judgement, "nccl.odd-numbers"))
-    if off := next((fault for fault in judgement.faults if fault["fault"] == "nccl.gdr-hca-off"), None):
-        return "%s: %s (%s); %s." % (size, lowered(off["title"]), off["subject"], off["cause"])
+    of_ports = ("nccl.gdr-hca-off", "nccl.port-rate")
+    if odd := next((fault for fault in judgement.faults if fault["fault"] in of_ports), None):
+        return "%s: %s (%s); %s." % (size, lowered(odd["title"]), odd["subject"], odd["cause"])
     if said in ("restarted", "unexplained"):
         known = "" if said == "restarted" else "nothing is known to be wrong, and "
         over = " Data crosses hosts over %s%s." % (network, gdr) if network and judgement.view.connectors else ""

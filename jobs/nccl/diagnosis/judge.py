@@ -182,6 +182,7 @@ class Judgement:
             return "no-go"
         doubtful = self.has(
             "nccl.gdr-hca-off",
+            "nccl.port-rate",
             "nccl.log-truncated",
             "nccl.odd-numbers",
             "nccl.restarted",

@@ -50,7 +50,8 @@ def judge_ports(judgement: Judgement) -> None:
     """Report ports that carry channels and are slower than the profile says, or than the others that do.
 
     NCCL prints the rate of each port from its active width and speed (transport/net_ib, ncclIbSpeed): a cable or a
-    transceiver that trained lower shows there.
+    transceiver that trained lower shows there. Without a profile, half of the ports or more at the lower rate may be
+    what was built: that is a remark, and no go.
     """
     ports, expect = judgement.view.devices.ports, judgement.expect
     used = {host["name"] or "": rails_used([host]) for host in judgement.hosts}
@@ -70,6 +71,8 @@ def judge_ports(judgement: Judgement) -> None:
         named = [f"{device} at {slow[on, device] / 1000:g} Gb/s" for on, device in sorted(slow) if on == node]
         text = f"{', '.join(named[:8])} (expected {rate / 1000:g} Gb/s, the rate of {whose})"
         judgement.add("nccl.port-rate", node or "the job", [], cause=text)
+        if expect.rail_gbit_s is None and 2 * len(slow) >= len(carrying):
+            judgement.faults[-1]["severity"] = "info"
 
 
 def judge_rails(judgement: Judgement) -> None:
