@@ -97,6 +97,9 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
     in_every_form(out, record)
     if name in SWEEPS:
         SWEEPS[name](record["sweep"])
+    if record["verdict"] == "go" and record["sweep"] and any((out / "logs").glob("*.log")):
+        said = seatrial("explain", str(out / "logs"))
+        assert (said.returncode, "the pods of a sweep" in " ".join(said.stdout.split())) == (10, True), said.stdout
     profile = SHIPPED / f"{record['profile']}.yaml"
     if (
         record["verdict"] == "go"
