@@ -226,8 +226,9 @@ def main() -> None:
             "BUNDLE": f"{scratch}/bundle",
             "ARCHIVE": f"{scratch}/archive.tar",
         }
-        subprocess.run(["git", "bundle", "create", "--quiet", given["BUNDLE"], "HEAD"], cwd=ROOT, check=True)
-        subprocess.run(["git", "archive", "--output", given["ARCHIVE"], "HEAD"], cwd=ROOT, check=True)
+        git = ["git", "-c", "safe.directory=*"]  # of a checkout that another user owns, as in containers of CI
+        subprocess.run([*git, "bundle", "create", "--quiet", given["BUNDLE"], "HEAD"], cwd=ROOT, check=True)
+        subprocess.run([*git, "archive", "--output", given["ARCHIVE"], "HEAD"], cwd=ROOT, check=True)
         for user, place in itertools.product(tried, [*PLACES, *interpreters()]):
             who = "root" if user.pw_uid == 0 else "user"
             at = Path(filled(place.path, {"HOME": user.pw_dir, **given}))

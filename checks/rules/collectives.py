@@ -71,7 +71,7 @@ def expectation(profile: Profile) -> Expected:
         rails=fabric.rails,
         gdr=fabric.gdr,
         gpus_per_node=gpus,
-        rail_gbit_s=fabric.rail_gbit_s,
+        device_gbit_s=fabric.device_rate,
         intra_node=profile.runtime.intra_node,
         products=profile.gpu.product,
     )

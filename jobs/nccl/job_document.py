@@ -21,7 +21,7 @@ class Expected:
     rails: int | None = None  # network devices that a host uses
     gdr: bool | None = None
     gpus_per_node: int | None = None
-    rail_gbit_s: float | None = None  # of each device
+    device_gbit_s: float | None = None  # of each network device
     intra_node: str | None = None  # p2p, shm
     products: tuple[str, ...] = ()  # models of GPUs, with * for any text: of others nothing of this is expected
 

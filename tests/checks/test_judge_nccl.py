@@ -1,5 +1,7 @@
 """What nccl.* says of job documents and of what the probe saw of the collectives."""
 
+from dataclasses import replace
+
 import pytest
 
 from checks.profiles.loader import Profile
@@ -385,9 +387,11 @@ def test_hosts_are_replaced_whole(trial):
 def test_the_analyzer_is_told_what_the_profile_expects(h100):
     """Without a profile nothing is expected."""
     expected = Expected(
-        fabric="ib", rails=8, gdr=True, gpus_per_node=8, rail_gbit_s=400, intra_node="p2p", products=("*H100*",)
+        fabric="ib", rails=8, gdr=True, gpus_per_node=8, device_gbit_s=400, intra_node="p2p", products=("*H100*",)
     )
     assert expectation(h100) == expected
+    ports = replace(h100, fabric=replace(h100.fabric, devices=16, device_gbit_s=200))
+    assert expectation(ports).device_gbit_s == 200, "a rail of two ports has half of its rate on each"
     assert expectation(Profile()) == Expected()
 
 

@@ -65,10 +65,10 @@ def test_a_slow_port_that_carries_no_channel_is_not_at_fault(judge):
 
 def test_ports_below_the_rate_of_the_profile_are_named_on_every_host(judge):
     slow = {(host, device): 200000 for host in MAKER.hosts for device in range(4)}
-    job = judge(job_log(MAKER, speeds=slow), expect=Expected(rail_gbit_s=400))
+    job = judge(job_log(MAKER, speeds=slow), expect=Expected(device_gbit_s=400))
     assert (job["verdict"], {name for name, _ in faults(job)}) == ("no-go", {"nccl.port-rate"})
     assert {subject for _, subject in faults(job)} == set(MAKER.hosts)
-    assert judge(job_log(MAKER, speeds=slow), expect=Expected(rail_gbit_s=200))["verdict"] == "go"
+    assert judge(job_log(MAKER, speeds=slow), expect=Expected(device_gbit_s=200))["verdict"] == "go"
 
 
 def test_gpudirect_that_is_disabled_for_one_device_is_no_go_ahead(judge):
