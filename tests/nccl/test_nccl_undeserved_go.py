@@ -347,8 +347,10 @@ def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
         "Restart count: 3",
         "worker 3 will be restarted",
         "make: *** [Makefile:3: run] Fehler 1",
-        "a program's last word that nobody knows",
+        "a program's last line that no list has",
         "rank 3 stopped by signal 9",
+        "I1120 10:00:00.000000 17 agent.py:80] instance stopped: preempted",
+        '{"level": "info", "msg": "instance stopped: preempted"}',
         "container stopped (exit 137)",
         "rank 3 ended with code 9",
         "trial not yet finished",
@@ -366,7 +368,7 @@ def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
     """The last word of a process is in its shell's language, or in its program's own words."""
     job = judge(WHOLE + said + "\n")
     assert (job["verdict"], job["diagnosis"]) in (("inconclusive", "unexplained"), ("no-go", "crash")), job["sentence"]
-    assert said.split()[-1] in job["sentence"]
+    assert said.split()[-1].rstrip('"}') in job["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -438,7 +440,7 @@ def test_a_row_without_data_has_no_bandwidth(judge, time, algbw, busbw, verdict)
         (8, 100.0, 175.0, ""),
         (8, 100.0, 0.0, "is 0 and algbw 100 GB/s"),
         (2, 100.0, 0.0, "is 0 and algbw 100 GB/s"),
-        (1, 100.0, 0.0, ""),  # one rank sends to nobody
+        (1, 100.0, 0.0, ""),  # one rank sends to none
         (None, 100.0, 0.0, ""),  # and nothing tells that there are more
         (2, 100.0, 100.0, ""),
         (2, 100.0, 90.0, ""),  # three digits, and a tenth

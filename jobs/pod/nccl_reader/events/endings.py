@@ -10,7 +10,7 @@ import re
 from typing import List
 
 from ..tables.rows import strip_tags
-from .trouble import told_as_harmless
+from .trouble import SAMPLE, told_as_harmless
 
 _MOST = 200  # bytes that are shown
 _COMPLETED = re.compile(
@@ -69,12 +69,12 @@ def last_words(data: bytes, benchmark: bool) -> bytes:
         foreign = len(bare.split()) <= 8 and sum(byte >= 0x80 for byte in bare) >= 2 and not _NUMBER.search(bare)
         return bare[:_MOST] if foreign else b""
     part = _PART.search(bare)
-    completed = _COMPLETED.search(bare) and not _BAD_END.search(bare) and (not part or part[1] == part[2])
-    return b"" if not _BAD_CODE.search(bare) and (completed or told_as_harmless(bare)) else bare[:_MOST]
+    bad = _BAD_END.search(bare) or _BAD_CODE.search(bare) or (part and part[1] != part[2])
+    return bare[:_MOST] if bad or not (_COMPLETED.search(bare) or told_as_harmless(bare)) else b""
 
 
 def _said(line: bytes, lines: List[bytes]) -> bytes:
-    """Return what stands in a line behind its prefix; nothing where an empty one was passed on."""
+    """Return a line without its prefix; nothing where an empty one was passed on, or of a record of a model's text."""
     bare = strip_tags(line).strip()
-    empty = _PREFIX.fullmatch(bare) or any(len(other) > len(line) and other.startswith(line) for other in lines)
-    return b"" if empty else bare
+    prefix = any(len(other) > len(line) and other.startswith(line) for other in lines)
+    return b"" if prefix or _PREFIX.fullmatch(bare) or SAMPLE.search(line) else bare

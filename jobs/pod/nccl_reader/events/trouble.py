@@ -107,7 +107,7 @@ _SPOKEN = re.compile(
     rb"\W*(?:If|When|In case) "
     rb"|.{0,80}\b(?:[Pp]rompt|[Qq]uestion|[Aa]nswer|[Gg]enerat(?:ed|ion)|[Ss]ample)[\"']?\s?[:=]\s?\""
 )  # of what may come, and what a model was asked or wrote
-_SAMPLE = re.compile(
+SAMPLE = re.compile(
     rb"(?<![\w-])((?:[Pp]rompt|[Cc]ompletion|[Qq]uestion|[Aa]nswer|[Ii]nstruction|[Gg]enerated[_ ]text|chosen|rejected)"
     rb"[\"']?\s?[:=]\s?)(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
 )  # of a whole string; what logs their own words under (message, text, content, error) is no sample of a model's data
@@ -180,7 +180,7 @@ FAILURES = ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER), (_WORDED, _WORD))
 
 def without_samples(raw: bytes) -> bytes:
     """Return a line without what a model was asked or wrote, which may quote any error: strings under such a name."""
-    return _SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
+    return SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
 
 
 def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
