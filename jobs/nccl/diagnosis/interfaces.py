@@ -72,4 +72,4 @@ def _of_virtual(judgement: Judgement, peer: Address | None) -> bool:
         address = address_of(said.partition("<")[0])
         if peer is not None and address is not None and address.version == peer.version:
             unlike[name] = min((int(address) ^ int(peer)).bit_length(), unlike.get(name, peer.max_prefixlen))
-    return not unlike or _is_virtual(min(unlike, key=unlike.__getitem__))
+    return not unlike or _is_virtual(min(unlike, key=lambda name: (unlike[name], _is_virtual(name))))

@@ -38,11 +38,11 @@ class Devices:
         self._said: dict[str, dict[int, str]] = {}  # node -> index -> device, by lines other than the list
         self.ports: dict[str, dict[str, tuple[str, int]]] = {}  # node -> device -> link type, Mb/s
         for proc in job.procs:
-            for text in proc.facts.get("port", ()):
+            for text in sorted(proc.facts.get("port", ())):
                 device, _, speed = text.partition(" ")
                 port, _, link = device.partition("/")
                 self.ports.setdefault(job.node_of[proc], {})[port] = (link, int(speed))
-            for text in proc.facts.get("device", ()):
+            for text in sorted(proc.facts.get("device", ())):  # the one with its link type is the last
                 index, _, device = text.partition(" ")
                 self._said.setdefault(job.node_of[proc], {})[int(index)] = device
         named = {*self._all.values(), *",".join(job.env["NCCL_IB_HCA"]).split(",")} - {""}
