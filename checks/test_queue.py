@@ -48,7 +48,7 @@ def test_launcher_and_queue_are_there(
     The kind must be served in the version that its operator speaks; the queue must exist, cover every resource that the
     pods ask for (RDMA devices among them), and have the quota for all pods at once; where a flavor names a topology,
     enough of its nodes have a label for each level. A job that its queue can never hold waits without a word; an
-    operator that is not there leaves no trace at all.
+    operator that is not installed leaves no trace at all.
     """
     if spec.launcher == "indexed" and spec.queue is None:
         evidence.skip("the trial is an Indexed Job without a queue: Kubernetes itself launches it")

@@ -239,5 +239,5 @@ def _sources(names: list[str], workload: _Workload) -> Iterator[Any]:
 
 
 def _tell(text: str) -> None:
-    """Say on standard error what happens beside the verdict."""
+    """Report on standard error what does not change the verdict."""
     print(f"seatrial explain: {text}", file=sys.stderr, flush=True)

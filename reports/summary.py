@@ -29,7 +29,7 @@ BANDWIDTH = {
 }
 """The checks that hold a bus bandwidth against a floor, in the order in which they are told."""
 NOTED = ("nodes.gpu", "stack.upgrade")
-"""Checks whose notes belong beside the number of nodes: which were left out, and which will change."""
+"""Checks whose notes belong with the number of nodes: which were left out, and which will change."""
 SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside every node"}
 
 

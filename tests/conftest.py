@@ -104,7 +104,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was left out, and why: a place in a file and a letter among the dots say it to nobody."""
+    """Say what was left out, and why: a place in a file and a letter among the dots do not say it."""
     skipped = terminalreporter.stats.get("skipped", [])
     why = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     if why:

@@ -38,7 +38,7 @@ _EXPECTED = {
 
 
 _REFUSED: ContextVar[list[str] | None] = ContextVar("_REFUSED", default=None)
-"""What a record that is being built refuses of itself; None where nobody gathers it."""
+"""What a record that is being built refuses of itself; None where nothing gathers it."""
 
 Document: TypeAlias = dict[str, Any]
 """A mapping of a YAML file, before it is a profile, or on its way to be one."""

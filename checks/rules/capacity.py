@@ -114,7 +114,7 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
 def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
     """Yield a finding for each node: what is in its way matters only where too few others are free.
 
-    GPUs that other workloads use are nobody's fault. Where those nodes would be enough, it is for them alone that the
+    GPUs that other workloads use are not a fault. Where those nodes would be enough, it is for them alone that the
     trial waits; else the other nodes are at fault.
     """
     enough = sum(not room.fault for room in node_rooms) >= spec.nodes

@@ -1,4 +1,4 @@
-"""What a profile says of the hardware, and the levels of a sweep beside what such hardware gives."""
+"""What a profile says of the hardware, and the levels of a sweep compared with what such hardware gives."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def _recent(since: str) -> bool:
 
 
 REFUSED_FOR = datetime.timedelta(days=1)
-"""A day later a node may have another driver, or be another machine; Failed pods stay until somebody deletes them."""
+"""A day later a node may have another driver, or be another machine; Failed pods stay until they are deleted."""
 DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 Machine = tuple[str, str, str]
 ARCH, TYPE = "kubernetes.io/arch", "node.kubernetes.io/instance-type"

@@ -65,7 +65,7 @@ def _differences(job: JobDocument, profile: Profile) -> Iterator[str]:
 
 
 def _rows(table: Table, hardware: Hardware, profile: Profile, applied: set[int]) -> list[FloorRow]:
-    """Return every row that the profile names, beside its floor; the worse of both sides counts.
+    """Return every row that the profile names, with its floor; the worse of both sides counts.
 
     A ring that NCCL chose by itself has the floors of its choice, too. ``applied`` takes the floors that met a row.
     """

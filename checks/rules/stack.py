@@ -116,7 +116,7 @@ def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
 
 
 def policy_findings(policies: Sequence[Policy], queued: Sequence[str] = ()) -> Iterator[Finding]:
-    """Judge what the operator says of its ClusterPolicies; one that it ignores beside one that is ready is none.
+    """Judge what the operator says of its ClusterPolicies; one that it ignores does not count where another is ready.
 
     ``queued``: nodes that wait for a driver upgrade. While there are some, drivers alone are not ready, and that is it.
     """

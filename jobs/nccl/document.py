@@ -273,13 +273,13 @@ def _tables(judgement: Judgement) -> list[Table]:
 
 
 _DIGIT = 0.02
-"""Of two digits behind the point: n ranks are told from others where the algorithm bandwidth is above n times this."""
+"""Of two digits behind the point: n ranks differ from others where the algorithm bandwidth is above n times this."""
 
 
 def _collective(table: ReadTable, ranks: int | None) -> str | None:
     """Tell a collective by its columns and numbers: bus bandwidth is algorithm bandwidth times a factor.
 
-    By redop, root and factor (nccl-tests, doc/PERFORMANCE.md) one is told from the next; all_gather and alltoall not.
+    Redop, root and factor (nccl-tests, doc/PERFORMANCE.md) differ; those of all_gather and alltoall do not.
     """
     if not ranks or ranks < 3:
         return None

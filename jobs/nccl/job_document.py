@@ -139,7 +139,7 @@ class FloorRow(TypedDict):
 
 
 class PublishedRow(TypedDict):
-    """A row beside a published one of the same size, in GB/s; ``of_wire``: share of what the published rails carry."""
+    """A row and a published one of the same size, in GB/s; ``of_wire``: share of what the published rails carry."""
 
     size_bytes: int
     busbw_gbps: float

@@ -239,7 +239,7 @@ def _shown_otherwise(key: tuple[str, str], was: RecordedFinding, now: RecordedFi
     if kind and was["ok"] is False is now["ok"]:
         fault, subject = key
         before, after = (f"{short(side['observed'])} {side['unit']}".strip() for side in (was, now))
-        note = f"{fault}: both sides show it, not alike" if kind == UNCLEAR else fault
+        note = f"{fault}: both sides show it, differently" if kind == UNCLEAR else fault
         yield Change(kind=kind, area="fault", subject=subject, before=before, after=after, note=note)
 
 

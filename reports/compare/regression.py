@@ -11,7 +11,7 @@ value is the median of its samples in a run (both buffers, all repeats), and the
 - Each of those rows is judged alone, too, so that one slow size does not hide in the mean: ten percent (5 % with three
   runs) and four standard errors. So is the only row of a collective.
 - Rows from 64 MiB up to there depend on latency and on the algorithm that NCCL chooses: the same rules from 15 % on.
-- Rows below 64 MiB tell of latency: the same rules from a halving on, where a row had 0.1 GB/s or more (a table rounds
+- Rows below 64 MiB show latency: the same rules from a halving on, where a row had 0.1 GB/s or more (a table rounds
   to 0.01).
 
 The standard error is the largest that the scatter of samples, of rows and of runs gives; a sample scatters by at least

@@ -119,7 +119,7 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
 
 
 def test_the_notes_name_what_others_measured_whatever_the_profile_has(jobs):
-    """Beside the floors, and where there is none: peak, source and ratio."""
+    """With the floors, and where there is none: peak, source and ratio."""
     table = table_of(jobs["ring"])
     pair = Hardware(gpu="NVIDIA H100 80GB HBM3", gpus_per_node=8, nodes=2, fabric="ib")
     table |= {"nearest": refer(pair, points_of(table)), "peak_busbw_gbps": 384.5}

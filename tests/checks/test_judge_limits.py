@@ -110,7 +110,7 @@ def test_a_majority_is_more_than_half(values, most):
 
 
 def test_a_node_that_tells_nothing_is_unclear_only_where_others_tell_something():
-    """Where nobody tells, there is nothing to compare, and nothing that one of them lacks."""
+    """Where no node reports any, there is nothing to compare, and nothing that one of them lacks."""
     found = {each.subject: (each.ok, each.observed) for each in unlike({"a": {"os": "x"}, "b": {"os": ""}}, "f")}
     assert found == {"a": (True, "os x"), "b": (None, "nothing is told")}
     found = {each.subject: (each.ok, each.observed) for each in unlike({"a": {"os": ""}, "b": {}}, "f")}
@@ -150,7 +150,7 @@ def test_a_trial_without_a_counted_resource_claims_what_it_claims(spec, h100):
 
 
 def test_values_that_one_rank_leaves_out_are_named_where_others_tell_them(trial):
-    """Of the stage and of single GPUs; what nobody tells, this kind of GPU does not have."""
+    """Of the stage and of single GPUs; what no GPU reports, this kind of GPU does not have."""
     runtimes = [trial.evidence[rank].stages["runtime"] for rank in (0, 1)]
     for runtime in runtimes:
         runtime["driver"] = "580.95.05"

@@ -362,7 +362,7 @@ def test_refused_devices_are_asked_for_last():
 
 @pytest.mark.parametrize("tried", [(), ("a",), ("b",)])
 def test_a_trial_on_the_node_shows_that_devices_are_handed_out(inventory, node, spec, h100, evidence, tried):
-    """Where its pod gave evidence; one that ran beside the node says nothing of it."""
+    """Where its pod gave evidence; one that ran on another node says nothing of it."""
     cluster = replace(inventory([node("a"), node("b")]), refused=(refused("a"),))
     session = SimpleNamespace(run=Run(trial={"pods": {f"p-{name}": name for name in tried}}))
     with nullcontext() if "a" in tried else pytest.raises(CannotTell, match="refused x/train-0"):

@@ -58,7 +58,7 @@ def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, n
 def test_nodes_behind_which_another_service_runs_are_named_and_not_judged(
     inventory, node, h100, bad, labels, taints, mark
 ):
-    """A virtual kubelet beside a healthy cluster changes nothing; the trial stays off it, taint or not."""
+    """A virtual kubelet in a healthy cluster changes nothing; the trial stays off it, taint or not."""
     virtual = node("virtual", 1000, 1000, labels=labels, taints=taints, ready=False)
     cluster = inventory([node("a"), node("b"), virtual])
     judged_pool = pool.pool_of(cluster, h100)

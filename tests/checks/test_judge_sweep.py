@@ -100,7 +100,7 @@ def test_noise_that_hides_faults_is_told_and_accuses_nobody():
 
 
 def test_two_heaps_of_nodes_are_told_with_their_members():
-    """sweep.groups: 13 of 16 nodes are slow with each other, too; nobody is accused, and it is no go."""
+    """sweep.groups: 13 of 16 nodes are slow with each other, too; no node is reported as at fault, and the verdict is not go."""
     slow = {f"node-{n}" for n in range(13)}
     sweep = swept(*printed(16, lambda pair: 320.0 if slow.intersection(pair) else 400.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -449,7 +449,7 @@ def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     ],
 )
 def test_a_job_over_all_nodes_that_failed_says_which_node_said_why(row, said):
-    """sweep.scale: the reasons are the nodes' own, each beside its node."""
+    """sweep.scale: the reasons are the nodes' own, each with its node."""
     names, stages = printed(6, lambda _: 380.0)
     (finding,) = scale_findings(swept(names, stages | {"sweep.job": {"nodes": list(names), **row}}), PROFILE)
     assert (finding.subject, finding.observed, finding.ok) == ("all_reduce of 6 nodes", said, False)

@@ -1,4 +1,4 @@
-"""Does a sweep say what its levels are worth beside what such hardware gives?"""
+"""Does a sweep say what its levels are worth compared with what such hardware gives?"""
 
 from dataclasses import replace
 

@@ -175,7 +175,7 @@ STUCK = {"jobs": "/apis/batch/v1", "services": "/api/v1", "configmaps": "/api/v1
     "stuck", [(), ("services",), ("jobs",), ("services", "configmaps"), ("services", "configmaps", "jobs")]
 )
 def test_what_holds_gpus_is_deleted_first_and_nothing_waits_for_what_does_not_go(kube, api, monkeypatch, stuck):
-    """The Job's DELETE comes first, then all others, then the waiting: each that stays is told as not gone."""
+    """The Job's DELETE comes first, then all others, then the waiting: each that stays is reported as not gone."""
     cluster = Cluster(api)
     cluster.stuck = {f"{STUCK[kind]}/namespaces/ns/{kind}/seatrial-x" for kind in stuck}
     ledger, _ = created(kube, api, cluster, monkeypatch)

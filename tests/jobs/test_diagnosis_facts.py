@@ -27,7 +27,7 @@ ENDED_WELL = {"state": {"terminated": {"exitCode": 0, "reason": "Completed", "fi
     ],
 )
 def test_a_pod_has_failed_by_its_phase_or_by_a_container(made, over, bad):
-    """An evicted pod tells of no container; a container that ended well fails nobody."""
+    """An evicted pod has no container status; a container that ended well is no failure."""
     assert (has_ended(made), has_failed(made)) == (over, bad)
 
 

@@ -57,7 +57,7 @@ def crashed(index, code=1, reason="Error", message=""):
     ids=["alone", "two", "all", "two-follow", "one-follows"],
 )
 def test_those_with_the_same_trouble_are_counted_and_no_others(others, more):
-    """The cause is one pod; how many had the same is said beside it. Another fault or another reason is not the same."""
+    """The cause is one pod; how many had the same is reported with it. Another fault or another reason is not the same."""
     _, _, analysis = diagnose(job(len(others) + 1, failed()), [crashed(0), *others], [])
     name, _, rest = analysis.observed.partition(" on ")
     said = rest.partition(": ")[0].partition(" ")[2]
@@ -120,7 +120,7 @@ def test_a_job_that_its_policy_failed_is_interrupted_only_where_a_pod_was_taken(
 
 
 def test_a_job_that_tries_a_rank_again_shows_why_the_first_attempt_failed():
-    """Only a launcher pod, before any rank has begun, fails without a word: a rank's failure is told while it is tried again."""
+    """Only a launcher pod, before any rank has begun, fails without a word: a rank's failure is reported while it is tried again."""
     again = job()
     again["spec"]["backoffLimit"] = 3
     state, replicas, analysis = diagnose(again, [crashed(0), pod(1, main=RUNS)], [])
@@ -148,7 +148,7 @@ def test_the_events_beside_a_cause_are_the_jobs_own():
 
 
 def test_a_launcher_is_tried_again_only_within_its_limit_and_before_the_job_is_over():
-    """What its workers come to is told at once: they are ranks, and no other attempt makes up for them."""
+    """What its workers come to is reported at once: they are ranks, and no other attempt makes up for them."""
     labels = {"training.kubeflow.org/job-name": "s"}
 
     def one(name, role, code=None, **more):

@@ -266,7 +266,7 @@ def test_a_kubelet_that_has_just_begun_is_read_again_for_seconds(kube, api, monk
     ],
 )
 def test_pods_that_a_kubelet_had_no_devices_for_are_kept_apart(kube, api, reason, gpus, node, is_refusal):
-    """They hold nothing, so that they are in no count; why they failed is told."""
+    """They hold nothing, so that they are in no count; why they failed is reported."""
     pod = raw_pod("train-0", node, gpus, phase="Failed")
     pod["status"] |= {"reason": reason, "message": "Allocate failed", "startTime": "2026-11-28T10:00:00Z"}
     others = {"status.phase=Failed": [pod]}

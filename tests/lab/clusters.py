@@ -31,7 +31,7 @@ async def cluster(tmp_path, *operators, **world):
 
 
 def seen_in(cluster):
-    """`seen`, which tells of the cluster's pods where it is in vain."""
+    """`seen`, which reports the cluster's pods where it fails."""
     return functools.partial(seen, told=functools.partial(told, cluster))
 
 

@@ -81,7 +81,7 @@ def trees(root):
 
 
 def test_no_test_sleeps(trees):
-    """What has happened by then, has not on a slow machine; who waits is told why it is no test in SLEEPS."""
+    """What has happened by then, has not on a slow machine; the failure says why it is no test in SLEEPS."""
     sleeping = {path: lines for path, tree in trees.items() if (lines := list(_sleeps(tree)))}
     assert {path: lines for path, lines in sleeping.items() if path not in SLEEPS} == {}
     assert [path for path in SLEEPS if not Path(path).exists()] == []

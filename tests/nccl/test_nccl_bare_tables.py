@@ -1,4 +1,4 @@
-"""Is a table judged by the hardware that somebody says, by the hardware that it is of, and by no other?"""
+"""Is a table judged by the hardware that the user states, by the hardware that it is of, and by no other?"""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_floors_judge_a_table_of_as_many_ranks_as_the_profile_has(tmp_path, caps
 def test_an_older_benchmarks_table_is_of_the_collective_that_its_columns_tell(
     hosts, redop, root, factor, named, tmp_path, capsys
 ):
-    """Before 2.17.6 nccl-tests prints no name; all_gather and alltoall look alike, and a go says what it is by."""
+    """Before 2.17.6 nccl-tests prints no name; all_gather and alltoall look the same, and a go says what it is by."""
     maker = Maker(hosts=tuple(f"h-{at}" for at in range(hosts)), gpus=8, rails=8, channels=8)
     table = with_busbw(table_of(maker), 60.0, factor=factor(maker.ranks))
     row = next(line for line in table if line.lstrip().startswith("1073741824 "))

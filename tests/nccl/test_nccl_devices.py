@@ -56,7 +56,7 @@ def test_where_half_of_the_ports_are_slower_no_host_is_at_fault(judge, slow, ver
 
 
 def test_a_slow_port_that_carries_no_channel_is_not_at_fault(judge):
-    """A storage NIC is listed beside the rails."""
+    """A storage NIC is listed with the rails."""
     maker = Maker(gpus=4, rails=5, channels=4)
     used = {device for host in judge(job_log(maker))["hosts"] for rail in host["rails"].values() for device in rail}
     idle = next(device for device in range(5) if f"mlx5_{device}:1" not in used)

@@ -490,7 +490,7 @@ def test_ranks_that_waited_in_a_collective_had_found_each_other(before):
 
 @pytest.mark.parametrize("line", [GAI, STORE, LOOPBACK, STALLED])
 def test_what_torch_warns_of_is_no_trouble_of_a_log_that_was_cut(line):
-    """Why nothing is proven is the cut alone; the warning neither stands beside it as unexplained nor in its place."""
+    """Why nothing is proven is the cut alone; the warning is neither listed with it as unexplained nor in its place."""
     cut = "".join(each for each in HEALTHY.splitlines(keepends=True) if "[receive]" not in each)
     alone = judged(cut)
     assert (alone["verdict"], alone["diagnosis"]) == ("inconclusive", "truncated")

@@ -73,7 +73,7 @@ def test_other_hardware_is_not_compared(maker, gpu):
 
 @pytest.mark.usefixtures("few_references")
 def test_a_number_below_what_was_published_is_no_go_and_no_accusation():
-    """Without a profile nobody said what this cluster must give; and what others get was not seen here."""
+    """Without a profile it is not known what this cluster must give; and what others get was not seen here."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 120.0)
     assert (job["verdict"], job["diagnosis"], job["tables"][0]["published"]["ratio"]) == (
         "inconclusive",

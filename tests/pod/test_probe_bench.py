@@ -256,7 +256,7 @@ def test_what_another_rank_got_wrong_is_seen(op: str, ranks) -> None:
     assert "FAILED" in ended[0].out
 
 
-# -- what is beside the table ------------------------------------------------------------------------------------------
+# -- what surrounds the table -------------------------------------------------------------------------------------------
 
 RAIL_3_ADDS_ONE = """
 real = torch.distributed.all_reduce
@@ -334,7 +334,7 @@ def test_the_rank_with_the_least_memory_decides_on_the_largest_message(ranks, fr
 
 @pytest.mark.slow
 def test_a_rank_that_fails_says_why_and_the_others_end(ranks) -> None:
-    """Nobody waits for the collective that one rank never joins."""
+    """No rank waits for the collective that one rank never joins."""
     before = """
 from bench import operations
 def fails(self):

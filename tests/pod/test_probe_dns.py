@@ -130,7 +130,7 @@ def test_failures_are_told_apart(serve, answer, reason: str) -> None:
 
 
 def test_a_dead_server_is_told() -> None:
-    """Nobody listens: unreachable or silent, long before it must be said."""
+    """No process listens: unreachable or silent, long before it must be said."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What ranks share while one of them leaves early: nobody removes or closes what another may still use."""
+"""What ranks share while one of them leaves early: no rank removes or closes what another may still use."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_rank_that_cannot_write_leaves_the_folder_to_one_that_still_prepares(
 
 
 def test_a_pod_that_is_drained_leaves_the_folder_to_the_others(pods, tmp_path: Path) -> None:
-    """It alone is told to stop, while another flushes: that one reports who was stopped, and removes the folder."""
+    """It alone is asked to stop, while another flushes: that one reports who was stopped, and removes the folder."""
     place, gate = tmp_path / "shared", tmp_path / "gate"
     place.mkdir()
     pods.tool("torchrun", STANDIN)

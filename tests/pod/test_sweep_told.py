@@ -96,7 +96,7 @@ def test_nodes_that_are_bad_by_themselves_accuse_no_uplink(outcome, alone):
 
 @pytest.mark.parametrize("kind", ["node", "nodes3", "rail", "pair", "hidden-hashed", "most-partners", "slow-group"])
 def test_no_node_meets_one_that_has_gone(kind):
-    """Whatever is still in doubt: who was preempted answers nobody."""
+    """Whatever is still in doubt: a preempted pod answers no peer."""
     for seed in range(2):
         made, _ = model.broken(kind, 16, random.Random(f"{kind}16{seed}"))
         fleet, rng = made.fleet(), random.Random(seed)
@@ -111,7 +111,7 @@ def test_no_node_meets_one_that_has_gone(kind):
 
 
 def test_a_node_meets_more_partners_while_it_has_met_few_and_others_are_left():
-    """What keeps it from that: that it has gone, that it has met enough, and that nobody is left."""
+    """What keeps it from that: that it has gone, that it has met enough, and that no peer is left."""
     fleet, rules = fleet_of(8), replace(RULES, alone=False)
     _, history = play(fleet, rules, lambda *_: 100.0, stop=2)
 
@@ -173,7 +173,7 @@ def test_what_is_below_its_floor_fails_at_any_level(floor, grade, nodes):
 @pytest.mark.parametrize(
     ("result", "rules", "grade"),
     [
-        (Result("measured", 100.0, (), BOTH), {"rails": True}, "nothing"),  # it was to tell of each rail
+        (Result("measured", 100.0, (), BOTH), {"rails": True}, "nothing"),  # it was to report each rail
         (Result("measured", 100.0, (50.0, 50.0), BOTH), {"rails": True}, "pass"),
         (Result("measured", 100.0, (), BOTH[:1]), {}, "nothing"),  # one of them sent its half
         (Result("measured", 100.0, (), ()), {}, "nothing"),
@@ -212,7 +212,7 @@ def test_a_slow_group_is_told_with_the_median_of_its_own_failures():
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_rail_is_named_by_the_failures_that_tell_which(whole):
-    """A pair that is slow on all rails alike says nothing of a rail, and does not take back what the others say."""
+    """A pair that is equally slow on all rails says nothing of a rail, and does not take back what the others say."""
     fleet = fleet_of(9)
 
     def answer(test, _):

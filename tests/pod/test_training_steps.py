@@ -270,7 +270,7 @@ torch.equal = equal
 def test_the_model_follows_the_memory_of_the_fullest_rank(
     trained, tmp_path, share: float, batch: int, layers: int
 ) -> None:
-    """Alike on all ranks: first the batch shrinks, then the layers; with too little for one layer there are no steps."""
+    """The same on all ranks: first the batch shrinks, then the layers; with too little for one layer there are no steps."""
     whole = int(share * model.memory_bytes(model.CPU, 4) / training.FREE_SHARE) * 2
     ended = trained(before=f"from bench import training; training.free_memory = lambda: {whole} if rank else 1 << 40")
     ranks = told(tmp_path)

@@ -387,7 +387,7 @@ def red(observed: str, expected: str = "8 allocatable", unit: str = "") -> dict[
     ],
 )
 def test_what_is_red_on_both_sides_may_be_worse(before: dict[str, Any], after: dict[str, Any], kind: str) -> None:
-    """A no-go beside a no-go is not the same where one GPU was missing before and six are after."""
+    """A no-go next to a no-go is not the same where one GPU was missing before and six are after."""
     compared = compare([before], [{**after, "run_id": "other"}])
     assert [(c.kind, c.subject) for c in compared.changes if c.area == "fault"] == (
         [(kind, "gpu-node-0")] if kind else []

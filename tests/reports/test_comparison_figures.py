@@ -1,4 +1,4 @@
-"""`seatrial compare`: a change is of the two numbers printed beside it, in every form."""
+"""`seatrial compare`: a change is of the two numbers printed with it, in every form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison tells beside its verdict: the numbers, the shares and the elements that it rests on."""
+"""What a comparison shows with its verdict: the numbers, the shares and the elements that it rests on."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_gpudirect_is_told_in_three_words() -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 0.8, 1.25, 2.0])
 def test_a_changed_rate_is_told_with_both_numbers_and_their_quotient(factor: float) -> None:
-    """The share is that of the two numbers beside it."""
+    """The share is that of the two numbers shown with it."""
 
     (change,) = compare([trained(1, 400)], [trained(2, 400 * factor)]).changes
     told = (

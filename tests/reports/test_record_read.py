@@ -26,7 +26,7 @@ def test_a_run_that_pytest_ended_is_no_go_in_its_record_either(code: int) -> Non
 
 
 def test_a_record_is_written_where_it_is_asked_for_and_read_back(tmp_path: Path) -> None:
-    """Into a folder that is not there yet, which is then named alone; seconds to the millisecond."""
+    """Into a folder that does not exist yet, which is then named alone; seconds to the millisecond."""
     place = tmp_path / "new" / "folder" / "report.json"
     write_json(Run(results=[PASSED]), place)
     assert read_json(place) == read_json(place.parent)

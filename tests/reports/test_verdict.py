@@ -164,7 +164,7 @@ def contradicting(check_id: str = "nccl.correctness", wrong: int = 0, **changes:
     ],
 )
 def test_a_record_that_contradicts_itself_is_none(tmp_path: Path, record: dict[str, Any], why: str) -> None:
-    """Edited, or put together of two: whoever reads it is told, and compares, marks and serves nothing of it."""
+    """Edited, or put together of two: the reader sees it, and compares, marks and serves nothing of it."""
     (tmp_path / "report.json").write_text(json.dumps(record))
     if not why:
         assert read_json(tmp_path)["run_id"] == "r"

@@ -1,4 +1,4 @@
-"""What agents report of a node beside the kubelet: conditions and Warning events.
+"""What agents other than the kubelet report of a node: conditions and Warning events.
 
 node-problem-detector, NVSentinel, gpud and the clouds' agents set a condition to True where something is wrong
 (GpuUnhealthy, KernelDeadlock, GPUMissing); the agent of EKS and node readiness controllers set one to False

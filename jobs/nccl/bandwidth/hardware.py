@@ -31,12 +31,12 @@ _NICS = re.compile(r"(\d{1,3})x(\d{1,4}(?:\.\d+)?)")
 
 
 class UnknownHardwareError(Exception):
-    """What somebody says of the hardware is not in the form that is read."""
+    """A description of the hardware is not in the form that is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What is known of the hardware beside the log: from options, a profile or a cluster. The log comes first."""
+    """What is known of the hardware from outside the log: from options, a profile or a cluster. The log comes first."""
 
     gpu: str = ""
     gpus_per_node: int | None = None

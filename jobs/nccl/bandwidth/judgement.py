@@ -1,7 +1,7 @@
-"""A job's benchmark beside its references: what is added to its tables, and what verdict follows without a profile.
+"""A job's benchmark compared with its references: what its tables gain, and what verdict follows without a profile.
 
-A low number alone is never no-go: nobody said what was bought. It is no go either (nccl.below-published). One case is:
-eight data centre GPUs a host that are as slow as what was published for such hosts over TCP used TCP.
+A low number alone is never no-go: no profile states what was bought. It is not go either (nccl.below-published).
+One case is no-go: eight data centre GPUs a host that are as slow as what was published for such hosts over TCP.
 """
 
 from __future__ import annotations

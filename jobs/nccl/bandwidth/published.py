@@ -34,7 +34,7 @@ _FAMILY = {
     "other": "unknown",
 }
 """Transports as the analyzer names them, where rows carry another name: gIB is Google's RoCE; libfabric's verbs and UCX
-run over InfiniBand and RoCE alike."""
+run over InfiniBand as over RoCE."""
 _CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)
 """The same chip on a card, without NVSwitch: another machine."""
 _SIZE = re.compile(r"(\d+)([KMG]?)")

@@ -44,17 +44,17 @@ _ACROSS_DOMAINS = 0.46
 _PART_OF_A_BOARD = 1 / 3
 """A board of four GPUs without switch joins each two by a third of their links (HGX A100 and H100 4-GPU)."""
 _RINGED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"))
-"""On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one is told by another."""
+"""On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one stands for another."""
 _SAME_RATE = 0.1
 _SHOWN = 3
 _MOST_SHARE = 100
 Floors = Callable[[JobDocument, Table, Hardware], Sequence[FloorRow]]
-"""Returns the floors that a profile has for a table, each beside its row."""
+"""Returns the floors that a profile has for a table, each with its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """A published row beside the measured one: what it lets expect, and how far its hardware is from the log's."""
+    """A published row and the measured one: what it lets expect, and how far its hardware is from the log's."""
 
     entry: Published
     size: int
@@ -183,8 +183,8 @@ def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
         for entry in published()
         if entry.nodes > 1 and entry.fabric not in (TCP, "mnnvl") and 0 < (links_gbps((entry.gpu,)) or 0) <= links
     ]
-    alike = [entry for entry in older if entry.fabric == hardware.fabric] or older
-    near = [made for entry in alike if (made := _beside(hardware, entry, large))]
+    same = [entry for entry in older if entry.fabric == hardware.fabric] or older
+    near = [made for entry in same if (made := _beside(hardware, entry, large))]
     if not near:
         return None
     least = min(near, key=lambda each: each.expected)
@@ -214,7 +214,7 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
 
 
 def _beside(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _Near | None:
-    """Return a published row beside the measured row of the largest size that both have, or that it tells of."""
+    """Return a published row with the measured row of the largest size that both have, or that it stands for."""
     if hardware.wires_said and entry.nodes > 1 and entry.fabric != "mnnvl":
         if not entry.node_gbps and entry.fabric != hardware.fabric:
             return None
@@ -296,7 +296,7 @@ def _expected(hardware: Hardware, entry: Published, size: int) -> float:
 
 
 def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: int) -> float:
-    """Return what wires allow; of sendrecv what the NIC beside each GPU carries."""
+    """Return what wires allow; of sendrecv what the NIC next to each GPU carries."""
     if collective == "sendrecv":
         return node / per_node
     return wire_limit_gbps(collective, algorithm, node, nodes=nodes, gpus_per_node=per_node)

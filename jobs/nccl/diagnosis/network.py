@@ -302,7 +302,7 @@ def _judge_gdr(judgement: Judgement) -> None:
 
 
 def _judge_hcas(judgement: Judgement) -> None:
-    """Report devices for which NCCL says that GPUDirect is off, beside others of their kind for which it is on.
+    """Report devices for which NCCL says that GPUDirect is off while it is on for others of their kind.
 
     Channels of these ranks may not use them, so that no channel line shows it. A port of another link type, or of
     another rate, is no rail of the job.
@@ -368,7 +368,7 @@ def _judge_link_types(judgement: Judgement) -> None:
 
 
 def _without(few: set[str], many: set[str]) -> str:
-    """Return the value of NCCL_IB_HCA that leaves devices out: it compares prefixes, unless an = stands in front."""
+    """Return the value of NCCL_IB_HCA that leaves devices out: it compares prefixes, unless an = precedes them."""
     names = sorted({device.partition(":")[0] for device in few})
     exact = any(device.startswith(name) for device in many for name in names)
     return ("^=" if exact else "^") + ",".join(names[:8])

@@ -55,8 +55,8 @@ class Barrier:
     def through(self, topic: str, limit_s: float) -> bool:
         """Say that this rank uses no more what all share; returns whether no rank does, so that it may be removed.
 
-        A rank that is gone uses nothing. Unlike `agree` this ends early for nobody's no, nor at once where the probe is
-        to stop: pods of one job are told to stop at the same time.
+        A rank that is gone uses nothing. Unlike `agree` this ends early for no rank's refusal, nor at once where the
+        probe is to stop: pods of one job are asked to stop at the same time.
         """
         limit_s = max(PARTING_S, limit_s)
         if self.rank:

@@ -67,7 +67,7 @@ class Checkpoint(collective.BenchRun):
                 return "skipped"
             return self._states(data)
         finally:
-            if self.barrier.through(DONE, self._patience()):  # nobody removes what another may still use
+            if self.barrier.through(DONE, self._patience()):  # no rank removes what another may still use
                 for place in {self.staging, self.durable}:
                     shutil.rmtree(place, ignore_errors=True)
                     if not os.path.exists(place):

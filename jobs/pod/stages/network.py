@@ -58,7 +58,7 @@ def run(data: Dict[str, Any], rendezvous: Rendezvous, barrier: Barrier, settings
         data["peers"] = [_blank(rank, rendezvous.records[rank]["address"]) for rank in ranks]
         for record in data["peers"]:
             _try(record, rendezvous, barrier, token, seconds, settings)
-        # Nobody closes while a peer is still measuring.
+        # No rank closes while a peer is still measuring.
         barrier.through(TOPIC, min(until - time.monotonic(), rendezvous.watch.left()))
     finally:
         listeners.close()

@@ -151,7 +151,7 @@ class Storage:
         go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
         if go:  # for all or for none: who went on alone would wait for the others
             self._renamed(asked, result, theirs, seed, topic)
-        if self.barrier.through(topic + ".done", self._patience()):  # nobody removes what another still reads
+        if self.barrier.through(topic + ".done", self._patience()):  # no rank removes what another still reads
             self._in_use.discard(self._folder(asked))
 
     def _renamed(self, asked: Dict[str, Any], result: Dict[str, Any], theirs: str, seed: str, topic: str) -> None:

@@ -23,7 +23,7 @@ GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real on
 FAST_SIGMAS = 5.0  # above the level: by chance once in 3 million values
 ACCUSED_SIGMAS = (3.3, 6.0)
 """Below the level: one of nine values of a test once in 230 tests, less often than accidents (1 % of tests). The other
-where noise is too high for any go, so that nobody is named at all but for far more."""
+where noise is too high for any go, so that no element is named at all but for far more."""
 LEAST_ACCUSED = 0.85
 """Noise above 4.5 % (0.15 / 3.3) hides faults of 10 to 15 %: of an element at 0.85 one test in 27 then still passes."""
 NORMAL = 1.4826  # sigma over the median deviation of a normal distribution
@@ -38,7 +38,7 @@ SHOWN = 4  # names
 
 @dataclass(frozen=True)
 class Heaps:
-    """What is told of a history beside the faults of single elements, and the tests to run again before it is."""
+    """What a history shows apart from faults of single elements, and the tests to repeat before it is reported."""
 
     found: Tuple[Finding, ...]
     again: Tuple[Nodes, ...]
@@ -133,11 +133,11 @@ def heaps(
             continue
         if len(fast) < REPEATED:
             again.update(nodes for nodes, values in fast.items() if len(values) < 2)
-        if key[0] not in split:  # a rail is told where all together do not show it
+        if key[0] not in split:  # a rail is reported where all together do not show it
             split.update(key[:1] if key[1] < 0 else ())
             found.append([_two_heaps(fleet, key, tests[key], levels[key], fast)])
     ways = _slow_ways(tests, levels)
-    if ways:  # a round that slowed itself is told by few that run again
+    if ways:  # a round that slowed itself shows in few that run again
         kind = min((INSIDE, ACROSS), key=lambda each: levels.get((each, -1), 0.0))
         again.update(_to_repeat(tests.get((kind, -1), ())))
     found += [_slow_rails(tests, levels, noise), ways]

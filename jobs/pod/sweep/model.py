@@ -125,7 +125,7 @@ class Blame:
     """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is no go.
 
     `apart` is what no single element explains: groups of nodes, or rails, that are slow (kind groups), and noise.
-    Nobody is blamed for it, and it is no go.
+    No element is reported as at fault, and the verdict is not go.
     """
 
     verdict: str

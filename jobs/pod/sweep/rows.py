@@ -8,7 +8,7 @@ from typing import List, Optional, TypedDict
 class FindingRow(TypedDict):
     """An element at fault: kind node, rail (of a node), uplink (of a leaf) or pair; no rails: all of them.
 
-    Under `apart` nobody is: kind groups, the nodes of a group that is slow or fails with the others; kind noise, all.
+    Under `apart` none is: kind groups, the nodes of a group that is slow or fails with the others; kind noise, all.
     """
 
     kind: str

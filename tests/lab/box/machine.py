@@ -70,7 +70,7 @@ def without_shm() -> None:
 
 
 def read_only_home() -> None:
-    """Have a home that nobody can write."""
+    """Have a home that no user can write."""
     home = os.environ["HOME"]
     call("mount", home, home, None, BIND, None)
     call("mount", None, home, None, REMOUNT | BIND | RDONLY, None)

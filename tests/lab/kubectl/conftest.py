@@ -101,7 +101,7 @@ class Kubectl:
         until(lambda: re.search(expected, self.run(*arguments).out), repr(expected), lambda: self.run(*arguments).out)
 
     def awaited(self, what: str, thing: str) -> str:
-        """What `kubectl wait` says when it is so; where it never is, what is known of the thing is told."""
+        """What `kubectl wait` says when it is so; where it never is, what is known of the object is reported."""
         done = self.run("wait", f"--for={what}", thing, KUBECTL_LIMIT)
         assert done.code == 0, f"{done.err}{self.run('describe', thing).out}{self.run('logs', thing).out}"
         return done.out

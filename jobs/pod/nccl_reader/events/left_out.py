@@ -1,7 +1,7 @@
 """Lines by which a collector, a pager, a limit or an editor reports that lines of a log are missing.
 
-No list of wordings is whole, so that a line is recognised by its parts: a word of removal beside a count of lines or
-bytes, or beside the log itself; or either of them in a line that brackets, dots or dashes enclose. A count of 0, and
+No list of wordings is whole, so that a line is recognised by its parts: a word of removal next to a count of lines or
+bytes, or next to the log itself; or either of them in a line that brackets, dots or dashes enclose. A count of 0, and
 "truncated: no", report nothing. Texts of a program about its data (samples, tokens, batches) have none of these nouns.
 """
 
@@ -17,7 +17,7 @@ _STRONG = frozenset(
     b"truncated truncating truncation omitted omitting elided trimmed snipped clipped shortened suppressed suppressing"
     b" dropped discarded redacted skipped skipping abbreviated abridged collapsed purged snip".split()
 )
-"""What nobody says of a file or a value that is merely deleted."""
+"""What is not said of a file or a value that is merely deleted."""
 _OF_TESTS = frozenset((b"skipped", b"skipping", b"dropped", b"discarded", b"collapsed"))  # and of batches
 _REMOVED = _STRONG | frozenset(
     b"removed deleted hidden lost missed missing cut gone drop dropping shown left thrown".split()
@@ -53,7 +53,7 @@ _FIXED = re.compile(
     rb"|^\W{1,12}(?:etc\.?|(?:and )?(?:the )?same (?:for|on|from)) .{0,60}\b(?:ranks|hosts|nodes|GPUs|workers)\W*$"
     rb"|\blogrotate\b.{0,40}\btruncat|\xe7\x9c\x81\xe7\x95\xa5|\xe6\x88\xaa\xe6\x96\xad"  # Chinese, Japanese
 )
-# One of these stands in every such line.
+# Every such line has one of these.
 WORDS = (
     rb"runcat|mitted|mitting|lided|rimmed|nipped|lipped|hortened|uppress|ropped|iscarded|edacted|kipp"
     rb"|bbreviated|ollapsed|snip|emoved|eleted|hidden| lost|missed|missing| cut|cut here|drop messages"
@@ -107,7 +107,7 @@ def _unshown(tokens: List[bytes]) -> bool:
 
 
 def _counted(tokens: List[bytes]) -> bool:
-    """Say whether a number of lines, messages or bytes, or a range of lines, is beside a word of removal."""
+    """Say whether a number of lines, messages or bytes, or a range of lines, is next to a word of removal."""
     return any(token[:1].isdigit() and token.strip(b"0.,") and _removed(tokens, at) for at, token in enumerate(tokens))
 
 
