@@ -106,7 +106,7 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
         one_job=alone and bool(evidence.samples or evidence.ranks),
         beside=[each.logs for each in hangs if each.files],
     )
-    reported = trials.jobs(expect) if trials.names else []
+    reported = trials.jobs(expect) if trials.readers else []
     if named:
         logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
     jobs = logs + reported

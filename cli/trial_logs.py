@@ -10,29 +10,40 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from jobs import nccl
 from jobs.nccl.job_document import Expected, JobDocument
-from jobs.run.evidence import EvidenceReader, StageData
+from jobs.run.evidence import EvidenceReader, RankEvidence, StageData
 from jobs.run.stages import COLLECTIVE, SWEEP_STAGES
 
 _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": ?(\d{1,6}), ?')
+_ADDRESS = re.compile(rb'"MASTER_ADDR": ?"([^"\\]{1,253})"')
+_START = re.compile(rb'"stage": ?"start"')
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
 _LONGEST = 64 * 1024
 _MOST_RANKS = 4096
 _OF_A_SWEEP = "These are the pods of a sweep, whose tests are judged together: its report holds the verdict."
 
 
+class Pod(NamedTuple):
+    """Whose evidence a line is. `attempt`: the rendezvous address, which each has of its own; empty: not shown."""
+
+    run: str
+    attempt: str
+    rank: int
+
+
 @dataclass(slots=True)
 class TrialLogs:
     """Takes trial logs out of a stream of sources, and concludes from what their probes reported."""
 
-    names: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Run -> the names of its logs."""
-    readers: dict[tuple[str, int], EvidenceReader] = field(default_factory=dict)
-    """Run and rank -> what reads it."""
-    logs: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Run and rank -> the name of its log."""
+    readers: dict[Pod, EvidenceReader] = field(default_factory=dict)
+    """What reads a pod's evidence, in the order of the logs."""
+    logs: dict[Pod, dict[str, None]] = field(default_factory=dict)
+    """The names of a pod's logs."""
+    _attempts: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    """Log, run and rank -> the attempt whose lines are being read."""
 
     def other_sources(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Yield the sources that are no trial's logs; the others are read here."""
@@ -61,13 +72,32 @@ class TrialLogs:
         match = _EVIDENCE.search(line[:_LONGEST])
         if match is None:
             return
-        run = match[1].decode("utf-8", "replace")
-        key = (run, int(match[2]))
-        if key not in self.readers and len(self.readers) >= _MOST_RANKS:
+        run, rank, text = match[1].decode("utf-8", "replace"), int(match[2]), line[match.start() :]
+        if _START.search(text, 0, 200):
+            address = _ADDRESS.search(text)
+            self._attempts[name, run, rank] = address[1].decode("utf-8", "replace") if address else ""
+        pod = Pod(run, self._attempts.get((name, run, rank), ""), rank)
+        if pod not in self.readers and len(self.readers) >= _MOST_RANKS:
             return
-        self.names.setdefault(run, {})[name] = None
-        self.logs.setdefault(key, name)
-        self.readers.setdefault(key, EvidenceReader(run)).feed(line[match.start() :])
+        self.logs.setdefault(pod, {})[name] = None
+        self.readers.setdefault(pod, EvidenceReader(run)).feed(text)
+
+    def _runs(self) -> Iterator[dict[Pod, RankEvidence]]:
+        """The pods of each attempt of each run, but for attempts that were stopped and made again."""
+        read = {pod: reader.result() for pod, reader in sorted(self.readers.items())}
+        for run in dict.fromkeys(pod.run for pod in self.readers):
+            attempts: dict[str, dict[Pod, RankEvidence]] = {}
+            for pod, evidence in read.items():
+                if pod.run == run:
+                    attempts.setdefault(pod.attempt, {})[pod] = evidence
+            order = sorted(attempts, key=lambda attempt: max(map(_started, attempts[attempt].values())))
+            *before, last = order
+            for attempt in before:
+                if not attempt:  # whose start is cut off belongs to the others
+                    attempts[last] = attempts[attempt] | attempts[last]
+                elif not any(map(_stopped, attempts[attempt].values())):
+                    yield attempts[attempt]
+            yield attempts[last]
 
     def jobs(self, expect: Expected) -> list[JobDocument]:
         """Return one job document for each collective of each run, in the order of the run's stages.
@@ -77,8 +107,8 @@ class TrialLogs:
         from checks.profiles.trial import NODE, OPERATIONS  # noqa: PLC0415 -- most logs are no trial's
 
         documents = []
-        for run, names in self.names.items():
-            ranks = {key: reader.result() for key, reader in sorted(self.readers.items()) if key[0] == run}
+        for ranks in self._runs():
+            names = list(dict.fromkeys(name for pod in ranks for name in self.logs[pod]))
             stages = dict.fromkeys(s for rank in ranks.values() for s in rank.stages if s.startswith(COLLECTIVE))
             for stage in stages:
                 ran = {key: rank.stages[stage] for key, rank in ranks.items() if stage in rank.stages}
@@ -89,15 +119,27 @@ class TrialLogs:
                     parts = [
                         nccl.Partial.from_dict(data["nccl"]) for data in results if isinstance(data.get("nccl"), dict)
                     ]
-                    shown = [self.logs[key] for key in members] if alone else names
+                    shown = [next(iter(self.logs[key])) for key in members] if alone else names
                     stage_of = [f"{name}: {name_of_stage}" for name in shown]
                     documents += _concluded(parts, stage_of, results, expect, OPERATIONS.get(name_of_stage))
             if not stages:
-                documents += _concluded([], list(names), [], expect)
+                documents += _concluded([], names, [], expect)
                 if any(stage in SWEEP_STAGES for rank in ranks.values() for stage in rank.stages):
                     made = documents[-1]
                     made["sentence"], made["faults"], made["causes"], made["advice"] = _OF_A_SWEEP, [], [], None
         return documents
+
+
+def _started(pod: RankEvidence) -> float:
+    """When the pod's probe started, in seconds since 1970; 0 where its start is cut off."""
+    when = pod.stages.get("start", {}).get("time")
+    return float(when) if isinstance(when, int | float) else 0.0
+
+
+def _stopped(pod: RankEvidence) -> bool:
+    """Whether a pod was ended from outside, or its log ends before its probe did."""
+    end = pod.stages.get("end")
+    return end is None or bool(end.get("stopped"))
 
 
 def _concluded(

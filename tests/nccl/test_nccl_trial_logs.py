@@ -17,19 +17,22 @@ MAKER = Maker(gpus=8, rails=8, channels=16)
 TABLE = with_busbw(table_of(MAKER), 380.0, factor=1.875)
 
 
-def evidence(maker: Maker, rank: int, *, run: str = "7f3a", skipped: str = "") -> str:
+def evidence(
+    maker: Maker, rank: int, *, run: str = "7f3a", skipped: str = "", attempt: int = 0, stopped: str = ""
+) -> str:
     """Return what the probe of one node prints: progress, evidence lines, and the analysis cut in parts."""
     own = {key: lines for key, lines in maker.processes().items() if key[0] == maker.hosts[rank]}
     log = sequential(own) + ("".join(line + "\n" for line in TABLE).encode() if rank == 0 else b"")
     data = {"name": "ring", "nccl": read([("ring.log", io.BytesIO(log))]).to_dict()}
     text = json.dumps({"skipped": skipped} if skipped else data, separators=(",", ":"))
     chunks = [text[at : at + 5000] for at in range(0, len(text), 5000)]
-    lines = [{"stage": "start", "seconds": 0.1, "data": {"python": "3.11"}}]
+    env = {"MASTER_ADDR": f"seatrial-{run}-{attempt}-0.seatrial-{run}-{attempt}"} if attempt else {}
+    lines = [{"stage": "start", "seconds": 0.1, "data": {"python": "3.11", "time": 1e9 + attempt, "env": env}}]
     lines += [
         {"stage": "collective.ring", "seconds": 9, "part": n, "parts": len(chunks), "chunk": c}
         for n, c in enumerate(chunks, 1)
     ]
-    lines.append({"stage": "end", "seconds": 10, "data": {"total": 10}})
+    lines.append({"stage": "end", "seconds": 10, "data": {"total": 10, **({"stopped": stopped} if stopped else {})}})
     out = ["collective ring: 3 s"]
     out += [
         json.dumps({"seatrial": 1, "run": run, "rank": rank, "n": n, **line}, separators=(",", ":"))
@@ -80,6 +83,45 @@ def test_interleaved_and_prefixed_pods_are_told_apart(front, tmp_path, capsys):
     mixed = [line for pair in zip(*both, strict=False) for line in pair] + both[0][len(both[1]) :]
     (tmp_path / "all.log").write_text("".join(front + line + "\n" for line in mixed))
     assert explained(capsys, str(tmp_path / "all.log"))[1]["jobs"][0]["verdict"] == "go"
+
+
+def test_an_attempt_that_was_stopped_is_not_the_run_that_went_on(tmp_path, capsys):
+    """A pod was deleted, the trial was tried again and ended: its logs are judged as the trial was, whatever the files' order."""
+    for rank in range(2):
+        first = evidence(MAKER, rank, skipped="stopped: SIGTERM", attempt=1, stopped="SIGTERM")
+        (tmp_path / f"z-{rank}.log").write_text(first)
+        (tmp_path / f"a-{rank}.log").write_text(evidence(MAKER, rank, attempt=2))
+    code, said = explained(capsys, str(tmp_path))
+    (job,) = said["jobs"]
+    assert (code, job["verdict"], job["ranks"]) == (0, "go", 16)
+    assert not any("z-" in name for name in job["files"])
+    together = tmp_path / "both.txt"
+    together.write_text("".join((tmp_path / f"{name}-{rank}.log").read_text() for name in "za" for rank in range(2)))
+    assert explained(capsys, str(together))[0] == 0
+
+
+def test_an_attempt_that_failed_by_itself_is_not_passed_over(tmp_path, capsys):
+    for rank in range(2):
+        (tmp_path / f"1-{rank}.log").write_text(evidence(MAKER, rank, skipped="no free port", attempt=1))
+        (tmp_path / f"2-{rank}.log").write_text(evidence(MAKER, rank, attempt=2))
+    code, said = explained(capsys, str(tmp_path))
+    assert code == 10
+    assert [job["verdict"] for job in said["jobs"]] == ["inconclusive", "go"]
+
+
+def test_a_stopped_attempt_alone_says_that_it_was_stopped(tmp_path, capsys):
+    for rank in range(2):
+        log = evidence(MAKER, rank, skipped="stopped: SIGTERM", attempt=1, stopped="SIGTERM")
+        (tmp_path / f"{rank}.log").write_text(log)
+    code, said = explained(capsys, str(tmp_path))
+    assert (code, "SIGTERM" in said["jobs"][0]["sentence"]) == (10, True)
+
+
+def test_a_log_whose_start_is_cut_off_belongs_to_its_run(tmp_path, capsys):
+    (tmp_path / "0.log").write_text(evidence(MAKER, 0, attempt=1))
+    (tmp_path / "1.log").write_text(evidence(MAKER, 1, attempt=1).partition("\n")[2].partition("\n")[2])
+    code, said = explained(capsys, str(tmp_path))
+    assert (code, len(said["jobs"]), said["jobs"][0]["ranks"]) == (0, 1, 16)
 
 
 def test_a_collective_that_was_not_run_says_why(tmp_path, capsys):
