@@ -1,0 +1,458 @@
+"""A real Kubernetes on this machine: control plane, nodes, networks between them, with no container engine beside it.
+
+It runs in a process namespace, a mount namespace and a network namespace of its own (`unshare`, see `__main__`): with
+the process that started it everything ends, and no file is left outside its folder but empty control groups, which are removed.
+
+Each node has namespaces of its own, too: `/var/lib` and `/run`, since the kubelet's folder for device plugins is a
+constant, and a network with an address of its own. Pods of all nodes reach each other by routes, Services by kube-proxy.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from . import image
+from .hardware import labels, plugin_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+CONTROL, SERVICE, DNS = "172.30.0.1", "10.96.0.1", "10.96.0.10"
+PORT = 6443
+GROUPS = Path("/sys/fs/cgroup")
+START_S = 180.0
+USERS = {
+    "admin": "system:masters",
+    "system:kube-controller-manager": "",
+    "system:kube-scheduler": "",
+    "system:kube-proxy": "",
+}
+#: Who asked for what is all that is wanted of a request; bodies would be gigabytes.
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+class NotStartedError(Exception):
+    """A part of the cluster did not start; the text says which, and ends with its last lines."""
+
+
+def wait(condition: Callable[[], Any], what: str, limit_s: float = START_S) -> Any:  # noqa: ANN401 - whatever came true
+    """Return what `condition` says as soon as it is true; NotStartedError after `limit_s`."""
+    until = time.monotonic() + limit_s
+    while not (came := condition()):
+        if time.monotonic() > until:
+            raise NotStartedError(f"{what}: not within {limit_s:.0f} s")
+        time.sleep(0.2)
+    return came
+
+
+class Cluster:
+    """The cluster below a folder; `programs`: where each module was built."""
+
+    def __init__(self, folder: Path, programs: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
+        """`kubernetes`: the module that its programs are from."""
+        self.folder, self._programs, self._kubernetes, self.nodes = folder, programs, kubernetes, list(nodes)
+        self._tokens = {name: secrets.token_hex(16) for name in (*USERS, *(f"system:node:{each}" for each in nodes))}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._holders: dict[str, int] = {}
+        self.kubeconfig = folder / "kubeconfig.yaml"
+
+    # -- as a whole
+
+    def start(self) -> None:
+        """Start everything and return when all nodes are Ready and names are resolved."""
+        for name in ("logs", "pki", "etc"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self._network()
+        self._keys()
+        self.start_control_plane()
+        for number, name in enumerate(self.nodes, start=1):
+            self._open_node(name, number)
+        for name in self.nodes:
+            self.start_node(name)
+        for name in self.nodes:
+            wait(lambda name=name: self.kubectl("get", "node", name, check=False), f"{name} is registered")
+            self.kubectl("label", "node", name, *(f"{key}={value}" for key, value in labels().items()))
+        self.apply(Path(__file__).parent / "dns.yaml")
+        wait(self._all_ready, "the nodes are Ready and CoreDNS answers")
+
+    def stop(self) -> None:
+        """End every process that was started, newest first; what is left goes with the namespaces."""
+        for name in reversed(list(self._running)):
+            self.stop_program(name, signal.SIGKILL)
+
+    def _all_ready(self) -> bool:
+        listed = self.kubectl("get", "nodes", "-o", "json", check=False)
+        conditions = [
+            condition["status"]
+            for node in json.loads(listed or "{}").get("items", [])
+            for condition in node["status"].get("conditions", [])
+            if condition["type"] == "Ready"
+        ]
+        dns = self.kubectl("-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={.status.readyReplicas}", check=False)
+        return conditions == ["True"] * len(self.nodes) and dns.strip() == "1"
+
+    # -- programs
+
+    def _spawn(self, name: str, *argv: object, inside: str | None = None) -> None:
+        """Start a program; its output goes to `logs`/`name`.log. `inside`: the node in whose namespaces it runs."""
+        if inside is not None:
+            argv = ("nsenter", "--mount", "--net", f"--target={self._holders[inside]}", *argv)
+        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(list(map(str, argv)), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def stop_program(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """End a program that was started, and wait for that."""
+        process = self._running.pop(name)
+        process.send_signal(how)
+        process.wait()
+
+    def _program(self, module: str, name: str) -> Path:
+        return self._programs[module] / name
+
+    def _alive(self, name: str) -> bool:
+        if self._running[name].poll() is not None:
+            log = (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+            raise NotStartedError(f"{name} ended with {self._running[name].returncode}:\n{log[-3000:]}")
+        return True
+
+    # -- the control plane
+
+    def start_control_plane(self) -> None:
+        """Start etcd, API server, controllers and scheduler."""
+        self._spawn(
+            "etcd",
+            self._program("etcd", "etcd"),
+            f"--data-dir={self.folder / 'etcd'}",
+            "--listen-client-urls=http://127.0.0.1:2379",
+            "--advertise-client-urls=http://127.0.0.1:2379",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+        self.start_api_server()
+        here = self._program(self._kubernetes, "kube-controller-manager")
+        self._spawn(
+            "kube-controller-manager",
+            here,
+            f"--kubeconfig={self._kubeconfig('system:kube-controller-manager')}",
+            "--use-service-account-credentials",
+            f"--service-account-private-key-file={self._pki('sa.key')}",
+            f"--root-ca-file={self._pki('server.crt')}",
+            "--leader-elect=false",
+            "--node-monitor-grace-period=20s",
+            "--bind-address=127.0.0.1",
+        )
+        self.start_scheduler()
+        self._spawn(
+            "kube-proxy",
+            self._program(self._kubernetes, "kube-proxy"),
+            f"--kubeconfig={self._kubeconfig('system:kube-proxy')}",
+            "--proxy-mode=nftables",
+            "--cluster-cidr=10.244.0.0/16",
+            "--hostname-override=control-plane",
+            "--conntrack-max-per-core=0",
+        )
+
+    def start_scheduler(self) -> None:
+        """Start the scheduler."""
+        self._spawn(
+            "kube-scheduler",
+            self._program(self._kubernetes, "kube-scheduler"),
+            f"--kubeconfig={self._kubeconfig('system:kube-scheduler')}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+        )
+
+    def start_api_server(self) -> None:
+        """Start the API server and return when it is ready."""
+        self._spawn(
+            "kube-apiserver",
+            self._program(self._kubernetes, "kube-apiserver"),
+            "--etcd-servers=http://127.0.0.1:2379",
+            f"--advertise-address={CONTROL}",
+            f"--secure-port={PORT}",
+            f"--tls-cert-file={self._pki('server.crt')}",
+            f"--tls-private-key-file={self._pki('server.key')}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={self._pki('sa.key')}",
+            f"--service-account-signing-key-file={self._pki('sa.key')}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--token-auth-file={self._pki('tokens.csv')}",
+            "--allow-privileged",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--audit-policy-file={self._pki('audit.yaml')}",
+            f"--audit-log-path={self.folder / 'audit.jsonl'}",
+        )
+        wait(lambda: self._alive("kube-apiserver") and self.ready(), "the API server is ready")
+
+    def ready(self) -> bool:
+        """Whether the API server says so."""
+        return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
+
+    def _pki(self, name: str) -> Path:
+        return self.folder / "pki" / name
+
+    def _keys(self) -> None:
+        """Keys, the server's certificate, which is its own authority, and a token for each user."""
+        names = f"IP:127.0.0.1,IP:{CONTROL},IP:{SERVICE},DNS:localhost,DNS:kubernetes.default.svc"
+        more = ["-keyout", self._pki("server.key"), "-out", self._pki("server.crt"), "-addext", f"subjectAltName={names}"]
+        kind = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=seatrial-real"]
+        subprocess.run(["openssl", "req", *kind, *map(str, more)], check=True, capture_output=True)
+        subprocess.run(["openssl", "genrsa", "-out", str(self._pki("sa.key")), "2048"], check=True, capture_output=True)
+        lines = [
+            f'{token},{name},{name},"{USERS.get(name, "system:nodes")}"' for name, token in self._tokens.items()
+        ]
+        self._pki("tokens.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._pki("tokens.csv").chmod(0o600)
+        self._pki("audit.yaml").write_text(yaml.safe_dump(AUDIT), encoding="utf-8")
+        shutil.copyfile(self._kubeconfig("admin"), self.kubeconfig)
+
+    def _kubeconfig(self, user: str) -> Path:
+        path = self._pki(user.replace(":", "-") + ".yaml")
+        self.write_kubeconfig(path, self._tokens[user])
+        return path
+
+    def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> None:
+        """Write a kubeconfig for whoever has this token."""
+        certificate = base64.b64encode(self._pki("server.crt").read_bytes()).decode()
+        server = {"server": f"https://{CONTROL}:{PORT}", "certificate-authority-data": certificate}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "real", "cluster": server}],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "real", "context": {"cluster": "real", "user": "user", "namespace": namespace}}],
+            "current-context": "real",
+        }
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        path.chmod(0o600)
+
+    # -- networks
+
+    def _network(self) -> None:
+        """A bridge that every node is plugged into; each node routes the pods of the others."""
+        _run("ip", "link", "set", "lo", "up")
+        _run("mount", "-t", "tmpfs", "tmpfs", "/run")
+        Path("/run/netns").mkdir()
+        _run("ip", "link", "add", "nodes", "type", "bridge")
+        _run("ip", "address", "add", f"{CONTROL}/24", "dev", "nodes")
+        _run("ip", "link", "set", "nodes", "up")
+        _forward()
+        for number in range(1, len(self.nodes) + 1):
+            _run("ip", "route", "add", f"10.244.{number}.0/24", "via", _address(number))
+
+    def _open_node(self, name: str, number: int) -> None:
+        """The namespaces of a node, held open by a process that sleeps."""
+        home = self.folder / "nodes" / name
+        home.mkdir(parents=True)
+        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mkdir -p /var/lib/kubelet {home}/kubelet && mount --bind {home}/kubelet /var/lib/kubelet && exec sleep infinity"
+        self._spawn(f"{name}-holder", "unshare", "--mount", "--net", "--propagation=private", "sh", "-c", script)
+        holder = self._running[f"{name}-holder"].pid
+        self._holders[name] = holder
+        wait(lambda: self._alive(f"{name}-holder") and "sleep" in Path(f"/proc/{holder}/comm").read_text(encoding="utf-8"), name)
+        _run("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(holder))
+        _run("ip", "link", "set", f"to-{name}", "master", "nodes", "up")
+        self.inside(name, "ip", "link", "set", "lo", "up")
+        self.inside(name, "ip", "address", "add", f"{_address(number)}/24", "dev", "eth0")
+        self.inside(name, "ip", "link", "set", "eth0", "up")
+        self.inside(name, "ip", "route", "add", "default", "via", CONTROL)
+        self.inside(name, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        for other in range(1, len(self.nodes) + 1):
+            if other != number:
+                self.inside(name, "ip", "route", "add", f"10.244.{other}.0/24", "via", _address(other))
+
+    def inside(self, node: str, *argv: str) -> None:
+        """Run a program in the namespaces of a node."""
+        _run("nsenter", "--mount", "--net", f"--target={self._holders[node]}", *argv)
+
+    # -- nodes
+
+    def start_node(self, name: str) -> None:
+        """Start containerd, kubelet, kube-proxy and device plugin of a node, and import the images."""
+        number = self.nodes.index(name) + 1
+        home = self.folder / "nodes" / name
+        (home / "cni").mkdir(exist_ok=True)
+        (home / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(number, home)), encoding="utf-8")
+        (home / "containerd.toml").write_text(_containerd(home, self._programs["cni"]), encoding="utf-8")
+        path = f"PATH={self._programs['containerd']}:{os.environ['PATH']}"
+        self._spawn(f"{name}-containerd", "env", path, self._program("containerd", "containerd"), "--config", home / "containerd.toml", inside=name)
+        socket = home / "containerd.sock"
+        wait(lambda: self._alive(f"{name}-containerd") and socket.exists(), f"containerd of {name}")
+        self.inside(name, str(self._program("containerd", "ctr")), "--address", str(socket), "--namespace", "k8s.io", "images", "import", "--local", str(self.folder / "images.tar"))
+        self.start_kubelet(name)
+        self._spawn(
+            f"{name}-kube-proxy",
+            self._program(self._kubernetes, "kube-proxy"),
+            f"--kubeconfig={self._kubeconfig('system:kube-proxy')}",
+            "--proxy-mode=nftables",
+            "--cluster-cidr=10.244.0.0/16",
+            f"--hostname-override={name}",
+            "--conntrack-max-per-core=0",
+            inside=name,
+        )
+        self._spawn(f"{name}-deviceplugin", self._program("deviceplugin", "deviceplugin"), *plugin_arguments(home, name), inside=name)
+
+    def start_kubelet(self, name: str) -> None:
+        """Start the kubelet of a node, for the first time or again."""
+        home = self.folder / "nodes" / name
+        group = f"/seatrial-real-{os.environ.get('SEATRIAL_REAL_GROUP', '0')}/{name}"
+        for hierarchy in _hierarchies():
+            (hierarchy / group.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            _inherit_cpus(hierarchy / group.lstrip("/"))
+        config = home / "kubelet.yaml"
+        config.write_text(yaml.safe_dump(_kubelet(home, group, _address(self.nodes.index(name) + 1))), encoding="utf-8")
+        self._spawn(
+            f"{name}-kubelet",
+            self._program(self._kubernetes, "kubelet"),
+            f"--config={config}",
+            f"--kubeconfig={self._kubeconfig(f'system:node:{name}')}",
+            f"--hostname-override={name}",
+            f"--node-ip={_address(self.nodes.index(name) + 1)}",
+            inside=name,
+        )
+
+    # -- asking it
+
+    def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
+        """What kubectl prints; CalledProcessError, whose text has its words, unless `check` is false."""
+        argv = [str(self._program(self._kubernetes, "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            raise subprocess.CalledProcessError(done.returncode, argv, done.stdout, done.stderr)
+        return done.stdout
+
+    def audit(self) -> Iterator[dict[str, Any]]:
+        """Every request so far, as the API server's audit log has it."""
+        with (self.folder / "audit.jsonl").open(encoding="utf-8") as lines:
+            for line in lines:
+                if line.endswith("\n"):
+                    yield json.loads(line)
+
+    def behave(self, **collective: Any) -> None:
+        """How the collectives of the pods that start from now on behave, in the lab's words (docs/scenarios.md)."""
+        for name in self.nodes:
+            path = self.folder / "nodes" / name / "hardware" / "node.json"
+            state = json.loads(path.read_text(encoding="utf-8"))
+            path.write_text(json.dumps({**state, "collective": collective}), encoding="utf-8")
+
+    def restore(self) -> None:
+        """Put right what a test may have changed: programs that do not run, cordoned nodes, taints, behaviour."""
+        self.behave()
+        for name in self.nodes:
+            if f"{name}-kubelet" not in self._running:
+                self.start_kubelet(name)
+            self.kubectl("uncordon", name)
+            taints = json.loads(self.kubectl("get", "node", name, "-o", "json"))["spec"].get("taints", [])
+            for taint in taints:
+                if not taint["key"].startswith("node.kubernetes.io/"):
+                    self.kubectl("taint", "node", name, f"{taint['key']}:{taint['effect']}-")
+        wait(self._all_ready, "the nodes are Ready and CoreDNS answers")
+
+    def apply(self, path: Path) -> None:
+        """`kubectl apply` of a file of ours."""
+        self.kubectl("apply", "-f", str(path))
+
+
+def _address(number: int) -> str:
+    return f"172.30.0.{10 + number}"
+
+
+def _run(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True)
+
+
+def _forward() -> None:
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="ascii")
+
+
+def _hierarchies() -> list[Path]:
+    """The control groups' trees: one (version 2), or one for each controller (version 1)."""
+    if (GROUPS / "cgroup.controllers").exists():
+        return [GROUPS]
+    return [each for each in sorted(GROUPS.iterdir()) if (each / "cgroup.procs").exists() and each.name != "unified"]
+
+
+def _inherit_cpus(group: Path) -> None:
+    """A new group of the cpuset controller (version 1) has no CPU until it is given some."""
+    for each in reversed([group, *group.parents]):
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            file, above = each / name, each.parent / name
+            if file.exists() and above.exists() and not file.read_text(encoding="ascii").strip():
+                file.write_text(above.read_text(encoding="ascii"), encoding="ascii")
+
+
+def remove_groups(name: str) -> None:
+    """Remove the empty control groups that the nodes have left."""
+    for hierarchy in _hierarchies():
+        for folder, _, _ in os.walk(hierarchy / name, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
+
+def _cni(number: int, home: Path) -> dict[str, Any]:
+    ranges = [[{"subnet": f"10.244.{number}.0/24"}]]
+    ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "dataDir": str(home / "ipam")}
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": ipam}
+    return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
+
+
+def _containerd(home: Path, cni: Path) -> str:
+    return f"""version = 3
+root = "{home}/containerd"
+state = "/run/containerd"
+[grpc]
+  address = "{home}/containerd.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{image.PAUSE}"
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{cni}"]
+  conf_dir = "{home}/cni"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+"""
+
+
+def _kubelet(home: Path, group: str, address: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": address,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": group,
+        "clusterDNS": [DNS],
+        "clusterDomain": "cluster.local",
+        "containerRuntimeEndpoint": f"unix://{home}/containerd.sock",
+        "evictionHard": {"memory.available": "100Mi"},  # the disk of this machine is not the nodes'
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "imageMinimumGCAge": "24h",
+        "imageGCHighThresholdPercent": 100,
+        "nodeStatusUpdateFrequency": "4s",
+        "resolvConf": "",
+        "registryPullQPS": 0,
+        "serializeImagePulls": False,
+        "syncFrequency": "10s",
+    }

@@ -1,0 +1,179 @@
+"""The image of the pods, made of this machine's own files: Python, a few programs, the fakes of the lab, the suite.
+
+One layer, in the form that `docker save` writes and `ctr images import` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.hardware.files import DRIVER_PROGRAMS, IMAGE_PROGRAMS, PROGRAM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+#: Every image of the cluster is one of these; a trial's image names whatever it likes, see `NAMES`.
+PAUSE, TRIAL, DNS = "seatrial.test/pause:1", "seatrial.test/trial:1", "seatrial.test/coredns:1"
+PROGRAMS = ("sh", "bash", "sleep", "cat", "ls", "env", "true", "false", "date", "id", "hostname", "cp", "mkdir", "rm", "sort", "head", "tail", "grep", "sed", "mount", "ip")
+FAKES = "/opt/sim"
+SUITE = "/opt/seatrial"
+PATH = f"{FAKES}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin"
+_DISTRIBUTIONS = re.compile(r"^([a-z0-9][a-z0-9._-]*)==", re.MULTILINE)
+_LEFT_OUT = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "__pycache__")
+
+
+def build(folder: Path, coredns: Path) -> Path:
+    """Write the images as one archive below `folder`, made anew only when what they are made of has changed."""
+    root = folder / "rootfs"
+    archive = folder / "images.tar"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    _python(root)
+    for name in PROGRAMS:
+        found = shutil.which(name)
+        if found:
+            _program(root, Path(found), f"/usr/bin/{name}")
+    _fakes(root)
+    _suite(root)
+    for name in ("bin", "sbin"):
+        if not (root / name).exists():
+            (root / name).symlink_to(f"usr/{name}" if name == "bin" else "usr/bin")
+    for name in ("tmp", "etc", "proc", "sys", "dev", "run", "var", "home", "root"):
+        (root / name).mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    (root / "etc" / "passwd").write_text("root:x:0:0::/root:/bin/sh\nsshd:x:74:74::/run:/bin/false\n", encoding="utf-8")
+    (root / "etc" / "nsswitch.conf").write_text("hosts: files dns\n", encoding="utf-8")
+    if not (root / "usr/sbin").exists():
+        (root / "usr/sbin").mkdir()
+    (root / "usr/sbin/sshd").symlink_to(f"{FAKES}/bin/sshd")
+    with tarfile.open(archive, "w") as tar:
+        layer = _layer(root)
+        dns = io.BytesIO()
+        with tarfile.open(fileobj=dns, mode="w") as only:
+            only.add(coredns, "coredns", filter=_plain)
+        manifest = [
+            _image(tar, PAUSE, layer, ["/usr/bin/sleep", "infinity"]),
+            _image(tar, TRIAL, layer, []),
+            _image(tar, DNS, dns.getvalue(), ["/coredns"]),
+        ]
+        _put(tar, "manifest.json", json.dumps(manifest).encode())
+    shutil.rmtree(root)
+    return archive
+
+
+def _image(tar: tarfile.TarFile, name: str, layer: bytes, entry: list[str]) -> dict[str, object]:
+    digest = hashlib.sha256(layer).hexdigest()
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Entrypoint": entry, "Env": [f"PATH={PATH}", "PYTHONDONTWRITEBYTECODE=1"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+    ).encode()
+    place = f"{digest}/layer.tar"
+    if place not in tar.getnames():
+        _put(tar, place, layer)
+    about = f"{hashlib.sha256(config).hexdigest()}.json"
+    _put(tar, about, config)
+    return {"Config": about, "RepoTags": [name], "Layers": [place]}
+
+
+def _put(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def _layer(root: Path) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        for path in sorted(root.iterdir()):
+            tar.add(path, path.name, filter=_plain)
+    return written.getvalue()
+
+
+def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.uid = info.gid = 0
+    info.uname = info.gname = "root"
+    return info
+
+
+def _python(root: Path) -> None:
+    """The interpreter and its library at the places that they have here, and `python3` on the PATH."""
+    python = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
+    _program(root, python, str(python))
+    place = root / "usr" / "bin"
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("python3", "python"):
+        (place / name).unlink(missing_ok=True)
+        (place / name).symlink_to(python)
+    library = Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}))
+    target = root / library.relative_to("/")
+    shutil.copytree(library, target, ignore=shutil.ignore_patterns(*_LEFT_OUT, "config-*"), symlinks=True)
+    for extension in (target / "lib-dynload").glob("*.so"):
+        _libraries(root, extension)
+
+
+def _program(root: Path, source: Path, place: str) -> None:
+    target = root / place.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source.resolve(), target)
+    target.chmod(0o755)
+    _libraries(root, source.resolve())
+
+
+def _libraries(root: Path, program: Path) -> None:
+    """What the loader of this machine resolves for a program, at the same places."""
+    listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+    for path in map(Path, re.findall(r"(/\S+) \(0x", listed)):
+        target = root / str(path).lstrip("/")
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path.resolve(), target)
+
+
+def _fakes(root: Path) -> None:
+    """The lab's stand-ins for what an image and the container toolkit bring: torchrun, nvidia-smi, sshd ..."""
+    folder = root / FAKES.lstrip("/")
+    shutil.copytree(ROOT / "lab/hardware/fakes", folder / "fakes", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "bin").mkdir()
+    for name, (module, function) in (IMAGE_PROGRAMS | DRIVER_PROGRAMS).items():
+        text = PROGRAM.format(start="#!/usr/bin/python3 -IS", folder=FAKES, module=module, function=function)
+        (folder / "bin" / name).write_text(text, encoding="utf-8")
+        (folder / "bin" / name).chmod(0o755)
+
+
+def _suite(root: Path) -> None:
+    """`seatrial` with what `requirements.lock` names, as deploy/Containerfile installs it."""
+    folder = root / SUITE.lstrip("/")
+    for package in ("checks", "cli", "jobs", "reports"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _DISTRIBUTIONS.findall((ROOT / "requirements.lock").read_text(encoding="utf-8")):
+        for source, place in _files(name):
+            target = folder / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    command = root / "usr/local/bin/seatrial"
+    command.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["#!/usr/bin/python3", "import sys", f"sys.path.insert(0, {SUITE!r})", "from cli.__main__ import main"]
+    command.write_text("\n".join([*lines, "raise SystemExit(main())", ""]), encoding="utf-8")
+    command.chmod(0o755)
+
+
+def _files(distribution: str) -> Iterator[tuple[Path, str]]:
+    for file in importlib.metadata.distribution(distribution).files or ():
+        if not str(file).startswith("..") and file.suffix != ".pyc":
+            yield Path(str(file.locate())), str(file)

@@ -1,0 +1,82 @@
+"""The real programs, built from their published modules: etcd, Kubernetes, containerd, CoreDNS, operators.
+
+Each folder below `programs/` is a Go module of ours: its `go.mod` names the packages (`tool`) and pins their versions, its
+`go.sum` their checksums. Nothing of theirs is kept in the repository. Built once for each pair of those two files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "programs"
+#: The Kubernetes minors that can be built: the newest release of the module, and the oldest that Go still compiles.
+MINORS = sorted(
+    (each.name.removeprefix("kubernetes-") for each in MODULES.glob("kubernetes-*")),
+    key=lambda minor: [int(part) for part in minor.split(".")],
+)
+_REQUIRED = re.compile(r"^(?:require )?\s*(\S+/\S+) (v\S+)(?: // indirect)?$", re.MULTILINE)
+#: What a cluster with nodes needs; operators are built besides.
+BASE = ("etcd", "containerd", "cni", "coredns", "deviceplugin")
+#: `go build` calls a program after the last part of its package's path: etcd's is `server`.
+CALLED_OTHERWISE = {"server": "etcd"}
+
+
+class MissingToolError(Exception):
+    """This machine cannot build or run a real cluster; the text says what it lacks."""
+
+
+def version(module: str) -> str:
+    """Return the version of what a module of ours builds first, or requires first."""
+    text = (MODULES / module / "go.mod").read_text(encoding="utf-8")
+    required = dict(_REQUIRED.findall(text))
+    built = re.search(r"^\s*(?:tool )?([\w.-]+\.[\w.-]+/\S+)$", text, re.MULTILINE)
+    of_it = [each for each in required if built and f"{built[1]}/".startswith(f"{each}/")]
+    return required[max(of_it, key=len)] if of_it else next(iter(required.values()))
+
+
+def build(module: str, folder: Path) -> Path:
+    """Build the programs of one module into `folder`/`module`; return that folder.
+
+    Raises `MissingToolError` without Go, `CalledProcessError` where the build fails.
+    """
+    source, target = MODULES / module, folder / module
+    mark = target / ".built"
+    pins = b"".join(path.read_bytes() for path in sorted(source.iterdir()))
+    wanted = hashlib.sha256(pins).hexdigest()
+    if mark.exists() and mark.read_text(encoding="utf-8") == wanted:
+        return target
+    if shutil.which("go") is None:
+        raise MissingToolError("no Go toolchain: install Go (go.dev/doc/install)")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    started = time.monotonic()
+    print(f"building {module} {version(module)} ...", flush=True)
+    what = "." if (source / "main.go").exists() else "tool"
+    subprocess.run(
+        ["go", "build", "-trimpath", f"-ldflags=-s -w {_stamp(module)}", "-o", f"{target}/", what],
+        cwd=source,
+        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"},
+        check=True,
+    )
+    for name, better in CALLED_OTHERWISE.items():
+        if (target / name).exists():
+            (target / name).rename(target / better)
+    mark.write_text(wanted, encoding="utf-8")
+    print(f"built {module} in {time.monotonic() - started:.0f} s", flush=True)
+    return target
+
+
+def _stamp(module: str) -> str:
+    """The version that Kubernetes' own build writes into its programs, and that its API reports."""
+    if not module.startswith("kubernetes-"):
+        return ""
+    full = version(module)
+    major, minor = full.removeprefix("v").split(".")[:2]
+    place = "k8s.io/component-base/version"
+    return f"-X {place}.gitVersion={full} -X {place}.gitMajor={major} -X {place}.gitMinor={minor}"

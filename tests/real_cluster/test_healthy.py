@@ -1,0 +1,15 @@
+"""A healthy cluster is go at the first attempt, again and again; nothing is left, nothing is asked beyond the rights."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("again", range(5))
+def test_healthy_is_go_at_the_first_attempt(bench, again):
+    outcome = bench.run()
+    assert outcome.verdict == "go", outcome.text
+    assert outcome.code == 0
+    assert not outcome.faults
+    assert bench.left() == []
+    assert bench.refused() == []

@@ -1,0 +1,179 @@
+"""How the product is run against a real cluster: as a ServiceAccount with the rights that it prints, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from . import image
+from .cluster import wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+ACCOUNT = "seatrial"
+LEFT = "jobs,pods,services,configmaps,leases,secrets"
+#: A node of this machine has two CPUs, and no test is about how long a wait for room may be.
+PROFILE: dict[str, Any] = {
+    "extends": "h100-ib",
+    "pod": {"resources": {"cpu": "100m", "memory": "256Mi"}},
+    "deadlines": {"start_s": 60, "job_s": 240},
+}
+LIMIT_S = 600.0
+
+
+@dataclass
+class Outcome:
+    """What a run said: its exit code, what it printed, its record."""
+
+    code: int
+    text: str
+    record: dict[str, Any]
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """go, no-go or inconclusive; empty without a record."""
+        return str(self.record.get("verdict", ""))
+
+    @property
+    def faults(self) -> set[str]:
+        """The ids of the faults that were found."""
+        return set(self.record.get("faults", {}))
+
+
+@dataclass
+class Running:
+    """A run that is going on."""
+
+    process: subprocess.Popen[str]
+    out: Path
+    started: float
+    printed: Path
+
+    def said(self) -> str:
+        """What it has printed so far."""
+        return self.printed.read_text(encoding="utf-8", errors="replace")
+
+    def end(self) -> Outcome:
+        """Wait for its end."""
+        code = self.process.wait(LIMIT_S)
+        report = self.out / "report.json"
+        record = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+        return Outcome(code, self.said(), record, time.monotonic() - self.started)
+
+
+@dataclass
+class Bench:
+    """A namespace, an account with the printed rights, a folder."""
+
+    cluster: Cluster
+    namespace: str
+    folder: Path
+    kubeconfig: Path
+    runs: list[Running] = field(default_factory=list)
+    profile: dict[str, Any] = field(default_factory=lambda: json.loads(json.dumps(PROFILE)))
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, cluster: Cluster, test: str, folder: Path) -> Iterator[Bench]:
+        """Make the namespace; afterwards put everything back: nodes, namespace, processes of the test."""
+        name = re.sub(r"[^a-z0-9]+", "-", test.lower()).strip("-")[-40:].strip("-")
+        namespace = f"t-{name}"
+        cluster.kubectl("create", "namespace", namespace)
+        bench = cls(cluster, namespace, folder, folder / "kubeconfig.yaml")
+        try:
+            yield bench
+        finally:
+            for run in bench.runs:
+                run.process.kill()
+                run.process.wait()
+            cluster.restore()
+            cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=90s", check=False)
+
+    def profile_file(self) -> Path:
+        """The profile of the test as a file."""
+        path = self.folder / "profile.yaml"
+        path.write_text(yaml.safe_dump(self.profile), encoding="utf-8")
+        return path
+
+    def grant(self, *options: str) -> None:
+        """Give the account exactly what `seatrial rbac` prints for this profile, and write its kubeconfig."""
+        arguments = ["rbac", "--namespace", self.namespace, "--name", ACCOUNT, "--profile", str(self.profile_file())]
+        done = self.command([*arguments, *(options or ["--cluster"])])
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.cluster.kubectl("apply", "--validate=strict", "-f", "-", given=done.stdout)
+        token = self.cluster.kubectl("-n", self.namespace, "create", "token", ACCOUNT, "--duration=2h").strip()
+        self.cluster.write_kubeconfig(self.kubeconfig, token, self.namespace)
+
+    def command(self, arguments: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run `seatrial` and return what it printed."""
+        argv = [sys.executable, "-m", "checks", *arguments]
+        return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S, **options)
+
+    def start(self, *arguments: str, rights: tuple[str, ...] = ("--cluster",)) -> Running:
+        """Start a run (`accept` unless said otherwise) as the account."""
+        if not self.kubeconfig.exists():
+            self.grant(*rights)
+        number = len(self.runs)
+        out, printed = self.folder / f"out-{number}", self.folder / f"printed-{number}.txt"
+        words = list(arguments) or ["accept"]
+        common = ["--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, "--out", str(out)]
+        common += ["--profile", str(self.profile_file()), "--image", image.TRIAL]
+        argv = [sys.executable, "-m", "checks", words[0], *common, *words[1:]]
+        with printed.open("w", encoding="utf-8") as file:
+            environment = {**os.environ, "COLUMNS": "160"}
+            process = subprocess.Popen(argv, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, text=True, env=environment)
+        run = Running(process, out, time.monotonic(), printed)
+        self.runs.append(run)
+        return run
+
+    def run(self, *arguments: str, rights: tuple[str, ...] = ("--cluster",)) -> Outcome:
+        """Run to the end."""
+        return self.start(*arguments, rights=rights).end()
+
+    def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
+        """`kubectl` as an administrator, in the namespace of the test."""
+        return self.cluster.kubectl("-n", self.namespace, *arguments, given=given, check=check)
+
+    def pods(self, phase: str = "") -> list[dict[str, Any]]:
+        """The pods of the trial, of one phase or all."""
+        chosen = ["get", "pods", "-l", "app.kubernetes.io/name=seatrial", "-o", "json"]
+        items = json.loads(self.kubectl(*chosen))["items"]
+        return [each for each in items if phase in ("", each["status"].get("phase"))]
+
+    def running(self, count: int = 2) -> list[dict[str, Any]]:
+        """Wait until so many pods of the trial run; return them."""
+        def ready() -> list[dict[str, Any]]:
+            found = self.pods("Running")
+            return found if len(found) >= count else []
+
+        found: list[dict[str, Any]] = wait(ready, f"{count} pods of the trial run", 120.0)
+        return found
+
+    def left(self) -> list[str]:
+        """What is left of all runs in the namespace."""
+        listed = self.kubectl("get", LEFT, "-l", "app.kubernetes.io/managed-by=seatrial", "-o", "name")
+        return listed.split()
+
+    def refused(self) -> list[str]:
+        """What the account asked for and had no right to, of the audit log."""
+        user = f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
+        denied = []
+        for line in self.cluster.audit():
+            if line["user"]["username"] == user and line.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid":
+                denied.append(f"{line['verb']} {line['requestURI']}")
+        return denied
