@@ -53,17 +53,10 @@ def main() -> int:
 
 
 class Plugin:
-    """Brings the cluster to the tests."""
+    """Brings the cluster to the tests (conftest.py)."""
 
-    REAL_CLUSTER = True
-
-    def __init__(self, cluster: cluster.Cluster) -> None:
-        self._cluster = cluster
-
-    @pytest.fixture(scope="session")
-    def cluster(self) -> cluster.Cluster:
-        """The cluster that the tests run against."""
-        return self._cluster
+    def __init__(self, here: cluster.Cluster) -> None:
+        self.real_cluster = here
 
 
 def tests(here: cluster.Cluster, rest: list[str]) -> int:

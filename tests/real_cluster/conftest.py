@@ -16,12 +16,23 @@ if TYPE_CHECKING:
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """The plugin brings the cluster."""
-    return None if any(hasattr(each, "REAL_CLUSTER") for each in config.pluginmanager.get_plugins()) else True
+    """A plugin brings the cluster (__main__.py)."""
+    return None if _brought(config) else True
+
+
+def _brought(config: pytest.Config) -> list[Cluster]:
+    plugins = config.pluginmanager.get_plugins()
+    return [each.real_cluster for each in plugins if hasattr(each, "real_cluster")]
+
+
+@pytest.fixture(scope="session")
+def real(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster that the tests run against."""
+    return _brought(request.config)[0]
 
 
 @pytest.fixture
-def bench(cluster: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+def bench(real: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """A namespace of the test's own, a ServiceAccount with the printed rights, and what starts the product there."""
-    with Bench.opened(cluster, request.node.name, tmp_path) as opened:
+    with Bench.opened(real, request.node.name, tmp_path) as opened:
         yield opened

@@ -29,8 +29,8 @@ LEFT = "jobs,pods,services,configmaps,leases,secrets"
 #: A node of this machine has two CPUs, and no test is about how long a wait for room may be.
 PROFILE: dict[str, Any] = {
     "extends": "h100-ib",
-    "pod": {"resources": {"cpu": "100m", "memory": "256Mi"}},
-    "deadlines": {"start_s": 60, "job_s": 240},
+    "pod": {"cpu": "100m", "memory": "256Mi", "shm": "64Mi", "image": image.TRIAL},
+    "deadlines": {"start_s": 60, "probe_s": 200, "job_s": 300},
 }
 LIMIT_S = 600.0
 
@@ -91,7 +91,7 @@ class Bench:
     @contextlib.contextmanager
     def opened(cls, cluster: Cluster, test: str, folder: Path) -> Iterator[Bench]:
         """Make the namespace; afterwards put everything back: nodes, namespace, processes of the test."""
-        name = re.sub(r"[^a-z0-9]+", "-", test.lower()).strip("-")[-40:].strip("-")
+        name = re.sub(r"[^a-z0-9]+", "-", test.lower()).removeprefix("test-").strip("-")[:50].strip("-")
         namespace = f"t-{name}"
         cluster.kubectl("create", "namespace", namespace)
         bench = cls(cluster, namespace, folder, folder / "kubeconfig.yaml")
@@ -132,7 +132,7 @@ class Bench:
         out, printed = self.folder / f"out-{number}", self.folder / f"printed-{number}.txt"
         words = list(arguments) or ["accept"]
         common = ["--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, "--out", str(out)]
-        common += ["--profile", str(self.profile_file()), "--image", image.TRIAL]
+        common += ["--profile", str(self.profile_file())]
         argv = [sys.executable, "-m", "checks", words[0], *common, *words[1:]]
         with printed.open("w", encoding="utf-8") as file:
             environment = {**os.environ, "COLUMNS": "160"}
