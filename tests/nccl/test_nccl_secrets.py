@@ -96,7 +96,7 @@ def test_no_way_to_write_a_secret_lets_it_out(written, value):
         assert not shown(secret, everything(line.replace("{}", written.format(secret)))), line
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(sorted(VALUES)),
     st.sampled_from(WRITTEN),
