@@ -1,6 +1,6 @@
 """`python -m tests.real_cluster`: build a real Kubernetes, run it on this machine, and the tests of this folder against it.
 
-    python -m tests.real_cluster [--minor 1.37] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
+python -m tests.real_cluster [--minor 1.37] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from . import cluster, image, programs
+from . import cluster, image, page, programs
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "SEATRIAL_REAL_INSIDE"
-NODES = ("n1", "n2", "n3", "n4")
-NEEDED = ("unshare", "nsenter", "ip", "nft", "mount", "openssl", "runc")
+NEEDED = ("unshare", "ip", "mount", "openssl")
+NEEDED_FOR_PODS = (*NEEDED, "nsenter", "nft", "runc")
 
 
 def main() -> int:
@@ -28,28 +28,58 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.real_cluster", description=__doc__)
     parser.add_argument("--minor", choices=programs.MINORS, default=programs.MINORS[-1], help="of Kubernetes")
     parser.add_argument("--folder", type=Path, default=ROOT / ".real", help="everything is below it")
+    parser.add_argument(
+        "--simulated-nodes", action="store_true", help="nodes of KWOK, whose pods do not run: needs no root"
+    )
+    parser.add_argument("--nodes", type=int, default=4, help="how many; 0: the control plane alone")
+    parser.add_argument("--page", action="store_true", help="write docs/tested-on.md from the results of all runs")
     parser.add_argument("--shell", action="store_true", help="a shell beside the cluster instead of the tests")
     options, rest = parser.parse_known_args()
     folder = options.folder.resolve()
     kubernetes = f"kubernetes-{options.minor}"
+    simulated = options.simulated_nodes or (os.geteuid() != 0 and not os.environ.get(INSIDE))
+    kind = cluster.Simulated if simulated else cluster.Cluster
     if os.environ.get(INSIDE):
-        return _inside(folder, kubernetes, rest, shell=options.shell)
+        names = [f"n{number}" for number in range(1, options.nodes + 1)]
+        return _inside(kind, folder, kubernetes, names, rest, shell=options.shell)
     started = time.monotonic()
     try:
-        _able()
-        built = _build(folder, kubernetes)
-        image.build(folder, built["coredns"] / "coredns")
+        if simulated and not options.simulated_nodes:
+            print("Kubelets need root: the nodes are KWOK's, and tests that need running pods are skipped.")
+        _able(NEEDED_FOR_PODS if not simulated else NEEDED)
+        built = _build(folder, kubernetes, simulated=simulated)
+        if not simulated:
+            image.build(folder, built["coredns"] / "coredns")
     except programs.MissingToolError as error:
         print(f"no real cluster here: {error}")
         return 3
     print(f"built in {time.monotonic() - started:.0f} s", flush=True)
     group = str(os.getpid())
-    command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
+    mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    more = ["--simulated-nodes"] if simulated and not options.simulated_nodes else []
+    command = [
+        "unshare",
+        *mapped,
+        "--mount",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--propagation=private",
+    ]
     environment = {**os.environ, INSIDE: "1", "SEATRIAL_REAL_GROUP": group}
     try:
-        return subprocess.run([*command, sys.executable, "-m", "tests.real_cluster", *sys.argv[1:]], env=environment, cwd=ROOT, check=False).returncode
+        return subprocess.run(
+            [*command, sys.executable, "-m", "tests.real_cluster", *more, *sys.argv[1:]],
+            env=environment,
+            cwd=ROOT,
+            check=False,
+        ).returncode
     finally:
         cluster.remove_groups(f"seatrial-real-{group}")
+        if options.page:
+            page.write(folder, ROOT / "docs/tested-on.md")
 
 
 class Plugin:
@@ -59,42 +89,44 @@ class Plugin:
         self.real_cluster = here
 
 
-def tests(here: cluster.Cluster, rest: list[str]) -> int:
+def tests(here: cluster.Cluster, results: page.Results, rest: list[str]) -> int:
     """Run the tests of this folder against a cluster."""
     arguments = ["-p", "no:cacheprovider", *(rest or ["-v"])]
     if not any(not each.startswith("-") and "tests/" in each for each in rest):
         arguments.append(str(Path(__file__).parent))
-    return int(pytest.main(arguments, plugins=[Plugin(here)]))
+    return int(pytest.main(arguments, plugins=[Plugin(here), results]))
 
 
-def _able() -> None:
-    if os.geteuid() != 0:
-        raise programs.MissingToolError("kubelets need root")
-    missing = [name for name in NEEDED if shutil.which(name) is None]
+def _able(needed: tuple[str, ...]) -> None:
+    missing = [name for name in needed if shutil.which(name) is None]
     if missing:
-        raise programs.MissingToolError(f"install {', '.join(missing)} (Debian: apt-get install runc iproute2 nftables openssl util-linux)")
+        raise programs.MissingToolError(
+            f"install {', '.join(missing)} (Debian: apt-get install runc iproute2 nftables openssl util-linux)"
+        )
 
 
-def _build(folder: Path, kubernetes: str) -> dict[str, Path]:
-    modules = (*programs.BASE, kubernetes)
+def _build(folder: Path, kubernetes: str, *, simulated: bool) -> dict[str, Path]:
+    modules = (*(programs.SIMULATED if simulated else programs.BASE), kubernetes)
     return {module: programs.build(module, folder / "programs") for module in modules}
 
 
-def _inside(folder: Path, kubernetes: str, rest: list[str], *, shell: bool) -> int:
+def _inside(
+    kind: type[cluster.Cluster], folder: Path, kubernetes: str, names: list[str], rest: list[str], *, shell: bool
+) -> int:
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
     (run / "images.tar").symlink_to(folder / "images.tar")
-    built = _build(folder, kubernetes)
+    built = _build(folder, kubernetes, simulated=not kind.runs_pods)
     started = time.monotonic()
-    here = cluster.Cluster(run, built, kubernetes, NODES)
+    here = kind(run, built, kubernetes, names)
     try:
         here.start()
         print(f"the cluster is up after {time.monotonic() - started:.0f} s", flush=True)
         environment = {**os.environ, "KUBECONFIG": str(here.kubeconfig)}
         if shell:
             return subprocess.run([os.environ.get("SHELL", "sh"), *rest], env=environment, check=False).returncode
-        return tests(here, rest)
+        return tests(here, page.Results(page.about(kubernetes), folder), rest)
     finally:
         here.stop()
 

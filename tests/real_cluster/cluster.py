@@ -17,24 +17,22 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tests.waiting import until
+
 from . import image
-from .hardware import labels, plugin_arguments
+from .hardware import labels, offers, plugin_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 CONTROL, SERVICE, DNS = "172.30.0.1", "10.96.0.1", "10.96.0.10"
 PORT = 6443
 GROUPS = Path("/sys/fs/cgroup")
-START_S = 180.0
 USERS = {
     "admin": "system:masters",
     "system:kube-controller-manager": "",
@@ -54,18 +52,10 @@ class NotStartedError(Exception):
     """A part of the cluster did not start; the text says which, and ends with its last lines."""
 
 
-def wait(condition: Callable[[], Any], what: str, limit_s: float = START_S) -> Any:  # noqa: ANN401 - whatever came true
-    """Return what `condition` says as soon as it is true; NotStartedError after `limit_s`."""
-    until = time.monotonic() + limit_s
-    while not (came := condition()):
-        if time.monotonic() > until:
-            raise NotStartedError(f"{what}: not within {limit_s:.0f} s")
-        time.sleep(0.2)
-    return came
-
-
 class Cluster:
     """The cluster below a folder; `programs`: where each module was built."""
+
+    runs_pods = True
 
     def __init__(self, folder: Path, programs: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
         """`kubernetes`: the module that its programs are from."""
@@ -84,15 +74,19 @@ class Cluster:
         self._network()
         self._keys()
         self.start_control_plane()
+        self._start_nodes()
+        until(self._all_ready, "the nodes are Ready and CoreDNS answers")
+
+    def _start_nodes(self) -> None:
+        self._start_proxy("control-plane")
         for number, name in enumerate(self.nodes, start=1):
             self._open_node(name, number)
         for name in self.nodes:
             self.start_node(name)
         for name in self.nodes:
-            wait(lambda name=name: self.kubectl("get", "node", name, check=False), f"{name} is registered")
+            until(lambda name=name: self.kubectl("get", "node", name, check=False), f"{name} is registered")
             self.kubectl("label", "node", name, *(f"{key}={value}" for key, value in labels().items()))
         self.apply(Path(__file__).parent / "dns.yaml")
-        wait(self._all_ready, "the nodes are Ready and CoreDNS answers")
 
     def stop(self) -> None:
         """End every process that was started, newest first; what is left goes with the namespaces."""
@@ -107,8 +101,10 @@ class Cluster:
             for condition in node["status"].get("conditions", [])
             if condition["type"] == "Ready"
         ]
-        dns = self.kubectl("-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={.status.readyReplicas}", check=False)
-        return conditions == ["True"] * len(self.nodes) and dns.strip() == "1"
+        dns = self.kubectl(
+            "-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={.status.readyReplicas}", check=False
+        )
+        return conditions == ["True"] * len(self.nodes) and (dns.strip() == "1" or not self.runs_pods)
 
     # -- programs
 
@@ -117,7 +113,9 @@ class Cluster:
         if inside is not None:
             argv = ("nsenter", "--mount", "--net", f"--target={self._holders[inside]}", *argv)
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(list(map(str, argv)), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._running[name] = subprocess.Popen(
+                list(map(str, argv)), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
 
     def stop_program(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """End a program that was started, and wait for that."""
@@ -162,15 +160,6 @@ class Cluster:
             "--bind-address=127.0.0.1",
         )
         self.start_scheduler()
-        self._spawn(
-            "kube-proxy",
-            self._program(self._kubernetes, "kube-proxy"),
-            f"--kubeconfig={self._kubeconfig('system:kube-proxy')}",
-            "--proxy-mode=nftables",
-            "--cluster-cidr=10.244.0.0/16",
-            "--hostname-override=control-plane",
-            "--conntrack-max-per-core=0",
-        )
 
     def start_scheduler(self) -> None:
         """Start the scheduler."""
@@ -204,7 +193,7 @@ class Cluster:
             f"--audit-policy-file={self._pki('audit.yaml')}",
             f"--audit-log-path={self.folder / 'audit.jsonl'}",
         )
-        wait(lambda: self._alive("kube-apiserver") and self.ready(), "the API server is ready")
+        until(lambda: self._alive("kube-apiserver") and self.ready(), "the API server is ready")
 
     def ready(self) -> bool:
         """Whether the API server says so."""
@@ -216,13 +205,18 @@ class Cluster:
     def _keys(self) -> None:
         """Keys, the server's certificate, which is its own authority, and a token for each user."""
         names = f"IP:127.0.0.1,IP:{CONTROL},IP:{SERVICE},DNS:localhost,DNS:kubernetes.default.svc"
-        more = ["-keyout", self._pki("server.key"), "-out", self._pki("server.crt"), "-addext", f"subjectAltName={names}"]
+        more = [
+            "-keyout",
+            self._pki("server.key"),
+            "-out",
+            self._pki("server.crt"),
+            "-addext",
+            f"subjectAltName={names}",
+        ]
         kind = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=seatrial-real"]
         subprocess.run(["openssl", "req", *kind, *map(str, more)], check=True, capture_output=True)
         subprocess.run(["openssl", "genrsa", "-out", str(self._pki("sa.key")), "2048"], check=True, capture_output=True)
-        lines = [
-            f'{token},{name},{name},"{USERS.get(name, "system:nodes")}"' for name, token in self._tokens.items()
-        ]
+        lines = [f'{token},{name},{name},"{USERS.get(name, "system:nodes")}"' for name, token in self._tokens.items()]
         self._pki("tokens.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._pki("tokens.csv").chmod(0o600)
         self._pki("audit.yaml").write_text(yaml.safe_dump(AUDIT), encoding="utf-8")
@@ -270,7 +264,12 @@ class Cluster:
         self._spawn(f"{name}-holder", "unshare", "--mount", "--net", "--propagation=private", "sh", "-c", script)
         holder = self._running[f"{name}-holder"].pid
         self._holders[name] = holder
-        wait(lambda: self._alive(f"{name}-holder") and "sleep" in Path(f"/proc/{holder}/comm").read_text(encoding="utf-8"), name)
+        until(
+            lambda: (
+                self._alive(f"{name}-holder") and "sleep" in Path(f"/proc/{holder}/comm").read_text(encoding="utf-8")
+            ),
+            name,
+        )
         _run("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(holder))
         _run("ip", "link", "set", f"to-{name}", "master", "nodes", "up")
         self.inside(name, "ip", "link", "set", "lo", "up")
@@ -296,22 +295,49 @@ class Cluster:
         (home / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(number, home)), encoding="utf-8")
         (home / "containerd.toml").write_text(_containerd(home, self._programs["cni"]), encoding="utf-8")
         path = f"PATH={self._programs['containerd']}:{os.environ['PATH']}"
-        self._spawn(f"{name}-containerd", "env", path, self._program("containerd", "containerd"), "--config", home / "containerd.toml", inside=name)
-        socket = home / "containerd.sock"
-        wait(lambda: self._alive(f"{name}-containerd") and socket.exists(), f"containerd of {name}")
-        self.inside(name, str(self._program("containerd", "ctr")), "--address", str(socket), "--namespace", "k8s.io", "images", "import", "--local", str(self.folder / "images.tar"))
-        self.start_kubelet(name)
         self._spawn(
-            f"{name}-kube-proxy",
+            f"{name}-containerd",
+            "env",
+            path,
+            self._program("containerd", "containerd"),
+            "--config",
+            home / "containerd.toml",
+            inside=name,
+        )
+        socket = home / "containerd.sock"
+        until(lambda: self._alive(f"{name}-containerd") and socket.exists(), f"containerd of {name}")
+        self.inside(
+            name,
+            str(self._program("containerd", "ctr")),
+            "--address",
+            str(socket),
+            "--namespace",
+            "k8s.io",
+            "images",
+            "import",
+            "--local",
+            str(self.folder / "images.tar"),
+        )
+        self.start_kubelet(name)
+        self._start_proxy(name, inside=name)
+        self._spawn(
+            f"{name}-deviceplugin",
+            self._program("deviceplugin", "deviceplugin"),
+            *plugin_arguments(home, name),
+            inside=name,
+        )
+
+    def _start_proxy(self, host: str, inside: str | None = None) -> None:
+        self._spawn(
+            f"{host}-kube-proxy",
             self._program(self._kubernetes, "kube-proxy"),
             f"--kubeconfig={self._kubeconfig('system:kube-proxy')}",
             "--proxy-mode=nftables",
             "--cluster-cidr=10.244.0.0/16",
-            f"--hostname-override={name}",
+            f"--hostname-override={host}",
             "--conntrack-max-per-core=0",
-            inside=name,
+            inside=inside,
         )
-        self._spawn(f"{name}-deviceplugin", self._program("deviceplugin", "deviceplugin"), *plugin_arguments(home, name), inside=name)
 
     def start_kubelet(self, name: str) -> None:
         """Start the kubelet of a node, for the first time or again."""
@@ -360,18 +386,48 @@ class Cluster:
         """Put right what a test may have changed: programs that do not run, cordoned nodes, taints, behaviour."""
         self.behave()
         for name in self.nodes:
-            if f"{name}-kubelet" not in self._running:
+            if self.runs_pods and f"{name}-kubelet" not in self._running:
                 self.start_kubelet(name)
             self.kubectl("uncordon", name)
             taints = json.loads(self.kubectl("get", "node", name, "-o", "json"))["spec"].get("taints", [])
             for taint in taints:
                 if not taint["key"].startswith("node.kubernetes.io/"):
                     self.kubectl("taint", "node", name, f"{taint['key']}:{taint['effect']}-")
-        wait(self._all_ready, "the nodes are Ready and CoreDNS answers")
+        until(self._all_ready, "the nodes are Ready and CoreDNS answers")
 
     def apply(self, path: Path) -> None:
         """`kubectl apply` of a file of ours."""
         self.kubectl("apply", "-f", str(path))
+
+
+class Simulated(Cluster):
+    """The same control plane with the nodes of KWOK: for whoever is not root. Their pods are said to run, and do not."""
+
+    runs_pods = False
+
+    def _start_nodes(self) -> None:
+        status = {"capacity": _SIMULATED | offers(), "allocatable": _SIMULATED | offers()}
+        nodes = [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {**labels(), "kubernetes.io/hostname": name}},
+                "status": json.loads(json.dumps(status), parse_int=str),
+            }
+            for name in self.nodes
+        ]
+        self.kubectl("create", "-f", "-", given=yaml.safe_dump_all(nodes))
+        manage = ["--manage-all-nodes=true", f"--kubeconfig={self.kubeconfig}", "--node-port=0"]
+        self._spawn("kwok", self._program("kwok", "kwok"), *manage)
+
+    def behave(self, **_: Any) -> None:
+        """No collective runs."""
+
+    def start_kubelet(self, name: str) -> None:
+        """There is none."""
+
+
+_SIMULATED = {"cpu": "8", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti"}
 
 
 def _address(number: int) -> str:

@@ -26,7 +26,29 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 #: Every image of the cluster is one of these; a trial's image names whatever it likes, see `NAMES`.
 PAUSE, TRIAL, DNS = "seatrial.test/pause:1", "seatrial.test/trial:1", "seatrial.test/coredns:1"
-PROGRAMS = ("sh", "bash", "sleep", "cat", "ls", "env", "true", "false", "date", "id", "hostname", "cp", "mkdir", "rm", "sort", "head", "tail", "grep", "sed", "mount", "ip")
+PROGRAMS = (
+    "sh",
+    "bash",
+    "sleep",
+    "cat",
+    "ls",
+    "env",
+    "true",
+    "false",
+    "date",
+    "id",
+    "hostname",
+    "cp",
+    "mkdir",
+    "rm",
+    "sort",
+    "head",
+    "tail",
+    "grep",
+    "sed",
+    "mount",
+    "ip",
+)
 FAKES = "/opt/sim"
 SUITE = "/opt/seatrial"
 PATH = f"{FAKES}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin"

@@ -23,6 +23,8 @@ MINORS = sorted(
 _REQUIRED = re.compile(r"^(?:require )?\s*(\S+/\S+) (v\S+)(?: // indirect)?$", re.MULTILINE)
 #: What a cluster with nodes needs; operators are built besides.
 BASE = ("etcd", "containerd", "cni", "coredns", "deviceplugin")
+#: What a cluster with simulated nodes needs.
+SIMULATED = ("etcd", "kwok")
 #: `go build` calls a program after the last part of its package's path: etcd's is `server`.
 CALLED_OTHERWISE = {"server": "etcd"}
 

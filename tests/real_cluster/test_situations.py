@@ -8,7 +8,7 @@ import signal
 import pytest
 import yaml
 
-from tests.real_cluster.cluster import wait
+from tests.waiting import KUBECTL_LIMIT, until
 
 ALL = ("n1", "n2", "n3", "n4")
 
@@ -48,7 +48,12 @@ def test_tainted_nodes(bench):
 
 
 def test_a_quota_without_room(bench):
-    quota = {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "team"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
+    quota = {
+        "kind": "ResourceQuota",
+        "apiVersion": "v1",
+        "metadata": {"name": "team"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
+    }
     bench.kubectl("apply", "-f", "-", given=yaml.safe_dump(quota))
     judged(bench, bench.run(), "no-go", "quota.exceeded")
 
@@ -67,7 +72,13 @@ def test_pod_security_restricted(bench):
 
 def webhook(bench, url):
     """A webhook that every pod of the namespace must pass."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+        "scope": "Namespaced",
+    }
     hook = {
         "name": "gate.example.com",
         "clientConfig": {"url": url},
@@ -77,7 +88,12 @@ def webhook(bench, url):
         "timeoutSeconds": 2,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bench.namespace}},
     }
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": bench.namespace}, "webhooks": [hook]}
+    kind = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": bench.namespace},
+        "webhooks": [hook],
+    }
     bench.cluster.kubectl("apply", "-f", "-", given=yaml.safe_dump(kind))
 
 
@@ -94,11 +110,25 @@ def test_a_webhook_that_does_not_answer(webhooks):
 
 def test_an_admission_policy_denies(bench):
     name = bench.namespace
-    pods = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}
-    deny = [{"expression": "has(object.metadata.labels) && 'team' in object.metadata.labels", "message": "pods need a team"}]
-    policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": {"matchConstraints": pods, "validations": deny}}
+    pods = {
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+    }
+    deny = [
+        {"expression": "has(object.metadata.labels) && 'team' in object.metadata.labels", "message": "pods need a team"}
+    ]
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {"matchConstraints": pods, "validations": deny},
+    }
     scope = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
-    binding = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": scope}}
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": scope},
+    }
     bench.cluster.kubectl("apply", "-f", "-", given=yaml.safe_dump_all([policy, binding]))
     try:
         judged(bench, bench.run(), "no-go", "admission.denied")
@@ -112,7 +142,9 @@ def test_an_image_that_is_missing(bench):
 
 
 def test_a_deleted_pod_is_tried_again(bench):
-    outcome = interrupted(bench, lambda pods: bench.kubectl("delete", "pod", pods[0]["metadata"]["name"], "--wait=false"))
+    outcome = interrupted(
+        bench, lambda pods: bench.kubectl("delete", "pod", pods[0]["metadata"]["name"], "--wait=false")
+    )
     judged(bench, outcome, "go")
 
 
@@ -120,7 +152,14 @@ def test_an_evicted_pod_is_tried_again(bench):
     def evict(pods):
         name = pods[0]["metadata"]["name"]
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": bench.namespace}}
-        bench.cluster.kubectl("create", "--raw", f"/api/v1/namespaces/{bench.namespace}/pods/{name}/eviction", "-f", "-", given=json.dumps(body))
+        bench.cluster.kubectl(
+            "create",
+            "--raw",
+            f"/api/v1/namespaces/{bench.namespace}/pods/{name}/eviction",
+            "-f",
+            "-",
+            given=json.dumps(body),
+        )
 
     judged(bench, interrupted(bench, evict), "go")
 
@@ -140,11 +179,15 @@ def test_a_drain_without_nodes_to_spare_is_nobodys_fault(bench):
 
 
 def drain(bench, node):
-    bench.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s", check=False)
+    bench.cluster.kubectl(
+        "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", KUBECTL_LIMIT, check=False
+    )
 
 
 def test_a_namespace_deleted_in_the_middle(bench):
-    outcome = interrupted(bench, lambda _: bench.cluster.kubectl("delete", "namespace", bench.namespace, "--wait=false"))
+    outcome = interrupted(
+        bench, lambda _: bench.cluster.kubectl("delete", "namespace", bench.namespace, "--wait=false")
+    )
     assert (outcome.verdict, outcome.faults) == ("inconclusive", {"job.disrupted"}), outcome.text
     assert "rank 0, rank 1" not in outcome.text
 
@@ -188,7 +231,7 @@ def test_a_node_that_stops_in_the_middle(bench):
 
 def test_a_service_deleted_in_the_middle(bench):
     run = bench.start()
-    wait(lambda: bench.kubectl("get", "services", "-o", "name"), "the Service is there")
+    until(lambda: bench.kubectl("get", "services", "-o", "name"), "the Service is there")
     bench.kubectl("delete", "services", "-l", "app.kubernetes.io/managed-by=seatrial")
     outcome = run.end()
     assert outcome.verdict != "no-go" or "dns.unresolved" in outcome.faults, outcome.text
@@ -199,9 +242,9 @@ def test_a_killed_runner_leaves_what_the_next_run_removes(bench, moment):
     bench.cluster.behave(hang=True)
     run = bench.start()
     if moment == "Job":
-        wait(lambda: bench.kubectl("get", "jobs", "-o", "name"), "the Job is there")
+        until(lambda: bench.kubectl("get", "jobs", "-o", "name"), "the Job is there")
     elif moment == "Pod":
-        wait(bench.pods, "a pod is there")
+        until(bench.pods, "a pod is there")
     else:
         bench.running()
     run.process.kill()
@@ -209,7 +252,7 @@ def test_a_killed_runner_leaves_what_the_next_run_removes(bench, moment):
     bench.cluster.behave()
     cleaned = bench.command(["cleanup", "--kubeconfig", str(bench.kubeconfig), "--namespace", bench.namespace, "--all"])
     assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
-    wait(lambda: not bench.left(), "nothing is left")
+    until(lambda: not bench.left(), "nothing is left")
     assert bench.refused() == []
 
 
@@ -257,6 +300,18 @@ def test_detached_and_attached(bench):
     assert outcome.code == 0, outcome.text
     assert "ERROR" not in outcome.text
     job = bench.kubectl("get", "jobs", "-o", "name").split("/")[-1].strip()
-    attached = bench.command(["job", "attach", job, "--kubeconfig", str(bench.kubeconfig), "-n", bench.namespace, "--out", str(bench.folder / "attached")])
+    attached = bench.command(
+        [
+            "job",
+            "attach",
+            job,
+            "--kubeconfig",
+            str(bench.kubeconfig),
+            "-n",
+            bench.namespace,
+            "--out",
+            str(bench.folder / "attached"),
+        ]
+    )
     assert attached.returncode == 0, attached.stdout + attached.stderr
     assert bench.left() == []

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tests.waiting import HANG_S, KUBECTL_LIMIT, until
+
 from . import image
-from .cluster import wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ PROFILE: dict[str, Any] = {
     "pod": {"cpu": "100m", "memory": "256Mi", "shm": "64Mi", "image": image.TRIAL},
     "deadlines": {"start_s": 60, "probe_s": 200, "job_s": 300},
 }
-LIMIT_S = 600.0
 
 
 @dataclass
@@ -59,6 +59,7 @@ class Outcome:
 class Running:
     """A run that is going on."""
 
+    bench: Bench
     process: subprocess.Popen[str]
     out: Path
     started: float
@@ -70,10 +71,12 @@ class Running:
 
     def end(self) -> Outcome:
         """Wait for its end."""
-        code = self.process.wait(LIMIT_S)
+        code = self.process.wait(HANG_S)
         report = self.out / "report.json"
         record = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-        return Outcome(code, self.said(), record, time.monotonic() - self.started)
+        outcome = Outcome(code, self.said(), record, time.monotonic() - self.started)
+        self.bench.properties += [("verdict", outcome.verdict), ("faults", sorted(outcome.faults))]
+        return outcome
 
 
 @dataclass
@@ -84,17 +87,18 @@ class Bench:
     namespace: str
     folder: Path
     kubeconfig: Path
+    properties: list[tuple[str, object]] = field(default_factory=list)
     runs: list[Running] = field(default_factory=list)
     profile: dict[str, Any] = field(default_factory=lambda: json.loads(json.dumps(PROFILE)))
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, cluster: Cluster, test: str, folder: Path) -> Iterator[Bench]:
+    def opened(cls, cluster: Cluster, test: str, folder: Path, properties: list[tuple[str, object]]) -> Iterator[Bench]:
         """Make the namespace; afterwards put everything back: nodes, namespace, processes of the test."""
         name = re.sub(r"[^a-z0-9]+", "-", test.lower()).removeprefix("test-").strip("-")[:50].strip("-")
         namespace = f"t-{name}"
         cluster.kubectl("create", "namespace", namespace)
-        bench = cls(cluster, namespace, folder, folder / "kubeconfig.yaml")
+        bench = cls(cluster, namespace, folder, folder / "kubeconfig.yaml", properties)
         try:
             yield bench
         finally:
@@ -102,7 +106,7 @@ class Bench:
                 run.process.kill()
                 run.process.wait()
             cluster.restore()
-            cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=90s", check=False)
+            cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", KUBECTL_LIMIT, check=False)
 
     def profile_file(self) -> Path:
         """The profile of the test as a file."""
@@ -122,7 +126,7 @@ class Bench:
     def command(self, arguments: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """Run `seatrial` and return what it printed."""
         argv = [sys.executable, "-m", "checks", *arguments]
-        return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S, **options)
+        return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG_S, **options)
 
     def start(self, *arguments: str, rights: tuple[str, ...] = ("--cluster",)) -> Running:
         """Start a run (`accept` unless said otherwise) as the account."""
@@ -136,8 +140,10 @@ class Bench:
         argv = [sys.executable, "-m", "checks", words[0], *common, *words[1:]]
         with printed.open("w", encoding="utf-8") as file:
             environment = {**os.environ, "COLUMNS": "160"}
-            process = subprocess.Popen(argv, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, text=True, env=environment)
-        run = Running(process, out, time.monotonic(), printed)
+            process = subprocess.Popen(
+                argv, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, text=True, env=environment
+            )
+        run = Running(self, process, out, time.monotonic(), printed)
         self.runs.append(run)
         return run
 
@@ -157,11 +163,12 @@ class Bench:
 
     def running(self, count: int = 2) -> list[dict[str, Any]]:
         """Wait until so many pods of the trial run; return them."""
+
         def ready() -> list[dict[str, Any]]:
             found = self.pods("Running")
             return found if len(found) >= count else []
 
-        found: list[dict[str, Any]] = wait(ready, f"{count} pods of the trial run", 120.0)
+        found: list[dict[str, Any]] = until(ready, f"{count} pods of the trial run")
         return found
 
     def left(self) -> list[str]:
@@ -174,6 +181,9 @@ class Bench:
         user = f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
         denied = []
         for line in self.cluster.audit():
-            if line["user"]["username"] == user and line.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid":
+            if (
+                line["user"]["username"] == user
+                and line.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+            ):
                 denied.append(f"{line['verb']} {line['requestURI']}")
         return denied

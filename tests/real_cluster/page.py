@@ -1,0 +1,101 @@
+"""`docs/tested-on.md`: what was run on real clusters, written by the runs themselves.
+
+Each run leaves its results beside its programs, a file for each minor of Kubernetes; the page is made of all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from . import programs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = """# What it is tested on
+
+Not only on the embedded cluster: `make test-real` builds a real Kubernetes from its published modules, brings it up on one
+machine (API server, controllers, scheduler, kubelets over containerd, CoreDNS, operators) and runs what follows against it. The
+GPUs alone are not there: a device plugin offers them, and the programs of the pods are the embedded cluster's.
+
+A ServiceAccount that has exactly what `seatrial rbac` prints runs every trial. Of each test the API server's audit log is
+read: a request that was refused makes it fail, and so does an object that is left.
+
+This page is written by the runs (`make test-real PAGE=1`).
+"""
+
+
+class Results:
+    """A plugin of pytest that keeps outcome and duration of every test."""
+
+    def __init__(self, about: dict[str, str], folder: Path) -> None:
+        """`about`: version by program. `folder`: where the results of all runs lie."""
+        self._about, self._folder = about, folder
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
+        """Keep what a test came to; set-up and the end of it count."""
+        report: pytest.TestReport = yield
+        row = self._rows.setdefault(item.nodeid.rpartition("/")[2], {"outcome": "passed", "seconds": 0.0})
+        row["seconds"] = round(row["seconds"] + report.duration, 1)
+        if report.outcome != "passed":
+            row["outcome"] = report.outcome
+        row |= dict(item.user_properties)
+        return report
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the results of this run over those of the last one of the same minor."""
+        path = self._folder / f"results-{self._about['Kubernetes'].rpartition('.')[0]}.json"
+        before = json.loads(path.read_text(encoding="utf-8"))["tests"] if path.exists() else {}
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        content = {"about": self._about, "day": day, "tests": before | self._rows}
+        path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def about(kubernetes: str) -> dict[str, str]:
+    """Version by program of a run."""
+    names = {
+        kubernetes: "Kubernetes",
+        "etcd": "etcd",
+        "containerd": "containerd",
+        "coredns": "CoreDNS",
+        "cni": "CNI plugins",
+    }
+    return {title: programs.version(module) for module, title in names.items()}
+
+
+def write(folder: Path, page: Path) -> None:
+    """Write the page of all results below `folder`."""
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("results-*.json"))]
+    lines = [HEAD, "## Versions", "", "| program | " + " | ".join(f"run of {run['day']}" for run in runs) + " |"]
+    lines.append("|---" * (len(runs) + 1) + "|")
+    for title in dict.fromkeys(title for run in runs for title in run["about"]):
+        lines.append(f"| {title} | " + " | ".join(run["about"].get(title, "") for run in runs) + " |")
+    lines += [
+        "",
+        "## Situations",
+        "",
+        "Verdict and faults of the last run; seconds of each test, preparation included.",
+        "",
+    ]
+    heads = [run["about"]["Kubernetes"].rpartition(".")[0] for run in runs]
+    lines += ["| situation | verdict | faults | " + " | ".join(heads) + " |", "|---|---|---" + "|---" * len(runs) + "|"]
+    for name in sorted({name for run in runs for name in run["tests"]}):
+        rows = [run["tests"].get(name) for run in runs]
+        last = next(row for row in reversed(rows) if row)
+        said = [f"{row['outcome']}, {row['seconds']:.0f} s" if row else "" for row in rows]
+        faults = ", ".join(f"`{fault}`" for fault in last.get("faults", []))
+        lines.append(f"| {_title(name)} | {last.get('verdict', '')} | {faults} | " + " | ".join(said) + " |")
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _title(name: str) -> str:
+    """The sentence that a test's name is."""
+    test, _, case = name.partition("::")[2].partition("[")
+    words = test.removeprefix("test_").replace("_", " ")
+    return words[:1].upper() + words[1:] + (f" ({case.rstrip(']')})" if case else "")
