@@ -17,9 +17,9 @@ from ..cluster.facts.scheduling import lacking, possible_nodes
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS, Kind
-from ..trial.launchers.kind import MOST_REPLICAS
-from .grace_periods import CONTROLLER_S, JOINING_S
-from .history import History, ended
+from ..trial.launchers.kind import MOST_REPLICAS, whole
+from .grace_periods import CONTROLLER_S, DELETED_S, JOINING_S
+from .history import History, changes, ended
 from .job import FAILED
 from .job_symptoms import JobSymptoms
 from .pod import unready
@@ -44,6 +44,7 @@ _NODE_EVENTS = frozenset(
         "Shutdown",
     }
 )
+_DEADLINE = "activeDeadlineSeconds"
 
 
 def diagnose(
@@ -125,6 +126,7 @@ class _Judgement(JobSymptoms):
             return None
         if state is JobState.COMPLETE:  # only an interruption still matters: the Job counts those pods as successes
             taken = [s for s in symptoms.values() if s.disrupted or s.issue.reason == "Evicted"]
+            taken += [self._whole(self._edited())] if self.resized else []
             return self._analysis(min(taken, key=self._precedence), taken) if taken else None
         if state is JobState.CANCELED:
             when = str(self.meta.get("deletionTimestamp") or "")
@@ -199,9 +201,13 @@ class _Judgement(JobSymptoms):
 
     def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
         """What only the Job itself says."""
-        if self.suspended and (self.removed or (self.history.resumed and (self.created or self.history.ran))):
+        had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
+        if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
-            return self._whole(disruption(Issue("Suspended", f"the job was suspended while it ran: {message}")))
+            suspended = disruption(Issue("Suspended", f"the job was suspended while it ran: {message}"))
+            return self._whole(replace(suspended, grace_s=0.0 if had_pods else DELETED_S))
+        if self.resized:
+            return self._whole(self._edited())
         failed = self.conditions.get("Failed") or self.conditions.get("FailureTarget")
         gone = latest(self.events, *FAILED) if not self.job else None
         if failed is not None:
@@ -211,12 +217,17 @@ class _Judgement(JobSymptoms):
         else:
             return self._unattended()
         if issue.reason == "DeadlineExceeded":
-            return self._whole(overdue(issue))
+            first, now = (whole(spec.get(_DEADLINE), 0) for spec in (self.history.first, self.spec))
+            sooner = changes(self.history.first, self.spec, _DEADLINE) if now < first else ""
+            return self._whole(self._edited(sooner) if self.job and sooner else overdue(issue))
         if issue.reason == "PodFailurePolicy" and "condition DisruptionTarget" in issue.message:
             taken = re.search(r"Pod [^/\s]+/(\S+) has condition", issue.message)
             analysis = replace(disruption(issue), inferred=True)
             return analysis.at(pod=taken[1], node="") if taken else self._whole(analysis)
         return None if candidates else self._unexplained(issue)
+
+    def _edited(self, change: str = "") -> PodSymptom:
+        return disruption(Issue("Edited", f"somebody changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
         """No controller has touched the object: the operator that should is not there."""
