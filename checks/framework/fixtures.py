@@ -230,7 +230,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     from checks.framework.failures import failure_of  # noqa: PLC0415
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
     from checks.rules.checkpoint import section  # noqa: PLC0415
-    from checks.rules.ranks import dns_seconds, hosts, place, pods  # noqa: PLC0415
+    from checks.rules.ranks import dns_seconds, hosts, node_of, pods  # noqa: PLC0415
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
@@ -242,7 +242,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         asked, begun = placed(cluster, gpu_pool, spec, seatrial.unfit), attaching.left_behind(seatrial)
         start = _detach if seatrial.options.detach else _start
         result = start(seatrial, asked, begun)
-    seatrial.trial_nodes |= {place(result, rank) for rank in range(spec.nodes)}
+    seatrial.trial_nodes |= {node for rank in range(spec.nodes) if (node := node_of(result, rank))}
     seatrial.nodes |= seatrial.trial_nodes
     seatrial.run.trial = {
         "job": result.job,

@@ -81,7 +81,10 @@ class _Judgement(JobSymptoms):
     # -- replicas --------------------------------------------------------------------------------------------------
 
     def replicas(self, symptoms: Mapping[str, PodSymptom]) -> tuple[Replica, ...]:
-        """One entry per rank, also for ranks whose pod could not be created."""
+        """One entry per rank, also where its pod could not be created, or is gone: the node that it had is known."""
+        here = {self.index(pod) for pod in self.pods}
+        gone = [pod for pod in self.history.departed.values() if self.mine(pod) and self.index(pod) not in here]
+        last = {self.index(pod): self._gone(pod, symptoms) for pod in gone if self.index(pod) < MOST_REPLICAS}
         chosen: dict[int, Unstructured] = {}
         for position, pod in enumerate(self.pods):
             index = self.index(pod)
@@ -91,8 +94,11 @@ class _Judgement(JobSymptoms):
                 chosen[index] = pod
         made = [self._replica(index, pod, symptoms) for index, pod in sorted(chosen.items())]
         if self.job and not self.finished() and not self.meta.get("deletionTimestamp"):
-            made += [self._missing(index) for index in range(self.desired_pods()) if index not in chosen]
-        return tuple(sorted(made, key=lambda replica: replica.index))
+            last |= {i: self._missing(i, last.get(i)) for i in range(self.desired_pods()) if i not in chosen}
+        return tuple(sorted((*made, *last.values()), key=lambda replica: replica.index))
+
+    def _gone(self, pod: Unstructured, symptoms: Mapping[str, PodSymptom]) -> Replica:
+        return replace(self._replica(self.index(pod), pod, symptoms), phase="Gone")
 
     def _replica(self, index: int, pod: Unstructured, symptoms: Mapping[str, PodSymptom]) -> Replica:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
@@ -109,14 +115,15 @@ class _Judgement(JobSymptoms):
             fault=symptom.fault if symptom else None,
         )
 
-    def _missing(self, index: int) -> Replica:
+    def _missing(self, index: int, gone: Replica | None) -> Replica:
+        missing = gone or Replica(index=index)
         if self.suspended:
             message = as_map(self.conditions.get("Suspended")).get("message")
-            return Replica(index=index, readiness_issue=Issue("Suspended", safe(message or "")))
+            return replace(missing, readiness_issue=Issue("Suspended", safe(message or "")))
         refused = self.refusal()
         if refused is None:
-            return Replica(index=index)
-        return Replica(index=index, readiness_issue=refused[0].issue, fault=refused[0].fault)
+            return missing
+        return replace(missing, readiness_issue=refused[0].issue, fault=refused[0].fault)
 
     # -- analysis --------------------------------------------------------------------------------------------------
 

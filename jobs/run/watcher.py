@@ -18,7 +18,7 @@ from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
 from ..cluster.client.kube import Kube, path
 from ..cluster.facts.events import Event
-from ..cluster.unstructured import Unstructured, as_map, phase_of, uid_of
+from ..cluster.unstructured import Unstructured, as_map, name_of, phase_of, uid_of
 from ..diagnosis.grace_periods import DELETED_S
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
@@ -106,6 +106,8 @@ class Watcher:
                     self._changed.wait(_TICK_S)
             self._catch_up(outcome)
             self._look(outcome, final=True)
+            last = {replica.pod for replica in outcome.replicas} - {name_of(pod) for pod in outcome.pods}
+            outcome.pods = [*outcome.pods, *(pod for pod in self._pods.departed() if name_of(pod) in last)]
             if not outcome.aborted:
                 # Whoever cancels a job is not interested in the rest of its logs.
                 self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
