@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from ..cluster.client.http_client import Response
 from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
-from ..cluster.unstructured import Unstructured, labels_of, uid_of
+from ..cluster.unstructured import Unstructured, labels_of, node_of, uid_of
 from ..diagnosis.grace_periods import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Manifests, Owned, older
@@ -57,6 +57,7 @@ class Creation:
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, where not the newest
         self._renewals: list[Renewal] = []
+        self._lost: frozenset[str] = frozenset()
         self.warned: tuple[str, ...] = ()  # what the API server said to what it created
 
     def create(self, objects: Manifests) -> None:
@@ -128,7 +129,9 @@ class Creation:
             wait_s = STILL_GONE_S if "waited" in known else GONE_S
             known["waited"] = uid
             place = (item.resource, item.group, namespace, name)
-            wait = delete(self._kube, *place, uid=uid, version=item.version, wait_s=wait_s) if uid else None
+            stuck = partial(self._stuck, namespace) if self._lost else str
+            more = {"uid": uid, "version": item.version}
+            wait = delete(self._kube, *place, **more, wait_s=wait_s, stuck=stuck) if uid else None
             return partial(gone, wait)
 
         def gone(wait: Wait | None) -> None:
@@ -200,8 +203,21 @@ class Creation:
         for entry in self._entries:
             self._ledger.strike(entry)
 
-    def give_up(self) -> None:
-        """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports."""
+    def _stuck(self, namespace: str) -> str:
+        """Say that all that is left of our pods is on lost nodes: nobody is there who could end them."""
+        try:
+            pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=f"{LABEL_RUN}={self._run}")
+        except ClusterError:
+            return ""
+        nodes = {node_of(pod) for pod in pods}
+        return f"its last pods are on {', '.join(sorted(nodes))}, lost" if nodes and nodes <= self._lost else ""
+
+    def give_up(self, lost: Collection[str] = ()) -> None:
+        """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports.
+
+        Pods on `lost` nodes are not waited for.
+        """
+        self._lost = frozenset(lost)
         for entry, why in undone([entry for entry in reversed(self._entries) if not entry.done]):
             if why:
                 self._progress(f"{entry.what} not deleted yet: {why}")

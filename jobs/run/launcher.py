@@ -181,7 +181,7 @@ class Launcher:
             return refusal
         result = self._watched(spec, objects.kind, began, creation.warned)
         if result.given_up or (result.analysis is not None and result.analysis.disrupted):
-            creation.give_up()
+            creation.give_up({replica.node for replica in result.replicas if replica.fault == "node.lost"})
         return result
 
     def _created(self, spec: TrialSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:

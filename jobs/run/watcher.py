@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -110,7 +110,7 @@ class Watcher:
             outcome.pods = [*outcome.pods, *(pod for pod in self._pods.departed() if name_of(pod) in last)]
             if not outcome.aborted:
                 # Whoever cancels a job is not interested in the rest of its logs.
-                self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
+                self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0, outcome.replicas)
             if outcome.analysis is None and outcome.state is JobState.COMPLETE:
                 outcome.analysis = simulated(outcome.pods, self.followers, self._kind.container) or unreachable(
                     outcome.pods, self.followers
@@ -349,9 +349,11 @@ class Watcher:
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
-    def _drain(self, seconds: float) -> None:
+    def _drain(self, seconds: float, replicas: Sequence[Replica]) -> None:
+        """Hear the logs to their end; a lost node's kubelet has none to give."""
         end = time.monotonic() + seconds
-        for follower in self.followers.values():
+        lost = {replica.pod for replica in replicas if replica.fault == "node.lost"}
+        for follower in (each for pod, each in self.followers.items() if pod not in lost):
             follower.join(max(0.0, end - time.monotonic()))
 
     def _end_followers(self) -> None:
