@@ -220,6 +220,7 @@ class Launcher:
             queueing=queueing,
             ranks=spec.nodes,
             sees_nodes=self._sees_nodes,
+            again=spec.attempt > 1,
         )
         outcome = watcher.keep()
         if left_out := kind.left_out(spec):

@@ -127,6 +127,33 @@ def test_no_room_after_an_interruption_is_of_the_interruption():
     assert "tried again" in outcome.observed
 
 
+@pytest.mark.parametrize(
+    ("back", "ends", "cause"), [(True, "completed", None), (False, "interrupted", "job.disrupted")]
+)
+def test_a_node_that_an_interruption_left_cordoned_is_waited_for_a_minute(back, ends, cause):
+    """Nobody sees nodes: the scheduler alone tells. Nothing but a person, or an autoscaler, brings another node."""
+    case, second = expecting(case_of("25b-preempted"), ends, cause), case_of("02b-cordoned")
+    stays = without(lambda c: c.at > second.play.start + 10)
+    outcome = play(case, then=second if back else replace(second, play=stays(second.play)))
+    assert (outcome.ends, outcome.fault, outcome.attempts) == (ends, cause, 2), outcome
+    assert outcome.after_s < 90
+    assert play(replace(second, play=stays(second.play))).after_s > 600  # a first attempt has all of its time
+
+
+def test_a_rank_that_waits_while_another_runs_is_said_beside_each_step():
+    """In a log one line stands for the last 15 s."""
+    said_so_far = []
+    case = case_of("02b-cordoned")
+    logs = {"0": said(case, 0, {"start": {}, "end": {}})}
+    play(case, progress=said_so_far.append, logs=logs)
+    steps = [text for text in said_so_far if text.startswith("rank 0: ")]
+    assert all("it waits for rank 1, which is Pending (Unschedulable: 0/2 nodes" in text for text in steps) and steps
+    said_so_far.clear()
+    healthy = case_of("01-healthy-a")
+    play(healthy, progress=said_so_far.append, logs={"0": said(healthy, 0, {"start": {}, "end": {}})})
+    assert "waits for" not in str([text for text in said_so_far if text.startswith("rank 0: ")])
+
+
 # -- a namespace that goes away -------------------------------------------------------------------------------------
 
 
