@@ -37,6 +37,8 @@ _ATTEMPTS = 3
 # 10 s, then 20 s): once the Job is there, suspended, it is waited for.
 RESTART_S = 60.0
 _ASK_AGAIN_S = 1.0
+# What holds a Job until its node is back, or the Node is deleted: no right of ours ends pods there.
+HELD = "its last pods are on a lost node"
 IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
 # A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
 _NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
@@ -210,7 +212,7 @@ class Creation:
         except ClusterError:
             return ""
         nodes = {node_of(pod) for pod in pods}
-        return f"its last pods are on {', '.join(sorted(nodes))}, lost" if nodes and nodes <= self._lost else ""
+        return f"{HELD}: {', '.join(sorted(nodes))}" if nodes and nodes <= self._lost else ""
 
     def give_up(self, lost: Collection[str] = ()) -> None:
         """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports.

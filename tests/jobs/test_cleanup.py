@@ -223,7 +223,7 @@ def test_pods_on_a_lost_node_are_not_waited_for(kube, api, monkeypatch, nodes, l
     monkeypatch.setattr(cleanup, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
     creation.give_up(lost)
     assert bool(slept) is waits
-    assert ("last pods are on n1, lost" in ledger.unwind()[0]) is not waits
+    assert ("last pods are on a lost node: n1" in ledger.unwind()[0]) is not waits
 
 
 def test_a_sweep_deletes_every_runs_job_before_it_waits_for_one(kube, api, monkeypatch):
