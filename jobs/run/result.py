@@ -35,6 +35,7 @@ class TrialResult:
     attempts: int = 1
     placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
+    ran: frozenset[str] = frozenset()  # those of them on which a pod's container runs, or has run
     refused: bool = False  # the cluster refused to create it
     given_up: bool = False  # waiting for it could not help: it still holds what it has
 
