@@ -271,6 +271,8 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         "dns_seconds": dns_seconds(result),
         "timeline": timeline(result),
     }
+    if result.interrupted:
+        seatrial.run.trial["interrupted"] = list(result.interrupted)
     seatrial.run.checkpoint = section(result, spec) if spec.checkpoint else None
     if result.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
         seatrial.run.trial["failure"] = {"fault": result.analysis.fault, "failure": failure_of(result.analysis)}

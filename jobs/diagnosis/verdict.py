@@ -8,12 +8,12 @@ its remaining pods itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..cluster.facts.events import about, latest, warnings
-from ..cluster.facts.scheduling import lacking, possible_nodes
+from ..cluster.facts.scheduling import lacking, possible_nodes, untolerated
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS, Kind
@@ -211,7 +211,8 @@ class _Judgement(JobSymptoms):
         had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
         if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
-            suspended = disruption(Issue("Suspended", f"the job was suspended while it ran: {message}"))
+            whom = _manager(self.raw, "suspend")
+            suspended = disruption(Issue("Suspended", f"{whom} suspended the job while it ran: {message}"))
             return self._whole(replace(suspended, grace_s=0.0 if had_pods else DELETED_S))
         if self.resized:
             return self._whole(self._edited())
@@ -234,7 +235,8 @@ class _Judgement(JobSymptoms):
         return None if candidates else self._unexplained(issue)
 
     def _edited(self, change: str = "") -> PodSymptom:
-        return disruption(Issue("Edited", f"somebody changed the job while it ran: {change or self.resized}"))
+        whom = _manager(self.raw, "parallelism", "completions", _DEADLINE, "replicas", "numNodes")
+        return disruption(Issue("Edited", f"{whom} changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
         """No controller has touched the object: the operator that should is not there."""
@@ -280,7 +282,7 @@ class _Judgement(JobSymptoms):
         return FailureAnalysis(
             fault=cause.fault,
             subject=cause.subject or f"job/{self.name}",
-            observed=safe(f"{who}{more}: {cause.issue}", 1200),
+            observed=safe(f"{who}{more}: {cause.issue}{self._taints(cause)}", 1200),
             expected=cause.expected,
             suggestion=cause.suggestion,
             err_class=cause.err_class,
@@ -291,6 +293,12 @@ class _Judgement(JobSymptoms):
             inferred=cause.inferred,
             grace_s=cause.grace_s,
         )
+
+    def _taints(self, cause: PodSymptom) -> str:
+        """Name the taints of a node from which a pod was taken: they often tell who did, and why."""
+        pod = next((p for p in (*self.pods, *self.history.departed.values()) if name_of(p) == cause.pod), None)
+        taints = untolerated(self.nodes.get(cause.node, {}), pod) if cause.disrupted and pod else []
+        return f"; {cause.node} is tainted {', '.join(taints[:4])}" if taints else ""
 
     def _node_events(self, cause: PodSymptom, candidates: Sequence[PodSymptom]) -> tuple[dict[str, str], ...]:
         if cause.err_class != ERR_INFRA:
@@ -308,6 +316,22 @@ class _Judgement(JobSymptoms):
                     {"node_event_name": event.reason, "message": event.message, "node": event.name, "pod": ""}
                 )
         return tuple(events[:50])
+
+
+def _manager(raw: Unstructured, *fields: str) -> str:
+    """Who wrote one of these fields of the spec last, as the API server keeps it; 'somebody' where it does not tell.
+
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+    """
+    entries = as_list(as_map(raw.get("metadata")).get("managedFields"))
+    keys = {f"f:{name}" for name in fields}
+    wrote = [each for each in entries if _holds(as_map(as_map(each.get("fieldsV1")).get("f:spec")), keys)]
+    last = max(wrote, key=lambda each: str(each.get("time") or ""), default={})
+    return safe(last.get("manager") or "somebody", 100)
+
+
+def _holds(fields: Unstructured, keys: Collection[str], depth: int = 4) -> bool:
+    return any(name in keys or (depth and _holds(as_map(inner), keys, depth - 1)) for name, inner in fields.items())
 
 
 def _exit_code(status: Unstructured, container: str) -> int | None:

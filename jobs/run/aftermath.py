@@ -6,9 +6,12 @@ import re
 from dataclasses import replace
 
 from ..cluster.client.errors import ClusterError
-from ..cluster.client.kube import Kube
+from ..cluster.client.kube import Kube, path
+from ..cluster.facts.events import about, read_events
+from ..cluster.facts.inventory import read_pod
 from ..cluster.facts.namespace import namespace_state
 from ..cluster.redact import safe
+from ..cluster.unstructured import uid_of
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
 from .result import TrialResult
 
@@ -64,6 +67,43 @@ def not_again(first: TrialResult, why: str) -> TrialResult:
     return first if cause is None else replace(first, analysis=replace(cause, observed=safe(why, 1500)))
 
 
+# Reasons of events about a pod that is taken away: of the scheduler, the kubelet, the taint manager, autoscalers, the
+# descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter, kubernetes-sigs/descheduler).
+_TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
+# kubernetes pkg/scheduler/framework/preemption: "Preempted by pod UID on node NAME".
+_BY_POD = re.compile(r"\bby pod ([0-9a-f]{8}-[0-9a-f-]{27})\b")
+
+
+def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
+    """Return the result with who took the trial's pod, as far as events tell: they come after the pod has gone."""
+    cause = result.analysis
+    replica = next((each for each in result.replicas if cause and each.pod and each.pod == cause.subject), None)
+    if cause is None or not cause.disrupted or replica is None:
+        return result
+    try:
+        items, _ = kube.list(path("events", namespace=namespace), fieldSelector=f"involvedObject.name={replica.pod}")
+    except ClusterError:
+        return result
+    events = [event for event in about(read_events(items), "Pod", replica.pod) if _TAKING.search(event.reason)]
+    told = [f"{event.source or event.reason}: {event.message}" for event in events[-1:]]
+    if not told and ": Deleted: " in cause.observed:
+        told = ["no event says by whom, the API server's audit log may"]
+    for by in _BY_POD.finditer("".join(told)):
+        told = [told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))]
+    text = safe("; ".join([cause.observed, *told]), 1500)
+    return replace(result, analysis=replace(cause, observed=text))
+
+
+def _named(kube: Kube, uid: str, node: str, namespace: str) -> str:
+    """Name the pod of this uid, and its owner, among all on the node, or where no node is given in the namespace."""
+    where = path("pods") if node else path("pods", namespace=namespace)
+    try:
+        pods, _ = kube.list(where, fieldSelector=f"spec.nodeName={node}" if node else "")
+    except ClusterError:
+        return uid
+    return next((str(read_pod(pod)) for pod in pods if uid_of(pod) == uid), uid)
+
+
 def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
     """What a further attempt says: its own, unless it only met what the interruption left behind.
 
@@ -73,7 +113,8 @@ def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
     if cause is not None and later is not None and later.fault in _AFTERMATH and (later.disrupted or _had_nodes(first)):
         text = f"{cause.observed}; tried again: {later.observed}"
         later = replace(cause, observed=safe(text, 1500))
-    return replace(second, analysis=later, attempts=attempt)
+    interrupted_by = (*first.interrupted, cause.observed) if cause is not None else first.interrupted
+    return replace(second, analysis=later, attempts=attempt, interrupted=interrupted_by)
 
 
 def _had_nodes(result: TrialResult) -> bool:

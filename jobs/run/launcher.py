@@ -24,7 +24,7 @@ from ..trial import manifests
 from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
-from .aftermath import after, by_namespace, interruption, namespace_gone, not_again
+from .aftermath import after, by_namespace, by_whom, interruption, namespace_gone, not_again
 from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
 from .creation import Creation
@@ -182,7 +182,7 @@ class Launcher:
         result = self._watched(spec, objects.kind, began, creation.warned)
         if result.given_up or (result.analysis is not None and result.analysis.disrupted):
             creation.give_up({replica.node for replica in result.replicas if replica.fault == "node.lost"})
-        return result
+        return by_whom(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
 
     def _created(self, spec: TrialSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
         """Create the objects; a result where the cluster refused one of them."""

@@ -33,6 +33,7 @@ class TrialResult:
     events: tuple[str, ...] = ()
     queue: QueueFacts | None = None
     attempts: int = 1
+    interrupted: tuple[str, ...] = ()  # what interrupted each attempt before
     placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
     ran: frozenset[str] = frozenset()  # those of them on which a pod's container runs, or has run

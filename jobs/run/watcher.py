@@ -305,8 +305,9 @@ class Watcher:
             self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
             return False
-        analysis = replace(cause, observed=f"{cause.observed} (given up after {waited:.0f} s: waiting cannot help)")
-        self._abort(outcome, analysis)
+        # What was interrupted is over: nobody waits for anything.
+        why = "" if cause.disrupted else f" (given up after {waited:.0f} s: waiting cannot help)"
+        self._abort(outcome, replace(cause, observed=cause.observed + why))
         return True
 
     def _left_behind(self, cause: FailureAnalysis) -> bool:

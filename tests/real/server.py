@@ -184,7 +184,7 @@ class Server:
         return self._texts[key]
 
     def _state(self, kind):
-        if self._gone and kind not in ("Node", "Namespace"):
+        if self._gone and kind not in ("Node", "Namespace", "Event"):  # events outlive what they are about
             return []
         heard = bisect.bisect_right(self._times[kind], self.now())
         if self._states.get(kind, ())[:2] != (heard, len(self.created)):
