@@ -67,8 +67,8 @@ def not_again(first: TrialResult, why: str) -> TrialResult:
     return first if cause is None else replace(first, analysis=replace(cause, observed=safe(why, 1500)))
 
 
-# Reasons of events about a pod that is taken away: of the scheduler, the kubelet, the taint manager, autoscalers, the
-# descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter, kubernetes-sigs/descheduler).
+# Reasons, or sources, of events about a pod that is taken away: of the scheduler, the kubelet, the taint manager,
+# autoscalers, the descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter and descheduler).
 _TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
 # kubernetes pkg/scheduler/framework/preemption: "Preempted by pod UID on node NAME".
 _BY_POD = re.compile(r"\bby pod ([0-9a-f]{8}-[0-9a-f-]{27})\b")
@@ -84,8 +84,9 @@ def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool)
         items, _ = kube.list(path("events", namespace=namespace), fieldSelector=f"involvedObject.name={replica.pod}")
     except ClusterError:
         return result
-    events = [event for event in about(read_events(items), "Pod", replica.pod) if _TAKING.search(event.reason)]
-    told = [f"{event.source or event.reason}: {event.message}" for event in events[-1:]]
+    events = about(read_events(items), "Pod", replica.pod)
+    taking = [event for event in events if _TAKING.search(f"{event.reason} {event.source}")]
+    told = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
     if not told and ": Deleted: " in cause.observed:
         told = ["no event says by whom, the API server's audit log may"]
     for by in _BY_POD.finditer("".join(told)):
