@@ -59,7 +59,7 @@ class Creation:
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, where not the newest
         self._renewals: list[Renewal] = []
-        self._lost: frozenset[str] = frozenset()
+        self.lost: frozenset[str] = frozenset()  # nodes whose pods are not waited for
         self.warned: tuple[str, ...] = ()  # what the API server said to what it created
 
     def create(self, objects: Manifests) -> None:
@@ -131,7 +131,7 @@ class Creation:
             wait_s = STILL_GONE_S if "waited" in known else GONE_S
             known["waited"] = uid
             place = (item.resource, item.group, namespace, name)
-            stuck = partial(self._stuck, namespace) if self._lost else str
+            stuck = partial(held_by_lost, self._kube, namespace, self._run, self.lost)
             more = {"uid": uid, "version": item.version}
             wait = delete(self._kube, *place, **more, wait_s=wait_s, stuck=stuck) if uid else None
             return partial(gone, wait)
@@ -205,26 +205,25 @@ class Creation:
         for entry in self._entries:
             self._ledger.strike(entry)
 
-    def _stuck(self, namespace: str) -> str:
-        """Say that all that is left of our pods is on lost nodes: nobody is there who could end them."""
-        try:
-            pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=f"{LABEL_RUN}={self._run}")
-        except ClusterError:
-            return ""
-        nodes = {node_of(pod) for pod in pods}
-        return f"{HELD}: {', '.join(sorted(nodes))}" if nodes and nodes <= self._lost else ""
-
-    def give_up(self, lost: Collection[str] = ()) -> None:
-        """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports.
-
-        Pods on `lost` nodes are not waited for.
-        """
-        self._lost = frozenset(lost)
+    def give_up(self) -> None:
+        """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports."""
         for entry, why in undone([entry for entry in reversed(self._entries) if not entry.done]):
             if why:
                 self._progress(f"{entry.what} not deleted yet: {why}")
             else:
                 self._ledger.strike(entry)
+
+
+def held_by_lost(kube: Kube, namespace: str, run: str, lost: Collection[str]) -> str:
+    """Say that all that is left of a run's pods is on these lost nodes: nobody is there who could end them."""
+    if not lost:
+        return ""
+    try:
+        pods, _ = kube.list(path("pods", namespace=namespace), labelSelector=f"{LABEL_RUN}={run}")
+    except ClusterError:
+        return ""
+    nodes = {node_of(pod) for pod in pods}
+    return f"{HELD}: {', '.join(sorted(nodes))}" if nodes and nodes <= {*lost} else ""
 
 
 def outlasting(send: Callable[[], Answer], end: float, progress: Callable[[str], None]) -> Answer:

@@ -27,7 +27,7 @@ from ..trial.spec import TrialSpec
 from .aftermath import after, by_namespace, by_whom, interruption, namespace_gone, not_again
 from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
-from .creation import Creation
+from .creation import Creation, held_by_lost
 from .job_lookup import JobLookup
 from .queueing import Queueing
 from .recorder import RecordedKube, Recorder
@@ -168,7 +168,8 @@ class Launcher:
         kind, raw = JobLookup(self._kube, spec.namespace).own(spec.job_name)
         result = self._watched(spec, kind, began, ())
         uid, place = str(raw["metadata"].get("uid") or ""), (kind.resource, kind.group, spec.namespace, spec.job_name)
-        undo = partial(delete, self._kube, *place, uid=uid, version=kind.version)
+        stuck = partial(held_by_lost, self._kube, spec.namespace, spec.run_id, result.lost)
+        undo = partial(delete, self._kube, *place, uid=uid, version=kind.version, stuck=stuck)
         what = f"{kind.resource.removesuffix('s')}/{spec.job_name} in {spec.namespace}"
         self._ledger.enter(what, undo, holds_gpus=True)
         return result
@@ -180,8 +181,9 @@ class Launcher:
         if refusal is not None:
             return refusal
         result = self._watched(spec, objects.kind, began, creation.warned)
+        creation.lost = result.lost
         if result.given_up or (result.analysis is not None and result.analysis.disrupted):
-            creation.give_up({replica.node for replica in result.replicas if replica.fault == "node.lost"})
+            creation.give_up()
         return by_whom(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
 
     def _created(self, spec: TrialSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:

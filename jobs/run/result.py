@@ -40,6 +40,11 @@ class TrialResult:
     refused: bool = False  # the cluster refused to create it
     given_up: bool = False  # waiting for it could not help: it still holds what it has
 
+    @property
+    def lost(self) -> frozenset[str]:
+        """The nodes that stopped reporting under the trial's pods."""
+        return frozenset(replica.node for replica in self.replicas if replica.fault == "node.lost")
+
 
 MOST_PODS = 64
 """Of a larger trial only the first ranks are told."""

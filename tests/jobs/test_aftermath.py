@@ -1,5 +1,7 @@
 """Who interrupted a trial, as far as the cluster tells."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from jobs.cluster.client.errors import Forbidden
@@ -7,7 +9,9 @@ from jobs.diagnosis.history import History
 from jobs.diagnosis.state import ERR_INFRA, FailureAnalysis, JobState, Replica, interrupted
 from jobs.diagnosis.verdict import diagnose
 from jobs.run.aftermath import after, by_whom
+from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
 from tests.jobs.objects import RUNS, condition, job, node, pod
 
 UID = "4f1d9b6e-0d4e-4b0c-9a35-1c1d6a4c2f11"
@@ -136,3 +140,19 @@ def test_who_edited_the_job_is_told_by_its_managed_fields(change, managed, who):
     history.enter(first, [])
     history.enter(now, [])
     assert f": {who} the job while it ran" in diagnose(now, [], [], history=history)[2].observed
+
+
+@pytest.mark.parametrize("fault", ["node.lost", "job.failed"])
+@pytest.mark.parametrize("given_up", [True, False])
+def test_what_is_deleted_after_the_trial_knows_its_lost_nodes(monkeypatch, fault, given_up):
+    """Whether it was given up or its Job failed: nobody waits a minute for pods that nobody can end."""
+    replicas = (Replica(index=0, pod="t-0", node="n0"), Replica(index=1, pod="t-1", node="n1", fault=fault))
+    result = TrialResult(job="t", state=JobState.ERROR, replicas=replicas, given_up=given_up)
+    known = []
+    creation = SimpleNamespace(warned=(), lost=frozenset(), give_up=lambda: known.append(creation.lost))
+    monkeypatch.setattr(Launcher, "_created", lambda *_: (creation, None))
+    monkeypatch.setattr(Launcher, "_watched", lambda *_: result)
+    asked = TrialSpec(run_id="abc", namespace="ns", image="i:1")
+    Launcher(Kube())._once(asked, SimpleNamespace(kind=None))
+    assert creation.lost == ({"n1"} if fault == "node.lost" else set())
+    assert known == [creation.lost] * given_up
