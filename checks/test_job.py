@@ -40,8 +40,8 @@ def test_every_pod_of_the_trial_starts(
         evidence.add(trial.job, ok=None, observed=why, fault=OTHER_KIND)
     else:
         evidence.put(start_findings(trial, spec))
-    if trial.attempts > 1:
-        evidence.note(f"this is attempt {trial.attempts}: those before were interrupted from outside")
+    for number, why in enumerate(trial.interrupted, 1):
+        evidence.note(f"this is attempt {trial.attempts}: attempt {number} was interrupted: {why}")
     for text in trial.warnings:
         evidence.note(text)
     if trial.analysis:

@@ -8,8 +8,8 @@ from checks.framework.evidence import Evidence
 from checks.framework.session import Session
 from checks.profiles.loader import Profile
 from checks.rules import rights
-from checks.rules.admission import namespace_state
 from jobs.cluster.client.kube import Kube
+from jobs.cluster.facts.namespace import namespace_state
 from jobs.trial.spec import TrialSpec
 
 

@@ -295,6 +295,8 @@ def rehearse(each: Rehearsal, out: Path, scratch: Path, trials: list[subprocess.
 
 
 def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
+    from jobs.run.creation import HELD  # noqa: PLC0415 -- the list of scenarios needs none of it
+
     try:
         record = json.loads(report.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -305,8 +307,8 @@ def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
     each.accused = accused(record)
     each.faults = list(each.accused)
     each.observed = said_of(record)
-    if record["leftovers"]:
-        each.trouble = each.trouble or f"left behind: {', '.join(record['leftovers'])}"
+    if left := [text for text in record["leftovers"] if HELD not in text]:
+        each.trouble = each.trouble or f"left behind: {', '.join(left)}"
     elif code != record["exit_code"]:
         each.trouble = each.trouble or f"exit code {code}, and {record['exit_code']} in the report"
 

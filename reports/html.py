@@ -78,11 +78,13 @@ def _hero(summary: Summary) -> str:
         " (SIMULATED)" if summary.simulated else ""
     )
     culprit = f'<div class="culprit">{escape(summary.culprit)}</div>' if summary.culprit else ""
+    attempts = f"<div>{escape(summary.attempts)}</div>" if summary.attempts else ""
     return (
         f'<div class="hero {escape(summary.verdict)}" role="status" '
         f'aria-label="{escape(summary.headline, quote=True)}">'
         f'<div class="word">{escape(summary.verdict)}{marks}</div>{culprit}'
-        f"<div>{escape(str(summary.coverage))} · exit code {summary.exit_code} · {escape(summary.counted)}</div></div>"
+        f"<div>{escape(str(summary.coverage))} · exit code {summary.exit_code} · {escape(summary.counted)}</div>"
+        f"{attempts}</div>"
     )
 
 

@@ -38,6 +38,7 @@ def markdown(record: Record) -> str:
         f"# seatrial: {summary.verdict}",
         f"**{_text(summary.headline)}**",
         f"{summary.counted}; {summary.seconds:.0f} s",
+        *([_text(summary.attempts)] if summary.attempts else []),
         _table(("", ""), [(name, _code(value)) for name, value in facts.items() if value]),
     ]
     if summary.proven:

@@ -166,7 +166,8 @@ class RecordedSpan(TypedDict):
 class RecordedTrial(TypedDict, total=False):
     """What ran: the job, its image, how many nodes it spans, the node of each pod that gave evidence and of each host.
 
-    ``dns_seconds``: until the ranks of a node resolved all peers.
+    ``dns_seconds``: until the ranks of a node resolved all peers. ``interrupted``: what interrupted the attempts before
+    this one.
     """
 
     job: str
@@ -175,6 +176,7 @@ class RecordedTrial(TypedDict, total=False):
     pods: dict[str, str]
     hosts: dict[str, str]
     dns_seconds: dict[str, float]
+    interrupted: list[str]
     timeline: list[RecordedSpan]
     failure: TrialFailure
 

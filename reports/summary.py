@@ -39,6 +39,7 @@ class Summary:
 
     verdict: Verdict
     culprit: str  # subject and observation that decided; '' for go
+    attempts: str  # which attempt this is and what interrupted those before; '' for the first
     coverage: Coverage
     counts: Mapping[str, int]  # checks by outcome, worst first
     proven: Sequence[tuple[str, str]]  # (what, with which numbers)
@@ -69,6 +70,7 @@ def summarize(record: Record) -> Summary:
     return Summary(
         verdict=verdict,
         culprit="" if verdict is Verdict.GO else plain(_culprit(record, verdict, checks), CULPRIT),
+        attempts=plain(_attempts(record["trial"].get("interrupted") or ()), REASON),
         coverage=coverage_of(record),
         counts={str(outcome): ended[outcome] for outcome in reversed(Outcome) if ended[outcome]},
         proven=[(what, plain(text, PROOF)) for what, text in _proven(record, checks)],
@@ -78,6 +80,11 @@ def summarize(record: Record) -> Summary:
         simulated=record["simulated"],
         tenant=record["tenant"],
     )
+
+
+def _attempts(interrupted: Sequence[str]) -> str:
+    before = "; ".join(f"attempt {number} was interrupted: {why}" for number, why in enumerate(interrupted, 1))
+    return f"Attempt {len(interrupted) + 1} of the trial; {before}" if before else ""
 
 
 def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) -> str:

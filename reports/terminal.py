@@ -291,6 +291,8 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
     for row in rest:
         terminal.write_line(row)
     _paragraph(terminal, "", summary.counted, _width())
+    if summary.attempts:
+        _paragraph(terminal, "", f"{summary.attempts}.", _width())
     if left := run.coverage.not_tried():
         _paragraph(terminal, "", f"Not tried: {left}", _width())
     if run.too_few_tried and run.verdict is not Verdict.NO_GO:

@@ -7,6 +7,7 @@ import datetime
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -190,8 +191,11 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
     ).run
 
 
-def _launcher(seatrial: Session) -> Launcher:
-    """Return a launcher that keeps the logs of what it runs, and records it where that is asked for."""
+def _launcher(seatrial: Session, room: Callable[[TrialSpec, TrialResult], str] | None = None) -> Launcher:
+    """Return a launcher that keeps the logs of what it runs, and records it where that is asked for.
+
+    ``room`` tells after an interruption whether there is room for another attempt.
+    """
     from checks.framework.outfolder import LOGS  # noqa: PLC0415
     from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
 
@@ -203,11 +207,25 @@ def _launcher(seatrial: Session) -> Launcher:
         logs=out / LOGS if out else None,
         sees_nodes=not seatrial.tenant,
         recorders=seatrial.recorders if seatrial.options.record else None,
+        room=room,
     )
 
 
-def _start(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
-    return _launcher(seatrial).run(spec, begun=begun)
+def _room_again(seatrial: Session, before: Inventory, pool: Pool, spec: TrialSpec, trial: TrialResult) -> str:
+    """Look at the nodes once more; say why they have no room for another attempt."""
+    from checks.rules.capacity import no_room, rooms  # noqa: PLC0415 -- collection stays light
+    from checks.rules.pool import pool_of  # noqa: PLC0415
+    from jobs.cluster.client.errors import ClusterError  # noqa: PLC0415
+    from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415
+
+    if seatrial.tenant or seatrial.profile.launch.nodes_on_demand:
+        return ""  # which nodes have room the scheduler, or the autoscaler, knows
+    try:
+        now = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
+    except ClusterError:
+        return ""
+    then = rooms(before, pool.nodes, spec, pool.parts)
+    return no_room(then, now, pool_of(now, seatrial.profile, seatrial.options.on), spec, trial)
 
 
 def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
@@ -230,7 +248,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     from checks.framework.failures import failure_of  # noqa: PLC0415
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
     from checks.rules.checkpoint import section  # noqa: PLC0415
-    from checks.rules.ranks import dns_seconds, hosts, place, pods  # noqa: PLC0415
+    from checks.rules.ranks import dns_seconds, hosts, node_of, pods  # noqa: PLC0415
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
@@ -240,9 +258,9 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         result = _launcher(seatrial).attach(spec)
     else:
         asked, begun = placed(cluster, gpu_pool, spec, seatrial.unfit), attaching.left_behind(seatrial)
-        start = _detach if seatrial.options.detach else _start
-        result = start(seatrial, asked, begun)
-    seatrial.trial_nodes |= {place(result, rank) for rank in range(spec.nodes)}
+        launcher = _launcher(seatrial, partial(_room_again, seatrial, cluster, gpu_pool))
+        result = _detach(seatrial, asked, begun) if seatrial.options.detach else launcher.run(asked, begun=begun)
+    seatrial.trial_nodes |= {node for rank in range(spec.nodes) if (node := node_of(result, rank))}
     seatrial.nodes |= seatrial.trial_nodes
     seatrial.run.trial = {
         "job": result.job,
@@ -253,6 +271,8 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         "dns_seconds": dns_seconds(result),
         "timeline": timeline(result),
     }
+    if result.interrupted:
+        seatrial.run.trial["interrupted"] = list(result.interrupted)
     seatrial.run.checkpoint = section(result, spec) if spec.checkpoint else None
     if result.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
         seatrial.run.trial["failure"] = {"fault": result.analysis.fault, "failure": failure_of(result.analysis)}

@@ -52,43 +52,6 @@ class Admission:
     pod: Unstructured | None = None  # as the cluster would run it: with what webhooks and defaults added
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceState:
-    """Whether the namespace can be used. ``ok`` None: it is not seen."""
-
-    ok: bool | None
-    observed: str
-    fault: str = ""
-
-
-def namespace_state(kube: Kube) -> NamespaceState:
-    """Read the namespace; where that is not granted, try a create in it without doing it."""
-    try:
-        answer = kube.get(path("namespaces", kube.namespace))
-    except NotFound:
-        return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")
-    except Forbidden:
-        return _namespace_by_dry_run(kube)
-    phase = str((answer.get("status") or {}).get("phase") or "unknown")
-    if phase == "Terminating" or (answer.get("metadata") or {}).get("deletionTimestamp"):
-        return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
-    return NamespaceState(ok=phase == "Active" or None, observed=phase)
-
-
-def _namespace_by_dry_run(kube: Kube) -> NamespaceState:
-    metadata = {"name": "seatrial-dry-run", "namespace": kube.namespace}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    try:
-        kube.create(path("configmaps", namespace=kube.namespace), body, dry_run=True)
-    except NotFound:
-        return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")
-    except ApiError as error:
-        if "being terminated" in error.message:
-            return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
-        return NamespaceState(ok=None, observed=f"not seen: {error.message}")
-    return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the object itself is not seen)")
-
-
 def try_pods(kube: Kube, pod: Unstructured, job: Unstructured, pods: int) -> Admission:
     """Dry-run one pod of the trial, and see whether the quotas have room for all; without that right, try its Job."""
     try:

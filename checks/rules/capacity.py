@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
 from jobs.cluster.unstructured import Unstructured
 from jobs.listing import first_of
+from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
@@ -101,6 +102,40 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
     if len(off) > MOST_AVOIDED:
         raise Blocked(f"{len(off)} nodes are not fit for the trial: too many to keep off by name")
     return replace(spec, avoided=off)
+
+
+def no_room(before: Iterable[Room], now: Inventory, pool: Pool, spec: TrialSpec, trial: TrialResult) -> str:
+    """Say on which nodes a trial that was interrupted finds no room any more, and why; '' where it does.
+
+    ``before``: the rooms that were there for it; ``now``, ``pool``: the nodes as they are. GPUs in use are for the
+    queue to wait for, where there is one; of nodes that we do not see nobody can tell.
+    """
+    if "nodes" in now.not_seen:
+        return ""
+    waits = IN_USE if spec.queue else ()
+    free = {room.node: room for room in rooms(now, pool.nodes, spec, pool.parts)}
+    usable = {node.name for node in pool.nodes if node.ready} - {*spec.avoided}
+    fit = {name for name, room in free.items() if name in usable and (not room.fault or room.fault in waits)}
+    if len(fit) >= spec.nodes:
+        return ""
+    ran = {replica.node: replica.pod for replica in trial.replicas if replica.node}
+    taken = {node for node, pod in ran.items() if trial.analysis and pod == trial.analysis.subject}
+    there = {node.name: node for node in now.nodes}
+    went = sorted({*ran, *(room.node for room in before if not room.fault)} - fit, key=lambda name: name not in taken)
+    said = [f"{name} {_why_gone(there.get(name), free.get(name), drained=name in taken)}" for name in went]
+    left = f"{len(fit)} of {spec.nodes} nodes are left for another attempt"
+    return f"{first_of(said, SHOWN)}: {left}" if said else left
+
+
+def _why_gone(node: Node | None, room: Room | None, *, drained: bool) -> str:
+    """Say what has become of a node that had room for a pod; of one that lost its pod before, that it was drained."""
+    if node is None:
+        return "is gone"
+    if node.unschedulable:
+        return "was drained and is cordoned" if drained else "is cordoned"
+    if not node.ready:
+        return f"is not Ready ({node.ready_reason})"
+    return f"has no room ({room.observed})" if room and room.fault else "is not in the pool any more"
 
 
 def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterator[Finding]:

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 def place(trial: TrialResult, rank: int) -> str:
     """Name the node that a rank ran on; its pod, or 'rank N', where the node is not known."""
-    for replica in trial.replicas:
-        if replica.index == rank:
-            return str(replica.node or replica.pod or f"rank {rank}")
-    return f"rank {rank}"
+    pod = next((replica.pod for replica in trial.replicas if replica.index == rank), "")
+    return node_of(trial, rank) or pod or f"rank {rank}"
+
+
+def node_of(trial: TrialResult, rank: int) -> str:
+    """Return the node that a rank ran on; '' where it is not known."""
+    return next((replica.node for replica in trial.replicas if replica.index == rank), "")
 
 
 def stages(trial: TrialResult, rank: int) -> Stages:
@@ -68,16 +71,16 @@ def hosts(trial: TrialResult) -> dict[str, str]:
     by_host: dict[str, set[str]] = {}
     for rank in trial.evidence:
         start = stages(trial, rank).get("start") or {}
-        if name := start.get("hostname"):
-            by_host.setdefault(str(name).partition(".")[0], set()).add(place(trial, rank))
+        if (name := start.get("hostname")) and (node := node_of(trial, rank)):
+            by_host.setdefault(str(name).partition(".")[0], set()).add(node)
     return {name: nodes.pop() for name, nodes in by_host.items() if len(nodes) == 1}
 
 
 def pods(trial: TrialResult) -> dict[str, str]:
-    """Map each pod that gave evidence to its node, whatever its host is called."""
+    """Map each pod that gave evidence to its node, whatever its host is called; without those whose node nobody saw."""
     names = {replica.index: replica.pod for replica in trial.replicas}
-    ranks = [rank for rank in trial.evidence if stages(trial, rank)]
-    return {str(names.get(rank) or f"rank {rank}"): place(trial, rank) for rank in ranks}
+    placed = {rank: node for rank in trial.evidence if stages(trial, rank) and (node := node_of(trial, rank))}
+    return {str(names.get(rank) or f"rank {rank}"): node for rank, node in placed.items()}
 
 
 def dns_seconds(trial: TrialResult) -> dict[str, float]:

@@ -23,6 +23,8 @@ from .sweep_texts import card_of, devices_of, rest_of
 from .swept import Earlier, Swept, without
 
 NEVER_CAME = "its pod did not start, or its agent did not come"
+NO_AGENT = "its pod ran, and its agent did not come"
+ENDED = "its pod ran, and the sweep ended before its turn"
 
 
 def read_sweep(
@@ -38,7 +40,9 @@ def read_sweep(
     latest: SweepFleet = fleets[-1] if fleets else {}
     came = latest.get("nodes") or ()  # one that was left alone may have come free
     left = {node: why for node, why in left.items() if node not in came}
-    fleet, history = _fleet(asked, latest, left, elsewhere), [*(earlier.history if earlier else ()), *fresh]
+    problem = _problem(trial, stages)
+    absent = {node: (ENDED if problem else NO_AGENT) if node in trial.ran else NEVER_CAME for node in asked.nodes}
+    fleet, history = _fleet(absent, asked, latest, left, elsewhere), [*(earlier.history if earlier else ()), *fresh]
     rails = {str(node): list(names) for node, names in (latest.get("rails") or {}).items()}
     hardware = _hardware(rows)
     now, reported = _reported(fresh), _reported(history)
@@ -53,7 +57,7 @@ def read_sweep(
         leaves=fleet.leaves,
         rails=rails,
         rounds=len(history),
-        problem=_problem(trial, stages),
+        problem=problem,
         failure=trial.analysis,
         end=cast("SweepTest | None", stages.get("sweep.job")),
         said=_said(rows),
@@ -73,12 +77,17 @@ def numbered(stages: Mapping[str, Any], kind: str) -> list[Any]:
     return [stages[name] for _, name in sorted((int(match[1]), name) for name, match in numbers.items() if match)]
 
 
-def _fleet(asked: Sweep, latest: SweepFleet, left: Mapping[str, str], elsewhere: Mapping[str, str]) -> Fleet:
-    """Return all nodes that were asked for, came, were left alone or were named; and why some are gone."""
+def _fleet(
+    absent: Mapping[str, str], asked: Sweep, latest: SweepFleet, left: Mapping[str, str], elsewhere: Mapping[str, str]
+) -> Fleet:
+    """Return all nodes that were asked for, came, were left alone or were named; and why some are gone.
+
+    ``absent`` says it of those whose agent did not come.
+    """
     came = [str(node) for node in latest.get("nodes") or ()]
     nodes = tuple(dict.fromkeys((*asked.nodes, *came, *left, *elsewhere)))
     gone = {str(node): str(why) for node, why in (latest.get("gone") or {}).items()}
-    gone |= {node: NEVER_CAME for node in asked.nodes if node not in came}
+    gone |= {node: why for node, why in absent.items() if node not in came}
     gone |= {node: f"left alone: {why}" for node, why in left.items()}
     leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
     return Fleet(nodes, leaves, {**gone, **elsewhere})

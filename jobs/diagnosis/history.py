@@ -10,7 +10,8 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..cluster.unstructured import Unstructured, as_list, as_map, statuses_of, uid_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of, uid_of
+from ..trial.launchers.kind import whole
 
 _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
@@ -81,10 +82,13 @@ class History:
     `ended_first`: uids of pods that were seen on their way out while they ran, or ended before anybody deleted them.
     `followed`: uids of those that were asked to go only after another pod had failed by itself.
     `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had told all evidence.
+    `first`: the Job's spec as it was first seen. `resized`: how others changed it so that not all ranks run together.
     """
 
     resumed: bool = False
     ran: bool = False
+    first: Unstructured = field(default_factory=dict)
+    resized: str = ""
     deleted_first: set[str] = field(default_factory=set)
     ended_first: set[str] = field(default_factory=set)
     followed: set[str] = field(default_factory=set)
@@ -97,8 +101,10 @@ class History:
         self, job: Unstructured | None, pods: Iterable[Unstructured], departed: Iterable[Unstructured] = ()
     ) -> None:
         """Take in one look: the job in the words of a batch/v1 Job, its pods, and the last states of those gone."""
-        if job is not None and as_map(job.get("spec")).get("suspend") is not True:
-            self.resumed = True
+        if job is not None:
+            self.resumed = self.resumed or as_map(job.get("spec")).get("suspend") is not True
+            self.first = self.first or as_map(job.get("spec"))
+            self.resized = self.resized or _resized(self.first, job)
         gone = {uid_of(pod): pod for pod in departed}
         before = self._failed
         for uid, pod in {**{uid_of(pod): pod for pod in pods}, **gone}.items():
@@ -117,11 +123,35 @@ class History:
     def snapshot(self) -> tuple[object, ...]:
         """All that a diagnosis reads of it, as a copy: what is equal later has not changed meanwhile."""
         before = set(self.deleted_first), set(self.ended_first), set(self.followed)
-        return self.resumed, self.ran, *before, list(self.departed.values()), self.finished
+        return self.resumed, self.ran, self.resized, *before, list(self.departed.values()), self.finished
 
     def order(self, pod: str, fault: str) -> int:
         """In which order this trouble was first seen, from 0."""
         return self._order.setdefault((pod, fault), len(self._order))
+
+
+def at_a_time(spec: Unstructured) -> int:
+    """How many pods a Job wants at a time: its parallelism, and of an Indexed Job no more than its completions."""
+    parallelism = whole(spec.get("parallelism"), 1)
+    return min(parallelism, whole(spec.get("completions"), parallelism))
+
+
+def _resized(first: Unstructured, job: Unstructured) -> str:
+    """Say what others changed of a Job so that it wants another number of pods; '' where all ranks have succeeded."""
+    spec, status = as_map(job.get("spec")), as_map(job.get("status"))
+    if at_a_time(spec) == at_a_time(first):
+        return ""
+    if (by_type(status).get("Complete") or {}).get("status") == "True":
+        succeeded = status.get("succeeded")
+        if not isinstance(succeeded, int) or succeeded >= at_a_time(first):
+            return ""
+    return changes(first, spec, "parallelism", "completions")
+
+
+def changes(before: Unstructured, now: Unstructured, *fields: str) -> str:
+    """Say which of these numbers of a Job's spec differ, and how."""
+    differs = [name for name in fields if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} from {before.get(name)} to {now.get(name)}" for name in differs)
 
 
 def ended(pod: Unstructured) -> bool:

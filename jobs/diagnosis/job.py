@@ -14,7 +14,7 @@ from ..cluster.facts.events import Event, about, latest, read_events
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of, phase_of
 from ..trial.launchers import KINDS, Kind
 from ..trial.launchers.kind import MOST_REPLICAS
-from .history import History, last_end, later, was_taken
+from .history import History, at_a_time, last_end, later, was_taken
 from .state import JobState
 
 # Job conditions' and events' reasons (kubernetes pkg/controller/job, api/batch/v1).
@@ -56,6 +56,9 @@ class JobObjects:
         own = about(self.all_events, kind.kind, self.name, self.uid)
         self.events = [e for e in self.all_events if e in own or (e.kind, e.name) in children] if children else own
         self.conditions = {kind: c for kind, c in by_type(self.status).items() if c.get("status") == "True"}
+        # One that wants no pod at all comes to no end, whoever has asked for that, and when.
+        none = bool(self.job) and not (at_a_time(self.spec) or self.suspended or "Complete" in self.conditions)
+        self.resized = self.history.resized or ("parallelism is 0" if none else "")
         self.pods = sorted(
             (pod for pod in pods if isinstance(pod, dict) and self.mine(pod)),
             key=lambda pod: (self.index(pod), str(pod["metadata"].get("creationTimestamp") or "")),

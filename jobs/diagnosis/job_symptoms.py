@@ -63,11 +63,14 @@ class JobSymptoms(JobObjects):
         )
         started = str(as_map(pod.get("status")).get("startTime") or "")
         # What is deleted after it was Complete takes nothing away; what was before that made it so.
-        ending = "Complete" not in self.conditions and (
-            bool(self.meta.get("deletionTimestamp"))
-            or not self.job
-            or self.suspended
-            or bool(self.kind.operator and self.finished())  # an operator then takes away what still runs
+        ending = bool(self.resized) or (
+            "Complete" not in self.conditions
+            and (
+                bool(self.meta.get("deletionTimestamp"))
+                or not self.job
+                or self.suspended
+                or bool(self.kind.operator and self.finished())  # an operator then takes away what still runs
+            )
         )
         followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed
         return Surroundings(

@@ -113,9 +113,9 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "Apply Trainer's runtimes, or name another one (launch.runtime in the profile).",
     ),
     (
-        r"because it is being terminated|NamespaceTerminating",
+        r"(?:in namespace (?P<name>\S+) )?because it is being terminated",
         "namespace.terminating",
-        "namespace",
+        "{name}",
         "Wait until the namespace is gone, or use another one.",
     ),
     (

@@ -8,18 +8,18 @@ its remaining pods itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..cluster.facts.events import about, latest, warnings
-from ..cluster.facts.scheduling import lacking, possible_nodes
+from ..cluster.facts.scheduling import lacking, possible_nodes, untolerated
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS, Kind
-from ..trial.launchers.kind import MOST_REPLICAS
-from .grace_periods import CONTROLLER_S, JOINING_S
-from .history import History, ended
+from ..trial.launchers.kind import MOST_REPLICAS, whole
+from .grace_periods import CONTROLLER_S, DELETED_S, JOINING_S
+from .history import History, changes, ended
 from .job import FAILED
 from .job_symptoms import JobSymptoms
 from .pod import unready
@@ -44,6 +44,7 @@ _NODE_EVENTS = frozenset(
         "Shutdown",
     }
 )
+_DEADLINE = "activeDeadlineSeconds"
 
 
 def diagnose(
@@ -80,7 +81,10 @@ class _Judgement(JobSymptoms):
     # -- replicas --------------------------------------------------------------------------------------------------
 
     def replicas(self, symptoms: Mapping[str, PodSymptom]) -> tuple[Replica, ...]:
-        """One entry per rank, also for ranks whose pod could not be created."""
+        """One entry per rank, also where its pod could not be created, or is gone: the node that it had is known."""
+        here = {self.index(pod) for pod in self.pods}
+        gone = [pod for pod in self.history.departed.values() if self.mine(pod) and self.index(pod) not in here]
+        last = {self.index(pod): self._gone(pod, symptoms) for pod in gone if self.index(pod) < MOST_REPLICAS}
         chosen: dict[int, Unstructured] = {}
         for position, pod in enumerate(self.pods):
             index = self.index(pod)
@@ -90,8 +94,11 @@ class _Judgement(JobSymptoms):
                 chosen[index] = pod
         made = [self._replica(index, pod, symptoms) for index, pod in sorted(chosen.items())]
         if self.job and not self.finished() and not self.meta.get("deletionTimestamp"):
-            made += [self._missing(index) for index in range(self.desired_pods()) if index not in chosen]
-        return tuple(sorted(made, key=lambda replica: replica.index))
+            last |= {i: self._missing(i, last.get(i)) for i in range(self.desired_pods()) if i not in chosen}
+        return tuple(sorted((*made, *last.values()), key=lambda replica: replica.index))
+
+    def _gone(self, pod: Unstructured, symptoms: Mapping[str, PodSymptom]) -> Replica:
+        return replace(self._replica(self.index(pod), pod, symptoms), phase="Gone")
 
     def _replica(self, index: int, pod: Unstructured, symptoms: Mapping[str, PodSymptom]) -> Replica:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
@@ -108,14 +115,15 @@ class _Judgement(JobSymptoms):
             fault=symptom.fault if symptom else None,
         )
 
-    def _missing(self, index: int) -> Replica:
+    def _missing(self, index: int, gone: Replica | None) -> Replica:
+        missing = gone or Replica(index=index)
         if self.suspended:
             message = as_map(self.conditions.get("Suspended")).get("message")
-            return Replica(index=index, readiness_issue=Issue("Suspended", safe(message or "")))
+            return replace(missing, readiness_issue=Issue("Suspended", safe(message or "")))
         refused = self.refusal()
         if refused is None:
-            return Replica(index=index)
-        return Replica(index=index, readiness_issue=refused[0].issue, fault=refused[0].fault)
+            return missing
+        return replace(missing, readiness_issue=refused[0].issue, fault=refused[0].fault)
 
     # -- analysis --------------------------------------------------------------------------------------------------
 
@@ -125,6 +133,7 @@ class _Judgement(JobSymptoms):
             return None
         if state is JobState.COMPLETE:  # only an interruption still matters: the Job counts those pods as successes
             taken = [s for s in symptoms.values() if s.disrupted or s.issue.reason == "Evicted"]
+            taken += [self._whole(self._edited())] if self.resized else []
             return self._analysis(min(taken, key=self._precedence), taken) if taken else None
         if state is JobState.CANCELED:
             when = str(self.meta.get("deletionTimestamp") or "")
@@ -199,9 +208,14 @@ class _Judgement(JobSymptoms):
 
     def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
         """What only the Job itself says."""
-        if self.suspended and (self.removed or (self.history.resumed and (self.created or self.history.ran))):
+        had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
+        if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
-            return self._whole(disruption(Issue("Suspended", f"the job was suspended while it ran: {message}")))
+            whom = _manager(self.raw, "suspend")
+            suspended = disruption(Issue("Suspended", f"{whom} suspended the job while it ran: {message}"))
+            return self._whole(replace(suspended, grace_s=0.0 if had_pods else DELETED_S))
+        if self.resized:
+            return self._whole(self._edited())
         failed = self.conditions.get("Failed") or self.conditions.get("FailureTarget")
         gone = latest(self.events, *FAILED) if not self.job else None
         if failed is not None:
@@ -211,12 +225,18 @@ class _Judgement(JobSymptoms):
         else:
             return self._unattended()
         if issue.reason == "DeadlineExceeded":
-            return self._whole(overdue(issue))
+            first, now = (whole(spec.get(_DEADLINE), 0) for spec in (self.history.first, self.spec))
+            sooner = changes(self.history.first, self.spec, _DEADLINE) if now < first else ""
+            return self._whole(self._edited(sooner) if self.job and sooner else overdue(issue))
         if issue.reason == "PodFailurePolicy" and "condition DisruptionTarget" in issue.message:
             taken = re.search(r"Pod [^/\s]+/(\S+) has condition", issue.message)
             analysis = replace(disruption(issue), inferred=True)
             return analysis.at(pod=taken[1], node="") if taken else self._whole(analysis)
         return None if candidates else self._unexplained(issue)
+
+    def _edited(self, change: str = "") -> PodSymptom:
+        whom = _manager(self.raw, "parallelism", "completions", _DEADLINE, "replicas", "numNodes")
+        return disruption(Issue("Edited", f"{whom} changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
         """No controller has touched the object: the operator that should is not there."""
@@ -262,7 +282,7 @@ class _Judgement(JobSymptoms):
         return FailureAnalysis(
             fault=cause.fault,
             subject=cause.subject or f"job/{self.name}",
-            observed=safe(f"{who}{more}: {cause.issue}", 1200),
+            observed=safe(f"{who}{more}: {cause.issue}{self._taints(cause)}", 1200),
             expected=cause.expected,
             suggestion=cause.suggestion,
             err_class=cause.err_class,
@@ -273,6 +293,12 @@ class _Judgement(JobSymptoms):
             inferred=cause.inferred,
             grace_s=cause.grace_s,
         )
+
+    def _taints(self, cause: PodSymptom) -> str:
+        """Name the taints of a node from which a pod was taken: they often tell who did, and why."""
+        pod = next((p for p in (*self.pods, *self.history.departed.values()) if name_of(p) == cause.pod), None)
+        taints = untolerated(self.nodes.get(cause.node, {}), pod) if cause.disrupted and pod else []
+        return f"; {cause.node} is tainted {', '.join(taints[:4])}" if taints else ""
 
     def _node_events(self, cause: PodSymptom, candidates: Sequence[PodSymptom]) -> tuple[dict[str, str], ...]:
         if cause.err_class != ERR_INFRA:
@@ -290,6 +316,22 @@ class _Judgement(JobSymptoms):
                     {"node_event_name": event.reason, "message": event.message, "node": event.name, "pod": ""}
                 )
         return tuple(events[:50])
+
+
+def _manager(raw: Unstructured, *fields: str) -> str:
+    """Who wrote one of these fields of the spec last, as the API server keeps it; 'somebody' where it does not tell.
+
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+    """
+    entries = as_list(as_map(raw.get("metadata")).get("managedFields"))
+    keys = {f"f:{name}" for name in fields}
+    wrote = [each for each in entries if _holds(as_map(as_map(each.get("fieldsV1")).get("f:spec")), keys)]
+    last = max(wrote, key=lambda each: str(each.get("time") or ""), default={})
+    return safe(last.get("manager") or "somebody", 100)
+
+
+def _holds(fields: Unstructured, keys: Collection[str], depth: int = 4) -> bool:
+    return any(name in keys or (depth and _holds(as_map(inner), keys, depth - 1)) for name, inner in fields.items())
 
 
 def _exit_code(status: Unstructured, container: str) -> int | None:

@@ -149,10 +149,11 @@ def delete(
     uid: str = "",
     wait_s: float = GONE_S,
     version: str = "v1",
+    stuck: Callable[[], str] = str,
 ) -> Wait | None:
     """Delete one object; return what waits until it is gone, for so long from now, or None where it is gone.
 
-    NotFound is fine, another uid under its name is not ours.
+    NotFound is fine, another uid under its name is not ours. `stuck` says why waiting cannot help; '' while it may.
     """
     url_path = path(resource, name, namespace=namespace, group=group, version=version)
     propagation = "Foreground" if resource in LAUNCHERS else "Background"
@@ -164,10 +165,10 @@ def delete(
         if uid:  # the precondition failed: ours is gone, this one belongs to somebody else
             return None
         raise
-    return partial(_await_gone, kube, url_path, uid, time.monotonic(), wait_s)
+    return partial(_await_gone, kube, url_path, uid, time.monotonic(), wait_s, stuck)
 
 
-def _await_gone(kube: Kube, url_path: str, uid: str, began: float, wait_s: float) -> None:
+def _await_gone(kube: Kube, url_path: str, uid: str, began: float, wait_s: float, stuck: Callable[[], str]) -> None:
     """Ask until it is gone, once at least: others may have been waited for in the meantime."""
     pause, last = 0.05, "still there"
     while True:
@@ -184,7 +185,9 @@ def _await_gone(kube: Kube, url_path: str, uid: str, began: float, wait_s: float
             holds = ", ".join(str(item) for item in meta.get("finalizers") or [])
             last = "marked for deletion" + (f", held by finalizers {safe(holds, 200)}" if holds else "")
         waited_s = time.monotonic() - began
-        if waited_s >= wait_s:
+        if why := stuck():
+            last += f"; {why}"
+        if why or waited_s >= wait_s:
             raise Unreachable(f"{kube.where('DELETE', url_path)}: not gone after {waited_s:.0f} s ({last})")
         time.sleep(pause)
         pause = min(pause * 1.5, 1.0)

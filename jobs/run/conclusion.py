@@ -104,6 +104,7 @@ def conclude(
         pods=pod_facts(outcome.pods, watcher.events, kind.index),
         events=tuple(str(event) for event in read_events(watcher.events)[-_MOST_EVENTS:]),
         placed=watcher.placed if isinstance(watcher, SweepWatcher) else {},
+        ran=frozenset(watcher.ran) if isinstance(watcher, SweepWatcher) else frozenset(),
         queue=watcher.queueing.facts() if watcher.queueing else None,
     )
 

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from ..cluster.client.http_client import Response
 from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
-from ..cluster.unstructured import Unstructured, labels_of, uid_of
+from ..cluster.unstructured import Unstructured, labels_of, node_of, uid_of
 from ..diagnosis.grace_periods import RIGHTS_S
 from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Manifests, Owned, older
@@ -37,6 +37,8 @@ _ATTEMPTS = 3
 # 10 s, then 20 s): once the Job is there, suspended, it is waited for.
 RESTART_S = 60.0
 _ASK_AGAIN_S = 1.0
+# What holds a Job until its node is back, or the Node is deleted: no right of ours ends pods there.
+HELD = "its last pods are on a lost node"
 IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
 # A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
 _NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
@@ -57,6 +59,7 @@ class Creation:
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, where not the newest
         self._renewals: list[Renewal] = []
+        self.lost: frozenset[str] = frozenset()  # nodes whose pods are not waited for
         self.warned: tuple[str, ...] = ()  # what the API server said to what it created
 
     def create(self, objects: Manifests) -> None:
@@ -128,7 +131,9 @@ class Creation:
             wait_s = STILL_GONE_S if "waited" in known else GONE_S
             known["waited"] = uid
             place = (item.resource, item.group, namespace, name)
-            wait = delete(self._kube, *place, uid=uid, version=item.version, wait_s=wait_s) if uid else None
+            stuck = partial(held_by_lost, self._kube, namespace, self._run, self.lost)
+            more = {"uid": uid, "version": item.version}
+            wait = delete(self._kube, *place, **more, wait_s=wait_s, stuck=stuck) if uid else None
             return partial(gone, wait)
 
         def gone(wait: Wait | None) -> None:
@@ -207,6 +212,18 @@ class Creation:
                 self._progress(f"{entry.what} not deleted yet: {why}")
             else:
                 self._ledger.strike(entry)
+
+
+def held_by_lost(kube: Kube, namespace: str, run: str, lost: Collection[str]) -> str:
+    """Say that all that is left of a run's pods is on these lost nodes: nobody is there who could end them."""
+    if not lost:
+        return ""
+    try:
+        pods, _ = kube.list(path("pods", namespace=namespace), labelSelector=f"{LABEL_RUN}={run}")
+    except ClusterError:
+        return ""
+    nodes = {node_of(pod) for pod in pods}
+    return f"{HELD}: {', '.join(sorted(nodes))}" if nodes and nodes <= {*lost} else ""
 
 
 def outlasting(send: Callable[[], Answer], end: float, progress: Callable[[str], None]) -> Answer:

@@ -9,7 +9,6 @@ entered in the ledger before it is created; what was given up is deleted at once
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,9 +24,10 @@ from ..trial import manifests
 from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
+from .aftermath import after, by_namespace, by_whom, interruption, namespace_gone, not_again
 from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
-from .creation import Creation
+from .creation import Creation, held_by_lost
 from .job_lookup import JobLookup
 from .queueing import Queueing
 from .recorder import RecordedKube, Recorder
@@ -35,45 +35,6 @@ from .result import TrialResult
 from .sweep_watcher import SweepWatcher
 from .waiting import Limits
 from .watcher import Watcher
-
-# What an interruption leaves behind for the next attempt: the node is still cordoned, its GPUs are another's now.
-_AFTERMATH = frozenset(
-    {"job.unschedulable", "job.start-timeout", "gang.unschedulable", "gang.partial", "queue.waiting", "job.disrupted"}
-)
-
-
-def interruption(result: TrialResult) -> FailureAnalysis | None:
-    """Return what interrupted a trial from outside, so that it is worth another attempt; None where nothing did."""
-    cause = result.analysis
-    again = cause is not None and (cause.disrupted or _raced(cause)) and result.state is not JobState.CANCELED
-    return cause if again else None
-
-
-def _raced(cause: FailureAnalysis) -> bool:
-    """Tell whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
-
-    Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
-    """
-    return cause.fault == "container.start" and re.search(r"\bOutOf[a-z]", cause.observed) is not None
-
-
-def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
-    """What a further attempt says: its own, unless it only met what the interruption left behind.
-
-    A node that is missing now is a consequence only where the attempt before had one for every rank.
-    """
-    cause, later = first.analysis, second.analysis
-    if cause is not None and later is not None and later.fault in _AFTERMATH and (later.disrupted or _had_nodes(first)):
-        text = f"{cause.observed}; tried again: {later.observed}"
-        later = replace(cause, observed=safe(text, 1500))
-    return replace(second, analysis=later, attempts=attempt)
-
-
-def _had_nodes(result: TrialResult) -> bool:
-    """Tell whether every rank had found a node, as its pod says, or what is left of its events."""
-    placed = {replica.pod for replica in result.replicas if replica.node}
-    placed |= {match[1] for event in result.events if (match := re.match(r"Scheduled pod/([^\s:]+)", event))}
-    return len(placed) >= max(len(result.replicas), 1)
 
 
 def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:
@@ -90,7 +51,9 @@ def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResu
         # An object that is not valid in itself is ours, or the profile's; no gate of the cluster has spoken.
         err_class=ERR_INFRA if isinstance(error, Forbidden) or is_policys(error.message) else ERR_PROGRAM,
     )
-    return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, seconds=seconds, launcher=kind.name)
+    return TrialResult(
+        job=name, state=JobState.ERROR, analysis=analysis, seconds=seconds, launcher=kind.name, refused=True
+    )
 
 
 def not_served(kube: Kube, name: str, kind: Kind, error: NotFound) -> TrialResult:
@@ -108,7 +71,7 @@ def not_served(kube: Kube, name: str, kind: Kind, error: NotFound) -> TrialResul
         suggestion=f"Install {kind.operator}, or choose another launcher (--launcher indexed needs no operator).",
         err_class=ERR_INFRA,
     )
-    return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, launcher=kind.name)
+    return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, launcher=kind.name, refused=True)
 
 
 _ATTEMPTS = 2
@@ -126,12 +89,14 @@ class Launcher:
         *,
         sees_nodes: bool = True,
         recorders: list[Recorder] | None = None,
+        room: Callable[[TrialSpec, TrialResult], str] | None = None,
     ) -> None:
         """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow.
 
-        `recorders`: where to put a recording of each attempt; None records nothing.
+        `recorders`: where to put a recording of each attempt; None records nothing. `room` says after an interruption
+        why there is no room for another attempt, '' where there is.
         """
-        self._sees_nodes, self._recorders = sees_nodes, recorders
+        self._sees_nodes, self._recorders, self._room = sees_nodes, recorders, room
         self._kube = kube
         self._progress = progress
         self._ledger = ledger if ledger is not None else Ledger()
@@ -153,6 +118,12 @@ class Launcher:
             cause = interruption(result)
             if cause is None:
                 break
+            if namespace_gone(self._kube, spec.namespace):
+                break  # that is said of this attempt
+            if why := self._room(spec, result) if self._room and cause.disrupted else "":
+                self._progress(f"{spec.job_name} was interrupted and is not tried again: {why}")
+                result = not_again(result, f"{why}; {cause.observed}")
+                break
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
             self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
             following = replace(spec, attempt=attempt)
@@ -161,8 +132,12 @@ class Launcher:
             except ClusterError as error:
                 if not cause.disrupted:
                     raise
-                text = safe(f"{cause.observed}; it could not be tried again: {error}", 1500)
-                result = replace(result, analysis=replace(cause, observed=text))
+                result = not_again(result, f"{cause.observed}; it could not be tried again: {error}")
+                break
+            if second.refused and second.analysis is not None and cause.disrupted:
+                # Minutes ago all of it was let in: what changed since is of the interruption, or as much from outside.
+                refusal = second.analysis.observed
+                result = not_again(result, f"{cause.observed}; it could not be tried again: {refusal}")
                 break
             result = after(result, second, attempt)
         return replace(result, seconds=time.monotonic() - began)
@@ -193,7 +168,8 @@ class Launcher:
         kind, raw = JobLookup(self._kube, spec.namespace).own(spec.job_name)
         result = self._watched(spec, kind, began, ())
         uid, place = str(raw["metadata"].get("uid") or ""), (kind.resource, kind.group, spec.namespace, spec.job_name)
-        undo = partial(delete, self._kube, *place, uid=uid, version=kind.version)
+        stuck = partial(held_by_lost, self._kube, spec.namespace, spec.run_id, result.lost)
+        undo = partial(delete, self._kube, *place, uid=uid, version=kind.version, stuck=stuck)
         what = f"{kind.resource.removesuffix('s')}/{spec.job_name} in {spec.namespace}"
         self._ledger.enter(what, undo, holds_gpus=True)
         return result
@@ -205,9 +181,10 @@ class Launcher:
         if refusal is not None:
             return refusal
         result = self._watched(spec, objects.kind, began, creation.warned)
+        creation.lost = result.lost
         if result.given_up or (result.analysis is not None and result.analysis.disrupted):
             creation.give_up()
-        return result
+        return by_whom(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
 
     def _created(self, spec: TrialSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
         """Create the objects; a result where the cluster refused one of them."""
@@ -245,13 +222,14 @@ class Launcher:
             queueing=queueing,
             ranks=spec.nodes,
             sees_nodes=self._sees_nodes,
+            again=spec.attempt > 1,
         )
         outcome = watcher.keep()
         if left_out := kind.left_out(spec):
             warned += (f"a {kind.kind} leaves this to its runtime, not to the profile: {'; '.join(left_out)}",)
         result = conclude(spec.job_name, spec.run_id, watcher, outcome, began, warned, kind)
         self._progress(f"{result.job} {result.state} after {result.seconds:.0f} s")
-        result = with_service_gone(self._kube, spec, result)
+        result = by_namespace(self._kube, spec.namespace, with_service_gone(self._kube, spec, result))
         return replace(result, given_up=outcome.aborted or bool(outcome.lingering))
 
 

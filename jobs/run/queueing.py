@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..cluster.client.errors import ApiError, ClusterError, NotFound
 from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, uid_of
 from ..diagnosis.state import Issue
 from ..diagnosis.symptoms import NOT_STARTED, PodSymptom, disruption
 from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
@@ -30,6 +31,9 @@ _UNCOVERED = re.compile(r"resource (?P<what>\S+) unavailable in ClusterQueue")
 _TOO_SMALL = re.compile(r"> maximum capacity|borrowing limit for \S+ in flavor \S+ exceeded")
 _ABSENT = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't|does not) exist|is misconfigured")
 _STOPPED = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)")
+
+# kueue pkg/scheduler/preemption: "Preempted to accommodate a workload (UID: U, JobUID: J) due to ...".
+_BY_WORKLOAD = re.compile(r"to accommodate a workload \(UID: ([0-9a-f-]{36})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class Queueing:
     _began: float = field(default_factory=time.monotonic)
     _asked: float = -1e9
     _version: str = ""
+    _others: dict[str, str] = field(default_factory=dict)  # Workloads of the namespace: by uid, name and owner
 
     @property
     def waiting(self) -> bool:
@@ -94,6 +99,7 @@ class Queueing:
             except NotFound:
                 continue
             self._version = version
+            self._others = {uid_of(item): _told(item) for item in items if isinstance(item, dict)}
             mine = [item for item in items if isinstance(item, dict) and self._is_mine(item)]
             return mine[0] if mine else None
         return None
@@ -125,7 +131,7 @@ class Queueing:
             return None if self.not_seen or not self.waiting else self._unmanaged(waited)
         if self.queue.kind == "volcano":
             return _of_group(self.raw, self.job) if self.waiting else None
-        return _of_workload(self.raw, self.queue.name, waiting=self.waiting)
+        return _of_workload(self.raw, self.queue.name, waiting=self.waiting, others=self._others)
 
     def _unmanaged(self, waited: float) -> PodSymptom:
         what = "Workload" if self.queue.kind == "kueue" else "PodGroup"
@@ -163,13 +169,22 @@ def _holds(status: Unstructured, kind: str) -> bool:
     return (by_type(status).get(kind) or {}).get("status") == "True"
 
 
-def _of_workload(raw: Unstructured, queue: str, *, waiting: bool) -> PodSymptom | None:
+def _told(item: Unstructured) -> str:
+    owner = next(iter(as_list(as_map(item.get("metadata")).get("ownerReferences"))), {})
+    of = f" ({owner.get('kind')}/{owner.get('name')})" if owner else ""
+    return safe(f"{name_of(item)}{of}", 200)
+
+
+def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, others: Mapping[str, str]) -> PodSymptom | None:
     status = as_map(raw.get("status"))
     conditions = by_type(status)
     evicted = conditions.get("Evicted") or {}
     if evicted.get("status") == "True" and not waiting:
         reason = safe(evicted.get("reason") or "Evicted", 100)
-        issue = Issue(f"Evicted/{reason}", safe(evicted.get("message") or ""))
+        message = safe(evicted.get("message") or "")
+        by = _BY_WORKLOAD.search(message)  # of another namespace its uid alone is known
+        name = others.get(by[1], "") if by else ""
+        issue = Issue(f"Evicted/{reason}", f"{message}; that workload is {name}" if name else message)
         return disruption(issue, str(evicted.get("lastTransitionTime") or "")).at(pod="", node="")
     rejected = [item for item in as_list(status.get("admissionChecks")) if item.get("state") == "Rejected"]
     if rejected:

@@ -33,9 +33,17 @@ class TrialResult:
     events: tuple[str, ...] = ()
     queue: QueueFacts | None = None
     attempts: int = 1
+    interrupted: tuple[str, ...] = ()  # what interrupted each attempt before
     placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
+    ran: frozenset[str] = frozenset()  # those of them on which a pod's container runs, or has run
+    refused: bool = False  # the cluster refused to create it
     given_up: bool = False  # waiting for it could not help: it still holds what it has
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """The nodes that stopped reporting under the trial's pods."""
+        return frozenset(replica.node for replica in self.replicas if replica.fault == "node.lost")
 
 
 MOST_PODS = 64

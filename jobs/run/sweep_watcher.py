@@ -42,12 +42,18 @@ class SweepWatcher(Watcher):
         """The nodes that the job's own pods have been bound to, and the completion index of each."""
         return {}
 
+    @cached_property
+    def ran(self) -> set[str]:
+        """The nodes on which the container of one of the job's own pods runs, or has run."""
+        return set()
+
     def _look(self, outcome: WatchOutcome, *, final: bool = False) -> None:
         super()._look(outcome, final=final)
         for pod in (*outcome.pods, *self._pods.departed()):
             node = node_of(pod)
             if node and self._owns(pod):
                 self.placed[node] = self.placed.get(node, frozenset()) | {self._kind.index(pod)}
+                self.ran |= {node} if has_started(pod, self._kind.container) else set()
 
     @property
     def coordinator(self) -> Follower | None:

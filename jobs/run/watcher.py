@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,8 @@ from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
 from ..cluster.client.kube import Kube, path
 from ..cluster.facts.events import Event
-from ..cluster.unstructured import Unstructured, as_map, phase_of, uid_of
+from ..cluster.facts.scheduling import SCALING
+from ..cluster.unstructured import Unstructured, as_map, name_of, phase_of, uid_of
 from ..diagnosis.grace_periods import DELETED_S
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
@@ -66,7 +67,10 @@ class Watcher:
         queueing: Queueing | None = None,
         ranks: int = 1,
         sees_nodes: bool = True,
+        again: bool = False,
     ) -> None:
+        """Prepare to watch; `again`: the attempt before was interrupted."""
+        self._again = again
         self._explanations = Explanations(kube, namespace, selector, sees_nodes=sees_nodes)
         self._kind, self.queueing, self._ranks = kind, queueing, ranks
         self._kube, self._job, self._namespace, self._run = kube, job, namespace, run
@@ -85,6 +89,7 @@ class Watcher:
         self._diagnosis: Diagnosis | None = None
         self._last_job: Unstructured | None = None
         self._last_said = ""
+        self._late = ""  # which ranks have not started while others run
 
     @property
     def events(self) -> list[Event]:
@@ -106,9 +111,11 @@ class Watcher:
                     self._changed.wait(_TICK_S)
             self._catch_up(outcome)
             self._look(outcome, final=True)
+            last = {replica.pod for replica in outcome.replicas} - {name_of(pod) for pod in outcome.pods}
+            outcome.pods = [*outcome.pods, *(pod for pod in self._pods.departed() if name_of(pod) in last)]
             if not outcome.aborted:
                 # Whoever cancels a job is not interested in the rest of its logs.
-                self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
+                self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0, outcome.replicas)
             if outcome.analysis is None and outcome.state is JobState.COMPLETE:
                 outcome.analysis = simulated(outcome.pods, self.followers, self._kind.container) or unreachable(
                     outcome.pods, self.followers
@@ -245,7 +252,7 @@ class Watcher:
 
     def _heard(self, rank: int, stage: str) -> None:
         if rank == 0:
-            self._progress(f"rank 0: {stage} done")
+            self._progress(f"rank 0: {stage} done{self._late}")
 
     def _finished(self, name: str) -> bool:
         """Tell whether the container has ended for good, as far as the informer knows."""
@@ -290,7 +297,7 @@ class Watcher:
     def _given_up(self, outcome: WatchOutcome, waited: float) -> bool:
         """Stop when the same hopeless cause has lasted longer than it may."""
         cause = outcome.analysis
-        if cause is None or not cause.hopeless:
+        if cause is None or not (cause.hopeless or self._left_behind(cause)):
             self._hopeless_since = None
             return False
         # Of several pods with one trouble now this one is named and now that one, as their events are repeated.
@@ -298,9 +305,15 @@ class Watcher:
             self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
             return False
-        analysis = replace(cause, observed=f"{cause.observed} (given up after {waited:.0f} s: waiting cannot help)")
-        self._abort(outcome, analysis)
+        # What was interrupted is over: nobody waits for anything.
+        why = "" if cause.disrupted else f" (given up after {waited:.0f} s: waiting cannot help)"
+        self._abort(outcome, replace(cause, observed=cause.observed + why))
         return True
+
+    def _left_behind(self, cause: FailureAnalysis) -> bool:
+        """Tell whether a rank finds no node where an interruption took one: nobody but an autoscaler brings another."""
+        scaling = any(event.reason in SCALING for event in self.events)
+        return self._again and cause.fault == "job.unschedulable" and not scaling
 
     def _lingers(self, outcome: WatchOutcome) -> bool:
         """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
@@ -347,9 +360,11 @@ class Watcher:
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
-    def _drain(self, seconds: float) -> None:
+    def _drain(self, seconds: float, replicas: Sequence[Replica]) -> None:
+        """Hear the logs to their end; a lost node's kubelet has none to give."""
         end = time.monotonic() + seconds
-        for follower in self.followers.values():
+        lost = {replica.pod for replica in replicas if replica.fault == "node.lost"}
+        for follower in (each for pod, each in self.followers.items() if pod not in lost):
             follower.join(max(0.0, end - time.monotonic()))
 
     def _end_followers(self) -> None:
@@ -364,8 +379,12 @@ class Watcher:
             f"{len(on)} {phase} ({first_of(sorted(set(on)), 4)})" for phase, on in sorted(by_phase.items())
         )
         text = text or "no pods yet"
-        issue = next((r.readiness_issue for r in outcome.replicas if r.readiness_issue), None)
-        text = f"{self._job} {outcome.state}: {text}" + (f" ({issue})"[:200] if issue else "")
+        late = [replica for replica in outcome.replicas if replica.phase == "Pending" and "Running" in by_phase]
+        issue = next((r.readiness_issue for r in (*late, *outcome.replicas) if r.readiness_issue), None)
+        why = f" ({issue})"[:200] if issue else ""
+        ranks = first_of((str(replica.index) for replica in late), 4)
+        self._late = f"; it waits for rank {ranks}, which is Pending{why}" if late else ""
+        text = f"{self._job} {outcome.state}: {text}{why}"
         if text != self._last_said:
             self._last_said = text
             self._progress(text)

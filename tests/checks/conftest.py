@@ -185,6 +185,7 @@ def trial():
         pods=(),
         seconds=12.0,
         attempts=1,
+        interrupted=(),
     )
 
 

@@ -120,6 +120,7 @@ def ended(evidence, profile, jobs):
         evidence=evidence,
         logs={},
         attempts=1,
+        interrupted=(),
         pods=pods,
     )
     trial.launcher, trial.seconds, trial.warnings, trial.events = "indexed", 9.0, (), ()

@@ -118,6 +118,11 @@ def test_commands_are_filled_in():
     assert explain("gpu.missing")["confirm"].startswith("kubectl get node NODE ")
 
 
+def test_a_namespace_that_goes_is_asked_for_by_its_name_whatever_was_refused_in_it():
+    for subject in ("namespace", "team", "job/seatrial-x"):
+        assert explain("namespace.terminating", subject, "team")["confirm"].startswith("kubectl get namespace team ")
+
+
 def test_jsonpath_braces_survive():
     """Only the known placeholders are filled: a jsonpath's braces stay."""
     assert fill("get {node} -o jsonpath='{.spec.taints}'", "n") == "get n -o jsonpath='{.spec.taints}'"

@@ -12,10 +12,11 @@ from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
 from checks.profiles.schema import ApiSection
 from checks.rules import rights
-from checks.rules.admission import namespace_state, refusal, try_pods
+from checks.rules.admission import refusal, try_pods
 from checks.rules.api import at_least, contact
 from jobs.cluster.client.errors import Unauthorized, Unreachable
 from jobs.cluster.client.http_client import Response
+from jobs.cluster.facts.namespace import namespace_state
 from jobs.trial.manifests import dry_pod
 from tests.checks.answers import JOB, POD, FakeKube, error, quota
 

@@ -8,8 +8,9 @@ import pytest
 
 from checks.faults.catalogue import explain
 from checks.rules.sweep import node_findings, ran_findings, scale_findings
+from checks.rules.sweep_reading import ENDED, NEVER_CAME, NO_AGENT
 from checks.rules.sweep_texts import notes, seen_again
-from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, interrupted
 from jobs.pod.sweep.model import Finding as Accusation
 from reports.sweep.text import lines
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept
@@ -319,6 +320,25 @@ def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok
     assert (first.ok, first.fault) == (ok, fault)
     assert "2 rounds, then: pod x is gone" in first.observed
     assert len(sweep.section["rounds"]) == 2
+
+
+@pytest.mark.parametrize(("fleets", "last"), [(False, ENDED), (True, "")])
+def test_a_node_whose_pod_ran_is_not_told_as_one_that_did_not_start(fleets, last):
+    """The leader was evicted, before or after it had told of its fleet; the pod of the last node never began."""
+    names, stages = printed(6, lambda _: 380.0, rounds=1)
+    taken = interrupted("x-0", "pod x-0 on node-0: EvictionByEvictionAPI: Eviction API: evicting")
+    kept = {name: data for name, data in stages.items() if fleets and not name.endswith("end")}
+    sweep = swept([*names, "node-9"], kept, analysis=taken, ran=names)
+    said = {finding.subject: finding.observed for finding in ran_findings(sweep)}
+    assert all("did not start" not in said[name] for name in names)
+    assert said[names[-1]].startswith(last)
+    assert said["node-9"].startswith(NEVER_CAME)
+
+
+def test_an_agent_that_did_not_come_though_its_pod_ran_is_told_as_that():
+    names, stages = printed(6, lambda _: 380.0)
+    sweep = swept([*names, "node-9"], stages, ran=[*names, "node-9"])
+    assert {f.subject: f.observed for f in ran_findings(sweep)}["node-9"].startswith(NO_AGENT)
 
 
 def test_lost_lines_are_no_pass():

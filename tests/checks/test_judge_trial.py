@@ -260,3 +260,11 @@ def test_pods_count_whatever_their_hosts_are_called(trial, names, known):
     assert sorted(ranks.pods(trial).values()) == ["gpu-node-0", "gpu-node-1"]
     trial.evidence[1].stages.clear()  # a pod that told nothing proves nothing
     assert list(ranks.pods(trial).values()) == ["gpu-node-0"]
+
+
+def test_a_rank_is_no_node_where_nobody_saw_its_node(trial):
+    """Coverage counts nodes; findings still need a name for it."""
+    assert sorted(ranks.pods(trial).values()) == sorted({*ranks.hosts(trial).values()}) == ["gpu-node-0", "gpu-node-1"]
+    trial.replicas = trial.replicas[:1]
+    assert {*ranks.pods(trial).values(), *ranks.hosts(trial).values()} == {"gpu-node-0"}
+    assert ranks.place(trial, 1) == "rank 1"

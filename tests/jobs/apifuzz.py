@@ -30,6 +30,7 @@ from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.facts import claims, stack
 from jobs.cluster.facts.events import read_events
 from jobs.cluster.facts.inventory import Inventory, read_node, read_pod
+from jobs.cluster.facts.namespace import namespace_state
 from jobs.cluster.unstructured import as_map
 from jobs.diagnosis.podfacts import pod_facts
 from jobs.diagnosis.state import JobState
@@ -207,7 +208,7 @@ def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Fin
             stack.devices_by_node(listed, "gpu.nvidia.com", "gpu"),
         )
         findings += gpu_stack.policy_findings(stack.policies(listed)) if resource == "clusterpolicies" else []
-    state = admission.namespace_state(kube)
+    state = namespace_state(kube)
     findings.append(Finding(subject="default", ok=state.ok, observed=state.observed, expected="", fault=state.fault))
     admission_finding = admission.try_pods(kube, dry_pod(spec), {"kind": "Job"}, spec.nodes)
     findings.append(

@@ -209,6 +209,24 @@ def test_a_job_whose_deletion_was_answered_is_never_told_as_not_tried(kube, api,
     assert [text for text in left if "not tried" in text] == []
 
 
+@pytest.mark.parametrize(
+    ("nodes", "lost", "waits"), [(["n1"], {"n1"}, False), (["n0", "n1"], {"n1"}, True), (["n1"], set(), True)]
+)
+def test_pods_on_a_lost_node_are_not_waited_for(kube, api, monkeypatch, nodes, lost, waits):
+    """Nobody is there to end them; those elsewhere end within their grace period, and are waited for."""
+    cluster = Cluster(api)
+    cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
+    ledger, creation = created(kube, api, cluster, monkeypatch)
+    for node in nodes:
+        cluster.objects[cluster.add("pods", f"seatrial-x-{node}", labels=OURS)]["spec"]["nodeName"] = node
+    slept = []
+    monkeypatch.setattr(cleanup, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+    creation.lost = frozenset(lost)
+    creation.give_up()
+    assert bool(slept) is waits
+    assert ("last pods are on a lost node: n1" in ledger.unwind()[0]) is not waits
+
+
 def test_a_sweep_deletes_every_runs_job_before_it_waits_for_one(kube, api, monkeypatch):
     """A node that is lost holds the first Job: the GPUs of the second come free all the same."""
     cluster = Cluster(api)

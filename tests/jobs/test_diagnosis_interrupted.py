@@ -3,6 +3,7 @@
 import pytest
 
 from jobs.diagnosis.grace_periods import DELETED_S
+from jobs.diagnosis.history import History
 from jobs.diagnosis.verdict import diagnose
 from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node, pod
 
@@ -143,3 +144,82 @@ def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
     assert (state, analysis.disrupted, analysis.grace_s) == ("Running", True, DELETED_S)
     gone = job | {"metadata": job["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert diagnose(gone, [pod], [], name="j")[0] == "Canceled"
+
+
+def looked(*specs, conditions=()):
+    """A Job that was seen with these values one after another, at last with these conditions, and its history."""
+    history = History()
+    for spec in specs:
+        last = spec is specs[-1]
+        seen = job(conditions=conditions if last else (), succeeded=spec.get("completions") if last else 0)
+        seen["spec"] |= spec
+        history.enter(seen, [])
+    return seen, history
+
+
+SIZES = [{"parallelism": 2, "completions": 2, "suspend": False}]
+COMPLETE = [condition("Complete")]
+
+
+@pytest.mark.parametrize(
+    ("change", "conditions", "says"),
+    [
+        ({"parallelism": 0}, (), "parallelism from 2 to 0"),
+        ({"parallelism": 1}, (), "parallelism from 2 to 1"),
+        ({"parallelism": 4, "completions": 4}, (), "parallelism from 2 to 4, completions from 2 to 4"),
+        ({"parallelism": 1, "completions": 1}, (), "parallelism from 2 to 1, completions from 2 to 1"),
+        ({"parallelism": 1, "completions": 1}, COMPLETE, "completions from 2 to 1"),
+    ],
+)
+def test_a_job_that_somebody_resizes_is_interrupted(change, conditions, says):
+    """What its controller deletes then is nobody else's deletion; one that is cut short is Complete all the same."""
+    edited, history = looked(*SIZES, SIZES[0] | change, conditions=conditions)
+    gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
+    _, _, analysis = diagnose(edited, [pod(0, main=RUNS), gone], [], history=history)
+    assert (analysis.fault, analysis.subject, analysis.disrupted, analysis.grace_s) == (
+        "job.disrupted",
+        "job/t",
+        True,
+        0.0,
+    )
+    assert says in analysis.observed
+
+
+def test_a_job_of_no_pods_is_interrupted_also_where_nobody_saw_the_change():
+    paused = job()
+    paused["spec"] |= {"parallelism": 0}
+    assert diagnose(paused, [], [])[2].subject == "job/t"
+
+
+@pytest.mark.parametrize("change", [{"parallelism": 5}, {"ttlSecondsAfterFinished": 1}, {"backoffLimit": 6}])
+def test_an_edit_that_takes_no_rank_away_is_none(change):
+    """An Indexed Job has no more pods at a time than completions."""
+    edited, history = looked(*SIZES, SIZES[0] | change)
+    assert diagnose(edited, [pod(0, main=RUNS), pod(1, main=RUNS)], [], history=history)[2] is None
+
+
+def test_a_job_that_is_resized_after_all_ranks_have_succeeded_was_not_interrupted():
+    _, history = looked(*SIZES)
+    edited = job(conditions=COMPLETE)
+    edited["spec"] |= SIZES[0] | {"parallelism": 0}
+    edited["status"]["succeeded"] = 2
+    history.enter(edited, [])
+    done = [pod(rank, "Succeeded", main=ended(0, "Completed")) for rank in (0, 1)]
+    assert diagnose(edited, done, [], history=history)[2] is None
+
+
+@pytest.mark.parametrize(("seconds", "fault"), [(5, "job.disrupted"), (900, "job.deadline"), (1800, "job.deadline")])
+def test_a_deadline_that_somebody_has_shortened_is_an_interruption(seconds, fault):
+    _, history = looked(SIZES[0] | {"activeDeadlineSeconds": 900})
+    late = job(conditions=failed("DeadlineExceeded", "Job was active longer than specified deadline"))
+    late["spec"] |= SIZES[0] | {"activeDeadlineSeconds": seconds}
+    history.enter(late, [])
+    assert diagnose(late, [], [], history=history)[2].fault == fault
+
+
+def test_a_job_that_is_suspended_again_before_it_had_pods_is_interrupted_unless_its_queue_did():
+    again, history = looked(*SIZES, SIZES[0] | {"suspend": True})
+    assert diagnose(again, [], [], history=history)[2].fault == "job.disrupted"
+    assert diagnose(again, [], [], history=history, gang=True)[2] is None
+    fresh, history = looked(SIZES[0] | {"suspend": True})
+    assert diagnose(fresh, [], [], history=history)[2] is None

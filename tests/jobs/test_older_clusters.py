@@ -43,6 +43,9 @@ class Kube:
     def patch(self, *_, **__):
         return {}
 
+    def get(self, _):
+        return {"status": {"phase": "Active"}}
+
 
 CLAIMED = {"claims": (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),), "gpu_resource": ""}
 
@@ -138,7 +141,7 @@ def test_every_attempt_has_all_of_its_time_to_start(monkeypatch):
         return SimpleNamespace(keep=lambda: ends[len(given) - 1], followers={}, events=[], queueing=None)
 
     monkeypatch.setattr("jobs.run.launcher.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(Creation, "give_up", lambda _: None)
+    monkeypatch.setattr(Creation, "give_up", lambda *_: None)
     monkeypatch.setattr("jobs.run.launcher.Watcher", watcher)
     result = Launcher(Kube()).run(spec(), FILES)
     assert (result.attempts, result.state) == (2, JobState.COMPLETE)

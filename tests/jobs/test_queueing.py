@@ -128,6 +128,20 @@ def test_a_workload_that_is_taken_out_again_was_disturbed(api, kube):
     assert queueing.symptom().disrupted
 
 
+@pytest.mark.parametrize("near", [True, False])
+def test_the_workload_that_preempted_is_named_where_it_is_of_our_namespace(api, kube, near):
+    """Kueue tells uids alone."""
+    uid = "4f1d9b6e-0d4e-4b0c-9a35-1c1d6a4c2f11"
+    urgent = workload(("Admitted", "True", "Admitted", ""))
+    urgent["metadata"] |= {"name": "job-urgent-7", "uid": uid}
+    urgent["metadata"]["ownerReferences"] = [{"uid": "u-2", "kind": "Job", "name": "urgent"}]
+    queueing = kueue(api, kube, [workload(("Admitted", "True", "Admitted", "")), *([urgent] if near else [])])
+    text = f"Preempted to accommodate a workload (UID: {uid}, JobUID: u-2) due to prioritization in the ClusterQueue"
+    queueing.raw = workload(("Admitted", "False", "NoReservation", ""), ("Evicted", "True", "Preempted", text))
+    said = queueing.symptom().issue.message
+    assert said.endswith("that workload is job-urgent-7 (Job/urgent)" if near else "in the ClusterQueue")
+
+
 def test_another_jobs_workload_is_not_ours(api, kube):
     """By the owner's uid, or the label that Kueue sets."""
     other = workload(("Admitted", "True", "Admitted", ""))

@@ -115,6 +115,13 @@ def test_the_object_that_was_refused_is_named(
     assert analysis.expected == f"the API server accepts the {kind_and_name.split(maxsplit=1)[0]}"
 
 
+def test_the_namespace_that_takes_nothing_new_is_named() -> None:
+    message = (
+        'jobs.batch "x" is forbidden: unable to create new content in namespace team because it is being terminated'
+    )
+    assert (read_refusal(message).fault, read_refusal(message).subject) == ("namespace.terminating", "team")
+
+
 def test_a_create_that_fails_knows_its_object(kube: Kube, api: FakeApi) -> None:
     """Whatever the reason; an error of another request has none."""
     api.answer = lambda _: (409, {}, {"kind": "Status", "reason": "AlreadyExists"})

@@ -96,7 +96,7 @@ def sweep(kube, api, monkeypatch):
         limits = Limits(start_s=HANG_S, job_s=job_s)
         watcher = SweepWatcher(kube, job="t", namespace="default", run="r1", limits=limits)
         outcome = watcher.keep()
-        watch.placed = watcher.placed
+        watch.placed, watch.ran = watcher.placed, watcher.ran
         return outcome, watcher.evidence()
 
     return watch
@@ -234,3 +234,9 @@ def test_a_sweep_that_reports_nothing_ends_by_its_deadline(sweep):
     outcome, evidence = sweep(2, [pod(0), pod(1)], {}, job_s=1.0)
     assert outcome.analysis is not None and outcome.analysis.fault == "job.deadline"
     assert evidence.stages == {}
+
+
+def test_the_nodes_on_which_pods_have_run_are_known(sweep):
+    waiting = {"name": "trial", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    sweep(3, [pod(0, GONE, phase="Failed"), pod(1), pod(2, waiting, phase="Pending")], {"t-0-x": WHOLE[:1]})
+    assert (sweep.ran, set(sweep.placed)) == ({"n0", "n1"}, {"n0", "n1", "n2"})

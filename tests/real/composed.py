@@ -97,6 +97,15 @@ def node_says(case, node, *moments):
         yield Change(moment, "Node", "MODIFIED", item)
 
 
+def namespace_goes(case, moment, *, gone=False):
+    """Somebody deletes the namespace, which is Terminating from then on, or is gone at once."""
+    latest = [c for c in case.play.changes if c.kind == "Namespace" and c.at <= moment][-1]
+    item = copy.deepcopy(latest.object)
+    item["metadata"]["deletionTimestamp"] = stamp(case, moment)
+    item["status"] = {"phase": "Terminating"}
+    return Change(moment, "Namespace", "DELETED" if gone else "MODIFIED", item)
+
+
 def event(case, about, moment, *, kind="Pod", reason, message, severity="Warning"):
     """A core/v1 Event about an object, as kubelets and controllers write it."""
     meta = about["metadata"]

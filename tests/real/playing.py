@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the product said: the outcome, how many Jobs it made for that, and how far it heard the recording (seconds)."""
+    """What the product said: the outcome, how many Jobs it made, how far it heard the recording, the node of each rank."""
 
     ends: str
     fault: str | None
@@ -59,6 +59,8 @@ class Outcome:
     attempts: int
     after_s: float
     until: float
+    nodes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __str__(self):
         subject = f" {self.subject}" if self.subject else ""
@@ -158,6 +160,8 @@ def _outcome(result, server):
         attempts=len(server.created),
         after_s=result.seconds,
         until=server.until(),
+        nodes=tuple(replica.node for replica in result.replicas),
+        warnings=result.warnings,
     )
 
 

@@ -1,7 +1,7 @@
 """An API server that plays a recording, reached without a network: it stands where urllib3's connection pool stands.
 
 List and get: the state of that moment; watch: what follows that resourceVersion, at its time. The recording stands just
-before its Job until a client creates a Job, then it runs; a further Job plays it again. The client's names replace the
+before its Job until a client creates a Job, then it runs; a further Job plays it again, if its namespace still takes it. The client's names replace the
 recorded ones, timestamps move with the clock. Writes change nothing; a DELETE of the Job hides all until the next one.
 """
 
@@ -184,7 +184,7 @@ class Server:
         return self._texts[key]
 
     def _state(self, kind):
-        if self._gone and kind not in ("Node", "Namespace"):
+        if self._gone and kind not in ("Node", "Namespace", "Event"):  # events outlive what they are about
             return []
         heard = bisect.bisect_right(self._times[kind], self.now())
         if self._states.get(kind, ())[:2] != (heard, len(self.created)):
@@ -221,9 +221,9 @@ class Server:
             r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/([^/]+))?(?:/([^/]+))?(?:/([^/]+))?(?:/([^/]+))?", parts.path
         )
         space, resource, name, sub = place.groups() if place else ("", "", "", "")
-        kind = RESOURCES.get(resource or "", "")
+        kind, name = ("Namespace", space) if space and not resource else (RESOURCES.get(resource or "", ""), name)
         if verb == "POST":
-            return self._post(kind, space, sent, dry="dryRun" in query)
+            return self._refusal(space, resource) or self._post(kind, space, sent, dry="dryRun" in query)
         if verb == "DELETE":
             self._delete(kind)
             return _status(200, "", "")
@@ -235,7 +235,8 @@ class Server:
         """Answer with one object (what was sent as a patch, where the recording does not have it), a list or a watch."""
         if name:
             there = self._named(kind, name) or (Shown(sent, json.dumps(sent)) if sent else None)
-            return Answer(200, there.text) if there else _status(404, "NotFound", f'"{name}" not found')
+            missing = f'{kind.lower()}s "{name}" not found'
+            return Answer(200, there.text) if there else _status(404, "NotFound", missing)
         if query.get("watch") == "true":
             return self._watch(kind, query)
         selects = _selector(query)
@@ -250,6 +251,16 @@ class Server:
         if kind == "Job":
             self._gone, self.deleted = True, self.deleted + 1
             self._end_streams()
+
+    def _refusal(self, space, resource):
+        """A namespace that is recorded as being deleted, or as gone, takes nothing new (plugin/pkg/admission/lifecycle)."""
+        here = self._named("Namespace", space)
+        if self._began is None or not self._by_kind["Namespace"] or (here and not _is_deleted(here)):
+            return None
+        if not here:
+            return _status(404, "NotFound", f'namespaces "{space}" not found')
+        why = f"unable to create new content in namespace {space} because it is being terminated"
+        return _status(403, "Forbidden", f'{resource} "x" is forbidden: {why}')
 
     def _post(self, kind, space, sent, *, dry):
         meta = sent.setdefault("metadata", {})
@@ -374,6 +385,10 @@ class Answer:
         pass
 
     close = shutdown
+
+
+def _is_deleted(shown):
+    return bool(shown.object["metadata"].get("deletionTimestamp"))
 
 
 def _answer(status, body):

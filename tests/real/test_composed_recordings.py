@@ -14,6 +14,7 @@ from tests.real.composed import (
     first,
     is_pod,
     later_from,
+    namespace_goes,
     node_says,
     rewritten,
     stamp,
@@ -23,7 +24,7 @@ from tests.real.composed import (
 )
 from tests.real.playing import Expected, play, wrong
 from tests.real.server import Cut
-from tests.real.test_real_recordings import HELD_S
+from tests.real.test_real_recordings import HELD_S, said
 from tests.real.variants import VARIANTS, cut, delayed, prefixes
 
 HEARD = ("as recorded", "batches of 3 s", "Pods 1.5 s late", "Jobs 1.5 s late", "short gaps x10")
@@ -124,6 +125,84 @@ def test_no_room_after_an_interruption_is_of_the_interruption():
     outcome = play(case, then=case_of("08-selector"))
     assert not wrong(case, outcome), outcome
     assert "tried again" in outcome.observed
+
+
+@pytest.mark.parametrize(
+    ("back", "ends", "cause"), [(True, "completed", None), (False, "interrupted", "job.disrupted")]
+)
+def test_a_node_that_an_interruption_left_cordoned_is_waited_for_a_minute(back, ends, cause):
+    """Nobody sees nodes: the scheduler alone tells. Nothing but a person, or an autoscaler, brings another node."""
+    case, second = expecting(case_of("25b-preempted"), ends, cause), case_of("02b-cordoned")
+    stays = without(lambda c: c.at > second.play.start + 10)
+    outcome = play(case, then=second if back else replace(second, play=stays(second.play)))
+    assert (outcome.ends, outcome.fault, outcome.attempts) == (ends, cause, 2), outcome
+    assert outcome.after_s < 90
+    assert play(replace(second, play=stays(second.play))).after_s > 600  # a first attempt has all of its time
+
+
+def test_a_rank_that_waits_while_another_runs_is_said_beside_each_step():
+    """In a log one line stands for the last 15 s."""
+    said_so_far = []
+    case = case_of("02b-cordoned")
+    logs = {"0": said(case, 0, {"start": {}, "end": {}})}
+    play(case, progress=said_so_far.append, logs=logs)
+    steps = [text for text in said_so_far if text.startswith("rank 0: ")]
+    assert all("it waits for rank 1, which is Pending (Unschedulable: 0/2 nodes" in text for text in steps) and steps
+    said_so_far.clear()
+    healthy = case_of("01-healthy-a")
+    play(healthy, progress=said_so_far.append, logs={"0": said(healthy, 0, {"start": {}, "end": {}})})
+    assert "waits for" not in str([text for text in said_so_far if text.startswith("rank 0: ")])
+
+
+# -- a namespace that goes away -------------------------------------------------------------------------------------
+
+
+def taken(case):
+    """The moment at which the first pod is asked to go."""
+    return first(case, lambda c: c.kind == "Pod" and c.object["metadata"].get("deletionTimestamp")).at
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize(("name", "ends"), [("25b-preempted", "interrupted"), ("17-job-deleted-b", "deleted")])
+@IN_EACH_WAY
+def test_a_namespace_that_somebody_deletes_is_an_interruption(name, ends, gone, heard):
+    """Its controller deletes pods and Job in any order; a second Job is refused (403), or finds no namespace (404)."""
+    case = expecting(case_of(name), ends, "job.disrupted")
+    outcome = play(case, then(with_more(namespace_goes(case, taken(case) - 0.1, gone=gone)), VARIANTS[heard]))
+    assert not wrong(case, outcome) and outcome.attempts == 1, outcome
+    assert outcome.observed.startswith(f"namespace {case.recording.namespace} {'was' if gone else 'is being'} deleted")
+
+
+@pytest.mark.parametrize(("name", "cause"), [("04-both", "job.failed"), ("20b-config", "volume.mount")])
+def test_what_a_namespace_on_its_way_out_makes_fail_is_an_interruption_and_else_none(name, cause):
+    """Its ConfigMaps, Secrets and Services go before its pods do."""
+    case = case_of(name)
+    assert play(case).fault == cause
+    outcome = play(case, with_more(namespace_goes(case, case.play.start + 1.0)))
+    assert outcome.fault == "job.disrupted" and "is being deleted" in outcome.observed
+
+
+def test_a_second_job_that_is_refused_is_of_the_interruption(monkeypatch):
+    """Nobody could ask for the namespace; all of it was let in a moment ago."""
+    for place in ("launcher", "aftermath"):
+        monkeypatch.setattr(f"jobs.run.{place}.namespace_gone", lambda *_: "")
+    case = case_of("25b-preempted")
+    outcome = play(case, with_more(namespace_goes(case, taken(case) - 0.1)))
+    assert not wrong(case, outcome) and outcome.attempts == 1, outcome
+    assert "could not be tried again" in outcome.observed and "being terminated" in outcome.observed
+
+
+def test_ranks_that_vanished_before_the_end_keep_their_nodes():
+    """A TTL takes Job and pods; the namespace's deletion, too, and that is said. That the Job has ended is heard later."""
+    case = case_of("16-ttl")
+    pods_first = delayed("Job", 6.0)
+    end = first(case, lambda c: c.kind == "Job" and c.object["status"].get("completionTime")).at
+    logs = {str(rank): said(case, rank, {"start": {}, "end": {}}) for rank in (0, 1)}
+    changes = (None, pods_first, then(with_more(namespace_goes(case, end)), pods_first))
+    outcomes = [play(case, change, logs=logs) for change in changes]
+    for outcome in outcomes:
+        assert not wrong(case, outcome) and outcome.nodes == ("gpu-node-1", "gpu-node-2"), outcome
+    assert ["being deleted" in str(outcome.warnings) for outcome in outcomes] == [False, False, True]
 
 
 # -- drains and evictions -------------------------------------------------------------------------------------------

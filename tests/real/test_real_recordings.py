@@ -50,7 +50,7 @@ def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other()
     """CoreDNS is not asked for names whose Service somebody has deleted; where all went well it does not matter."""
     case = load(next(path for path in RECORDINGS if path.name.startswith("31-")))
     peers = [{"index": 0, "addresses": ["10.0.0.1"]}, {"index": 1, "addresses": [], "error": "NXDOMAIN"}]
-    logs = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers}, "end": {}}) for rank in (0, 1)}
+    logs = {str(rank): said(case, rank, {"start": {}, "dns": {"peers": peers}, "end": {}}) for rank in (0, 1)}
     outcome = play(case, logs=logs)
     assert (outcome.ends, outcome.fault, outcome.subject, outcome.attempts) == (
         "interrupted",
@@ -59,11 +59,11 @@ def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other()
         2,
     )
     assert "was deleted by others" in outcome.observed and "CoreDNS" not in outcome.observed
-    well = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers[:1]}, "end": {}}) for rank in (0, 1)}
+    well = {str(rank): said(case, rank, {"start": {}, "dns": {"peers": peers[:1]}, "end": {}}) for rank in (0, 1)}
     assert not wrong(case, play(case, logs=well))
 
 
-def _said(case, rank, stages):
+def said(case, rank, stages):
     run = case.expected.job.removeprefix("seatrial-")
     messages = [
         {"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}
@@ -75,6 +75,6 @@ def _said(case, rank, stages):
 def test_pods_that_told_all_before_they_went_are_no_interruption():
     """A preemption after the last line of the evidence took nothing away."""
     case = load(next(path for path in RECORDINGS if path.name.startswith("35-")))
-    logs = {str(rank): _said(case, rank, {"start": {}, "end": {}}) for rank in (0, 1)}
+    logs = {str(rank): said(case, rank, {"start": {}, "end": {}}) for rank in (0, 1)}
     outcome = play(case, logs=logs)
     assert (outcome.ends, outcome.fault) == ("completed", None)

@@ -1,10 +1,12 @@
 """What a person at a terminal reads: whole where it matters, short where it does not, never wider than the terminal."""
 
+import json
+
 import pytest
 
-from reports import terminal
+from reports import html, markdown, terminal
 from reports.record import CheckResult, Finding, Run
-from reports.schema import Outcome
+from reports.schema import Outcome, completed
 
 
 class Terminal:
@@ -173,3 +175,16 @@ def test_lists_are_bounded(monkeypatch):
     assert len(said.splitlines()) < 60
     assert said.count("… and 988 more in the report") == 3
     assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("why", [["pod x on n1: PreemptionByScheduler: by pod team/urgent <b>"], []])
+def test_every_form_begins_with_the_attempt_and_who_interrupted_the_one_before(why, monkeypatch):
+    """A go of the first attempt says nothing of attempts."""
+    run = Run(results=[check("job.started")], trial={"job": "t", **({"interrupted": why} if why else {})})
+    said = "Attempt 2 of the trial; attempt 1 was interrupted: pod x on n1"
+    record = completed(json.loads(json.dumps(run.to_dict())))
+    forms = (printed(run, monkeypatch, columns=200), "".join(html.overview(run)), markdown.markdown(record))
+    assert [said in " ".join(text.split()) for text in forms] == [bool(why)] * 3
+    assert ["ttempt" in text for text in forms] == [bool(why)] * 3
+    assert "<b>" not in forms[1].partition("urgent")[2][:10]
+    assert record["trial"].get("interrupted", []) == why

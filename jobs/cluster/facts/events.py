@@ -21,7 +21,8 @@ _MESSAGE = 1000
 class Event:
     """One event about one object; `when` is its last occurrence (RFC 3339 in UTC, sorts as text), empty if unknown.
 
-    `since` is its first occurrence. `instant` orders events of one second: nanoseconds, 0 where the name tells none.
+    `since` is its first occurrence, `source` the component that wrote it. `instant` orders events of one second:
+    nanoseconds, 0 where the name tells none.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Event:
     host: str
     since: str = ""
     instant: int = 0
+    source: str = ""
 
     def __str__(self) -> str:
         times = f" (x{self.count})" if self.count > 1 else ""
@@ -100,6 +102,9 @@ def read_event(item: Unstructured) -> Event | None:
         host=str(source.get("host") or item.get("reportingInstance") or ""),
         since=str(item.get("firstTimestamp") or item.get("eventTime") or meta.get("creationTimestamp") or when)[:40],
         instant=_instant(str(meta.get("name") or "")),
+        source=safe(
+            source.get("component") or item.get("reportingComponent") or item.get("reportingController") or "", 100
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from ..redact import safe
 from ..unstructured import Unstructured, as_list, as_map, name_of, quantity, whole
 from .inventory import pod_requests
 
@@ -146,9 +147,22 @@ def _plain(pod: Unstructured) -> dict[str, Decimal]:
 
 def _passes(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
     """Tell whether a taint is tolerated, or may go away by itself."""
+    key, effect = (str(taint.get(name) or "") for name in ("key", "effect"))
+    return effect == "PreferNoSchedule" or bool(_PASSING_TAINT.search(key)) or _is_tolerated(taint, tolerations)
+
+
+def untolerated(node: Unstructured, pod: Unstructured) -> list[str]:
+    """The taints of a node that keep such a pod away, or took it away: who gave them is often told by their names."""
+    tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
+    return [
+        safe(f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}", 200)
+        for taint in as_list(as_map(node.get("spec")).get("taints"))
+        if taint.get("effect") != "PreferNoSchedule" and not _is_tolerated(taint, tolerations)
+    ]
+
+
+def _is_tolerated(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
     key, value, effect = (str(taint.get(name) or "") for name in ("key", "value", "effect"))
-    if effect == "PreferNoSchedule" or _PASSING_TAINT.search(key):
-        return True
     for item in tolerations:
         if item.get("effect") and item.get("effect") != effect:
             continue

@@ -1,0 +1,56 @@
+"""Whether a namespace is there and takes new objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..client.errors import ApiError, Forbidden, NotFound
+from ..client.kube import Kube, path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceState:
+    """Whether the namespace can be used. ``ok`` None: it is not seen."""
+
+    ok: bool | None
+    observed: str
+    fault: str = ""
+
+
+def namespace_state(kube: Kube, namespace: str = "") -> NamespaceState:
+    """Read the namespace, ours if none is named; where that is not granted, try a create in it without doing it.
+
+    Raises ClusterError where the API server does not answer.
+    """
+    name = namespace or kube.namespace
+    try:
+        answer = kube.get(path("namespaces", name))
+    except NotFound as error:
+        return _missing(error, name)
+    except Forbidden:
+        return _by_dry_run(kube, name)
+    phase = str((answer.get("status") or {}).get("phase") or "unknown")
+    if phase == "Terminating" or (answer.get("metadata") or {}).get("deletionTimestamp"):
+        return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
+    return NamespaceState(ok=phase == "Active" or None, observed=phase)
+
+
+def _by_dry_run(kube: Kube, name: str) -> NamespaceState:
+    metadata = {"name": "seatrial-dry-run", "namespace": name}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    try:
+        kube.create(path("configmaps", namespace=name), body, dry_run=True)
+    except NotFound as error:
+        return _missing(error, name)
+    except ApiError as error:
+        if "being terminated" in error.message:
+            return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
+        return NamespaceState(ok=None, observed=f"not seen: {error.message}")
+    return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the object itself is not seen)")
+
+
+def _missing(error: NotFound, name: str) -> NamespaceState:
+    """Read a 404, which a proxy in between answers, too: it speaks of the namespace where it names it."""
+    if name not in error.message:
+        return NamespaceState(ok=None, observed=f"not seen: {error.message}")
+    return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")

@@ -1,0 +1,125 @@
+"""What an interruption leaves behind: whether a trial is tried again, and what the next attempt only met of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ..cluster.client.errors import ClusterError
+from ..cluster.client.kube import Kube, path
+from ..cluster.facts.events import about, read_events
+from ..cluster.facts.inventory import read_pod
+from ..cluster.facts.namespace import namespace_state
+from ..cluster.redact import safe
+from ..cluster.unstructured import uid_of
+from ..diagnosis.state import FailureAnalysis, JobState, interrupted
+from .result import TrialResult
+
+# What an interruption leaves behind for the next attempt: the node is still cordoned, its GPUs are another's now.
+_AFTERMATH = frozenset(
+    {"job.unschedulable", "job.start-timeout", "gang.unschedulable", "gang.partial", "queue.waiting", "job.disrupted"}
+)
+
+
+def interruption(result: TrialResult) -> FailureAnalysis | None:
+    """Return what interrupted a trial from outside, so that it is worth another attempt; None where nothing did."""
+    cause = result.analysis
+    again = cause is not None and (cause.disrupted or _raced(cause)) and result.state is not JobState.CANCELED
+    return cause if again else None
+
+
+def _raced(cause: FailureAnalysis) -> bool:
+    """Tell whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
+
+    Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
+    """
+    return cause.fault == "container.start" and re.search(r"\bOutOf[a-z]", cause.observed) is not None
+
+
+def namespace_gone(kube: Kube, namespace: str) -> str:
+    """Say that somebody deletes the namespace, or has; '' where it is there, or nobody can tell."""
+    try:
+        state = namespace_state(kube, namespace)
+    except ClusterError:
+        return ""
+    doing = {"namespace.terminating": "is being deleted", "namespace.missing": "was deleted"}.get(state.fault)
+    return f"namespace {namespace} {doing}" if doing else ""
+
+
+def by_namespace(kube: Kube, namespace: str, result: TrialResult) -> TrialResult:
+    """Return the result of a trial that lost its namespace as an interruption, whatever it came to by that.
+
+    It was there when the trial was created. What a trial told before all of it went away stands.
+    """
+    cause, gone = result.analysis, any(replica.phase in ("Gone", "Terminating") for replica in result.replicas)
+    said = namespace_gone(kube, namespace) if cause is not None or gone or not result.replicas else ""
+    if not said:
+        return result
+    if cause is None:
+        return replace(result, warnings=(*result.warnings, f"{said}, and with it the trial's pods"))
+    text = safe(f"{said}: {cause.observed}", 1500)
+    return replace(result, analysis=interrupted(cause.subject, text, expected="nobody deletes the trial's namespace"))
+
+
+def not_again(first: TrialResult, why: str) -> TrialResult:
+    """Return the interrupted attempt as the last one, and why."""
+    cause = first.analysis
+    return first if cause is None else replace(first, analysis=replace(cause, observed=safe(why, 1500)))
+
+
+# Reasons, or sources, of events about a pod that is taken away: of the scheduler, the kubelet, the taint manager,
+# autoscalers, the descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter and descheduler).
+_TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
+# kubernetes pkg/scheduler/framework/preemption: "Preempted by pod UID on node NAME".
+_BY_POD = re.compile(r"\bby pod ([0-9a-f]{8}-[0-9a-f-]{27})\b")
+
+
+def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
+    """Return the result with who took the trial's pod, as far as events tell: they come after the pod has gone."""
+    cause = result.analysis
+    replica = next((each for each in result.replicas if cause and each.pod and each.pod == cause.subject), None)
+    if cause is None or not cause.disrupted or replica is None:
+        return result
+    try:
+        items, _ = kube.list(path("events", namespace=namespace), fieldSelector=f"involvedObject.name={replica.pod}")
+    except ClusterError:
+        return result
+    events = about(read_events(items), "Pod", replica.pod)
+    taking = [event for event in events if _TAKING.search(f"{event.reason} {event.source}")]
+    told = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
+    if not told and ": Deleted: " in cause.observed:
+        told = ["no event says by whom, the API server's audit log may"]
+    for by in _BY_POD.finditer("".join(told)):
+        told = [told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))]
+    text = safe("; ".join([cause.observed, *told]), 1500)
+    return replace(result, analysis=replace(cause, observed=text))
+
+
+def _named(kube: Kube, uid: str, node: str, namespace: str) -> str:
+    """Name the pod of this uid, and its owner, among all on the node, or where no node is given in the namespace."""
+    where = path("pods") if node else path("pods", namespace=namespace)
+    try:
+        pods, _ = kube.list(where, fieldSelector=f"spec.nodeName={node}" if node else "")
+    except ClusterError:
+        return uid
+    return next((str(read_pod(pod)) for pod in pods if uid_of(pod) == uid), uid)
+
+
+def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
+    """What a further attempt says: its own, unless it only met what the interruption left behind.
+
+    A node that is missing now is a consequence only where the attempt before had one for every rank.
+    """
+    cause, later = first.analysis, second.analysis
+    if cause is not None and later is not None and later.fault in _AFTERMATH and (later.disrupted or _had_nodes(first)):
+        text = f"{cause.observed}; tried again: {later.observed}"
+        later = replace(cause, observed=safe(text, 1500))
+    interrupted_by = (*first.interrupted, cause.observed) if cause is not None else first.interrupted
+    return replace(second, analysis=later, attempts=attempt, interrupted=interrupted_by)
+
+
+def _had_nodes(result: TrialResult) -> bool:
+    """Tell whether every rank had found a node, as its pod says, or what is left of its events."""
+    placed = {replica.pod for replica in result.replicas if replica.node}
+    placed |= {match[1] for event in result.events if (match := re.match(r"Scheduled pod/([^\s:]+)", event))}
+    return len(placed) >= max(len(result.replicas), 1)
