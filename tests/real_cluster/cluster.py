@@ -24,7 +24,7 @@ import yaml
 
 from tests.waiting import until
 
-from . import image
+from . import image, programs
 from .hardware import labels, offers, plugin_arguments
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ class NotStartedError(Exception):
 
 
 class Cluster:
-    """The cluster below a folder; `programs`: where each module was built."""
+    """The cluster below a folder; `built`: where each module's programs are."""
 
     runs_pods = True
 
-    def __init__(self, folder: Path, programs: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
+    def __init__(self, folder: Path, built: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
         """`kubernetes`: the module that its programs are from."""
-        self.folder, self._programs, self._kubernetes, self.nodes = folder, programs, kubernetes, list(nodes)
+        self.folder, self._programs, self._kubernetes, self.nodes = folder, built, kubernetes, list(nodes)
         self._tokens = {name: secrets.token_hex(16) for name in (*USERS, *(f"system:node:{each}" for each in nodes))}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._holders: dict[str, int] = {}
@@ -417,7 +417,10 @@ class Simulated(Cluster):
             for name in self.nodes
         ]
         self.kubectl("create", "-f", "-", given=yaml.safe_dump_all(nodes))
-        manage = ["--manage-all-nodes=true", f"--kubeconfig={self.kubeconfig}", "--node-port=0"]
+        stages = self.folder / "stages.yaml"  # what becomes of nodes and pods, in the module's own words
+        there = programs.folder_of("kwok", "sigs.k8s.io/kwok") / "kustomize/stage/fast"
+        stages.write_text(self.kubectl("kustomize", str(there)), encoding="utf-8")
+        manage = ["--manage-all-nodes=true", f"--kubeconfig={self.kubeconfig}", f"--config={stages}"]
         self._spawn("kwok", self._program("kwok", "kwok"), *manage)
 
     def behave(self, **_: Any) -> None:

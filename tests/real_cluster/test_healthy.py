@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.usefixtures("pods")
 @pytest.mark.parametrize("again", range(5))
 def test_healthy_is_go_at_the_first_attempt(bench, again):
     outcome = bench.run()
