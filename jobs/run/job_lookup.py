@@ -16,7 +16,7 @@ from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS, Kind
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
-from .cleanup import remove
+from .cleanup import delete
 from .creation import JobError
 from .logs import tail
 
@@ -117,4 +117,6 @@ class JobLookup:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         kind, raw = self.own(name)
         uid = str(raw["metadata"].get("uid") or "")
-        remove(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)
+        wait = delete(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)
+        if wait is not None:
+            wait()
