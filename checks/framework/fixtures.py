@@ -228,6 +228,7 @@ def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
 def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
     """The trial job, run on first use, on nodes that no check has found unfit."""
     from checks.framework.failures import failure_of  # noqa: PLC0415
+    from checks.profiles.trial import recorded_pod  # noqa: PLC0415
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
     from checks.rules.checkpoint import section  # noqa: PLC0415
     from checks.rules.ranks import dns_seconds, hosts, place, pods  # noqa: PLC0415
@@ -248,6 +249,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         "job": result.job,
         "image": spec.image,
         "nodes": spec.nodes,
+        "pod": recorded_pod(spec),
         "pods": pods(result),
         "hosts": hosts(result),
         "dns_seconds": dns_seconds(result),
@@ -264,6 +266,7 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
     from checks.framework.sweep_spec import begin, end  # noqa: PLC0415 -- collection stays light
+    from checks.profiles.trial import recorded_pod  # noqa: PLC0415
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
@@ -291,7 +294,13 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)
     hosts = {node: node for node in result.tested}
-    seatrial.run.trial = {"job": result.job, "image": spec.image, "hosts": hosts, "timeline": timeline(ran[-1])}
+    seatrial.run.trial = {
+        "job": result.job,
+        "image": spec.image,
+        "pod": recorded_pod(spec),
+        "hosts": hosts,
+        "timeline": timeline(ran[-1]),
+    }
     seatrial.run.sweep = cast("RecordedSweep", result.section)
     return result
 
