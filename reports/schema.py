@@ -177,7 +177,8 @@ class RecordedPod(TypedDict):
 class RecordedTrial(TypedDict, total=False):
     """What ran: the job, its image, how many nodes it spans, the node of each pod that gave evidence and of each host.
 
-    ``dns_seconds``: until the ranks of a node resolved all peers.
+    ``dns_seconds``: until the ranks of a node resolved all peers. ``attach``: the command that judges a detached trial,
+    ``kept_s`` after its end.
     """
 
     job: str
@@ -189,6 +190,8 @@ class RecordedTrial(TypedDict, total=False):
     dns_seconds: dict[str, float]
     timeline: list[RecordedSpan]
     failure: TrialFailure
+    attach: str
+    kept_s: float
 
 
 class RecordedCoverage(TypedDict):

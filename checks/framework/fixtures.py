@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from checks.framework import attaching
+from checks.framework.attaching import LEFT
 from checks.framework.evidence import CannotTell, Evidence
 from checks.framework.session import SESSION, Session
 from checks.framework.sweep_spec import BegunSweep
@@ -211,17 +211,20 @@ def _start(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
 
 
 def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
-    """Leave the trial to the cluster: nothing is known of it yet, and that is said. Return why it was refused."""
+    """Leave the trial, and all that is not judged yet, to whoever attaches. Return why the cluster refused it."""
     if not begun:
         raise CannotTell("what preflight found is more than a ConfigMap takes: run it without --detach")
     refused = _launcher(seatrial).detach(spec, begun)
     if refused is not None:
         return refused
-    seatrial.run.trial = {"job": spec.job_name, "image": spec.image}
-    raise CannotTell(
-        f"{spec.job_name} goes on in the cluster and is not judged yet: seatrial job attach -n {spec.namespace} "
-        f"{spec.job_name} (until {datetime.timedelta(seconds=spec.deadlines.ttl_s)} after its end: deadlines.ttl_s)"
-    )
+    own = attaching.own_profile(seatrial.options.profile)
+    seatrial.run.trial = {
+        "job": spec.job_name,
+        "image": spec.image,
+        "attach": f"seatrial job attach -n {spec.namespace} {spec.job_name}" + (f" --profile {own}" if own else ""),
+        "kept_s": spec.deadlines.ttl_s,
+    }
+    pytest.skip(LEFT)
 
 
 @pytest.fixture(scope="session")
