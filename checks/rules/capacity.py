@@ -25,8 +25,8 @@ CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
 CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
 SHOWN = 3
-IN_USE = ("gpu.taken", "gpu.held-by-slurm")
-"""Faults that say no more than that others use the GPUs: a cluster that is always full has nothing wrong with it."""
+IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
+"""Faults that say no more than that others use GPUs or quota: a cluster that is always full has nothing wrong with it."""
 SLURM = "NodeSet/"
 """The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
 

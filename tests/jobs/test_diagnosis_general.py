@@ -374,3 +374,15 @@ def test_a_pod_that_runs_and_is_not_ready_says_why(main, sidecars):
     condition = NOT_READY | {"reason": "ContainersNotReady", "message": "containers with unready status: [x]"}
     _, replicas, _ = diagnose(job(1, active=1), [pod(0, main=main, sidecars=sidecars, conditions=[condition])], [])
     assert replicas[0].readiness_issue.reason == "ContainersNotReady"
+
+
+@pytest.mark.parametrize(
+    ("limited", "fault", "blame"), [("16", "quota.in-use", None), ("15", "quota.exceeded", "ERR_INFRA")]
+)
+def test_a_quota_that_others_use_up_is_waited_for_and_not_at_fault(limited, fault, blame):
+    """Another trial came first: a quota that is large enough for both pods has room again when it ends."""
+    amounts = f"requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=16, limited: requests.nvidia.com/gpu={limited}"
+    text = f'Error creating: pods "t-0-x" is forbidden: exceeded quota: team, {amounts}'
+    _, _, analysis = diagnose(job(), [], [event("Job", "t", "FailedCreate", text)])
+    assert (analysis.fault, analysis.subject, analysis.err_class) == (fault, "resourcequota/team", blame)
+    assert analysis.hopeless is (blame is not None)

@@ -76,6 +76,12 @@ SEEN = [node("n0"), node("n1"), node("n2")]
         (f"3 {GPUS}", [node("n0"), node("n1", gpus=0), node("n2", gpus=7)], "ERR_INFRA"),
         (f"1 Insufficient cpu, 2 {GPUS}", SEEN, "ERR_INFRA"),
         (f"1 Insufficient memory, 2 {GPUS}", [], "ERR_INFRA"),
+        (f"3 Insufficient cpu, 3 {GPUS}", SEEN, None),  # who holds the GPUs holds the rest, too
+        (f"3 {GPUS}, 3 Insufficient rdma/hca", [], None),
+        (f"{TAINTED}, 1 Insufficient memory, 2 {GPUS}", [], None),
+        (f"1 {GPUS}, 3 Insufficient rdma/hca", [], "ERR_INFRA"),  # two nodes have GPUs left
+        (f"3 Insufficient cpu, 2 {GPUS}", SEEN, "ERR_INFRA"),
+        (f"3 {GPUS}, 1 node(s) were unschedulable", SEEN, "ERR_INFRA"),
         ("3 node(s) had untolerated taint {a: b}", [], "ERR_INFRA"),
         ("3 node(s) were unschedulable", SEEN, "ERR_INFRA"),
     ],
