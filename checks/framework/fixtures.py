@@ -60,7 +60,10 @@ def cluster(seatrial: Session) -> Inventory:
     if seatrial.tenant:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
     seatrial.clear()
+    from jobs.run.job_lookup import with_runners  # noqa: PLC0415
+
     inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
+    inventory = with_runners(seatrial.kube, inventory, watched=seatrial.leases_watched)
     seatrial.run.not_seen += inventory.not_seen.values()
     seatrial.nodes |= {node.name for node in inventory.nodes}
     return inventory

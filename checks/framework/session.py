@@ -79,6 +79,7 @@ class Session:
         self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
         self.creates = False  # a trial is among the checks that were selected
         self._cleared = False
+        self.leases_watched = False  # of the trials in this namespace: what is left has a runner that lives
         self._kube: Kube | None = None
         self.selected: tuple[str, ...] = ()  # the ids of all checks of this run, in their order
         self.begun: Begun | None = None  # what the run left that this one goes on with
@@ -228,6 +229,7 @@ class Session:
             swept = sweep_dead(self.kube, self.trial_spec().launcher, self.progress)
             self.run.cleaned += swept.deleted
             self.run.leftovers += swept.left
+            self.leases_watched = True
 
     def keep(self) -> None:
         """Write the record before the clean-up, which takes minutes where a node is gone; `close` completes it."""

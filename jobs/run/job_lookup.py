@@ -5,12 +5,15 @@ Of a job that is not there its events tell for a while what became of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..cluster.client.errors import ApiError, ClusterError, Forbidden, NotFound
 from ..cluster.client.kube import Kube, path
 from ..cluster.facts.events import read_events
+from ..cluster.facts.inventory import Inventory
 from ..cluster.redact import safe
+from ..cluster.renewal import held
 from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of
 from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
@@ -21,6 +24,7 @@ from .creation import JobError
 from .logs import tail
 
 _KINDS = frozenset(kind.kind for kind in KINDS.values())
+APP = "seatrial"  # the label app.kubernetes.io/name of all that a trial creates
 EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
@@ -41,6 +45,43 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
         f"{missing} any more: it was judged, canceled, or outlived by its time (deadlines.ttl_s); its last event "
         f"is of {last.when or 'an unknown time'}: {last}"
     )
+
+
+def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventory:
+    """Add to the pods of trials in our namespace what the leases of their runs tell.
+
+    ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
+    a kind that this account may not get, stays one of which nobody can tell.
+    """
+    mine = {pod.owner for pod in inventory.pods if pod.app == APP and pod.namespace == kube.namespace and pod.requests}
+    told = {owner: text for owner in mine if (text := _runner(kube, owner, watched=watched))}
+    if not told:
+        return inventory
+    pods = (
+        replace(pod, runner=told.get(pod.owner, "")) if pod.app == APP and pod.namespace == kube.namespace else pod
+        for pod in inventory.pods
+    )
+    return replace(inventory, pods=tuple(pods))
+
+
+def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
+    """Say whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that cannot be told."""
+    word, _, name = owner.partition("/")
+    kind = next((kind for kind in KINDS.values() if kind.kind == word), None)
+    if kind is None:
+        return ""
+    url_path = path(kind.resource, name, namespace=kube.namespace, group=kind.group, version=kind.version)
+    try:
+        lease = held(as_map(kube.get(url_path)))
+    except ClusterError:
+        return ""
+    if lease is None:
+        return ""
+    if lease.released:
+        return f"that was detached (seatrial job attach {safe(name, 100)})"
+    if watched:
+        return f"that is going on, {lease}"
+    return f"that is going on or was killed ({lease})"
 
 
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
