@@ -62,6 +62,23 @@ def test_gpus_of_a_trial_that_goes_on_are_in_use(first, tmp_path):
     assert left_over(kube)
 
 
+def test_a_gang_that_waits_for_gpus_in_use_is_not_at_fault(root, tmp_path):
+    """To a tenant, who sees no nodes, Volcano says what its pods miss."""
+    sim = Sim(root, tmp_path, "healthy-volcano")
+    try:
+        kube = Kube.connect(kubeconfig=str(sim.config))
+        holder = spec(kube, env={"NAP": str(HANG_S)}, nodes=2, gpus_per_node=8, namespace="default")
+        assert Launcher(kube).detach(holder, "", {"probe.py": PROBE}) is None
+        short = {"extends": "h100-ib", "deadlines": {"queue_s": 10, "start_s": 10}}
+        (tmp_path / "short.yaml").write_text(json.dumps(short))
+        options = ("--tenant", "--queue", "volcano", "--profile", str(tmp_path / "short.yaml"))
+        code, record, findings = second(str(sim.config), tmp_path, *options)
+    finally:
+        sim.close()
+    assert (code, record["failure_class"]) == (10, None)
+    assert "gang.unschedulable" in {finding["fault"] for finding in findings}
+
+
 @pytest.mark.parametrize("options", [(), ("--tenant",)], ids=["cluster", "tenant"])
 @pytest.mark.parametrize(
     ("gpus", "code", "fault", "whose"),
