@@ -339,7 +339,7 @@ def _leftovers(
         try:
             # Most accounts have nothing to do with most of these kinds: they are asked for only where that is granted.
             if where in FURTHER:
-                _only_where_granted(kube, namespace, resource, group)
+                kube.require("list", resource, group=group, namespace=namespace)
             items, _ = kube.list(url_path, labelSelector=selector)
         except NotFound:
             if where in KINDS:
@@ -360,17 +360,6 @@ def _leftovers(
     if not leftovers and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
         raise next(reversed(denied.values()))
     return sorted(leftovers, key=lambda each: each[0][0] not in LAUNCHERS), denied, answered
-
-
-def _only_where_granted(kube: Kube, namespace: str, resource: str, group: str) -> None:
-    """Raise Forbidden where this account may not list them; where that is not answered, the list itself will say."""
-    try:
-        allowed = kube.can("list", resource, group=group, namespace=namespace).allowed
-    except ClusterError:
-        return
-    if not allowed:
-        message = f"no right to list {resource}"
-        raise Forbidden(kube.where("LIST", f"{resource}.{group}"), status=403, message=message)
 
 
 def _runs(resource: str, item: Unstructured) -> bool:

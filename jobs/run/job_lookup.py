@@ -5,6 +5,7 @@ Of a job that is not there its events tell for a while what became of it.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -100,6 +101,8 @@ class JobLookup:
         for kind in KINDS.values():
             try:
                 url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
+                if kind.operator:
+                    self._kube.require("get", kind.resource, group=kind.group, namespace=self._namespace)
                 raw: Unstructured = self._kube.get(url_path)
             except NotFound:
                 continue
@@ -133,8 +136,14 @@ class JobLookup:
         kind, job = self.find(name)
         pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
         events = self._optional(path("events", namespace=self._namespace))
-        nodes = self._optional(path("nodes")) if job is not None and self._sees_nodes else []
+        nodes = self._nodes() if job is not None and self._sees_nodes else []
         return diagnose(job, pods, events, nodes, name=name, kind=kind)
+
+    def _nodes(self) -> list[Any]:
+        with contextlib.suppress(Forbidden):
+            self._kube.require("list", "nodes", namespace="")
+            return self._optional(path("nodes"))
+        return []
 
     def _optional(self, url_path: str) -> list[Any]:
         try:
