@@ -381,13 +381,17 @@ class Watcher:
         text = text or "no pods yet"
         late = [replica for replica in outcome.replicas if replica.phase == "Pending" and "Running" in by_phase]
         issue = next((r.readiness_issue for r in (*late, *outcome.replicas) if r.readiness_issue), None)
-        why = f" ({issue})"[:200] if issue else ""
+        why = f" ({_cut(str(issue))})" if issue else ""
         ranks = first_of((str(replica.index) for replica in late), 4)
         self._late = f"; it waits for rank {ranks}, which is Pending{why}" if late else ""
         text = f"{self._job} {outcome.state}: {text}{why}"
         if text != self._last_said:
             self._last_said = text
             self._progress(text)
+
+
+def _cut(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _ended_itself(follower: Follower) -> bool:
