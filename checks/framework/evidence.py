@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, covered, withheld_in_words
+from checks.framework.blocking import NOT_JUDGED, Places, withheld_in_words
 from jobs.cluster.redact import redact
 from reports.record import Finding
 
@@ -46,12 +46,13 @@ class Evidence:
         self.waived = False
         self.judged = False
         self.withheld: Mapping[str, tuple[str, ...]] = {}
+        self._places = Places(())
         self._expected: dict[str, None] = {}
         self._open: list[str] = []
 
     def withhold(self, places: Mapping[str, tuple[str, ...]]) -> None:
         """Judge none of these nodes or pairs (-> what did not hold there): they are listed as not judged."""
-        self.withheld = places
+        self.withheld, self._places = places, Places(places)
 
     def leave_open(self, subject: str, observed: str) -> None:
         """Add what cannot be judged because of what is withheld."""
@@ -60,17 +61,18 @@ class Evidence:
 
     def expect(self, subjects: Iterable[str]) -> None:
         """Name the subjects that must each get a finding before ``verdict``."""
-        self._expected.update(dict.fromkeys(s for s in subjects if not covered(s, self.withheld)))
+        self._expected.update(dict.fromkeys(s for s in subjects if s not in self._places))
 
     def add(
         self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
     ) -> None:
         """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
-        if covered(_text(subject), self.withheld):
+        subject = _text(subject)
+        if subject in self._places:
             return
         self.findings.append(
             Finding(
-                subject=_text(subject),
+                subject=subject,
                 ok=ok,
                 observed=_text(observed),
                 expected=_text(expected),

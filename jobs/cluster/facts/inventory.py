@@ -10,7 +10,7 @@ import datetime
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -164,9 +164,13 @@ class Inventory:
         """Nodes that have, offer or are labelled to have GPUs of the vendor of `resource`."""
         return tuple(node for node in self.nodes if has_gpus(node, resource))
 
+    def on(self, node: str) -> Sequence[PodUse]:
+        """Pods that are bound to `node`."""
+        return self._by_node.get(node, ())
+
     def used(self, node: str, resource: str) -> int:
         """Pieces of `resource` that pods on `node` request."""
-        return sum(pod.requests.get(resource, 0) for pod in self._by_node.get(node, ()))
+        return sum(pod.requests.get(resource, 0) for pod in self.on(node))
 
     def free(self, node: Node | str, resource: str) -> int:
         """Allocatable less requested, never below zero; with pods hidden this is an upper bound (see `not_seen`)."""
@@ -177,7 +181,7 @@ class Inventory:
     def holders(self, node: Node | str, resource: str) -> tuple[PodUse, ...]:
         """Pods on `node` that hold some of `resource`, the biggest first."""
         name = node if isinstance(node, str) else node.name
-        holding = [pod for pod in self._by_node.get(name, ()) if pod.requests.get(resource, 0) > 0]
+        holding = [pod for pod in self.on(name) if pod.requests.get(resource, 0) > 0]
         return tuple(sorted(holding, key=lambda pod: (-pod.requests[resource], pod.namespace, pod.name)))
 
     @cached_property
