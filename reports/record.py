@@ -10,6 +10,7 @@ import json
 import math
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -38,6 +39,10 @@ def worst(verdicts: Iterable[str]) -> Verdict:
     """Return the worst of several verdicts: no-go, then inconclusive; of none at all inconclusive."""
     present = {Verdict(verdict) for verdict in verdicts} or {Verdict.INCONCLUSIVE}
     return next(each for each in (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO) if each in present)
+
+
+NOT_JUDGED = "not judged: blocked by "
+"""How the finding begins that stands for a node or pair on which a check did not judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,19 @@ class CheckResult:
         """The fault ids this check found, each once, in order."""
         named = [self.fault, *(f.fault for f in self.findings if f.ok is not True)]
         return tuple(dict.fromkeys(f for f in named if f))
+
+
+def is_withheld(ok: bool | None, observed: str) -> bool:
+    """Tell whether a finding stands for what was not judged, because of what did not pass there before."""
+    return ok is None and observed.startswith(NOT_JUDGED)
+
+
+def counted(findings: Iterable[tuple[bool | None, str]]) -> str:
+    """Say how many findings (ok, observed) a report leaves out: '193 more, 295 not judged'; '' where it has all."""
+    kinds = Counter(
+        "as expected" if ok else "not judged" if is_withheld(ok, observed) else "more" for ok, observed in findings
+    )
+    return ", ".join(f"{kinds[kind]} {kind}" for kind in ("more", "not judged", "as expected") if kinds[kind])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from jobs.listing import first_of
+from reports.record import CheckResult, is_withheld
 from reports.schema import Outcome
 
 if TYPE_CHECKING:
     from checks.framework.selection import Declaration
-    from reports.record import CheckResult
 
 MET = (Outcome.PASSED, Outcome.SKIPPED)
 SHOWN = 4
@@ -37,8 +37,6 @@ NOTHING_AFTER = frozenset(
 """Faults that may leave the verdict open, and still leave nothing to judge after them: the profile or the chosen nodes
 are not this cluster's, GPUs are offered more than once or in use by others, drivers are being replaced, or the program
 failed by itself."""
-NOT_JUDGED = "not judged: blocked by "
-"""How the finding begins that stands for a node on which a check did not judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ def _judged(result: CheckResult, places: Places) -> frozenset[str]:
     """Return the places on which a check that failed, perhaps on others, found something itself."""
     if result.outcome is Outcome.BLOCKED:
         return frozenset()
-    bad = (f for f in result.findings if f.ok is not True and not f.observed.startswith(NOT_JUDGED))
+    bad = (f for f in result.findings if f.ok is not True and not is_withheld(f.ok, f.observed))
     return frozenset(chain.from_iterable(places.about(f.subject) for f in bad))
 
 

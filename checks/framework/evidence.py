@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, Places, withheld_in_words
+from checks.framework.blocking import Places, withheld_in_words
 from jobs.cluster.redact import redact
-from reports.record import Finding
+from reports.record import NOT_JUDGED, Finding
 
 MAX_TEXT = 2000
 """Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""

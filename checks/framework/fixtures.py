@@ -60,7 +60,8 @@ def cluster(seatrial: Session) -> Inventory:
     if seatrial.tenant:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
     seatrial.clear()
-    inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
+    with seatrial.progress.doing("reading nodes and pods"):
+        inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
     seatrial.run.not_seen += inventory.not_seen.values()
     seatrial.nodes |= {node.name for node in inventory.nodes}
     return inventory

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, Places, blocks, named, withheld_in_words
+from checks.framework.blocking import Places, blocks, named, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
 from checks.framework.selection import Declaration
-from reports.record import CheckResult, Finding
+from reports.record import NOT_JUDGED, CheckResult, Finding
 from reports.schema import Outcome
 
 NODES = {"n-0", "n-1", "n-2", "n-10"}

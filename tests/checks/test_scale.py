@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, Places, blocks
+from checks.framework.blocking import Places, blocks
 from checks.framework.evidence import Blocked, Evidence
 from checks.framework.selection import Declaration
 from checks.rules.bom import from_api
@@ -17,7 +17,7 @@ from checks.rules.stack import label_findings, operands, stack_findings, upgrade
 from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.drains import Drains
 from jobs.cluster.facts.inventory import Inventory, PodUse, Taint
-from reports.record import CheckResult, Finding
+from reports.record import NOT_JUDGED, CheckResult, Finding
 from reports.schema import Outcome
 from tests.growth import LINEAR, growth
 

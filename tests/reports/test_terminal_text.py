@@ -3,7 +3,9 @@
 import pytest
 
 from reports import terminal
-from reports.record import CheckResult, Finding, Run
+from reports.html import overview
+from reports.markdown import markdown
+from reports.record import NOT_JUDGED, CheckResult, Finding, Run
 from reports.schema import Outcome
 
 
@@ -171,5 +173,20 @@ def test_lists_are_bounded(monkeypatch):
     names = [f"job {n}\x1b[2J" for n in range(1000)]
     said = printed(Run(cleaned=names, leftovers=names, not_seen=names, results=[check("a.b")]), monkeypatch)
     assert len(said.splitlines()) < 60
-    assert said.count("… and 988 more in the report") == 3
+    assert said.count("… and 988 more, in report.json (--out)") == 3
     assert "\x1b" not in said
+
+
+def test_what_was_not_judged_is_counted_apart(monkeypatch):
+    """205 nodes with another driver stay 205, whatever stands for the 295 that are down."""
+    bad = [Finding(subject=f"n-{i}", ok=False, observed="driver 570", fault="nodes.drift") for i in range(205)]
+    down = [Finding(subject=f"m-{i}", ok=None, observed=f"{NOT_JUDGED}nodes.gpu") for i in range(295)]
+    run = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad, *down))])
+    assert "… and 193 more, 295 not judged, in report.json (--out)" in printed(run, monkeypatch)
+    assert "… and 185 more, 295 not judged, in report.json" in markdown(run.to_dict())
+    page = "".join(overview(run))
+    assert "… and 155 more, 295 not judged, in report.json" in page
+    few = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad[:12], *down[:3]))])
+    assert "… and 3 not judged, in report.json (--out)" in printed(few, monkeypatch)
+    assert '<td class="unclear">not judged</td>' in "".join(overview(few))
+    assert "… and" not in printed(Run(results=[check("a.b", Outcome.FAILED, findings=bad[:12])]), monkeypatch)
