@@ -313,7 +313,30 @@ def write_atomically(path: Path, text: str) -> None:
 
 def write_json(run: Run, path: Path) -> None:
     """Write ``report.json``, the truth that every other report is drawn from."""
-    write_atomically(path, json.dumps(run.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomically(path, "".join(_lines(run.to_dict(), "\n")) + "\n")
+
+
+def _lines(value: object, start: str) -> Iterator[str]:
+    """Yield a value as JSON: a line for each thing that holds no other, such as a finding, of thousands of them.
+
+    What json itself indents it writes in Python, five times as slowly, and a third of it is blanks.
+    """
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    if not any(isinstance(each, dict | list | tuple) and each for each in inner):
+        yield _one_line(value)
+        return
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    before = begin
+    for key, each in value.items() if isinstance(value, dict) else enumerate(inner):
+        yield f"{before}{start}  "
+        if isinstance(value, dict):
+            yield f"{_one_line(str(key))}: "
+        yield from _lines(each, f"{start}  ")
+        before = ","
+    yield f"{start}{end}"
+
+
+_one_line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def read_json(path: Path) -> Record:
