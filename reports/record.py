@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
@@ -271,12 +272,13 @@ class Run:
 
 def _checked(result: CheckResult) -> dict[str, object]:
     """A check's entry of the record. All is immutable here: there is nothing to copy, as dataclasses.asdict would."""
-    findings = tuple({key: getattr(finding, key) for key in _FINDING} for finding in result.findings)
+    findings = tuple(dict(zip(_FINDING, values, strict=True)) for values in map(_FINDING_OF, result.findings))
     entry = {key: getattr(result, key) for key in _CHECK}
     return entry | {"seconds": round(result.seconds, 3), "findings": findings}
 
 
 _FINDING, _CHECK = (tuple(each.name for each in fields(kind)) for kind in (Finding, CheckResult))
+_FINDING_OF = attrgetter(*_FINDING)
 
 
 def bill(bom: Mapping[str, object], head: str = "") -> list[tuple[str, str]]:
