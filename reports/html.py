@@ -14,7 +14,7 @@ from typing import Any
 from . import plot
 from .matrix import matrix
 from .plain import plain
-from .record import CheckResult, Finding, Run, bill
+from .record import CheckResult, Finding, Run, bill, counted, is_withheld
 from .schema import Outcome, RecordedJob
 from .summary import Summary, summarize
 from .sweep.page import page
@@ -181,15 +181,16 @@ def _table(findings: Sequence[Finding]) -> str:
     bad = [f for f in findings if f.ok is not True]
     good = [f for f in findings if f.ok is True]
     shown = [*bad[:BAD_SHOWN], *good[:GOOD_SHOWN]]
+    left = counted((f.ok, f.observed) for f in [*bad[BAD_SHOWN:], *good[GOOD_SHOWN:]])
     rows = []
     for f in shown:
         word, css = {True: ("ok", "ok"), False: ("not ok", "bad"), None: ("not seen", "unclear")}[f.ok]
+        word = "not judged" if is_withheld(f.ok, f.observed) else word
         expected = f"{f.expected} {f.unit}".strip() if f.expected else ""
         cells = (f.subject, f"{f.observed} {f.unit}".strip(), expected, f.fault)
         rows.append(f'<tr><td class="{css}">{word}</td>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th scope=col>{h}</th>" for h in ("state", "subject", "observed", "expected", "fault"))
-    left = len(findings) - len(shown)
-    more = f'<p class="note">… and {left} more, in report.json</p>' if left else ""
+    more = f'<p class="note">… and {left}, in report.json</p>' if left else ""
     table = f"<table><tr>{head}</tr>{''.join(rows)}</table>"
     return f'<div class="wide" tabindex="0" role="region" aria-label="findings">{table}</div>{more}' if rows else ""
 

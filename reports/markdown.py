@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from .plain import plain
-from .record import bill
+from .record import bill, counted
 from .schema import Outcome, Record, RecordedCheck
 from .summary import summarize
 from .training_page import STATES, amounts, figures, rows, slowest_first
@@ -101,8 +101,8 @@ def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> I
             for f in shown[:FINDINGS]
         ]
         yield _table(("subject", "observed", "expected", "fault"), rows)
-        if len(shown) > FINDINGS:
-            yield f"… and {len(shown) - FINDINGS} more"
+        if left := counted((f["ok"], f["observed"]) for f in shown[FINDINGS:]):
+            yield f"… and {left}, in report.json"
     else:
         yield _code(check["reason"])
     for note in check["notes"][:FINDINGS]:

@@ -134,7 +134,8 @@ def _of_nodes(made: _Metrics, record: Record) -> None:
         "1 for a node that the trial of this run ran on, 0 for another one of the pool.",
         ("node",),
     )
-    made.fill(each, {(node,): float(node in coverage.tried) for node in (*coverage.untried, *coverage.tried)})
+    tried = frozenset(coverage.tried)
+    made.fill(each, {(node,): float(node in tried) for node in (*coverage.untried, *coverage.tried)})
 
 
 def _of_checks(made: _Metrics, record: Record) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from tabulate import tabulate
 
 from .plain import plain
-from .record import CheckResult, Finding, Run
+from .record import CheckResult, Finding, Run, counted
 from .schema import Outcome, Verdict
 from .summary import Summary, blocked_roots, summarize
 from .sweep.text import lines
@@ -27,13 +27,15 @@ MARKUP: dict[Outcome, dict[str, bool]] = {
 COLOUR = {Verdict.GO: {"green": True}, Verdict.NO_GO: {"red": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
 TITLES = {"look": "look at"}
 FINDINGS_SHOWN = LISTED = 12
-"""Rows of one check's table on the terminal; all of them are in the report."""
+"""Rows of one check's table on the terminal."""
+REST = "report.json (--out)"
+"""What has all that a terminal leaves out; the page is bounded, too."""
 NO_PROFILE = (
     "Without a profile no bandwidth, fabric or number of GPUs is held against what was ordered. Next: "
     "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
 )
 PARAGRAPH_LINES = 8
-"""Lines of one text on the terminal, enough for every entry of the catalogue; the report has it whole."""
+"""Lines of one text on the terminal, enough for every entry of the catalogue."""
 
 
 def header(terminal: Any, run: Run) -> None:
@@ -119,7 +121,7 @@ def _list(terminal: Any, title: str, texts: Sequence[str], width: int) -> None:
     for text in texts[:LISTED]:
         _paragraph(terminal, "", text, width)
     if len(texts) > LISTED:
-        terminal.write_line(f"  … and {len(texts) - LISTED} more in the report")
+        terminal.write_line(f"  … and {len(texts) - LISTED} more, in {REST}")
 
 
 def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
@@ -216,8 +218,8 @@ def _failure(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
     terminal.write_line(_plain(f"{result.id}: {result.title}"), bold=True)
     if rows := [f for f in result.findings if f.ok is not True]:
         _findings(terminal, rows[:FINDINGS_SHOWN], width)
-        if len(rows) > FINDINGS_SHOWN:
-            terminal.write_line(f"  … and {len(rows) - FINDINGS_SHOWN} more in the report")
+        if left := counted((f.ok, f.observed) for f in rows[FINDINGS_SHOWN:]):
+            terminal.write_line(f"  … and {left}, in {REST}")
     else:
         _paragraph(terminal, "", result.reason, width)
     for note in result.notes[:LISTED]:
@@ -262,7 +264,7 @@ def _paragraph(terminal: Any, label: str, text: str, width: int) -> None:
     head = f"{label:>9}  " if label else "  "
     rows = [part for row in text.splitlines() for part in _wrap(row, width - len(head)) or [""]]
     if len(rows) > PARAGRAPH_LINES:
-        rows = [*rows[:PARAGRAPH_LINES], "… the rest is in the report"]
+        rows = [*rows[:PARAGRAPH_LINES], f"… the rest is in {REST}"]
     for index, row in enumerate(rows):
         terminal.write_line(f"{head if index == 0 else ' ' * len(head)}{row}")
 

@@ -8,17 +8,17 @@ is listed as not judged, so that nothing passes for it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from jobs.listing import first_of
+from reports.record import CheckResult, is_withheld
 from reports.schema import Outcome
 
 if TYPE_CHECKING:
     from checks.framework.selection import Declaration
-    from reports.record import CheckResult
 
 MET = (Outcome.PASSED, Outcome.SKIPPED)
 SHOWN = 4
@@ -38,8 +38,6 @@ NOTHING_AFTER = frozenset(
 """Faults that may leave the verdict open, and still leave nothing to judge after them: the profile or the chosen nodes
 are not this cluster's, GPUs are offered more than once, GPUs or a quota are in use, drivers are being replaced, or
 the program failed by itself."""
-NOT_JUDGED = "not judged: blocked by "
-"""How the finding begins that stands for a node on which a check did not judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +58,55 @@ class Blocks:
 
 def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
     """Return the nodes that a finding's subject names: 'gpu-node-1', 'gpu-node-1 GPU 3', 'gpu-node-1 - gpu-node-0'."""
-    return _parts(subject) & frozenset(nodes)
+    return _parts(subject) & frozenset(nodes)  # of a frozenset that is no copy
 
 
-def covered(subject: str, places: Iterable[str]) -> bool:
-    """Tell whether a subject is about one of the places, each a node or a pair: it names all nodes of it."""
-    subject_words = _parts(subject)
-    return any(_parts(place) <= subject_words for place in places)
+class Places:
+    """An index of places, each a node or a pair: which of them a subject is about, without a look at each.
+
+    A tree of the nodes of each place, in the order of their names. A subject has as many steps in it as it names places
+    and their beginnings, however many places there are.
+    """
+
+    def __init__(self, places: Iterable[str]) -> None:
+        self._root = _Branch()
+        for place in places:
+            branch = self._root
+            for node in sorted(_parts(place)):
+                branch = branch.after.setdefault(node, _Branch())
+            branch.places.append(place)
+
+    def about(self, subject: str) -> Iterator[str]:
+        """Yield the places that a subject is about: it names all nodes of each."""
+        return self._root.within(sorted(_parts(subject)))
+
+    def __contains__(self, subject: object) -> bool:
+        """Whether a subject is about any of the places."""
+        return isinstance(subject, str) and next(self.about(subject), None) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A step of the index: the places of the nodes up to here, and the nodes that may follow."""
+
+    places: list[str] = field(default_factory=list)
+    after: dict[str, _Branch] = field(default_factory=dict)
+
+    def within(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the places whose further nodes are among the words, which are in order."""
+        yield from self.places
+        if not self.after:
+            return
+        for number, word in enumerate(words):
+            if branch := self.after.get(word):
+                yield from branch.within(words[number + 1 :])
 
 
 def _parts(subject: str) -> frozenset[str]:
-    return frozenset(re.split(r"[\s,/]+", subject)) - {"", "-", "->"}
+    return frozenset(subject.translate(_BETWEEN).split()) - {"", "-", "->"}
+
+
+_BETWEEN = str.maketrans(",/", "  ")
 
 
 def blocks(
@@ -85,6 +121,7 @@ def blocks(
     ``by_node``: the ids of the checks that judge node by node. ``nodes``: all nodes that a finding may name.
     ``among``: those that this check is about, where that is known: what is wrong elsewhere is nothing to it.
     """
+    nodes, among = frozenset(nodes), None if among is None else frozenset(among)
     bad = [n for n in declared.requires if n not in results or results[n].outcome not in MET]
     bad += [n for n in declared.unless_failed if at_fault(n, results)]
     whole: list[str] = []
@@ -95,16 +132,17 @@ def blocks(
             failed = _nodes(results[name], nodes)
         elif name in results and name in declared.by_pair:
             failed = _pairs(results[name], nodes)
-        here = failed if among is None else {place for place in failed if named(place, nodes) <= frozenset(among)}
+        here = failed if among is None else {place for place in failed if named(place, nodes) <= among}
         starts_trial = declared.stage == "acceptance" and among is None  # on the nodes that are left
         if not failed or (here and not (declared.by_node or declared.by_pair or starts_trial)):
             whole.append(name)
         for place in here:
             held.setdefault(place, []).append(name)
     looked = [_looked(results[n], nodes, pairs=n in declared.by_pair) for n in bad if n in results]
-    if not whole and held and all(covered(place, held) for place in frozenset.intersection(*looked)):
+    places = Places(held)
+    if not whole and held and all(place in places for place in frozenset.intersection(*looked)):
         whole = list(dict.fromkeys(bad))  # nowhere is left that every prerequisite looked at
-    return Blocks(tuple(whole), {node: _roots(node, held[node], results) for node in sorted(held)} if not whole else {})
+    return Blocks(tuple(whole)) if whole else Blocks(nodes=_roots(held, places, results))
 
 
 def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
@@ -133,16 +171,20 @@ def _wrong(result: CheckResult, nodes: Collection[str]) -> list[frozenset[str]]:
     return [named(f.subject, nodes) for f in result.findings if f.ok is not True]
 
 
-def _roots(node: str, names: list[str], results: Mapping[str, CheckResult]) -> tuple[str, ...]:
-    """Return those of the prerequisites that judged this node; all where each was blocked there."""
-    own = [name for name in names if results[name].outcome is not Outcome.BLOCKED and _judged(results[name], node)]
-    return tuple(own or names)
+def _roots(
+    held: Mapping[str, list[str]], places: Places, results: Mapping[str, CheckResult]
+) -> dict[str, tuple[str, ...]]:
+    """Return for each place those of its prerequisites that judged it; all where each was blocked there."""
+    judged = {name: _judged(results[name], places) for name in dict.fromkeys(chain.from_iterable(held.values()))}
+    return {place: tuple([n for n in held[place] if place in judged[n]] or held[place]) for place in sorted(held)}
 
 
-def _judged(result: CheckResult, node: str) -> bool:
-    """Whether a check that failed, perhaps on other nodes, found something on this one itself."""
-    here = (f for f in result.findings if f.ok is not True and covered(f.subject, [node]))
-    return any(not f.observed.startswith(NOT_JUDGED) for f in here)
+def _judged(result: CheckResult, places: Places) -> frozenset[str]:
+    """Return the places on which a check that failed, perhaps on others, found something itself."""
+    if result.outcome is Outcome.BLOCKED:
+        return frozenset()
+    bad = (f for f in result.findings if f.ok is not True and not is_withheld(f.ok, f.observed))
+    return frozenset(chain.from_iterable(places.about(f.subject) for f in bad))
 
 
 def _looked(result: CheckResult, nodes: Collection[str], *, pairs: bool) -> frozenset[str]:

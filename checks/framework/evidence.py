@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, covered, withheld_in_words
+from checks.framework.blocking import Places, withheld_in_words
 from jobs.cluster.redact import redact
-from reports.record import Finding
+from reports.record import NOT_JUDGED, Finding
 
 MAX_TEXT = 2000
 """Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""
@@ -46,12 +47,13 @@ class Evidence:
         self.waived = False
         self.judged = False
         self.withheld: Mapping[str, tuple[str, ...]] = {}
+        self._places = Places(())
         self._expected: dict[str, None] = {}
         self._open: list[str] = []
 
     def withhold(self, places: Mapping[str, tuple[str, ...]]) -> None:
         """Judge none of these nodes or pairs (-> what did not hold there): they are listed as not judged."""
-        self.withheld = places
+        self.withheld, self._places = places, Places(places)
 
     def leave_open(self, subject: str, observed: str) -> None:
         """Add what cannot be judged because of what is withheld."""
@@ -60,17 +62,18 @@ class Evidence:
 
     def expect(self, subjects: Iterable[str]) -> None:
         """Name the subjects that must each get a finding before ``verdict``."""
-        self._expected.update(dict.fromkeys(s for s in subjects if not covered(s, self.withheld)))
+        self._expected.update(dict.fromkeys(s for s in subjects if s not in self._places))
 
     def add(
         self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
     ) -> None:
         """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
-        if covered(_text(subject), self.withheld):
+        subject = _text(subject)
+        if subject in self._places:
             return
         self.findings.append(
             Finding(
-                subject=_text(subject),
+                subject=subject,
                 ok=ok,
                 observed=_text(observed),
                 expected=_text(expected),
@@ -155,7 +158,16 @@ def _sentence(findings: list[Finding], total: int) -> str:
 
 def _text(value: object) -> str:
     """A bounded, redacted text without control characters."""
-    text = redact(str(value))
+    text = str(value)
+    return _known(text) if len(text) <= KNOWN_LENGTH else _clean(text)
+
+
+def _clean(text: str) -> str:
+    text = redact(text)
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+KNOWN_LENGTH = 200
+_known = lru_cache(maxsize=1 << 14)(_clean)  # every check names the same nodes, and expects the same of each

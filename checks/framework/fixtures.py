@@ -63,8 +63,9 @@ def cluster(seatrial: Session) -> Inventory:
     seatrial.clear()
     from jobs.run.job_lookup import with_runners  # noqa: PLC0415
 
-    inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
-    inventory = with_runners(seatrial.kube, inventory, watched=seatrial.leases_watched)
+    with seatrial.progress.doing("reading nodes and pods"):
+        inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
+        inventory = with_runners(seatrial.kube, inventory, watched=seatrial.leases_watched)
     seatrial.run.not_seen += inventory.not_seen.values()
     seatrial.nodes |= {node.name for node in inventory.nodes}
     return inventory

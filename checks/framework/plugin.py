@@ -167,7 +167,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     config.stash[SESSION] = opened
     config.stash[RUN] = opened.run
     try:
-        opened.open(config.invocation_params.dir)
+        with progress.doing("asking the API server"):
+            opened.open(config.invocation_params.dir)
         _narrow(opened.run, config)
         if opened.options.attach:
             session.items[:] = attaching.take_up(opened, session.items)
@@ -201,6 +202,16 @@ def _narrow(run: Run, config: pytest.Config) -> None:
     for check_id in run.required if run.scope == "full" else ():
         selection.one_of(check_id, known, "check in the profile's required", config.stash[ELSEWHERE])
     run.required = tuple(dict.fromkeys((*run.required, *config.getoption("--check"))))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a log say which check is judged."""
+    declared, opened = selection.declaration(item), item.config.stash.get(SESSION, None)
+    if declared is None or opened is None:
+        return (yield)
+    with opened.progress.doing(f"judging {declared.id}"):
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -365,8 +376,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         _decide(run, interrupted, exitstatus)
         session.exitstatus = run.exit_code
     if opened is not None:
-        opened.keep()
-        opened.close()
+        with opened.progress.doing("cleaning up"):
+            opened.keep()
+            opened.close()
         opened.progress.close()
     result = yield
     for problem in opened.write_recordings() if opened is not None else ():

@@ -1,10 +1,15 @@
-"""Progress of long work: each step on a terminal; in a log, where that would drown the rest, a line every 15 s."""
+"""Progress of long work: each step on a terminal; in a log, where that would drown the rest, a line every 15 s.
+
+A step is told by a call. What goes on in silence, such as the reading of nodes, is named by ``doing``: only the line in
+a log says it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,8 +30,7 @@ class Progress:
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
         self._lock = threading.Lock()  # the threads that follow logs tell of their progress, too
         self._every_s = every_s
-        self._last = ""
-        self._since = self._began = time.monotonic()
+        self._last, self._since = "starting", time.monotonic()
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
         quiet = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) <= QUIET
@@ -41,6 +45,16 @@ class Progress:
         if self._terminal is not None and self._terminal.isatty:
             self._write(self._last)
 
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Name what is done inside of this block, which says nothing itself."""
+        before = self._last, self._since
+        self._last, self._since = redact(what), time.monotonic()
+        try:
+            yield
+        finally:
+            self._last, self._since = before
+
     def close(self) -> None:
         """Say nothing more."""
         self._closed.set()
@@ -49,10 +63,7 @@ class Progress:
 
     def _remind(self) -> None:
         while not self._closed.wait(self._every_s):
-            if self._last:
-                self._write(f"{self._last} (for {time.monotonic() - self._since:.0f} s)")
-            else:
-                self._write(f"asking the API server (for {time.monotonic() - self._began:.0f} s)")
+            self._write(f"{self._last} (for {time.monotonic() - self._since:.0f} s)")
 
     def _write(self, text: str) -> None:
         with self._lock, self._capture.global_and_fixture_disabled() if self._capture else contextlib.nullcontext():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from jobs.cluster.facts.inventory import Inventory, Node
 from jobs.cluster.facts.stack import Policy, image_version, operand
@@ -68,9 +69,14 @@ def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     versions: dict[str, list[str]] = {}
     for node in nodes:
         for key, value in node.labels.items():
-            if HARDWARE.search(key.rpartition("/")[2]):
+            if _is_of_hardware(key):
                 versions.setdefault(key, []).append(value)
     return {key: _counted(values) for key, values in sorted(versions.items())[:MOST] if any(values)}
+
+
+@lru_cache(maxsize=4096)  # the nodes of a pool have the same labels
+def _is_of_hardware(key: str) -> bool:
+    return HARDWARE.search(key.rpartition("/")[2]) is not None
 
 
 def from_profile(profile: Profile) -> dict[str, object]:

@@ -196,9 +196,10 @@ def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) ->
         if short and room.fault == "gpu.held-by-slurm":
             holder = cluster.holders(room.node, spec.gpu_resource)[0]
             held[holder.namespace, holder.owner.removeprefix(SLURM)] += 1
+    sizes = Counter((pod.namespace, pod.owner) for pod in cluster.pods) if held else {}
     texts = []
     for (namespace, name), nodes in held.items():
-        pods = sum(p.owner == SLURM + name and p.namespace == namespace for p in cluster.pods)
+        pods = sizes[namespace, SLURM + name]
         left = max(0, pods - min(short, nodes))
         texts.append(
             f"kubectl -n {namespace} scale nodesets.slinky.slurm.net/{name} --replicas={left} frees {pods - left} of "

@@ -30,7 +30,7 @@ SHOWN = 3
 def drain_findings(nodes: Iterable[Node], cluster: Inventory, drains: Drains, resource: str) -> Iterator[Finding]:
     """Judge each node: drained at this moment, never to be drained, or drained without regard to the jobs on it."""
     for node in nodes:
-        here = [pod for pod in cluster.pods if pod.node == node.name and pod.phase not in ("Succeeded", "Failed")]
+        here = [pod for pod in cluster.on(node.name) if pod.phase not in ("Succeeded", "Failed")]
         yield _now(node, drains) or _stuck(node, here, drains) or _exposed(node, here, drains, resource)
 
 

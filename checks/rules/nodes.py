@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from jobs.cluster.facts.conditions import Report
-from jobs.cluster.facts.inventory import Inventory, Node
+from jobs.cluster.facts.inventory import Inventory, Node, PodUse
 from jobs.diagnosis.around import OF_PROGRAMS, XID
 from reports.record import Finding
 
@@ -179,16 +179,14 @@ def refusals(
     whether it is well now, only a pod can tell. ``tried``: the nodes where one of the trial did.
     """
     expected = "pods get the devices that the node offers"
+    wanted = frozenset(resources)
+    of_nodes: dict[str, list[PodUse]] = {}
+    for pod in cluster.refused:
+        if pod.node not in tried and pod.requests.keys() & wanted and _recent(pod.since):
+            of_nodes.setdefault(pod.node, []).append(pod)
     for node in nodes:
-        running = [pod for pod in cluster.pods if pod.node == node.name and pod.phase == "Running"]
-        refused = [
-            pod
-            for pod in cluster.refused
-            if pod.node == node.name
-            and node.name not in tried
-            and _recent(pod.since)
-            and (asked := pod.requests.keys() & set(resources))
-            and not any(asked <= other.requests.keys() and other.since > pod.since for other in running)
+        refused = of_nodes.get(node.name) and [
+            pod for pod in of_nodes[node.name] if not _made_up_for(pod, cluster.on(node.name), wanted)
         ]
         if not refused:
             yield passed(node.name, "no refusal that no later pod makes up for", expected)
@@ -197,6 +195,13 @@ def refusals(
         count = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         observed = f"refused {first.namespace}/{first.name}{count}, and admitted none like it since: {first.trouble}"
         yield unknown(node.name, observed, expected, fault="nodes.devices-refused")
+
+
+def _made_up_for(refused: PodUse, others: Iterable[PodUse], resources: frozenset[str]) -> bool:
+    """Whether a pod that asks for the same devices runs on the node since."""
+    asked = refused.requests.keys() & resources
+    running = (pod for pod in others if pod.phase == "Running")
+    return any(asked <= pod.requests.keys() and pod.since > refused.since for pod in running)
 
 
 def _recent(since: str) -> bool:
@@ -237,8 +242,10 @@ def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Itera
     """Compare each node with its kind of machine: who differs from most is named, of a tie the difference."""
     nodes, allowed = list(nodes), set(may_differ)
     kinds = machines(nodes)
-    for kind in dict.fromkeys(kinds.values()):
-        alike = [node for node in nodes if kinds[node.name] == kind]
+    by_kind: dict[Machine, list[Node]] = {}
+    for node in nodes:
+        by_kind.setdefault(kinds[node.name], []).append(node)
+    for alike in by_kind.values():
         yield from unlike(
             {node.name: {fact: read(node) for fact, read in FACTS.items() if fact not in allowed} for node in alike},
             "nodes.drift",
@@ -252,11 +259,11 @@ def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
     A node that feature discovery has not labelled is one of those of its type.
     """
     kinds = {node.name: (node.labels.get(ARCH, ""), node.labels.get(TYPE, ""), product(node)) for node in nodes}
-    for name, (arch, kind, gpu) in kinds.items():
-        if not gpu:
-            usual = majority(each[2] for each in kinds.values() if each[:2] == (arch, kind) and each[2])
-            kinds[name] = (arch, kind, usual[0] if usual else "")
-    return kinds
+    labelled: dict[tuple[str, str], list[str]] = {}
+    for arch, kind, gpu in kinds.values():
+        labelled.setdefault((arch, kind), []).extend(filter(None, [gpu]))
+    usual = {of_type: most[0] if (most := majority(gpus)) else "" for of_type, gpus in labelled.items()}
+    return {name: (arch, kind, gpu or usual[arch, kind]) for name, (arch, kind, gpu) in kinds.items()}
 
 
 def _line(fact: str, value: str) -> str:

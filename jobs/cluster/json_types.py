@@ -58,6 +58,8 @@ _PLAIN = {
     int: Kind("a whole number", is_whole),
     float: Kind("a number", is_number),
 }
+_WHOLLY = (str, bool)
+"""Types of which any value will do: of most fields a look at the value's own type is enough."""
 _SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the flag", int: "the number", float: "the number"}
 
 
@@ -74,9 +76,9 @@ def checker(hint: Any) -> Check:  # noqa: PLR0911 -- one for each form of a type
     if form is NotRequired:
         return checker(inner[0])
     if isinstance(hint, list) or form is list:
-        return _entries(list, checker((inner or hint)[0]), lambda number: f"[{number}]")
+        return _entries(list, (inner or hint)[0], lambda number: f"[{number}]")
     if form is dict:
-        return _entries(dict, checker(inner[1]), lambda key: f"[{safe(key, 80)!r}]")
+        return _entries(dict, inner[1], lambda key: f"[{safe(key, 80)!r}]")
     if form in (Union, UnionType):
         (one,) = (checker(each) for each in inner if each is not NoneType)
         return lambda value: "" if value is None else one(value)
@@ -101,15 +103,16 @@ def _single(kind: Kind) -> Check:
 
 def _object(types: dict[str, tuple[Any, bool]]) -> Check:
     fields = [
-        (key, checker(hint), needed and get_origin(hint) is not NotRequired) for key, (hint, needed) in types.items()
+        (key, hint if hint in _WHOLLY else None, checker(hint), needed and get_origin(hint) is not NotRequired)
+        for key, (hint, needed) in types.items()
     ]
 
     def differs(value: Any) -> str:
         if not isinstance(value, dict):
             return _is(value, "a mapping")
-        for key, test, needed in fields:
+        for key, plain, test, needed in fields:
             inner = value.get(key)
-            if inner is None and not needed:
+            if type(inner) is plain or (inner is None and not needed):
                 continue
             if key not in value:
                 return f"{key} is missing"
@@ -120,10 +123,14 @@ def _object(types: dict[str, tuple[Any, bool]]) -> Check:
     return differs
 
 
-def _entries(kind: type[list[Any] | dict[str, Any]], test: Check, place: Callable[[Any], str]) -> Check:
+def _entries(kind: type[list[Any] | dict[str, Any]], of: Any, place: Callable[[Any], str]) -> Check:
+    test, wholly = checker(of), {of} if of in _WHOLLY else None
+
     def differs(value: Any) -> str:
         if not isinstance(value, kind):
             return _is(value, _SHOWN[kind])
+        if wholly and set(map(type, value.values() if isinstance(value, dict) else value)) <= wholly:
+            return ""
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             if problem := test(inner):
                 return at(place(key), problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 Unstructured: TypeAlias = dict[str, Any]
@@ -70,7 +71,13 @@ _LONGEST = 64
 
 def quantity(text: object) -> Decimal | None:
     """Read a quantity in its base unit (bytes, cores, pieces); None where it is none."""
-    match = _SHAPE.fullmatch(str(text).strip()) if len(str(text)) <= _LONGEST else None
+    written = str(text)
+    return _quantity(written) if len(written) <= _LONGEST else None
+
+
+@lru_cache(maxsize=4096)  # of thousands of nodes and pods most amounts are the same few
+def _quantity(text: str) -> Decimal | None:
+    match = _SHAPE.fullmatch(text.strip())
     if match is None:
         return None
     number, binary, decimal, exponent = match.groups()

@@ -16,7 +16,7 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
     findings = sweep.get("findings", [])
     yield from (finding_line(finding) for finding in findings[:FINDINGS])
     if len(findings) > FINDINGS:
-        yield f"… and {len(findings) - FINDINGS} more in the report"
+        yield f"… and {len(findings) - FINDINGS} more, in report.json"
     proven, flaky = sweep.get("proven", []), sweep.get("flaky", [])
     suspects, not_tested = sweep.get("suspects", {}), sweep.get("not_tested", {})
     total = len(elements(sweep)["nodes"])

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, blocks, covered, named, withheld_in_words
+from checks.framework.blocking import Places, blocks, named, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
 from checks.framework.selection import Declaration
-from reports.record import CheckResult, Finding
+from reports.record import NOT_JUDGED, CheckResult, Finding
 from reports.schema import Outcome
 
 NODES = {"n-0", "n-1", "n-2", "n-10"}
@@ -165,7 +165,7 @@ def test_a_pair_that_did_not_hold_is_withheld_and_other_pairs_of_its_nodes_are_j
     """Both directions: they share the path. A fault between two nodes hides none between others."""
     blocked = blocks(RATES, MTU, BY_NODE, NODES, {"n-0", "n-1", "n-2"})
     assert (blocked.whole, blocked.nodes) == ((), {"n-0 - n-1": ("network.mtu",)})
-    assert [covered(s, blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-1", "n-1 -> n-2", "n-1")] == [
+    assert [s in Places(blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-1", "n-1 -> n-2", "n-1")] == [
         True,
         True,
         False,
@@ -186,7 +186,7 @@ def test_a_node_that_differs_withholds_all_its_pairs():
     first = result("network.mtu", bad=("n-1",), good=("n-0 -> n-1", "n-1 -> n-2", "n-0 -> n-2"))
     blocked = blocks(RATES, first, BY_NODE, NODES)
     assert blocked.nodes == {"n-1": ("network.mtu",)}
-    assert [covered(s, blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-2")] == [True, False]
+    assert [s in Places(blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-2")] == [True, False]
 
 
 @pytest.mark.parametrize(

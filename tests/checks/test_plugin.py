@@ -424,3 +424,16 @@ def test_a_check_of_another_command_is_named_with_it(trial):
     record, result = trial(body, "--check", "t.rate")
     assert (record, result.ret) == (None, 4)
     assert "check 't.rate' is one of seatrial accept --training" in result.stderr.str()
+
+
+def test_a_log_says_which_check_is_judged(trial):
+    """Asked while it goes on: what is said of a check that takes long is no word about the API server."""
+    record, _ = trial(
+        """
+@check("a.slow", "Slow")
+def test_slow(evidence, seatrial):
+    evidence.add("progress", ok=True, observed=seatrial.progress._last)
+    evidence.verdict()
+"""
+    )
+    assert record["checks"][0]["findings"][0]["observed"] == "judging a.slow"

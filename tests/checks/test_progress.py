@@ -63,12 +63,37 @@ def test_a_log_is_told_what_is_waited_for(progress):
     """Again and again while nothing changes, also before the first step."""
     tell, reporter = progress(isatty=False)
     assert reporter.enough.wait(HANG_S)
-    assert reporter.lines[0].startswith("  · asking the API server (for ")
+    assert reporter.lines[0].startswith("  · starting (for ")
     reporter.lines.clear()
     reporter.enough.clear()
     tell("2 Pending (gpu-a, gpu-b)")
     assert reporter.enough.wait(HANG_S)
     assert reporter.lines[-1].startswith("  · 2 Pending (gpu-a, gpu-b) (for ")
+
+
+def test_a_log_names_what_goes_on_in_silence(progress):
+    """What is done inside of it, then what was said before: each for as long as it takes."""
+    tell, reporter = progress(isatty=False)
+
+    def line():
+        reporter.lines.clear()
+        reporter.enough.clear()
+        assert reporter.enough.wait(HANG_S)
+        return reporter.lines[-1].partition(" (for ")[0]
+
+    with tell.doing("judging gpu.free"):
+        with tell.doing("reading nodes and pods"):
+            assert line() == "  · reading nodes and pods"
+        assert line() == "  · judging gpu.free"
+    assert line() == "  · starting"
+
+
+def test_a_terminal_is_not_told_what_goes_on_in_silence(progress):
+    """It has a line for each family of checks."""
+    tell, reporter = progress(isatty=True)
+    with tell.doing("judging gpu.free"):
+        tell("creating job a")
+    assert reporter.lines == ["  · creating job a"]
 
 
 def test_a_log_is_not_filled_with_steps(progress):

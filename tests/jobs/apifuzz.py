@@ -137,7 +137,9 @@ class AnsweringKube(Kube):
         self.server = self.origin = "https://fuzz"
         self._greeting = None
 
-    def request(self, verb: str, url_path: str, *, body: Any = None, **_: Any) -> Response:
+    def request(
+        self, verb: str, url_path: str, *, body: Any = None, decoder: Callable[[bytes], Any] = json.loads, **_: Any
+    ) -> Response:
         """Answer a list, a get, or a review."""
         resource, one = resource_of(url_path)
         if verb == "POST":
@@ -155,7 +157,8 @@ class AnsweringKube(Kube):
         kind = _KINDS.get(resource)
         if kind is None:
             raise NotFound("GET", status=404)
-        return Response(200, {"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": items})
+        answer = {"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": items}
+        return Response(200, decoder(json.dumps(answer).encode()))
 
     def _made(self, body: Object) -> Object:
         answers = self.objects.get("dry-run")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reports import html, markdown, terminal
-from reports.record import CheckResult, Finding, Run
+from reports.record import NOT_JUDGED, CheckResult, Finding, Run
 from reports.schema import Outcome, completed
 
 
@@ -173,7 +173,7 @@ def test_lists_are_bounded(monkeypatch):
     names = [f"job {n}\x1b[2J" for n in range(1000)]
     said = printed(Run(cleaned=names, leftovers=names, not_seen=names, results=[check("a.b")]), monkeypatch)
     assert len(said.splitlines()) < 60
-    assert said.count("… and 988 more in the report") == 3
+    assert said.count("… and 988 more, in report.json (--out)") == 3
     assert "\x1b" not in said
 
 
@@ -188,3 +188,18 @@ def test_every_form_begins_with_the_attempt_and_who_interrupted_the_one_before(w
     assert ["ttempt" in text for text in forms] == [bool(why)] * 3
     assert "<b>" not in forms[1].partition("urgent")[2][:10]
     assert record["trial"].get("interrupted", []) == why
+
+
+def test_what_was_not_judged_is_counted_apart(monkeypatch):
+    """205 nodes with another driver stay 205, whatever stands for the 295 that are down."""
+    bad = [Finding(subject=f"n-{i}", ok=False, observed="driver 570", fault="nodes.drift") for i in range(205)]
+    down = [Finding(subject=f"m-{i}", ok=None, observed=f"{NOT_JUDGED}nodes.gpu") for i in range(295)]
+    run = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad, *down))])
+    assert "… and 193 more, 295 not judged, in report.json (--out)" in printed(run, monkeypatch)
+    assert "… and 185 more, 295 not judged, in report.json" in markdown.markdown(run.to_dict())
+    page = "".join(html.overview(run))
+    assert "… and 155 more, 295 not judged, in report.json" in page
+    few = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad[:12], *down[:3]))])
+    assert "… and 3 not judged, in report.json (--out)" in printed(few, monkeypatch)
+    assert '<td class="unclear">not judged</td>' in "".join(html.overview(few))
+    assert "… and" not in printed(Run(results=[check("a.b", Outcome.FAILED, findings=bad[:12])]), monkeypatch)

@@ -7,15 +7,19 @@ no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from ..redact import safe
-from ..unstructured import Unstructured
+from ..unstructured import Unstructured, as_map
 from .errors import Unreachable
+from .list_decoder import decode_list
 from .shapes import check, wrong
 
 # Kubernetes is tested up to 150,000 pods (kubernetes.io/docs/setup/best-practices/cluster-large/).
 MOST_OBJECTS = 300_000
+T = TypeVar("T")
 _EMPTY_PAGES = 3
 
 
@@ -63,31 +67,68 @@ def same_kind(answer: Any, sent: Any, where: str) -> Any:
     return answer
 
 
-def the_items(answer: Any, url_path: str, where: str) -> list[Any]:
-    """Return the objects of one page of a list, each with a name.
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list: its objects as they were read, each with its key; the token of the next page."""
 
-    `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is none.
+    items: list[tuple[str, T]]
+    token: str = ""
+    version: str = ""
+
+
+def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) -> Page[T]:
+    """Read one page of a list, each object of which has a name; `read` is given them one by one.
+
+    `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is none. Raises ValueError
+    for what is no JSON.
     """
+
+    def taken(head: Any, items: Iterator[Any]) -> list[tuple[str, T]]:
+        kind = _kind_of_items(head, url_path, where)
+        numbered = enumerate(items)
+        return [(_key(item), read(item)) for number, item in numbered if _is_sound(item, number, kind, where)]
+
+    answer, items = decode_list(data, taken)
+    if items is None:
+        items = taken(answer, iter(_decoded_items(answer, url_path, where)))
+    meta = as_map(answer.get("metadata"))
+    return Page(items, str(meta.get("continue") or ""), str(meta.get("resourceVersion") or ""))
+
+
+def _kind_of_items(answer: Any, url_path: str, where: str) -> str:
+    """Return the kind of the objects of a list; '' where the path is about no resource."""
     if not isinstance(answer, dict):
         raise Unreachable(f"{where}: the answer is no list")
     resource, _ = resource_of(url_path)
     kind = str(answer.get("kind") or "")
     if resource and not (kind.endswith("List") and is_of(kind.removesuffix("List"), resource)):
         raise Unreachable(f"{where}: the answer is {_a(answer)}, and no list of {resource}")
+    return kind.removesuffix("List") if resource else ""
+
+
+def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
+    _kind_of_items(answer, url_path, where)
     if "items" not in answer:
         raise Unreachable(f"{where}: the list has no items, not even none")
     items = answer["items"] if answer["items"] is not None else []
     if not isinstance(items, list):
         raise Unreachable(f"{where}: items is no list")
-    if not resource:
-        return items
-    for number, item in enumerate(items):
-        if not isinstance(item, dict) or not named(item):
-            raise Unreachable(f"{where}: items[{number}] is no object with a name")
-        if kind != "EventList":
-            check(kind.removesuffix("List"), item, where)
-    # An event is a remark beside what is judged: one that cannot be read is as good as one that was dropped.
-    return [item for item in items if not wrong("Event", item)] if kind == "EventList" else items
+    return items
+
+
+def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
+    """Tell whether an object of a list is one to read; raises where it is no answer.
+
+    An event is a remark beside what is judged: one that cannot be read is as good as one that was dropped.
+    """
+    if not kind:
+        return True
+    if not isinstance(item, dict) or not named(item):
+        raise Unreachable(f"{where}: items[{number}] is no object with a name")
+    if kind == "Event":
+        return not wrong(kind, item)
+    check(kind, item, where)
+    return True
 
 
 def watched(item: Unstructured, url_path: str, where: str) -> bool:
@@ -125,20 +166,20 @@ class Pages:
         """Seconds until the deadline."""
         return self._begin + self._deadline_s - time.monotonic()
 
-    def turn(self, items: list[Any], token: str) -> list[Any]:
-        """Note a page with the token of the next; return its objects without those that were in the list before.
+    def turn(self, page: Page[T]) -> list[T]:
+        """Note a page; return its objects without those that were in the list before.
 
         Pages may overlap where a server or a cache continues with another view. Raises Unreachable where the list goes
         round or has no end.
         """
         self._pages += 1
-        self._objects += len(items)
-        self._empty = 0 if items else self._empty + 1
-        fresh = [item for item in items if self._is_new(_key(item))]
-        if not token:
+        self._objects += len(page.items)
+        self._empty = 0 if page.items else self._empty + 1
+        fresh = [item for key, item in page.items if self._is_new(key)]
+        if not page.token:
             return fresh
         # Pages are in the order of keys: no page begins, or is continued, as an earlier one was.
-        marks = {f"continue {token}"} | {f"first {_key(items[0])}" for _ in items[:1] if _key(items[0])}
+        marks = {f"continue {page.token}"} | {f"first {key}" for key, _ in page.items[:1] if key}
         if marks & self._marks:
             raise Unreachable(f"{self._where}: the list goes round, page {self._pages} was there{self._so_far()}")
         self._marks |= marks

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -81,8 +81,11 @@ class HttpClient:
         content_type: str = "application/json",
         deadline_s: float = DEADLINE_S,
         repeatable: bool | None = None,
+        decoder: Callable[[bytes], Any] = json.loads,
     ) -> Response:
         """Send one request and decode its JSON answer; raise a ClusterError for anything but 2xx.
+
+        `decoder`: of what is no error; it raises ValueError for what is no JSON.
 
         `repeatable` requests (GET, DELETE and what the caller vouches for) are tried again on 429, 5xx and lost
         connections; all others only on 429, which the server sends before it looks at a request.
@@ -92,7 +95,7 @@ class HttpClient:
         for attempt in range(1, _ATTEMPTS + 1):
             last = attempt == _ATTEMPTS
             try:
-                answer = self._once(verb, url_path, params, body, content_type, end)
+                answer = self._once(verb, url_path, params, body, content_type, end, decoder)
             except Unreachable:
                 wait = pause(attempt, "")
                 if last or not may_repeat or time.monotonic() + wait >= end:
@@ -108,7 +111,14 @@ class HttpClient:
         raise Unreachable(f"{self.where(verb, url_path)}: no attempt was made")  # pragma: no cover
 
     def _once(
-        self, verb: str, url_path: str, params: Params | None, body: Any, content_type: str, end: float
+        self,
+        verb: str,
+        url_path: str,
+        params: Params | None,
+        body: Any,
+        content_type: str,
+        end: float,
+        decoder: Callable[[bytes], Any],
     ) -> Response:
         begin = time.monotonic()
         with self.open(verb, url_path, params, body=body, content_type=content_type, end=end, compress=True) as raw:
@@ -118,15 +128,16 @@ class HttpClient:
         self.software = headers.get("server", "")
         took = time.monotonic() - begin
         self.seconds.append(took)
-        return Response(raw.status, self.decode(verb, url_path, raw.status, data), headers, warnings, took)
+        decoder = decoder if raw.status < 300 else json.loads
+        return Response(raw.status, self.decode(verb, url_path, raw.status, data, decoder), headers, warnings, took)
 
-    def decode(self, verb: str, url_path: str, status: int, data: bytes) -> Any:
+    def decode(
+        self, verb: str, url_path: str, status: int, data: bytes, decoder: Callable[[bytes], Any] = json.loads
+    ) -> Any:
         """Decode a JSON body; the text of an error that is no JSON is kept as its message."""
-        if not data:
-            return {}
         try:
             with gc_paused():
-                return json.loads(data)
+                return decoder(data or b"{}")
         except ValueError as error:
             text = data[:500].decode("utf-8", "replace")
             if status >= 300:

@@ -6,19 +6,20 @@ seconds and gigabytes at 5,000 nodes, and its Watch loses events.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import email.utils
 import importlib.metadata
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from ..redact import safe
 from ..unstructured import Unstructured, as_map
-from .answers import Pages, same_kind, the_items, the_object, watched
+from .answers import Page, Pages, T, read_page, same_kind, the_object, watched
 from .credentials import api_client, origin
 from .errors import ApiError, ClusterError, Forbidden, Gone, NotFound, Unreachable, api_error
 from .http_client import DEADLINE_S, SILENCE_S, HttpClient, Response
@@ -125,29 +126,42 @@ class Kube(HttpClient):
 
     def pages(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> Iterator[tuple[Items, str]]:
         """Yield (items, resourceVersion) page by page; an expired continue token goes on where the server says."""
+        return self.read_pages(url_path, lambda item: item, deadline_s=deadline_s, **params)
+
+    def read_pages(
+        self, url_path: str, read: Callable[[Any], T], *, deadline_s: float = LIST_S, **params: Any
+    ) -> Iterator[tuple[builtins.list[T], str]]:
+        """Yield the same of what `read` makes of each object, which is dropped before the next one is decoded."""
         where = self.where("GET", url_path)
+
+        def decoded(data: bytes) -> Page[T] | Unreachable:
+            try:
+                return read_page(data, url_path, where, read)
+            except Unreachable as error:
+                return error  # an answer, and a wrong one: to ask again would hide it
+
         pages = Pages(where, deadline_s)
         first = {"limit": PAGE} | params
         token = ""
         while True:
             asked = first | ({"continue": token} if token else {})
             try:
-                answer = self.request("GET", url_path, params=asked, deadline_s=max(0.1, pages.left_s)).body
+                left_s = max(0.1, pages.left_s)
+                page = self.request("GET", url_path, params=asked, deadline_s=left_s, decoder=decoded).body
             except Gone as gone:
                 # https://kubernetes.io/docs/reference/using-api/api-concepts/#the-resourceversion-parameter: the error
                 # carries a token that continues with a newer, inconsistent view; complete enough for an inventory.
                 token = str(gone.details.get("continue") or "")
                 if not token:
                     raise
-                pages.turn([], token)
+                pages.turn(Page([], token))
                 continue
             except Unreachable as error:
                 raise (pages.overdue() if pages.left_s <= 0 else error) from error
-            items = the_items(answer, url_path, where)
-            meta = as_map(answer.get("metadata"))
-            token = str(meta.get("continue") or "")
-            yield pages.turn(items, token), str(meta.get("resourceVersion") or "")
-            if not token:
+            if isinstance(page, Unreachable):
+                raise page
+            yield pages.turn(page), page.version
+            if not (token := page.token):
                 return
 
     def watch(

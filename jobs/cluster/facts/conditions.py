@@ -40,7 +40,10 @@ class Report:
     @property
     def about(self) -> str:
         """What the report is about, in its own words: the node's name, which may hold any of them, is left out."""
-        return re.sub(rf"(?<![\w-]){re.escape(self.node)}(?![\w-])", "", f"{self.kind} {self.text}")
+        said = f"{self.kind} {self.text}"
+        if self.node not in said:  # a pattern is made for each node that is
+            return said
+        return re.sub(rf"(?<![\w-]){re.escape(self.node)}(?![\w-])", "", said)
 
 
 def is_unhealthy(kind: str, status: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..client.errors import Forbidden, NotFound, Unauthorized
@@ -86,14 +87,15 @@ class Policy:
 
 def operand(pod: PodUse) -> str:
     """Name the part of the GPU stack that this pod is; '' for any other pod."""
-    if _BESIDE.search(pod.name):
+    return _operand(pod.name, pod.app, pod.images)
+
+
+@lru_cache(maxsize=1 << 16)  # five checks ask it of every pod
+def _operand(name: str, app: str, images: tuple[str, ...]) -> str:
+    if _BESIDE.search(name):
         return ""
-    by_name = next((kind for kind, text in _COMPILED if _fits(text, pod)), "")
-    return by_name or next((kind for kind, text in _IMAGES for image in pod.images if text.search(image)), "")
-
-
-def _fits(text: re.Pattern[str], pod: PodUse) -> bool:
-    return bool(text.search(pod.name) or text.search(pod.app))
+    by_name = next((kind for kind, text in _COMPILED if text.search(name) or text.search(app)), "")
+    return by_name or next((kind for kind, text in _IMAGES for image in images if text.search(image)), "")
 
 
 def listing(kube: Kube, resource: str, group: str, *versions: str) -> Listing:
