@@ -3,8 +3,9 @@
 It runs in a process namespace, a mount namespace and a network namespace of its own (`unshare`, see `__main__`): with
 the process that started it everything ends, and no file is left outside its folder but empty control groups, which are removed.
 
-Each node has namespaces of its own, too: `/var/lib` and `/run`, since the kubelet's folder for device plugins is a
-constant, and a network with an address of its own. Pods of all nodes reach each other by routes, Services by kube-proxy.
+Each node has namespaces of its own, too: `/var/lib`, `/var/log` and `/run`, since a kubelet removes the logs of pods that
+it does not know and its folder for device plugins is a constant, and a network with an address of its own. Pods of all
+nodes reach each other by routes, Services by kube-proxy.
 """
 
 from __future__ import annotations
@@ -260,7 +261,7 @@ class Cluster:
         """The namespaces of a node, held open by a process that sleeps."""
         home = self.folder / "nodes" / name
         home.mkdir(parents=True)
-        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mkdir -p /var/lib/kubelet {home}/kubelet && mount --bind {home}/kubelet /var/lib/kubelet && exec sleep infinity"
+        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/log && mkdir -p /var/lib/kubelet {home}/kubelet && mount --bind {home}/kubelet /var/lib/kubelet && exec sleep infinity"
         self._spawn(f"{name}-holder", "unshare", "--mount", "--net", "--propagation=private", "sh", "-c", script)
         holder = self._running[f"{name}-holder"].pid
         self._holders[name] = holder
