@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -105,6 +106,10 @@ class Bench:
             for run in bench.runs:
                 run.process.kill()
                 run.process.wait()
+                for each in (run.out / "recordings").glob("*"):  # to be played again: python -m tests.real
+                    kept = cluster.folder.parent / "timelines" / name
+                    kept.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(each, kept)
             cluster.restore()
             cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", KUBECTL_LIMIT, check=False)
 
@@ -137,6 +142,7 @@ class Bench:
         words = list(arguments) or ["accept"]
         common = ["--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, "--out", str(out)]
         common += ["--profile", str(self.profile_file())]
+        common += ["--record"] if words[0] == "accept" else []
         argv = [sys.executable, "-m", "checks", words[0], *common, *words[1:]]
         with printed.open("w", encoding="utf-8") as file:
             environment = {**os.environ, "COLUMNS": "160"}
@@ -176,14 +182,15 @@ class Bench:
         listed = self.kubectl("get", LEFT, "-l", "app.kubernetes.io/managed-by=seatrial", "-o", "name")
         return listed.split()
 
-    def refused(self) -> list[str]:
-        """What the account asked for and had no right to, of the audit log."""
+    def asked(self) -> list[dict[str, Any]]:
+        """Every request of the account, of the audit log."""
         user = f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
-        denied = []
-        for line in self.cluster.audit():
-            if (
-                line["user"]["username"] == user
-                and line.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
-            ):
-                denied.append(f"{line['verb']} {line['requestURI']}")
-        return denied
+        return [line for line in self.cluster.audit() if line["user"]["username"] == user]
+
+    def refused(self) -> list[str]:
+        """What the account asked for and had no right to."""
+        return [
+            f"{line['verb']} {line['requestURI']}"
+            for line in self.asked()
+            if line.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+        ]
