@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from . import programs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD = """# What it is tested on
 
@@ -48,10 +46,11 @@ class Results:
         row |= dict(item.user_properties)
         return report
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the results of this run over those of the last one of the same minor."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the results of this run: instead of the last one's of the same minor, or, of some tests, over them."""
         path = self._folder / f"results-{self._about['Kubernetes'].rpartition('.')[0]}.json"
-        before = json.loads(path.read_text(encoding="utf-8"))["tests"] if path.exists() else {}
+        some = session.config.option.keyword or session.config.args != [str(Path(__file__).parent)]
+        before = json.loads(path.read_text(encoding="utf-8"))["tests"] if some and path.exists() else {}
         day = time.strftime("%Y-%m-%d", time.gmtime())
         content = {"about": self._about, "day": day, "tests": before | self._rows}
         path.write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -90,11 +89,11 @@ def write(folder: Path, page: Path) -> None:
         last = next(row for row in reversed(rows) if row)
         said = [f"{row['outcome']}, {row['seconds']:.0f} s" if row else "" for row in rows]
         faults = ", ".join(f"`{fault}`" for fault in last.get("faults", []))
-        lines.append(f"| {_title(name)} | {last.get('verdict', '')} | {faults} | " + " | ".join(said) + " |")
+        lines.append(f"| {title(name)} | {last.get('verdict', '')} | {faults} | " + " | ".join(said) + " |")
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _title(name: str) -> str:
+def title(name: str) -> str:
     """The sentence that a test's name is."""
     test, _, case = name.partition("::")[2].partition("[")
     words = test.removeprefix("test_").replace("_", " ")

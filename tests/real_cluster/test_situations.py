@@ -182,7 +182,6 @@ def test_a_drain_without_nodes_to_spare_is_nobodys_fault(bench):
     outcome = interrupted(bench, lambda pods: drain(bench, pods[0]["spec"]["nodeName"]))
     judged(bench, outcome, "inconclusive", "job.disrupted")
     assert "cordoned" in outcome.text
-    assert outcome.seconds < 120
 
 
 def drain(bench, node):
@@ -207,8 +206,8 @@ def test_a_job_that_somebody_scales_to_zero(bench):
         bench.kubectl("patch", "job", job, "--type=merge", "-p", '{"spec": {"parallelism": 0}}')
 
     outcome = interrupted(bench, scale)
-    assert outcome.faults == {"job.disrupted"}, outcome.text
-    assert outcome.seconds < 120
+    judged(bench, outcome, "go")
+    assert "parallelism from 2 to 0" in outcome.text
 
 
 @needs_pods
@@ -314,8 +313,9 @@ def test_a_sweep_of_four_nodes(bench):
 @needs_pods
 def test_detached_and_attached(bench):
     outcome = bench.run("accept", "--detach")
-    assert outcome.code == 0, outcome.text
+    assert outcome.code == 10, outcome.text
     assert "ERROR" not in outcome.text
+    assert "seatrial job attach" in outcome.text
     job = bench.kubectl("get", "jobs", "-o", "name").split("/")[-1].strip()
     attached = bench.command(
         [

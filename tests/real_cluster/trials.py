@@ -142,7 +142,7 @@ class Bench:
         words = list(arguments) or ["accept"]
         common = ["--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, "--out", str(out)]
         common += ["--profile", str(self.profile_file())]
-        common += ["--record"] if words[0] == "accept" else []
+        common += ["--record"] if words[0] == "accept" and "--detach" not in words else []
         argv = [sys.executable, "-m", "checks", words[0], *common, *words[1:]]
         with printed.open("w", encoding="utf-8") as file:
             environment = {**os.environ, "COLUMNS": "160"}

@@ -1,0 +1,19 @@
+"""`docs/tested-on.md` is what the last runs on real clusters said: of every test that there is, and of no other."""
+
+import re
+
+from tests.conftest import ROOT
+from tests.real_cluster.page import title
+
+FOLDER = ROOT / "tests/real_cluster"
+
+
+def test_the_page_has_every_situation_and_no_other():
+    """`make test-real PAGE=1` writes it anew."""
+    there = {
+        title(f"{path.name}::{name}")
+        for path in FOLDER.glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    rows = re.findall(r"^\| ([A-Z][^|]+?)(?: \([^|]*\))? \| ", (ROOT / "docs/tested-on.md").read_text(), re.MULTILINE)
+    assert set(rows) == there
