@@ -95,6 +95,8 @@ class Cluster:
             self.stop_program(name, signal.SIGKILL)
 
     def _all_ready(self) -> bool:
+        for name in self._running:
+            self._alive(name)
         listed = self.kubectl("get", "nodes", "-o", "json", check=False)
         conditions = [
             condition["status"]
@@ -337,6 +339,9 @@ class Cluster:
             "--cluster-cidr=10.244.0.0/16",
             f"--hostname-override={host}",
             "--conntrack-max-per-core=0",
+            *(
+                ["--feature-gates=NFTablesProxyMode=true"] if self._kubernetes == "kubernetes-1.30" else []
+            ),  # beta in 1.31
             inside=inside,
         )
 
