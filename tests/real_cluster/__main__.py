@@ -1,6 +1,6 @@
 """`python -m tests.real_cluster`: build a real Kubernetes, run it on this machine, and the tests of this folder against it.
 
-    python -m tests.real_cluster [--minor 1.37] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
+    python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from . import cluster, image, programs
+from . import cluster, given, image, programs
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "SEATRIAL_REAL_INSIDE"
@@ -28,12 +29,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.real_cluster", description=__doc__)
     parser.add_argument("--minor", choices=programs.MINORS, default=programs.MINORS[-1], help="of Kubernetes")
     parser.add_argument("--folder", type=Path, default=ROOT / ".real", help="everything is below it")
+    parser.add_argument("--kubeconfig", type=Path, help="test this cluster instead: nothing is built, none is started")
     parser.add_argument("--shell", action="store_true", help="a shell beside the cluster instead of the tests")
     options, rest = parser.parse_known_args()
     folder = options.folder.resolve()
     kubernetes = f"kubernetes-{options.minor}"
     if os.environ.get(INSIDE):
         return _inside(folder, kubernetes, rest, shell=options.shell)
+    programs.on_path(folder / "programs")
+    if options.kubeconfig:
+        return tests(given.Given(options.kubeconfig.resolve(), folder / "run"), rest)
     started = time.monotonic()
     try:
         _able()
@@ -46,6 +51,7 @@ def main() -> int:
     group = str(os.getpid())
     command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
     environment = {**os.environ, INSIDE: "1", "SEATRIAL_REAL_GROUP": group}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # all ends with it, as on Ctrl-C
     try:
         return subprocess.run([*command, sys.executable, "-m", "tests.real_cluster", *sys.argv[1:]], env=environment, cwd=ROOT, check=False).returncode
     finally:
@@ -86,6 +92,7 @@ def _inside(folder: Path, kubernetes: str, rest: list[str], *, shell: bool) -> i
     run.mkdir(parents=True)
     (run / "images.tar").symlink_to(folder / "images.tar")
     built = _build(folder, kubernetes)
+    programs.on_path(folder / "programs")
     started = time.monotonic()
     here = cluster.Cluster(run, built, kubernetes, NODES)
     try:

@@ -4,7 +4,7 @@ It runs in a process namespace, a mount namespace and a network namespace of its
 the process that started it everything ends, and no file is left outside its folder but empty control groups, which are removed.
 
 Each node has namespaces of its own, too: `/var/lib` and `/run`, since the kubelet's folder for device plugins is a
-constant, and a network with an address of its own. Pods of all nodes reach each other by routes, Services by kube-proxy.
+constant, `/var/log`, where a kubelet deletes the logs of pods that it does not know, and a network with an address of its own. Pods of all nodes reach each other by routes, Services by kube-proxy.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def wait(condition: Callable[[], Any], what: str, limit_s: float = START_S) -> A
 
 class Cluster:
     """The cluster below a folder; `programs`: where each module was built."""
+
+    runs_pods = True
 
     def __init__(self, folder: Path, programs: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
         """`kubernetes`: the module that its programs are from."""
@@ -266,7 +268,7 @@ class Cluster:
         """The namespaces of a node, held open by a process that sleeps."""
         home = self.folder / "nodes" / name
         home.mkdir(parents=True)
-        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mkdir -p /var/lib/kubelet {home}/kubelet && mount --bind {home}/kubelet /var/lib/kubelet && exec sleep infinity"
+        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mkdir -p /var/lib/kubelet {home}/kubelet {home}/log && mount --bind {home}/kubelet /var/lib/kubelet && mount --bind {home}/log /var/log && exec sleep infinity"
         self._spawn(f"{name}-holder", "unshare", "--mount", "--net", "--propagation=private", "sh", "-c", script)
         holder = self._running[f"{name}-holder"].pid
         self._holders[name] = holder
@@ -404,7 +406,7 @@ def _inherit_cpus(group: Path) -> None:
 
 def remove_groups(name: str) -> None:
     """Remove the empty control groups that the nodes have left."""
-    for hierarchy in _hierarchies():
+    for hierarchy in (*_hierarchies(), GROUPS / "unified"):  # where there are both versions, runc makes groups in each
         for folder, _, _ in os.walk(hierarchy / name, topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()

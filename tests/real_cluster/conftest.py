@@ -32,6 +32,13 @@ def real(request: pytest.FixtureRequest) -> Cluster:
 
 
 @pytest.fixture
+def pods(real: Cluster) -> None:
+    """For tests whose trial must run."""
+    if not real.runs_pods:
+        pytest.skip("pods do not run on simulated nodes")
+
+
+@pytest.fixture
 def bench(real: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """A namespace of the test's own, a ServiceAccount with the printed rights, and what starts the product there."""
     with Bench.opened(real, request.node.name, tmp_path) as opened:
