@@ -167,7 +167,9 @@ class ScheduledRun:
         trends = node_history.trend(before, record)
         verdict, final = node_history.conclude(before, after, record)
         if verdict == "go" != record["verdict"]:
-            self._say("what failed says only that others use the GPUs: it does not count")
+            shown = ", ".join(node_history.shown_before(before, record))
+            others = "what failed says only that others use the GPUs: it does not count"
+            self._say(f"{shown}: not a tenant's to see, and shown by the last trial, which passed" if shown else others)
         self.messages += [f"found: {text}" for text in _accused(record)]
         self.messages += [f"slower than usual: {text}" for text in trends]
         late = overdue(after, now=time.time(), limit_s=STARVED_S)
