@@ -162,10 +162,11 @@ def test_a_cronjob_does_a_trial_with_its_own_rights(deployed, overlay):
     deployed.overlay(overlay)
     told = went(deployed, "first", deployed.first("first"))
     assert told["nodes"].startswith("2 of 4" if overlay != "tenant" else "2"), told["nodes"]
-    again = deployed.first("again")  # an hour later nothing is due
-    assert again.codes == {"seatrial": 0}, again.text
-    assert deployed.results()["scope"] == "partial"
-    assert "no trial" in again.text
+    if overlay == "tenant":  # who sees no nodes: on this cluster the others try those that are left
+        again = deployed.first("again")
+        assert again.codes == {"seatrial": 0}, again.text
+        assert (deployed.results()["verdict"], deployed.results()["scope"]) == ("go", "partial")
+        assert "no trial" in again.text
     assert deployed.bench.refused() == []
     assert deployed.remove() == []
 
