@@ -103,6 +103,8 @@ class Bench:
                 run.process.wait()
             cluster.restore()
             cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=90s", check=False)
+            rights = "clusterroles,clusterrolebindings"
+            cluster.kubectl("delete", rights, f"{ACCOUNT}:{namespace}", "--ignore-not-found", check=False)
 
     def profile_file(self) -> Path:
         """The profile of the test as a file."""
