@@ -58,7 +58,7 @@ def cluster(seatrial: Session) -> Inventory:
     from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415 -- collection stays light
 
     if seatrial.tenant:
-        return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
+        return Inventory.of_tenant()
     seatrial.clear()
     inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
     seatrial.run.not_seen += inventory.not_seen.values()

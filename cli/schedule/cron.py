@@ -209,7 +209,8 @@ class ScheduledRun:
         Nodes that are no longer there are forgotten: they must not be called bad for ever.
         """
         spec = spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace)
-        cluster = Inventory.read(self.kube, selector=self.options.nodes)
+        tenant = self.profile.tenant or "--tenant" in self.further
+        cluster = Inventory.of_tenant() if tenant else Inventory.read(self.kube, selector=self.options.nodes)
         due_s = self.options.every * 3600
         if "nodes" in cluster.not_seen:
             if self.options.sweep:
