@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tests.waiting import until
+
 from . import image
 from .hardware import labels, plugin_arguments
 
@@ -405,11 +407,17 @@ def _inherit_cpus(group: Path) -> None:
 
 
 def remove_groups(name: str) -> None:
-    """Remove the empty control groups that the nodes have left."""
-    for hierarchy in (*_hierarchies(), GROUPS / "unified"):  # where there are both versions, runc makes groups in each
-        for folder, _, _ in os.walk(hierarchy / name, topdown=False):
+    """Remove the control groups that the nodes have left, as soon as the last of their processes is gone."""
+    until(lambda: _removed(name), f"the end of all processes in the control groups {name}")
+
+
+def _removed(name: str) -> bool:
+    places = [each / name for each in (*_hierarchies(), GROUPS / "unified")]  # runc makes some in version 2, too
+    for place in places:
+        for folder, _, _ in os.walk(place, topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
+    return not any(place.exists() for place in places)
 
 
 def _cni(number: int, home: Path) -> dict[str, Any]:

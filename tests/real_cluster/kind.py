@@ -7,12 +7,11 @@ Every node is a container that sees FOLDER at its own place: files and programs 
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from . import image, programs
 from .hardware import labels, plugin_arguments
@@ -27,7 +26,7 @@ NODES = (f"{NAME}-worker", *(f"{NAME}-worker{number}" for number in range(2, 5))
 def config(folder: Path) -> dict[str, Any]:
     """What kind is asked for (kind.sigs.k8s.io/docs/user/configuration)."""
     shared = [{"hostPath": str(folder), "containerPath": str(folder)}]
-    worker = {"role": "worker", "labels": labels(), "extraMounts": shared}
+    worker = {"role": "worker", "extraMounts": shared}
     nodes = [{"role": "control-plane"}, *(worker for _ in NODES)]
     return {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "name": NAME, "nodes": nodes}
 
@@ -42,9 +41,11 @@ def main(arguments: Sequence[str]) -> int:
     offered = {name: plugin_arguments(_home(folder, name), name) for name in NODES}
     kubeconfig = folder / "kind.yaml"
     create: list[str | Path] = [kind, "create", "cluster", "--config", "-", "--kubeconfig", kubeconfig, "--wait", "5m"]
-    subprocess.run(create, input=yaml.safe_dump(config(folder)), text=True, check=True)
+    subprocess.run(create, input=json.dumps(config(folder)), text=True, check=True)
     subprocess.run([kind, "load", "image-archive", archive, "--name", NAME], check=True)
     for name, options in offered.items():
+        given = (f"{key}={value}" for key, value in labels().items())
+        subprocess.run(["kubectl", "--kubeconfig", kubeconfig, "label", "node", name, *given], check=True)
         subprocess.run(["docker", "exec", "--detach", name, plugin, *options], check=True)
     print(f"the cluster is at {kubeconfig}; {kind} delete cluster --name {NAME} takes it away")
     return 0
