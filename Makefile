@@ -11,12 +11,14 @@ OUT := report
 ARGS :=
 unexport PYTHONHOME PYTHONPATH  # packages come from .venv/ alone
 
-.PHONY: help demo test test-slow test-torch lint wheel chart lock clean
+.PHONY: help demo test test-slow test-torch test-real lint wheel chart lock clean
 help:
 	@echo "make demo       run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
 	@echo "make test       run the tests, about ten minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
 	@echo "make test-slow  run the others, about as long: every scenario, the pages' commands, scheduled runs; CI runs both"
 	@echo "make test-torch  run the bench's tests, on torch and gloo: fetches 2.3 GB and takes 4 GB of disk ($(TORCH)/)"
+	@echo "make test-real  build a real Kubernetes and run tests on it, as root, with Go: MINOR=1.37 chooses which; on a cluster that"
+	@echo "                is there: CLUSTER=KUBECONFIG, and REGISTRY=... where it pulls the images from; ARGS=\"-k cronjob\""
 	@echo "make lint       ruff (format and rules) and mypy --strict"
 	@echo "make wheel      build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
 	@echo "make chart      renew what the Helm chart takes over from the kustomizations"
@@ -40,6 +42,14 @@ test-slow: $(VENV)/.dev
 # With another Python that has torch: SEATRIAL_TORCH_PYTHON=... make test-torch
 test-torch: $(VENV)/.dev $(if $(SEATRIAL_TORCH_PYTHON),,$(TORCH)/.done)
 	$(BIN)/python -m pytest -n 2 -m torch tests/pod $(ARGS)
+
+# Everything is in .real/. Another cluster's nodes must offer what tests/real_cluster/kind.py gives its own.
+MINOR :=
+CLUSTER :=
+REGISTRY :=
+test-real: export SEATRIAL_REAL_REGISTRY := $(REGISTRY)
+test-real: $(VENV)/.dev
+	$(BIN)/python -m tests.real_cluster $(MINOR:%=--minor %) $(CLUSTER:%=--kubeconfig %) $(if $(PAGE),--page) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check -q .

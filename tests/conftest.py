@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from jobs.nccl.bandwidth import published
+from tests.real_cluster import programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # The tests start hundreds of processes of ours: what one has compiled, the others need not (up to half of their time).
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    programs.on_path()
     # A shell in the background hands SIGINT down as ignored; the tests that send it mean a terminal's.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

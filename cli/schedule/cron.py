@@ -167,7 +167,9 @@ class ScheduledRun:
         trends = node_history.trend(before, record)
         verdict, final = node_history.conclude(before, after, record)
         if verdict == "go" != record["verdict"]:
-            self._say("what failed says only that others use the GPUs: it does not count")
+            shown = ", ".join(node_history.shown_before(before, record))
+            others = "what failed says only that others use the GPUs: it does not count"
+            self._say(f"{shown}: not a tenant's to see, and shown by the last trial, which passed" if shown else others)
         self.messages += [f"found: {text}" for text in _accused(record)]
         self.messages += [f"slower than usual: {text}" for text in trends]
         late = overdue(after, now=time.time(), limit_s=STARVED_S)
@@ -207,7 +209,8 @@ class ScheduledRun:
         Nodes that are no longer there are forgotten: they must not be called bad for ever.
         """
         spec = spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace)
-        cluster = Inventory.read(self.kube, selector=self.options.nodes)
+        tenant = self.profile.tenant or "--tenant" in self.further
+        cluster = Inventory.of_tenant() if tenant else Inventory.read(self.kube, selector=self.options.nodes)
         due_s = self.options.every * 3600
         if "nodes" in cluster.not_seen:
             if self.options.sweep:

@@ -104,7 +104,7 @@ def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, ev
 
 def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
     """Choose by time alone, for a tenant who sees no nodes: what did not pass is tried again at the next run."""
-    last = next((run for run in reversed(state.past) if run.samples or run.faults), Past("", 0.0, ""))
+    last = _last_trial(state)
     if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a time to come was written by a wrong clock
         return Choice((), f"the nodes are not seen, and a trial passed within {spoken(every_s)}")
     return Choice((ANY,), "the nodes are not seen")
@@ -271,16 +271,30 @@ def conclude(before: NodeHistory, after: NodeHistory, record: Record) -> tuple[s
     """Return verdict and exit code of a scheduled run: what failed in a trial for the first time is tried again.
 
     What the API alone shows does not flap and counts at once; so does a node that is now called bad, and a fault of the
-    trial that the run before had, too. That others use the GPUs does not count.
+    trial that the run before had, too. That others use the GPUs does not count; nor does `shown_before`.
     """
     verdict = _concluded(before, after, record)
     return str(verdict), EXIT_CODES[verdict]
 
 
+def shown_before(before: NodeHistory, record: Record) -> list[str]:
+    """Return what is required and a tenant cannot see, in a run without a trial: the last one passed, and showed it."""
+    if any(check.get("stage") != "preflight" for check in record["checks"]) or _last_trial(before).verdict != "go":
+        return []
+    return [check["id"] for check in record["checks"] if check["proven_by"] and check["id"] in record["required"]]
+
+
+def _last_trial(state: NodeHistory) -> Past:
+    return next((run for run in reversed(state.past) if run.samples or run.faults), Past("", 0.0, ""))
+
+
 def _concluded(before: NodeHistory, after: NodeHistory, record: Record) -> Verdict:
     rest = record.copy()
     rest["checks"] = [check for check in record["checks"] if not _is_busy(check)]
-    verdict = verdict_of(rest) if len(rest["checks"]) < len(record["checks"]) else record["verdict"]
+    shown = shown_before(before, record)
+    rest["required"] = [each for each in record["required"] if each not in shown]
+    same = len(rest["checks"]) == len(record["checks"]) and len(rest["required"]) == len(record["required"])
+    verdict = record["verdict"] if same else verdict_of(rest)
     if verdict is not Verdict.NO_GO:
         return verdict
     failed = _failed(record)

@@ -92,6 +92,38 @@ def test_a_cluster_at_work_has_nothing_wrong_with_it(run: dict[str, Any], verdic
     assert conclude(NodeHistory(), learn(NodeHistory(), run, now=NOW), run)[0] == verdict
 
 
+def tenant(stage: str = "preflight", outcome: str = "passed") -> Record:
+    """A tenant's run that has tried no node: what takes the right to list nodes is skipped, and required."""
+    hidden = {"id": "gpu.allocatable", "stage": "preflight", "outcome": "skipped", "proven_by": ["nccl.ranks"]}
+    other = {"id": "api.version", "stage": stage, "outcome": outcome}
+    made = {**record("inconclusive", ()), "collectives": {}, "scope": "partial", "required": ["gpu.allocatable"]}
+    return completed({**made, "checks": [other, hidden]})
+
+
+@pytest.mark.parametrize(
+    ("before", "run", "verdict"),
+    [
+        (after(record("go")), tenant(), "go"),
+        (after(record("go"), tenant()), tenant(), "go"),
+        (after(record("go")), tenant(outcome="error"), "inconclusive"),
+        (after(record("go")), tenant(outcome="failed") | {"verdict": "no-go"}, "no-go"),
+        (after(record("go")), tenant(stage="acceptance"), "inconclusive"),
+        (
+            after(record("go")),
+            tenant() | {"required": ["gpu.allocatable", "nccl.gdr"], "scope": "full"},
+            "inconclusive",
+        ),
+        (after(record("go"), record("no-go", subject="a")), tenant(), "inconclusive"),
+        (after(), tenant(), "inconclusive"),
+    ],
+)
+def test_between_two_trials_a_tenant_need_not_see_what_the_last_one_showed(
+    before: NodeHistory, run: Record, verdict: str
+) -> None:
+    """Night after night nothing is due, and what only a trial shows a tenant was shown by one that passed."""
+    assert conclude(before, learn(before, run, now=NOW), run)[0] == verdict
+
+
 def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
     """Night after night: it is not called bad for it, and is as good as it was."""
     for fault in ("gpu.taken", "nodes.cordoned", "nodes.tainted"):

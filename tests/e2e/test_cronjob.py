@@ -179,9 +179,13 @@ def test_a_healthy_cluster_is_go_and_is_left_alone_for_a_week(lab: Lab) -> None:
 
 @pytest.mark.parametrize("lab", [("healthy", "tenant")], indirect=True, ids=["healthy"])
 def test_a_tenants_one_role_is_enough(lab: Lab) -> None:
-    """With the Role of the namespace and nothing else the scheduled run comes to its verdict."""
+    """With the Role of the namespace and nothing else the scheduled run comes to its verdict; so does the next night's."""
     assert lab.run("one") == "Complete", lab.log("one")
     assert lab.results()["verdict"] == "go"
+    assert lab.run("two") == "Complete", lab.log("two")
+    again = lab.results()
+    assert (again["verdict"], again["run_verdict"], again["scope"]) == ("go", "inconclusive", "partial")
+    assert "shown by the last trial" in " ".join(again["said"])
 
 
 @pytest.mark.parametrize(

@@ -328,12 +328,15 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, request
     assert {asked[2] for asked, _ in requests if asked[0] == "delete"} >= {"jobs", "services", "configmaps"}
 
 
-@pytest.mark.parametrize("extra", [(), ("--label-nodes", "--node-condition")], ids=["plain", "marking"])
+@pytest.mark.parametrize(
+    "extra", [(), ("--label-nodes", "--node-condition"), ("--tenant",)], ids=["plain", "marking", "tenant"]
+)
 def test_scheduled_runs_ask_for_what_is_printed_for_them(
     extra: tuple[str, ...], tmp_path: Path, requests: Requests
 ) -> None:
     """`cron`: Lease, state, results, events and marks of nodes."""
-    rules = printed("--cluster", "--cron", "--profile", "h100-ib", *extra)
+    scope = () if "--tenant" in extra else ("--cluster",)
+    rules = printed("--cron", "--profile", "h100-ib", *scope, *extra)
     with running(world("healthy", rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         for _ in range(2):

@@ -1,6 +1,6 @@
 """`python -m tests.real_cluster`: build a real Kubernetes, run it on this machine, and the tests of this folder against it.
 
-python -m tests.real_cluster [--minor 1.37] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
+python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from . import cluster, image, page, programs
+from . import cluster, given, image, page, programs
 
 ROOT = Path(__file__).parents[2]
+NOT_HERE = 77
+"""Exit code where no real cluster can be built, started or reached: one that pytest does not use."""
 INSIDE = "SEATRIAL_REAL_INSIDE"
 NEEDED = ("unshare", "ip", "mount", "openssl")
 NEEDED_FOR_PODS = (*NEEDED, "nsenter", "nft", "runc")
@@ -33,6 +36,7 @@ def main() -> int:
     )
     parser.add_argument("--nodes", type=int, default=4, help="how many; 0: the control plane alone")
     parser.add_argument("--page", action="store_true", help="write docs/tested-on.md from the results of all runs")
+    parser.add_argument("--kubeconfig", type=Path, help="test this cluster instead: nothing is built, none is started")
     parser.add_argument("--shell", action="store_true", help="a shell beside the cluster instead of the tests")
     options, rest = parser.parse_known_args()
     folder = options.folder.resolve()
@@ -42,6 +46,17 @@ def main() -> int:
     if os.environ.get(INSIDE):
         names = [f"n{number}" for number in range(1, options.nodes + 1)]
         return _inside(kind, folder, kubernetes, names, rest, shell=options.shell)
+    programs.on_path(folder / "programs")
+    if options.kubeconfig:
+        print(
+            "The audit log of this cluster is not read: what a run asks beyond its rights is seen by its verdict alone."
+        )
+        try:
+            there = given.Given(options.kubeconfig.resolve(), folder / "run")
+        except (cluster.NotStartedError, subprocess.CalledProcessError) as error:
+            print(f"no test can run there: {getattr(error, 'stderr', '') or error}")
+            return NOT_HERE
+        return tests(there, [], rest)
     started = time.monotonic()
     try:
         if simulated and not options.simulated_nodes:
@@ -52,7 +67,7 @@ def main() -> int:
             image.build(folder, built["coredns"] / "coredns")
     except programs.MissingToolError as error:
         print(f"no real cluster here: {error}")
-        return 3
+        return NOT_HERE
     print(f"built in {time.monotonic() - started:.0f} s", flush=True)
     group = str(os.getpid())
     mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -69,6 +84,7 @@ def main() -> int:
         "--propagation=private",
     ]
     environment = {**os.environ, INSIDE: "1", "SEATRIAL_REAL_GROUP": group}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # all ends with it, as on Ctrl-C
     try:
         return subprocess.run(
             [*command, sys.executable, "-m", "tests.real_cluster", *more, *sys.argv[1:]],
@@ -89,12 +105,12 @@ class Plugin:
         self.real_cluster = here
 
 
-def tests(here: cluster.Cluster, results: page.Results, rest: list[str]) -> int:
+def tests(here: cluster.Cluster, more: list[object], rest: list[str]) -> int:
     """Run the tests of this folder against a cluster."""
     arguments = ["-p", "no:cacheprovider", *(rest or ["-v"])]
     if not any(not each.startswith("-") and "tests/" in each for each in rest):
         arguments.append(str(Path(__file__).parent))
-    return int(pytest.main(arguments, plugins=[Plugin(here), results]))
+    return int(pytest.main(arguments, plugins=[Plugin(here), *more]))
 
 
 def _able(needed: tuple[str, ...]) -> None:
@@ -118,6 +134,7 @@ def _inside(
     run.mkdir(parents=True)
     (run / "images.tar").symlink_to(folder / "images.tar")
     built = _build(folder, kubernetes, simulated=not kind.runs_pods)
+    programs.on_path(folder / "programs")
     started = time.monotonic()
     here = kind(run, built, kubernetes, names)
     try:
@@ -126,7 +143,7 @@ def _inside(
         environment = {**os.environ, "KUBECONFIG": str(here.kubeconfig)}
         if shell:
             return subprocess.run([os.environ.get("SHELL", "sh"), *rest], env=environment, check=False).returncode
-        return tests(here, page.Results(page.about(kubernetes), folder), rest)
+        return tests(here, [page.Results(page.about(kubernetes), folder)], rest)
     finally:
         here.stop()
 

@@ -263,7 +263,7 @@ class Cluster:
         """The namespaces of a node, held open by a process that sleeps."""
         home = self.folder / "nodes" / name
         home.mkdir(parents=True)
-        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/log && mkdir -p /var/lib/kubelet {home}/kubelet && mount --bind {home}/kubelet /var/lib/kubelet && exec sleep infinity"
+        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mkdir -p /var/lib/kubelet {home}/kubelet {home}/log && mount --bind {home}/kubelet /var/lib/kubelet && mount --bind {home}/log /var/log && exec sleep infinity"
         self._spawn(f"{name}-holder", "unshare", "--mount", "--net", "--propagation=private", "sh", "-c", script)
         holder = self._running[f"{name}-holder"].pid
         self._holders[name] = holder
@@ -468,11 +468,17 @@ def _inherit_cpus(group: Path) -> None:
 
 
 def remove_groups(name: str) -> None:
-    """Remove the empty control groups that the nodes have left."""
-    for hierarchy in _hierarchies():
-        for folder, _, _ in os.walk(hierarchy / name, topdown=False):
+    """Remove the control groups that the nodes have left, as soon as the last of their processes is gone."""
+    until(lambda: _removed(name), f"the end of all processes in the control groups {name}")
+
+
+def _removed(name: str) -> bool:
+    places = [each / name for each in (*_hierarchies(), GROUPS / "unified")]  # runc makes some in version 2, too
+    for place in places:
+        for folder, _, _ in os.walk(place, topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
+    return not any(place.exists() for place in places)
 
 
 def _cni(number: int, home: Path) -> dict[str, Any]:

@@ -9,23 +9,27 @@ import hashlib
 import importlib.metadata
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.hardware.files import DRIVER_PROGRAMS, IMAGE_PROGRAMS, PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-#: Every image of the cluster is one of these; a trial's image names whatever it likes, see `NAMES`.
-PAUSE, TRIAL, DNS = "seatrial.test/pause:1", "seatrial.test/trial:1", "seatrial.test/coredns:1"
+#: Images of a cluster of ours are imported under these names; another cluster pulls the last two from a registry.
+PAUSE, DNS = "seatrial.test/pause:1", "seatrial.test/coredns:1"
+REGISTRY = os.environ.get("SEATRIAL_REAL_REGISTRY") or "seatrial.test"
+TRIAL, RUNNER = f"{REGISTRY}/trial:1", f"{REGISTRY}/seatrial:1"
 PROGRAMS = (
     "sh",
     "bash",
@@ -53,11 +57,13 @@ FAKES = "/opt/sim"
 SUITE = "/opt/seatrial"
 PATH = f"{FAKES}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin"
 _DISTRIBUTIONS = re.compile(r"^([a-z0-9][a-z0-9._-]*)==", re.MULTILINE)
+#: The user of the runner's image, and that it writes to a volume alone: as deploy/Containerfile says.
+_RUNS_AS, _RUNS_WITH = "65532:65532", ("PYTHONUNBUFFERED=1", "HOME=/tmp")
 _LEFT_OUT = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 
 
-def build(folder: Path, coredns: Path) -> Path:
-    """Write the images as one archive below `folder`, made anew only when what they are made of has changed."""
+def build(folder: Path, coredns: Path | None = None) -> Path:
+    """Write the images as one archive below `folder`; `coredns`: the program, where the cluster has no DNS of its own."""
     root = folder / "rootfs"
     archive = folder / "images.tar"
     shutil.rmtree(root, ignore_errors=True)
@@ -68,7 +74,7 @@ def build(folder: Path, coredns: Path) -> Path:
         if found:
             _program(root, Path(found), f"/usr/bin/{name}")
     _fakes(root)
-    _suite(root)
+    _suite(root, folder / "wheel")
     for name in ("bin", "sbin"):
         if not (root / name).exists():
             (root / name).symlink_to(f"usr/{name}" if name == "bin" else "usr/bin")
@@ -82,26 +88,30 @@ def build(folder: Path, coredns: Path) -> Path:
     (root / "usr/sbin/sshd").symlink_to(f"{FAKES}/bin/sshd")
     with tarfile.open(archive, "w") as tar:
         layer = _layer(root)
-        dns = io.BytesIO()
-        with tarfile.open(fileobj=dns, mode="w") as only:
-            only.add(coredns, "coredns", filter=_plain)
         manifest = [
             _image(tar, PAUSE, layer, ["/usr/bin/sleep", "infinity"]),
             _image(tar, TRIAL, layer, []),
-            _image(tar, DNS, dns.getvalue(), ["/coredns"]),
+            _image(tar, RUNNER, layer, ["seatrial"], user=_RUNS_AS, env=_RUNS_WITH),
         ]
+        if coredns is not None:
+            dns = io.BytesIO()
+            with tarfile.open(fileobj=dns, mode="w") as only:
+                only.add(coredns, "coredns", filter=_plain)
+            manifest.append(_image(tar, DNS, dns.getvalue(), ["/coredns"]))
         _put(tar, "manifest.json", json.dumps(manifest).encode())
     shutil.rmtree(root)
     return archive
 
 
-def _image(tar: tarfile.TarFile, name: str, layer: bytes, entry: list[str]) -> dict[str, object]:
+def _image(
+    tar: tarfile.TarFile, name: str, layer: bytes, entry: list[str], user: str = "", env: Sequence[str] = ()
+) -> dict[str, object]:
     digest = hashlib.sha256(layer).hexdigest()
     config = json.dumps(
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": entry, "Env": [f"PATH={PATH}", "PYTHONDONTWRITEBYTECODE=1"]},
+            "config": {"User": user, "Entrypoint": entry, "Env": [f"PATH={PATH}", "PYTHONDONTWRITEBYTECODE=1", *env]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
     ).encode()
@@ -178,19 +188,25 @@ def _fakes(root: Path) -> None:
         (folder / "bin" / name).chmod(0o755)
 
 
-def _suite(root: Path) -> None:
-    """`seatrial` with what `requirements.lock` names, as deploy/Containerfile installs it."""
+def _suite(root: Path, built: Path) -> None:
+    """`seatrial`: the wheel, and what `requirements.lock` names, as deploy/Containerfile installs them."""
     folder = root / SUITE.lstrip("/")
-    for package in ("checks", "cli", "jobs", "reports"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(built, ignore_errors=True)
+    command_line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
+    subprocess.run(command_line, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
     for name in _DISTRIBUTIONS.findall((ROOT / "requirements.lock").read_text(encoding="utf-8")):
         for source, place in _files(name):
             target = folder / place
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+            if ".so" in source.suffixes:
+                _libraries(root, source)
     command = root / "usr/local/bin/seatrial"
     command.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["#!/usr/bin/python3", "import sys", f"sys.path.insert(0, {SUITE!r})", "from cli.__main__ import main"]
+    lines = ["#!/usr/bin/python3", "import sys", f"sys.path.insert(0, {SUITE!r})", "from seatrial.__main__ import main"]
     command.write_text("\n".join([*lines, "raise SystemExit(main())", ""]), encoding="utf-8")
     command.chmod(0o755)
 
@@ -199,3 +215,7 @@ def _files(distribution: str) -> Iterator[tuple[Path, str]]:
     for file in importlib.metadata.distribution(distribution).files or ():
         if not str(file).startswith("..") and file.suffix != ".pyc":
             yield Path(str(file.locate())), str(file)
+
+
+if __name__ == "__main__":
+    print(build(Path(sys.argv[1]).resolve()))

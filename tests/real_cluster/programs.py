@@ -11,10 +11,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "programs"
+#: Where they are built unless said otherwise.
+BUILT = Path(__file__).parents[2] / ".real/programs"
 #: The Kubernetes minors that can be built: the newest release of the module, and the oldest that Go still compiles.
 MINORS = sorted(
     (each.name.removeprefix("kubernetes-") for each in MODULES.glob("kubernetes-*")),
@@ -22,7 +25,7 @@ MINORS = sorted(
 )
 _REQUIRED = re.compile(r"^(?:require )?\s*(\S+/\S+) (v\S+)(?: // indirect)?$", re.MULTILINE)
 #: What a cluster with nodes needs; operators are built besides.
-BASE = ("etcd", "containerd", "cni", "coredns", "deviceplugin")
+BASE = ("etcd", "containerd", "cni", "coredns", "deviceplugin", "helm")
 #: What a cluster with simulated nodes needs.
 SIMULATED = ("etcd", "kwok")
 #: `go build` calls a program after the last part of its package's path: etcd's is `server`.
@@ -80,6 +83,15 @@ def folder_of(module: str, required: str) -> Path:
     return Path(subprocess.run(argv, cwd=MODULES / module, capture_output=True, text=True, check=True).stdout.strip())
 
 
+def on_path(built: Path = BUILT) -> None:
+    """Let helm and kubectl that were built here be found before those that the machine has."""
+    places = [
+        str(built / module) for module in (f"kubernetes-{MINORS[-1]}", "helm") if (built / module / ".built").exists()
+    ]
+    before = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join([*places, *(each for each in before if each not in places)])
+
+
 def _stamp(module: str) -> str:
     """The version that Kubernetes' own build writes into its programs, and that its API reports."""
     if not module.startswith("kubernetes-"):
@@ -88,3 +100,11 @@ def _stamp(module: str) -> str:
     major, minor = full.removeprefix("v").split(".")[:2]
     place = "k8s.io/component-base/version"
     return f"-X {place}.gitVersion={full} -X {place}.gitMajor={major} -X {place}.gitMinor={minor}"
+
+
+if __name__ == "__main__":
+    try:
+        for wanted in sys.argv[1:]:
+            build(wanted, BUILT)
+    except (MissingToolError, subprocess.CalledProcessError) as error:
+        raise SystemExit(str(error)) from None

@@ -11,7 +11,6 @@ import yaml
 from tests.waiting import KUBECTL_LIMIT, until
 
 needs_pods = pytest.mark.usefixtures("pods")
-ALL = ("n1", "n2", "n3", "n4")
 
 
 def judged(bench, outcome, verdict, *faults):
@@ -32,19 +31,19 @@ def interrupted(bench, how):
 
 
 def test_cordoned_nodes(bench):
-    for node in ALL[1:]:
+    for node in bench.cluster.nodes[1:]:
         bench.cluster.kubectl("cordon", node)
     judged(bench, bench.run(), "no-go", "nodes.cordoned")
 
 
 @needs_pods
 def test_a_cordoned_spare_node_is_nothing(bench):
-    bench.cluster.kubectl("cordon", "n4")
+    bench.cluster.kubectl("cordon", bench.cluster.nodes[-1])
     judged(bench, bench.run(), "go")
 
 
 def test_tainted_nodes(bench):
-    for node in ALL[1:]:
+    for node in bench.cluster.nodes[1:]:
         bench.cluster.kubectl("taint", "node", node, "maintenance=yes:NoSchedule")
     judged(bench, bench.run(), "no-go", "nodes.tainted")
 
@@ -177,7 +176,7 @@ def test_a_drain_with_nodes_to_spare_is_go(bench):
 
 @needs_pods
 def test_a_drain_without_nodes_to_spare_is_nobodys_fault(bench):
-    for node in ALL[2:]:
+    for node in bench.cluster.nodes[2:]:
         bench.cluster.kubectl("cordon", node)
     outcome = interrupted(bench, lambda pods: drain(bench, pods[0]["spec"]["nodeName"]))
     judged(bench, outcome, "inconclusive", "job.disrupted")

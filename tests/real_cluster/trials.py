@@ -112,6 +112,8 @@ class Bench:
                     shutil.copy(each, kept)
             cluster.restore()
             cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", KUBECTL_LIMIT, check=False)
+            rights = "clusterroles,clusterrolebindings"
+            cluster.kubectl("delete", rights, f"{ACCOUNT}:{namespace}", "--ignore-not-found", check=False)
 
     def profile_file(self) -> Path:
         """The profile of the test as a file."""

@@ -154,6 +154,11 @@ class Inventory:
         return cls(tuple(nodes), tuple(pods), hidden, tuple(refused))
 
     @classmethod
+    def of_tenant(cls) -> Inventory:
+        """Return what a tenant sees without asking: nothing."""
+        return cls((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
+
+    @classmethod
     def read_settled(cls, kube: Kube, selector: str = "") -> Inventory:
         """Read; while a kubelet has just begun and counts no devices yet, read again, for seconds."""
         inventory, end = cls.read(kube, selector), time.monotonic() + RESTARTED_S

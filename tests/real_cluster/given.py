@@ -1,0 +1,105 @@
+"""A cluster that is there already, by its kubeconfig: what `cluster.Cluster` is to the tests, as far as one may ask it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+import yaml
+
+from .cluster import Cluster, NotStartedError
+from .hardware import offers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Given(Cluster):
+    """Nothing is started or stopped here. A test that would is skipped; nodes are put back to how they were found."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        """`folder`: where the files are that the fakes of its nodes read, if this machine has them (`behave`)."""
+        super().__init__(folder, {}, "", [])
+        self.kubeconfig = kubeconfig
+        self._found = {name: node for name, node in self._listed().items() if self._fits(node)}
+        self.nodes = sorted(self._found)
+        if not self.nodes:
+            wanted = " and ".join(offers())
+            raise NotStartedError(f"no node of this cluster offers {wanted}: tests/real_cluster/kind.py shows how")
+
+    def _listed(self) -> dict[str, dict[str, Any]]:
+        items = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+        return {node["metadata"]["name"]: node for node in items}
+
+    def _fits(self, node: dict[str, Any]) -> bool:
+        allocatable, spec = node["status"].get("allocatable", {}), node["spec"]
+        return all(int(allocatable.get(name, "0")) >= count for name, count in offers().items()) and not spec.get(
+            "unschedulable"
+        )
+
+    def _program(self, module: str, name: str) -> Path:
+        found = shutil.which(name)
+        if found is None:
+            raise NotStartedError(f"{name} is not there")
+        return Path(found)
+
+    def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> None:
+        """Write a kubeconfig for whoever has this token."""
+        config = json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
+        config["users"] = [{"name": "user", "user": {"token": token}}]
+        config["contexts"][0]["context"] |= {"user": "user", "namespace": namespace}
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    def restore(self) -> None:
+        """Take away what tests have added to the nodes."""
+        if self._has_fakes():
+            self.behave()
+        for name, before in self._found.items():
+            node = self._listed()[name]
+            if node["spec"].get("unschedulable"):
+                self.kubectl("uncordon", name)
+            had = [(each["key"], each["effect"]) for each in before["spec"].get("taints", [])]
+            for taint in node["spec"].get("taints", []):
+                if (taint["key"], taint["effect"]) not in had and not taint["key"].startswith("node.kubernetes.io/"):
+                    self.kubectl("taint", "node", name, f"{taint['key']}:{taint['effect']}-")
+
+    def _has_fakes(self) -> bool:
+        return all((self.folder / "nodes" / name / "hardware/node.json").exists() for name in self.nodes)
+
+    def behave(self, **collective: Any) -> None:
+        """As a cluster of ours, where the files of its fakes are on this machine."""
+        if not self._has_fakes():
+            self._not_ours("change how its GPUs behave")
+        super().behave(**collective)
+
+    def audit(self) -> Iterator[dict[str, Any]]:
+        """Nothing: that a request was refused is seen by its verdict alone (tests/e2e reads audit logs, too)."""
+        return iter(())
+
+    def start(self) -> NoReturn:
+        """Nothing is started."""
+        self._not_ours("start it")
+
+    start_control_plane = start_scheduler = start_api_server = start
+
+    def stop_program(self, *_: object) -> NoReturn:
+        """Nothing is stopped."""
+        self._not_ours("stop its programs")
+
+    def start_node(self, name: str) -> NoReturn:
+        """No node is started."""
+        self._not_ours(f"start {name}")
+
+    start_kubelet = start_node
+
+    def inside(self, node: str, *argv: str) -> NoReturn:
+        """Nothing runs on a node itself."""
+        self._not_ours(f"run {argv[0]} on {node}")
+
+    @staticmethod
+    def _not_ours(what: str) -> NoReturn:
+        pytest.skip(f"needs a cluster of our own: to {what}")
