@@ -48,7 +48,7 @@ def version(module: str) -> str:
 def build(module: str, folder: Path) -> Path:
     """Build the programs of one module into `folder`/`module`; return that folder.
 
-    Raises `MissingToolError` without Go, `CalledProcessError` where the build fails.
+    Raises `MissingToolError` without Go, and where the build fails (its words are printed).
     """
     source, target = MODULES / module, folder / module
     mark = target / ".built"
@@ -63,12 +63,14 @@ def build(module: str, folder: Path) -> Path:
     started = time.monotonic()
     print(f"building {module} {version(module)} ...", flush=True)
     what = "." if (source / "main.go").exists() else "tool"
-    subprocess.run(
+    done = subprocess.run(
         ["go", "build", "-trimpath", f"-ldflags=-s -w {_stamp(module)}", "-o", f"{target}/", what],
         cwd=source,
         env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"},
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        raise MissingToolError(f"{module} could not be built: go build ended with {done.returncode}")
     for name, better in CALLED_OTHERWISE.items():
         if (target / name).exists():
             (target / name).rename(target / better)
