@@ -17,7 +17,7 @@ help:
 	@echo "make test       run the tests, about ten minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
 	@echo "make test-slow  run the others, about as long: every scenario, the pages' commands, scheduled runs; CI runs both"
 	@echo "make test-torch  run the bench's tests, on torch and gloo: fetches 2.3 GB and takes 4 GB of disk ($(TORCH)/)"
-	@echo "make test-real  build a real Kubernetes and run tests on it, as root, with Go: MINOR=1.37 chooses which; on a cluster that"
+	@echo "make test-real  build a real Kubernetes and run tests on it, with Go: MINOR=1.37 chooses which; on a cluster that"
 	@echo "                is there: CLUSTER=KUBECONFIG, and REGISTRY=... where it pulls the images from; ARGS=\"-k cronjob\""
 	@echo "make lint       ruff (format and rules) and mypy --strict"
 	@echo "make wheel      build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
