@@ -1,6 +1,6 @@
 """`python -m tests.real_cluster`: build a real Kubernetes, run it on this machine, and the tests of this folder against it.
 
-    python -m tests.real_cluster [--minor 1.37] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
+    python -m tests.real_cluster [--minor 1.37] [--folder .real] [--operators] [--shell] [PYTEST-ARGUMENTS]
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ def main() -> int:
     parser.add_argument("--minor", choices=programs.MINORS, default=programs.MINORS[-1], help="of Kubernetes")
     parser.add_argument("--folder", type=Path, default=ROOT / ".real", help="everything is below it")
     parser.add_argument("--shell", action="store_true", help="a shell beside the cluster instead of the tests")
+    parser.add_argument("--operators", action="store_true", help="Kueue, Trainer and the like, too: minutes more to build")
     options, rest = parser.parse_known_args()
     folder = options.folder.resolve()
     kubernetes = f"kubernetes-{options.minor}"
     if os.environ.get(INSIDE):
-        return _inside(folder, kubernetes, rest, shell=options.shell)
+        return _inside(folder, kubernetes, rest, shell=options.shell, operators=options.operators)
     started = time.monotonic()
     try:
         _able()
-        built = _build(folder, kubernetes)
+        built = _build(folder, kubernetes, operators=options.operators)
         image.build(folder, built["coredns"] / "coredns")
     except programs.MissingToolError as error:
         print(f"no real cluster here: {error}")
@@ -75,17 +76,17 @@ def _able() -> None:
         raise programs.MissingToolError(f"install {', '.join(missing)} (Debian: apt-get install runc iproute2 nftables openssl util-linux)")
 
 
-def _build(folder: Path, kubernetes: str) -> dict[str, Path]:
-    modules = (*programs.BASE, kubernetes)
+def _build(folder: Path, kubernetes: str, *, operators: bool) -> dict[str, Path]:
+    modules = (*programs.BASE, kubernetes, *(["operators"] if operators else []))
     return {module: programs.build(module, folder / "programs") for module in modules}
 
 
-def _inside(folder: Path, kubernetes: str, rest: list[str], *, shell: bool) -> int:
+def _inside(folder: Path, kubernetes: str, rest: list[str], *, shell: bool, operators: bool) -> int:
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
     (run / "images.tar").symlink_to(folder / "images.tar")
-    built = _build(folder, kubernetes)
+    built = _build(folder, kubernetes, operators=operators)
     started = time.monotonic()
     here = cluster.Cluster(run, built, kubernetes, NODES)
     try:

@@ -69,7 +69,7 @@ class Cluster:
 
     def __init__(self, folder: Path, programs: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
         """`kubernetes`: the module that its programs are from."""
-        self.folder, self._programs, self._kubernetes, self.nodes = folder, programs, kubernetes, list(nodes)
+        self.folder, self.programs, self._kubernetes, self.nodes = folder, programs, kubernetes, list(nodes)
         self._tokens = {name: secrets.token_hex(16) for name in (*USERS, *(f"system:node:{each}" for each in nodes))}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._holders: dict[str, int] = {}
@@ -126,7 +126,7 @@ class Cluster:
         process.wait()
 
     def _program(self, module: str, name: str) -> Path:
-        return self._programs[module] / name
+        return self.programs[module] / name
 
     def _alive(self, name: str) -> bool:
         if self._running[name].poll() is not None:
@@ -200,6 +200,12 @@ class Cluster:
             "--enable-admission-plugins=NodeRestriction",
             f"--token-auth-file={self._pki('tokens.csv')}",
             "--allow-privileged",
+            f"--requestheader-client-ca-file={self._pki('server.crt')}",  # as kubeadm has it: APIs of others, such as Kueue's
+            f"--proxy-client-cert-file={self._pki('server.crt')}",
+            f"--proxy-client-key-file={self._pki('server.key')}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             "--kubelet-preferred-address-types=InternalIP",
             f"--audit-policy-file={self._pki('audit.yaml')}",
             f"--audit-log-path={self.folder / 'audit.jsonl'}",
@@ -294,12 +300,12 @@ class Cluster:
         home = self.folder / "nodes" / name
         (home / "cni").mkdir(exist_ok=True)
         (home / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(number, home)), encoding="utf-8")
-        (home / "containerd.toml").write_text(_containerd(home, self._programs["cni"]), encoding="utf-8")
-        path = f"PATH={self._programs['containerd']}:{os.environ['PATH']}"
+        (home / "containerd.toml").write_text(_containerd(home, self.programs["cni"]), encoding="utf-8")
+        path = f"PATH={self.programs['containerd']}:{os.environ['PATH']}"
         self._spawn(f"{name}-containerd", "env", path, self._program("containerd", "containerd"), "--config", home / "containerd.toml", inside=name)
         socket = home / "containerd.sock"
         wait(lambda: self._alive(f"{name}-containerd") and socket.exists(), f"containerd of {name}")
-        self.inside(name, str(self._program("containerd", "ctr")), "--address", str(socket), "--namespace", "k8s.io", "images", "import", "--local", str(self.folder / "images.tar"))
+        self.import_images(name, self.folder / "images.tar")
         self.start_kubelet(name)
         self._spawn(
             f"{name}-kube-proxy",
@@ -312,6 +318,12 @@ class Cluster:
             inside=name,
         )
         self._spawn(f"{name}-deviceplugin", self._program("deviceplugin", "deviceplugin"), *plugin_arguments(home, name), inside=name)
+
+    def import_images(self, name: str, archive: Path) -> None:
+        """Give a node the images of an archive."""
+        socket = self.folder / "nodes" / name / "containerd.sock"
+        ctr = (str(self._program("containerd", "ctr")), "--address", str(socket), "--namespace", "k8s.io")
+        self.inside(name, *ctr, "images", "import", "--local", str(archive))
 
     def start_kubelet(self, name: str) -> None:
         """Start the kubelet of a node, for the first time or again."""

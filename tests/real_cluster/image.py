@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 #: Every image of the cluster is one of these; a trial's image names whatever it likes, see `NAMES`.
 PAUSE, TRIAL, DNS = "seatrial.test/pause:1", "seatrial.test/trial:1", "seatrial.test/coredns:1"
-PROGRAMS = ("sh", "bash", "sleep", "cat", "ls", "env", "true", "false", "date", "id", "hostname", "cp", "mkdir", "rm", "sort", "head", "tail", "grep", "sed", "mount", "ip")
+PROGRAMS = ("sh", "bash", "sleep", "cat", "ls", "env", "true", "false", "date", "id", "hostname", "cp", "mkdir", "rm", "sort", "head", "tail", "grep", "sed", "seq", "mount", "ip")
+#: The user of "distroless/static:nonroot", which the operators' own images are made from.
+NOBODY = "65532:65532"
 FAKES = "/opt/sim"
 SUITE = "/opt/seatrial"
 PATH = f"{FAKES}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin"
@@ -73,13 +75,26 @@ def build(folder: Path, coredns: Path) -> Path:
     return archive
 
 
-def _image(tar: tarfile.TarFile, name: str, layer: bytes, entry: list[str]) -> dict[str, object]:
+def of_program(archive: Path, name: str, program: Path, place: str) -> None:
+    """Write an archive with one image that holds one program at `place`, run as a user without rights."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as only:
+        only.add(program, place.lstrip("/"), filter=_plain)
+        folder = tarfile.TarInfo("tmp")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o1777
+        only.addfile(folder)
+    with tarfile.open(archive, "w") as tar:
+        manifest = [_image(tar, name, layer.getvalue(), [place], user=NOBODY)]
+        _put(tar, "manifest.json", json.dumps(manifest).encode())
+
+
+def _image(tar: tarfile.TarFile, name: str, layer: bytes, entry: list[str], user: str = "") -> dict[str, object]:
     digest = hashlib.sha256(layer).hexdigest()
     config = json.dumps(
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": entry, "Env": [f"PATH={PATH}", "PYTHONDONTWRITEBYTECODE=1"]},
+            "config": {"User": user, "Entrypoint": entry, "Env": [f"PATH={PATH}", "PYTHONDONTWRITEBYTECODE=1"]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
     ).encode()

@@ -72,6 +72,12 @@ def build(module: str, folder: Path) -> Path:
     return target
 
 
+def folder_of(module: str, required: str) -> Path:
+    """Return where Go keeps the files of a module that a module of ours requires."""
+    argv = ["go", "list", "-m", "-f", "{{.Dir}}", required]
+    return Path(subprocess.run(argv, cwd=MODULES / module, capture_output=True, text=True, check=True).stdout.strip())
+
+
 def _stamp(module: str) -> str:
     """The version that Kubernetes' own build writes into its programs, and that its API reports."""
     if not module.startswith("kubernetes-"):
