@@ -61,6 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"could not delete {name}", file=sys.stderr)
     if not swept.deleted and not swept.left and not swept.kept:
         print(f"nothing of seatrial in namespace {kube.namespace}")
+    if swept.unseen:
+        print(f"not looked for, since this account may not list them: {', '.join(swept.unseen)}", file=sys.stderr)
     return 1 if swept.left else 0
 
 

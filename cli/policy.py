@@ -9,11 +9,12 @@ from pathlib import Path
 
 import yaml
 
-from checks.profiles.loader import ProfileError, load_profile
-from checks.profiles.trial import spec_of
+from checks.profiles.loader import ProfileError, load_profile, profile_names
+from checks.profiles.trial import spec_of, spec_of_record
 from cli.usage import Parser, refuse
 from jobs.trial.admission_policy import policies
 from jobs.trial.names import SpecError
+from jobs.trial.spec import TrialSpec
 from reports.record import read_json
 from reports.schema import RecordError
 
@@ -41,7 +42,7 @@ def parser() -> Parser:
         "--record",
         metavar="DIR|report.json",
         type=Path,
-        help="an accepted run: its profile, with the proof that it works",
+        help="an accepted run: what its pods asked for, with the proof that it works",
     )
     made.add_argument(
         "--namespace",
@@ -57,28 +58,42 @@ def main(arguments: Sequence[str]) -> int:
     """Print the policy; 0, or 4 with one line."""
     options = parser().parse_args(list(arguments))
     try:
-        profile, namespace = _asked(options)
-        spec = spec_of(load_profile(profile), run_id="policy", namespace=namespace)
+        whose, spec = (
+            _accepted(options) if options.record is not None else _profiled(options.profile, options.namespace)
+        )
         made = policies(spec, enforce=not options.warn)
     except (ProfileError, RecordError, SpecError) as error:
         return refuse("policy", error)
     if not made:
         why = "ask for nothing beside GPUs" if spec.gpu_resource else "claim their GPUs; a pod does not say how many"
-        return refuse("policy", f"the pods of profile {profile} {why}")
+        return refuse("policy", f"the pods of {whose} {why}")
     print(SWITCH_ON + yaml.safe_dump_all(made, sort_keys=False, width=118), end="")
     return 0
 
 
-def _asked(options: argparse.Namespace) -> tuple[str, str]:
-    """Return profile and namespace. Raises RecordError for a run that proves nothing, or what is not said."""
-    profile, namespace = options.profile, options.namespace
-    if options.record is not None:
-        record = read_json(options.record)
-        if record["verdict"] != "go" or record["scope"] != "full":
-            raise RecordError(f"run {record['run_id']} was not accepted in full: it proves nothing to hold others to")
-        profile, namespace = record["profile"], namespace or record["cluster"].get("namespace")
-    if not profile:
-        raise RecordError("the run had no profile: --profile is needed")
+def _accepted(options: argparse.Namespace) -> tuple[str, TrialSpec]:
+    """Return the run and its trial, by its record alone. Raises RecordError for a run that proves nothing."""
+    record = read_json(options.record)
+    run, trial, namespace = record["run_id"], record["trial"], options.namespace or record["cluster"].get("namespace")
+    if record["verdict"] != "go" or record["scope"] != "full":
+        raise RecordError(f"run {run} was not accepted in full: it proves nothing to hold others to")
+    if "pod" in trial:
+        spec = spec_of_record(trial["pod"], image=trial.get("image", ""), namespace=_named(namespace))
+        return f"run {run}", spec
+    # Records of earlier versions name the profile only; another of that name asks for something else.
+    profile = str(record["profile"])
+    if profile not in profile_names() or load_profile(profile).digest != record["profile_digest"]:
+        raise RecordError(f"the record of run {run} does not say what its pods asked for: name the profile, --profile")
+    return _profiled(profile, namespace)
+
+
+def _profiled(profile: str, namespace: str | None) -> tuple[str, TrialSpec]:
+    """Return a profile in words, and its trial."""
+    spec = spec_of(load_profile(profile), run_id="policy", namespace=_named(namespace))
+    return f"profile {profile}", spec
+
+
+def _named(namespace: str | None) -> str:
     if not namespace:
         raise RecordError("--namespace is needed: where does the policy hold?")
-    return str(profile), str(namespace)
+    return namespace

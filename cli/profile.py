@@ -15,6 +15,7 @@ from checks.profiles.baseline import NotABaselineError, baseline
 from checks.profiles.errors import Problem
 from checks.profiles.loader import ProfileError, load_profile, problems, profile_names
 from cli.usage import INCONCLUSIVE, Parser, refuse
+from jobs.cluster.redact import safe
 from jobs.cluster.unstructured import name_of
 from reports.record import read_json
 from reports.schema import RecordError
@@ -106,7 +107,7 @@ def detect(options: argparse.Namespace) -> int:
             path = simulation.kubeconfig if simulation else options.kubeconfig
             kube = Kube.connect(kubeconfig=path, context=None if simulation else options.context, namespace=None)
             cluster = Inventory.read(kube, selector=options.nodes)
-            networks = _networks(kube)
+            networks, unseen = _networks(kube)
             listed = {kind: listing(kube, kind, *KINDS[kind]) for kind in ("deviceclasses", "resourceslices")}
     except ConfigError as error:
         return refuse("profile detect", error)
@@ -116,20 +117,25 @@ def detect(options: argparse.Namespace) -> int:
     if proposal is None:
         why = cluster.not_seen.get("nodes") or f"none of {len(cluster.nodes)} nodes has a GPU"
         return refuse("profile detect", why, INCONCLUSIVE)
+    for what, why in [("secondary networks", unseen), *((kind, each.hidden) for kind, each in listed.items())]:
+        if why:
+            proposal.open.append(f"{what} were not seen: {why}")
     head = f"Proposed from what {kube.server} says. Hold every line against what was ordered."
     print(_written(proposal, head), end="")
     return 0
 
 
-def _networks(kube: Kube) -> list[str]:
-    """Names of the secondary networks that Multus could attach; none where there is no Multus, or no right to look."""
-    from jobs.cluster.client.errors import ApiError  # noqa: PLC0415
+def _networks(kube: Kube) -> tuple[list[str], str]:
+    """Names of the secondary networks that Multus could attach, none without Multus; and why they cannot be seen."""
+    from jobs.cluster.client.errors import ApiError, NotFound  # noqa: PLC0415
 
     try:
         definitions, _ = kube.list("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions")
-    except ApiError:
-        return []
-    return [name_of(item) for item in definitions if isinstance(item, dict)]
+    except NotFound:
+        return [], ""
+    except ApiError as error:
+        return [], safe(error.message or error.reason, 300)
+    return [name_of(item) for item in definitions if isinstance(item, dict)], ""
 
 
 def capture(options: argparse.Namespace) -> int:

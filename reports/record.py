@@ -125,6 +125,17 @@ def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
     )
 
 
+def goes_on(trial: RecordedTrial) -> str:
+    """Say that a detached trial goes on, and how it is judged; '' of any other."""
+    if not trial.get("attach"):
+        return ""
+    kept = datetime.timedelta(seconds=trial.get("kept_s", 0))
+    return (
+        f"{trial.get('job', 'the trial')} goes on in the cluster and is not judged yet: {trial['attach']} "
+        f"(until {kept} after its end: deadlines.ttl_s)"
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One execution: every result in order, and what it ran against."""
@@ -166,11 +177,22 @@ class Run:
         outcomes = [r.outcome for r in self.results]
         if Outcome.FAILED in outcomes:
             return Verdict.NO_GO
-        if self.interrupted or self.pytest_exit or Outcome.ERROR in outcomes or Outcome.BLOCKED in outcomes:
+        if (
+            self.goes_on
+            or self.interrupted
+            or self.pytest_exit
+            or Outcome.ERROR in outcomes
+            or Outcome.BLOCKED in outcomes
+        ):
             return Verdict.INCONCLUSIVE
         if Outcome.PASSED not in outcomes or self.required_but_unseen or self.too_few_tried:
             return Verdict.INCONCLUSIVE
         return Verdict.GO
+
+    @property
+    def goes_on(self) -> str:
+        """Say of a detached trial that it goes on, and how it is judged; '' where no trial was detached."""
+        return goes_on(self.trial)
 
     @property
     def coverage(self) -> Coverage:

@@ -163,20 +163,35 @@ class RecordedSpan(TypedDict):
     seconds: float
 
 
+class RecordedPod(TypedDict):
+    """What each pod of the trial asked for beside cpu and memory; networks are annotations, a queue is KIND:NAME."""
+
+    gpu_resource: str
+    gpus: int
+    resources: dict[str, int]
+    networks: list[str]
+    capabilities: list[str]
+    queue: str
+
+
 class RecordedTrial(TypedDict, total=False):
     """What ran: the job, its image, how many nodes it spans, the node of each pod that gave evidence and of each host.
 
-    ``dns_seconds``: until the ranks of a node resolved all peers.
+    ``dns_seconds``: until the ranks of a node resolved all peers. ``attach``: the command that judges a detached trial,
+    ``kept_s`` after its end.
     """
 
     job: str
     image: str
     nodes: int
+    pod: RecordedPod
     pods: dict[str, str]
     hosts: dict[str, str]
     dns_seconds: dict[str, float]
     timeline: list[RecordedSpan]
     failure: TrialFailure
+    attach: str
+    kept_s: float
 
 
 class RecordedCoverage(TypedDict):

@@ -94,6 +94,8 @@ def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) 
         )
         return _deciding(decisive_checks[0], coverage_of(record)) + more
     run = run_of(record)
+    if run.goes_on:
+        return run.goes_on
     if run.required_but_unseen:
         return f"required but not judged: {', '.join(run.required_but_unseen)}"
     if run.too_few_tried:

@@ -283,6 +283,16 @@ def _plain(text: str) -> str:
     return plain(text).replace("##[", "## [")  # GitHub's old command form
 
 
+def _too_little(terminal: Any, run: Run) -> None:
+    """Say which nodes were not tried, and what is missing for a go."""
+    if left := run.coverage.not_tried():
+        _paragraph(terminal, "", f"Not tried: {left}", _width())
+    if run.too_few_tried and run.verdict is not Verdict.NO_GO:
+        _paragraph(terminal, "", f"No go: {run.too_few_tried}.", _width())
+    if run.required_but_unseen and run.verdict is not Verdict.NO_GO:
+        _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
+
+
 def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
     head = f"VERDICT: {run.verdict}"
@@ -291,14 +301,14 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
     for row in rest:
         terminal.write_line(row)
     _paragraph(terminal, "", summary.counted, _width())
-    if left := run.coverage.not_tried():
-        _paragraph(terminal, "", f"Not tried: {left}", _width())
-    if run.too_few_tried and run.verdict is not Verdict.NO_GO:
-        _paragraph(terminal, "", f"No go: {run.too_few_tried}.", _width())
+    if run.goes_on:  # what is not judged yet is neither missing nor too little
+        if run.verdict is Verdict.NO_GO:
+            _paragraph(terminal, "", run.goes_on, _width())
+        terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line, to be copied
+    else:
+        _too_little(terminal, run)
     if run.scope == "partial":
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
-    if run.required_but_unseen and run.verdict is not Verdict.NO_GO:
-        _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
     if run.failure_class:
         _paragraph(terminal, "", f"Failure class: {run.failure_class}", _width())
     if run.interrupted:

@@ -26,6 +26,9 @@ from jobs.trial.spec import TrialSpec
 from reports.record import CheckResult, Finding
 from reports.schema import RecordError, completed
 
+LEFT = "left to whoever attaches to the trial"
+"""Why a check of a detached run is not judged."""
+
 
 class GivenOptions(TypedDict, total=False):
     """The options that shape a trial or choose what is judged: who attaches need not repeat them."""
@@ -93,10 +96,15 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
     return list(_arguments(_document(begun).get("options", {}), profile))
 
 
+def own_profile(ref: str | None) -> str:
+    """Return the file of a profile that is none of the shipped ones: whoever attaches has to name it; else ''."""
+    return ref if ref is not None and ref not in profile_names() else ""
+
+
 def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
     known = options.get("profile")
-    if profile is None and known is not None and known not in profile_names():
-        raise JobError(f"it was begun with a profile of its own, {known[:100]}: name it, --profile FILE")
+    if profile is None and (own := own_profile(known)):
+        raise JobError(f"it was begun with a profile of its own, {own[:100]}: name it, --profile FILE")
     if profile or known:
         yield f"--profile={profile or known}"
     for name in GivenOptions.__annotations__:

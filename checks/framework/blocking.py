@@ -30,13 +30,14 @@ NOTHING_AFTER = frozenset(
         "gpu.oversubscribed",
         "gpu.taken",
         "gpu.held-by-slurm",
+        "quota.in-use",
         "nccl.program",
         "stack.driver-upgrade",
     }
 )
 """Faults that may leave the verdict open, and still leave nothing to judge after them: the profile or the chosen nodes
-are not this cluster's, GPUs are offered more than once or in use by others, drivers are being replaced, or the program
-failed by itself."""
+are not this cluster's, GPUs are offered more than once, GPUs or a quota are in use, drivers are being replaced, or
+the program failed by itself."""
 NOT_JUDGED = "not judged: blocked by "
 """How the finding begins that stands for a node on which a check did not judge."""
 

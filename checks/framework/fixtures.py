@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from checks.framework import attaching
+from checks.framework.attaching import LEFT
 from checks.framework.evidence import CannotTell, Evidence
 from checks.framework.session import SESSION, Session
 from checks.framework.sweep_spec import BegunSweep
@@ -60,7 +60,10 @@ def cluster(seatrial: Session) -> Inventory:
     if seatrial.tenant:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
     seatrial.clear()
+    from jobs.run.job_lookup import with_runners  # noqa: PLC0415
+
     inventory = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
+    inventory = with_runners(seatrial.kube, inventory, watched=seatrial.leases_watched)
     seatrial.run.not_seen += inventory.not_seen.values()
     seatrial.nodes |= {node.name for node in inventory.nodes}
     return inventory
@@ -211,23 +214,27 @@ def _start(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
 
 
 def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
-    """Leave the trial to the cluster: nothing is known of it yet, and that is said. Return why it was refused."""
+    """Leave the trial, and all that is not judged yet, to whoever attaches. Return why the cluster refused it."""
     if not begun:
         raise CannotTell("what preflight found is more than a ConfigMap takes: run it without --detach")
     refused = _launcher(seatrial).detach(spec, begun)
     if refused is not None:
         return refused
-    seatrial.run.trial = {"job": spec.job_name, "image": spec.image}
-    raise CannotTell(
-        f"{spec.job_name} goes on in the cluster and is not judged yet: seatrial job attach -n {spec.namespace} "
-        f"{spec.job_name} (until {datetime.timedelta(seconds=spec.deadlines.ttl_s)} after its end: deadlines.ttl_s)"
-    )
+    own = attaching.own_profile(seatrial.options.profile)
+    seatrial.run.trial = {
+        "job": spec.job_name,
+        "image": spec.image,
+        "attach": f"seatrial job attach -n {spec.namespace} {spec.job_name}" + (f" --profile {own}" if own else ""),
+        "kept_s": spec.deadlines.ttl_s,
+    }
+    pytest.skip(LEFT)
 
 
 @pytest.fixture(scope="session")
 def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
     """The trial job, run on first use, on nodes that no check has found unfit."""
     from checks.framework.failures import failure_of  # noqa: PLC0415
+    from checks.profiles.trial import recorded_pod  # noqa: PLC0415
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
     from checks.rules.checkpoint import section  # noqa: PLC0415
     from checks.rules.ranks import dns_seconds, hosts, place, pods  # noqa: PLC0415
@@ -248,6 +255,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         "job": result.job,
         "image": spec.image,
         "nodes": spec.nodes,
+        "pod": recorded_pod(spec),
         "pods": pods(result),
         "hosts": hosts(result),
         "dns_seconds": dns_seconds(result),
@@ -264,6 +272,7 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
     from checks.framework.sweep_spec import begin, end  # noqa: PLC0415 -- collection stays light
+    from checks.profiles.trial import recorded_pod  # noqa: PLC0415
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
@@ -291,7 +300,13 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)
     hosts = {node: node for node in result.tested}
-    seatrial.run.trial = {"job": result.job, "image": spec.image, "hosts": hosts, "timeline": timeline(ran[-1])}
+    seatrial.run.trial = {
+        "job": result.job,
+        "image": spec.image,
+        "pod": recorded_pod(spec),
+        "hosts": hosts,
+        "timeline": timeline(ran[-1]),
+    }
     seatrial.run.sweep = cast("RecordedSweep", result.section)
     return result
 

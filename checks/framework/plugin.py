@@ -210,6 +210,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if declared is None:
         return
     item.stash[EVIDENCE] = Evidence()
+    if item.config.stash[RUN].goes_on:
+        pytest.skip(attaching.LEFT)
     results = {r.id: r for r in item.config.stash[RUN].results}
     opened = item.config.stash[SESSION]
     among = (opened.trial_nodes or None) if declared.stage == "acceptance" else None
@@ -281,9 +283,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         proven_by=item.stash.get(HIDDEN, ()),
     )
     run = item.config.stash[RUN]
-    run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
-    run.results.append(result)
-    _explain(run, result, item.config.stash.get(OWN_FAULTS, {}))
+    if not run.goes_on:  # what is left to whoever attaches is no result of this run
+        run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
+        run.results.append(result)
+        _explain(run, result, item.config.stash.get(OWN_FAULTS, {}))
     for name, value in (("check", declared.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)

@@ -28,7 +28,7 @@ from checks.rules.swept import Earlier
 from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
-from jobs.cluster.redact import redact
+from jobs.cluster.redact import redact, safe
 from jobs.run.begun import Begun
 from jobs.run.cleanup import Ledger, sweep_dead
 from jobs.run.recorder import Recorder
@@ -79,6 +79,7 @@ class Session:
         self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
         self.creates = False  # a trial is among the checks that were selected
         self._cleared = False
+        self.leases_watched = False  # of the trials in this namespace: what is left has a runner that lives
         self._kube: Kube | None = None
         self.selected: tuple[str, ...] = ()  # the ids of all checks of this run, in their order
         self.begun: Begun | None = None  # what the run left that this one goes on with
@@ -183,11 +184,18 @@ class Session:
         """The objects that the trial would create, as YAML."""
         from jobs.pod import files  # noqa: PLC0415
         from jobs.trial import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
+        from jobs.trial.launch_stack import as_served  # noqa: PLC0415
 
         spec = self.trial_spec()
         if self.options.sweep:
             spec = sweep_spec(spec, self.options.on, {}, self.profile, self.options)
-        return manifests.to_yaml(manifests.build(spec, files()), with_files=self.options.with_files)
+        made, note = manifests.build(spec, files()), ""
+        if made.kind.operator:
+            job, why = as_served(self.kube, made.kind, made.job)
+            made = replace(made, job=job)
+            about = f"The API server was not heard on its {made.kind.kind} ({safe(why, 200)})"
+            note = f"{about}: as the newest {made.kind.operator} takes it." if why else ""
+        return manifests.to_yaml(made, with_files=self.options.with_files, note=note)
 
     @property
     def kube(self) -> Kube:
@@ -221,6 +229,7 @@ class Session:
             swept = sweep_dead(self.kube, self.trial_spec().launcher, self.progress)
             self.run.cleaned += swept.deleted
             self.run.leftovers += swept.left
+            self.leases_watched = True
 
     def keep(self) -> None:
         """Write the record before the clean-up, which takes minutes where a node is gone; `close` completes it."""

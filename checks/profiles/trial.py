@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+from jobs.trial.admission_policy import NETWORKS
 from jobs.trial.names import SpecError
-from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, NetworkSpec
+from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, NetworkSpec, Queue
 from jobs.trial.spec import TrialSpec
+from reports.schema import RecordedPod
 
 from .profile import Profile
 
@@ -49,6 +51,34 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         network=NetworkSpec(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
+    )
+
+
+def recorded_pod(spec: TrialSpec) -> RecordedPod:
+    """Return what a record keeps of the pods that were tried; what their environment holds is not among it."""
+    return {
+        "gpu_resource": spec.gpu_resource,
+        "gpus": spec.gpus_per_node,
+        "resources": dict(spec.resources),
+        "networks": [key for key in NETWORKS if key in spec.annotations],
+        "capabilities": list(spec.capabilities),
+        "queue": f"{spec.queue.kind}:{spec.queue.name}" if spec.queue else "",
+    }
+
+
+def spec_of_record(pod: RecordedPod, *, image: str, namespace: str) -> TrialSpec:
+    """Return a trial whose pods ask for what a record says. Raises SpecError: it is foreign text."""
+    kind, _, name = pod["queue"].partition(":")
+    return TrialSpec(
+        run_id="recorded",
+        namespace=namespace,
+        image=image,
+        gpus_per_node=pod["gpus"] if pod["gpu_resource"] else 0,
+        gpu_resource=pod["gpu_resource"],
+        resources=pod["resources"],
+        annotations=dict.fromkeys(pod["networks"], "recorded"),
+        capabilities=tuple(pod["capabilities"]),
+        queue=Queue(kind=kind, name=name) if kind else None,
     )
 
 

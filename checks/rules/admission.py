@@ -25,9 +25,10 @@ from reports.record import Finding
 from .findings import failed
 from .quota import Shortage, shortages
 
+QUOTA_FAULTS = ("quota.exceeded", "quota.in-use")
 GATES = (
     "pod-security.denied",
-    "quota.exceeded",
+    *QUOTA_FAULTS,
     "limitrange.denied",
     "runtimeclass.missing",
     "priorityclass.missing",
@@ -96,18 +97,14 @@ def try_pods(kube: Kube, pod: Unstructured, job: Unstructured, pods: int) -> Adm
     except ApiError as error:
         if isinstance(error, Forbidden) and NO_RIGHT.search(error.message):
             return _try_job(kube, job)
-        return refusal(error)
+        refused = refusal(error, pods)
+        if refused.fault in QUOTA_FAULTS:  # the server names one pod's part of it
+            short, notes, granted = shortages(kube, pod, pods)
+            refused = _short(short, notes, granted, None) if short else refused
+        return refused
     short, notes, granted = shortages(kube, answer.body, pods)
     if short:
-        return Admission(
-            ok=False,
-            observed="no room in a quota",
-            fault="quota.exceeded",
-            shortages=short,
-            notes=notes,
-            granted=granted,
-            pod=answer.body,
-        )
+        return _short(short, notes, granted, answer.body)
     notes = (*answer.warnings, *notes, *mutation_notes(pod, answer.body))
     if changes := tuple(mutation_findings(pod, answer.body)):
         return Admission(
@@ -120,6 +117,20 @@ def try_pods(kube: Kube, pod: Unstructured, job: Unstructured, pods: int) -> Adm
             pod=answer.body,
         )
     return Admission(ok=True, observed="admitted (dry run)", notes=notes, granted=granted, pod=answer.body)
+
+
+def _short(
+    short: tuple[Shortage, ...], notes: tuple[str, ...], granted: frozenset[str], pod: Unstructured | None
+) -> Admission:
+    return Admission(
+        ok=None if all(each.in_use for each in short) else False,
+        observed="no room in a quota",
+        fault="quota.exceeded",
+        shortages=short,
+        notes=notes,
+        granted=granted,
+        pod=pod,
+    )
 
 
 def _try_job(kube: Kube, job: Unstructured) -> Admission:
@@ -135,16 +146,17 @@ def _try_job(kube: Kube, job: Unstructured) -> Admission:
     return Admission(ok=True, observed="the Job is admitted (dry run)", notes=(note, *answer.warnings))
 
 
-def refusal(error: ApiError) -> Admission:
+def refusal(error: ApiError, pods: int = 1) -> Admission:
     """Say which of the gates refused. What is no gate's word (a webhook without dry run, a lost server) is not told."""
-    read = read_refusal(error.message)
+    read = read_refusal(error.message, pods)
     known = read.fault in GATES or is_policys(error.message)
     if NO_DRY_RUN.search(error.message):
         return Admission(ok=None, observed=error.message, fault="admission.no-dry-run", subject=read.subject)
     if isinstance(error, NotFound) or not (known or isinstance(error, Forbidden)):
         return Admission(ok=None, observed=error.message or error.reason)
     fault = read.fault if read.fault in GATES or read.fault == "namespace.terminating" else "admission.denied"
-    return Admission(ok=False, observed=error.message, fault=fault, subject=read.subject, notes=(read.suggestion,))
+    ok = None if read.in_use else False
+    return Admission(ok=ok, observed=error.message, fault=fault, subject=read.subject, notes=(read.suggestion,))
 
 
 SHARED = ("cpu", "memory", "ephemeral-storage")

@@ -25,8 +25,8 @@ CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
 CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
 SHOWN = 3
-IN_USE = ("gpu.taken", "gpu.held-by-slurm")
-"""Faults that say no more than that others use the GPUs: a cluster that is always full has nothing wrong with it."""
+IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
+"""Faults that say no more than that others use GPUs or a quota: a cluster that is always full is not at fault."""
 SLURM = "NodeSet/"
 """The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
 
@@ -142,8 +142,9 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     counts: Counter[str] = Counter()
     for pod in pods:
         who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
-        ours = ", a trial of seatrial that is going on or was killed" if pod.app == "seatrial" else ""
-        counts[who + ours] += pod.requests.get(resource, 0)
+        if pod.app == "seatrial":
+            who += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
+        counts[who] += pod.requests.get(resource, 0)
     return "in use by other workloads: " + first_of((f"{who} ({n})" for who, n in counts.most_common()), SHOWN)
 
 

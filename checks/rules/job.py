@@ -48,6 +48,7 @@ START_FAULTS = (
     "container.oom",
     "container.start",
     "quota.exceeded",
+    "quota.in-use",
     "limitrange.denied",
     "admission.denied",
     "serviceaccount.missing",

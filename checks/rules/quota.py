@@ -26,6 +26,12 @@ class Shortage:
     resource: str
     needed: str  # "2 for 2 pods", "1 for the trial"
     left: str  # "0 of 1 left"
+    in_use: bool = False  # the quota is large enough, and other pods use it
+
+    @property
+    def fault(self) -> str:
+        """The fault of such a shortage; a quota in use is not at fault."""
+        return "quota.in-use" if self.in_use else "quota.exceeded"
 
 
 def shortages(kube: Kube, pod: Unstructured, pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
@@ -71,7 +77,8 @@ def _short(
             over = f" ({_plain(taken)} used: more than that, since the quota was lowered)" if taken > hard else ""
             left = f"{_plain(room)} of {limit} left{over}"
             whom = "the trial" if resource in _OBJECTS else f"{pods} pods"
-            yield Shortage(quota=name, resource=resource, needed=f"{_plain(want)} for {whom}", left=left)
+            in_use = want <= hard and resource not in _OBJECTS  # objects stay until somebody deletes them
+            yield Shortage(name, resource, f"{_plain(want)} for {whom}", left, in_use)
 
 
 def in_scope(quota: Unstructured, pod: Unstructured) -> bool | None:

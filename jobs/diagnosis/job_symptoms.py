@@ -13,7 +13,7 @@ from .history import later
 from .job import CREATED, JobObjects
 from .pod import examine, from_events
 from .refusals import read_refusal
-from .state import Issue, JobState
+from .state import ERR_INFRA, Issue, JobState
 from .symptoms import REFUSED, PodSymptom, Surroundings, disruption
 
 
@@ -110,16 +110,17 @@ class JobSymptoms(JobObjects):
         made = latest(self.events, *CREATED)
         if self.finished() and made is not None and len(self.created) >= self.desired_pods():
             return None
-        read = read_refusal(message)
+        read = read_refusal(message, self.desired_pods())
         if read.fault == "namespace.terminating":
             return disruption(Issue("FailedCreate", message), refused.when).at(pod="", node=""), refused
         symptom = PodSymptom(
             fault=read.fault,
-            hopeless=read.fault != "job.start-timeout" and self._stands(refused, message, said),
+            hopeless=read.fault != "job.start-timeout" and not read.in_use and self._stands(refused, message, said),
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
             expected=f"{self.desired_pods()} pods are created",
+            err_class=None if read.in_use else ERR_INFRA,
             rank=REFUSED,
             when=refused.when,
             grace_s=REFUSED_S,

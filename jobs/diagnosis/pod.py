@@ -23,6 +23,8 @@ from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, Surroundings, disrupt
 _ADMISSION = re.compile(
     r"UnexpectedAdmissionError|TopologyAffinityError|OutOf\S+|NodeAffinity|NodePorts|AppArmor|Sysctl\S*"
 )
+# Of the condition Ready once all containers have ended (kubernetes pkg/kubelet/status, GeneratePodReadyCondition).
+_ENDED = ("PodCompleted", "PodFailed")
 _DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated", "Shutdown", "Evicted"})
 # The pod's own doing, although the kubelet calls it an eviction (kubernetes pkg/kubelet/eviction/helpers.go).
 _OWN_LIMIT = re.compile(r"(?i)exceed(?:s|ed) (?:the |its )?(?:total |local )?(?:ephemeral|limit)|storage usage exceeds")
@@ -72,7 +74,10 @@ def _cut_short(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
 
 
 def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
-    """Say why a pod that runs is not ready (a probe that fails), or what a suspended scheduling waits for."""
+    """Say why a pod that runs is not ready (a probe that fails), or what a suspended scheduling waits for.
+
+    A pod whose containers have ended is not ready either, before its phase says so: that is no issue.
+    """
     status = as_map(pod.get("status"))
     conditions = by_type(status)
     gated = conditions.get("PodScheduled") or {}
@@ -81,9 +86,19 @@ def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
     ready = conditions.get("Ready") or {}
     if status.get("phase") != "Running" or ready.get("status") == "True" or not ready:
         return None
+    containers = statuses_of(status)
+    if ready.get("reason") in _ENDED or (
+        containers and all(each.get("ready") or _is_done(each) for each in containers)
+    ):
+        return None
     probe = latest(events, "Unhealthy")
     texts = [safe(ready.get("message") or ""), probe.message if probe else ""]
     return Issue(safe(ready.get("reason") or "NotReady", 100), "; ".join(word for word in texts if word))
+
+
+def _is_done(container: Unstructured) -> bool:
+    """Tell whether a container has ended well."""
+    return as_map(as_map(container.get("state")).get("terminated")).get("exitCode") == 0
 
 
 def lost(node: Unstructured | None, status: Unstructured, events: Sequence[Event]) -> bool:

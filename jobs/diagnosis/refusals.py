@@ -8,9 +8,12 @@ FailedCreate events of a Job whose pods the controller may not create. The texts
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from ..cluster.redact import safe
+from ..cluster.unstructured import quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class Refusal:
     fault: str
     subject: str
     suggestion: str
+    in_use: bool = False  # of a quota that is large enough and used by other pods: nothing is at fault
 
 
 # Kinds of which a trial makes one, as a quota counts them.
@@ -139,6 +143,7 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "Ask for this right in the namespace (kubectl auth can-i).",
     ),
 )
+_WAIT = "Other pods use the quota: run it again once they have ended (kubectl describe resourcequota)."
 # The API server itself could not be reached: Go's net and net/http, as a controller's client words it.
 _UNREACHED = re.compile(r"dial tcp|connect: connection refused|connection reset by peer|i/o timeout|\bEOF\b")
 _COMPILED = tuple((re.compile(text), fault, subject, advice) for text, fault, subject, advice in _TEXTS)
@@ -152,8 +157,33 @@ def is_policys(message: str) -> bool:
     return bool(re.search(r"webhook|(?:Validating|Mutating)AdmissionPolicy '", message))
 
 
-def read_refusal(message: str) -> Refusal:
-    """Tell which rule refused; an unknown refusal is admission.denied, with its message to go by."""
+_QUOTA = re.compile(r"exceeded quota: [^,\s]+, requested: (\S+), used: \S+, limited: (\S+)")
+
+
+def _in_use(message: str, pods: int) -> bool:
+    """Tell whether a quota that refused one of so many pods alike would have room for all, were it not in use."""
+    match = _QUOTA.search(message)
+    if match is None:
+        return False
+    asked, limits = (dict(_amounts(part)) for part in match.groups())
+    return bool(asked) and all(
+        not re.fullmatch(OBJECTS, key) and key in limits and amount * pods <= limits[key]
+        for key, amount in asked.items()
+    )
+
+
+def _amounts(text: str) -> Iterator[tuple[str, Decimal]]:
+    for part in text.split(","):
+        key, _, value = part.partition("=")
+        if (amount := quantity(value)) is not None:
+            yield key, amount
+
+
+def read_refusal(message: str, pods: int = 0) -> Refusal:
+    """Tell which rule refused; an unknown refusal is admission.denied, with its message to go by.
+
+    ``pods``: how many such pods are wanted together, where that is known: a quota with room for all is only in use.
+    """
     for pattern, fault, subject, advice in _COMPILED:
         match = pattern.search(message)
         if not match:
@@ -166,6 +196,8 @@ def read_refusal(message: str) -> Refusal:
             "place": f" in {names['place']}" if names.get("place") else "",
             "what": (names.get("what") or "") + (f".{group}" if group else ""),
         }
+        if fault == "quota.exceeded" and pods and _in_use(message, pods):
+            return Refusal("quota.in-use", safe(subject.format(**parts), 200), _WAIT, in_use=True)
         return Refusal(fault, safe(subject.format(**parts), 200), advice)
     if not _UNREACHED.search(message) and re.search(r"(?i)forbidden|denied|invalid|not allowed|refused", message):
         return Refusal("admission.denied", "pod", "The API server's message says what it objects to.")

@@ -72,6 +72,10 @@ def diagnose(
     return state, judgement.replicas(symptoms), judgement.analysis(state, symptoms)
 
 
+# Where another device is short as well, on whatever node, the gang waits for that.
+_ONLY_GPUS = re.compile(r"(?=.*Insufficient \S+/gpu\b)(?!.*Insufficient (?!\S+/gpu\b))", re.DOTALL)
+
+
 class _Judgement(JobSymptoms):
     """The conclusions from one job's objects."""
 
@@ -136,7 +140,7 @@ class _Judgement(JobSymptoms):
         if (job_wide := self._job_wide(candidates)) is not None:
             candidates.append(job_wide)
         if self.queue is not None:
-            candidates.append(self._as_a_whole(self.queue))
+            candidates.append(self._as_a_whole(self.queue, candidates))
         if not candidates:
             return None
         cause = min(self._causes(candidates), key=self._precedence)
@@ -170,12 +174,21 @@ class _Judgement(JobSymptoms):
         here = [as_map(pod.get("metadata")) for pod in self.pods]
         return all(meta.get("deletionTimestamp") for meta in here if meta.get("name") == name)
 
-    def _as_a_whole(self, symptom: PodSymptom) -> PodSymptom:
-        """Whether waiting may help a gang that finds no room: are there enough nodes at all that could take a pod?"""
+    def _as_a_whole(self, symptom: PodSymptom, candidates: Sequence[PodSymptom]) -> PodSymptom:
+        """Whether waiting may help a gang that finds no room: are there enough nodes at all that could take a pod?
+
+        Where its pods miss nothing but GPUs that others use, as far as can be seen, the cluster is not at fault.
+        """
         ranks = [pod for pod in self.living() if self.index(pod) < MOST_REPLICAS]
-        if symptom.fault != "gang.unschedulable" or not ranks or not self.nodes:
+        if symptom.fault != "gang.unschedulable" or not ranks:
             return symptom
         nodes = list(self.nodes.values())
+        waiting = [each for each in candidates if "nodes are" in each.issue.message]
+        busy = waiting and all(each.err_class is None and _ONLY_GPUS.match(each.issue.message) for each in waiting)
+        if busy and (not nodes or possible_nodes(ranks[0], nodes) >= len(ranks)):
+            symptom = replace(symptom, err_class=None)
+        if not nodes:
+            return symptom
         hopeless = possible_nodes(ranks[0], nodes) < len(ranks)
         why = lacking(ranks[0], nodes)
         advice = f"{symptom.suggestion} Seen: {why}." if why else symptom.suggestion

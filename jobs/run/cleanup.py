@@ -123,22 +123,6 @@ def _tried(step: Callable[[], Wait | None]) -> tuple[Wait | None, str]:
         return None, f"{type(error).__name__}: {safe(error, 300)}"
 
 
-def remove(
-    kube: Kube,
-    resource: str,
-    group: str,
-    namespace: str,
-    name: str,
-    *,
-    uid: str = "",
-    wait_s: float = GONE_S,
-    version: str = "v1",
-) -> None:
-    """Delete one object and wait until it is gone; see delete."""
-    if wait := delete(kube, resource, group, namespace, name, uid=uid, wait_s=wait_s, version=version):
-        wait()
-
-
 def delete(
     kube: Kube,
     resource: str,
@@ -191,11 +175,15 @@ def _await_gone(kube: Kube, url_path: str, uid: str, began: float, wait_s: float
 
 
 class CleanedUp(NamedTuple):
-    """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason."""
+    """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason.
+
+    ``unseen``: kinds that this account may not list and no leftover belongs to.
+    """
 
     deleted: tuple[str, ...]
     left: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 def sweep(
@@ -231,14 +219,35 @@ def sweep(
     whys = {} if dry_run else {id(entry): why for entry, why in undone(entries, math.inf)}
     deleted = [entry.what for entry in entries if not whys.get(id(entry))]
     left = [f"{entry.what}: {why}" for entry in entries if (why := whys.get(id(entry)))]
-    # A kind that we may not even list may hold leftovers: that is no clean namespace.
-    left += [f"unknown {error}" for error in denied.values() if "pods" not in str(error)]
-    return CleanedUp(tuple(deleted), tuple(left), tuple(left_alone))
+    # Pods go with what launched them. Without a right on the others no namespace is clean.
+    left += [f"unknown {denied[resource]}" for resource, *_ in KINDS if resource in denied and resource != "pods"]
+    owners = _hidden_owners(leftovers, denied.keys() - ALWAYS)
+    left += [f"{what}: {denied[resource]}" for what, resource in owners.items()]
+    hidden = denied.keys() - ALWAYS - set(owners.values())
+    return CleanedUp(
+        tuple(deleted),
+        tuple(left),
+        tuple(left_alone),
+        tuple(f"{resource}.{group}" for resource, group, _ in where if resource in hidden),
+    )
 
 
 def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> CleanedUp:
     """Delete what killed runs left in our namespace, with no other rights than a run by this launcher has itself."""
     return sweep(kube, kube.namespace, launched={"jobs", LAUNCHED[launcher].resource}, tell=tell)
+
+
+def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, str]:
+    """Return what launched a leftover and may not be listed ('mpijob/NAME'), with its resource.
+
+    All else that a run creates belongs to what it launched, and is deleted with it.
+    """
+    resources = {kind.kind: kind.resource for kind in LAUNCHED.values() if kind.resource in denied}
+    owners = [owner for _, item, _ in leftovers for owner in _owners(item) if owner.get("kind") in resources]
+    return {
+        safe(f"{str(owner['kind']).lower()}/{owner.get('name')}", 300): resources[str(owner["kind"])]
+        for owner in owners
+    }
 
 
 def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[str], None]) -> dict[str, str]:
@@ -274,7 +283,7 @@ def _unseen(
     not know for a moment. What belongs to nothing, or to something that is gone, is left over.
     """
     roots = {run for (resource, *_), item, run in leftovers if resource in LAUNCHERS and not _owners(item)}
-    unseen = {run for *_, run in leftovers} - roots if refused else set()
+    unseen = {run for _, item, run in leftovers if not _owners(item)} - roots if refused else set()
     known: dict[str, bool] = {}
     for _, item, run in leftovers:
         for owner in _owners(item) if run not in roots else ():
@@ -330,7 +339,7 @@ def _leftovers(
         try:
             # Most accounts have nothing to do with most of these kinds: they are asked for only where that is granted.
             if where in FURTHER:
-                _only_where_granted(kube, namespace, resource, group)
+                kube.require("list", resource, group=group, namespace=namespace)
             items, _ = kube.list(url_path, labelSelector=selector)
         except NotFound:
             if where in KINDS:
@@ -351,17 +360,6 @@ def _leftovers(
     if not leftovers and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
         raise next(reversed(denied.values()))
     return sorted(leftovers, key=lambda each: each[0][0] not in LAUNCHERS), denied, answered
-
-
-def _only_where_granted(kube: Kube, namespace: str, resource: str, group: str) -> None:
-    """Raise Forbidden where this account may not list them; where that is not answered, the list itself will say."""
-    try:
-        allowed = kube.can("list", resource, group=group, namespace=namespace).allowed
-    except ClusterError:
-        return
-    if not allowed:
-        message = f"no right to list {resource}"
-        raise Forbidden(kube.where("LIST", f"{resource}.{group}"), status=403, message=message)
 
 
 def _runs(resource: str, item: Unstructured) -> bool:

@@ -5,22 +5,27 @@ Of a job that is not there its events tell for a while what became of it.
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from typing import Any
 
 from ..cluster.client.errors import ApiError, ClusterError, Forbidden, NotFound
 from ..cluster.client.kube import Kube, path
 from ..cluster.facts.events import read_events
+from ..cluster.facts.inventory import Inventory
 from ..cluster.redact import safe
+from ..cluster.renewal import held
 from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of
 from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS, Kind
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
-from .cleanup import remove
+from .cleanup import delete
 from .creation import JobError
 from .logs import tail
 
 _KINDS = frozenset(kind.kind for kind in KINDS.values())
+APP = "seatrial"  # the label app.kubernetes.io/name of all that a trial creates
 EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
@@ -43,6 +48,43 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
     )
 
 
+def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventory:
+    """Add to the pods of trials in our namespace what the leases of their runs tell.
+
+    ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
+    a kind that this account may not get, stays one of which nobody can tell.
+    """
+    mine = {pod.owner for pod in inventory.pods if pod.app == APP and pod.namespace == kube.namespace and pod.requests}
+    told = {owner: text for owner in mine if (text := _runner(kube, owner, watched=watched))}
+    if not told:
+        return inventory
+    pods = (
+        replace(pod, runner=told.get(pod.owner, "")) if pod.app == APP and pod.namespace == kube.namespace else pod
+        for pod in inventory.pods
+    )
+    return replace(inventory, pods=tuple(pods))
+
+
+def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
+    """Say whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that cannot be told."""
+    word, _, name = owner.partition("/")
+    kind = next((kind for kind in KINDS.values() if kind.kind == word), None)
+    if kind is None:
+        return ""
+    url_path = path(kind.resource, name, namespace=kube.namespace, group=kind.group, version=kind.version)
+    try:
+        lease = held(as_map(kube.get(url_path)))
+    except ClusterError:
+        return ""
+    if lease is None:
+        return ""
+    if lease.released:
+        return f"that was detached (seatrial job attach {safe(name, 100)})"
+    if watched:
+        return f"that is going on, {lease}"
+    return f"that is going on or was killed ({lease})"
+
+
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
     """The job was not created by seatrial."""
 
@@ -59,6 +101,8 @@ class JobLookup:
         for kind in KINDS.values():
             try:
                 url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
+                if kind.operator:
+                    self._kube.require("get", kind.resource, group=kind.group, namespace=self._namespace)
                 raw: Unstructured = self._kube.get(url_path)
             except NotFound:
                 continue
@@ -92,8 +136,14 @@ class JobLookup:
         kind, job = self.find(name)
         pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
         events = self._optional(path("events", namespace=self._namespace))
-        nodes = self._optional(path("nodes")) if job is not None and self._sees_nodes else []
+        nodes = self._nodes() if job is not None and self._sees_nodes else []
         return diagnose(job, pods, events, nodes, name=name, kind=kind)
+
+    def _nodes(self) -> list[Any]:
+        with contextlib.suppress(Forbidden):
+            self._kube.require("list", "nodes", namespace="")
+            return self._optional(path("nodes"))
+        return []
 
     def _optional(self, url_path: str) -> list[Any]:
         try:
@@ -117,4 +167,6 @@ class JobLookup:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         kind, raw = self.own(name)
         uid = str(raw["metadata"].get("uid") or "")
-        remove(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)
+        wait = delete(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)
+        if wait is not None:
+            wait()

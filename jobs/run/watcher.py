@@ -365,10 +365,14 @@ class Watcher:
         )
         text = text or "no pods yet"
         issue = next((r.readiness_issue for r in outcome.replicas if r.readiness_issue), None)
-        text = f"{self._job} {outcome.state}: {text}" + (f" ({issue})"[:200] if issue else "")
+        text = f"{self._job} {outcome.state}: {text}" + (f" ({_cut(str(issue))})" if issue else "")
         if text != self._last_said:
             self._last_said = text
             self._progress(text)
+
+
+def _cut(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _ended_itself(follower: Follower) -> bool:

@@ -41,6 +41,25 @@ def serving(kube: Kube, group: str, resource: str) -> Serving:
     return Serving(tuple(versions))
 
 
+def as_served(kube: Kube, kind: Kind, job: Unstructured) -> tuple[Unstructured, str]:
+    """Write an operator's object with the fields that the API server knows, by its OpenAPI document.
+
+    Everybody may read that (ClusterRole system:discovery). Return also why it could not be told; '' where it was.
+    """
+    try:
+        document = as_map(kube.get(f"/openapi/v3/apis/{kind.group}/{kind.version}", deadline_s=OPENAPI_S))
+    except ClusterError as error:
+        return job, str(error)
+    meant = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    schemas = map(as_map, as_map(as_map(document.get("components")).get("schemas")).values())
+    schema = next((each for each in schemas if meant in as_list(each.get("x-kubernetes-group-version-kind"))), {})
+    fields = as_map(as_map(as_map(schema.get("properties")).get("spec")).get("properties"))
+    if not fields:
+        return job, f"its OpenAPI document does not describe the spec of a {kind.kind}"
+    unknown = ", ".join(f'unknown field "spec.{name}"' for name in job["spec"] if name not in fields)
+    return kind.for_other_version(job, unknown) or job, ""
+
+
 def missing_fault(kind: Kind, serving_now: Serving) -> str:
     """The fault of a kind that is not served as we need it; nothing where it is."""
     if kind.version in serving_now.versions:
@@ -58,6 +77,8 @@ def _has(kube: Kube, group: str, version: str, resource: str) -> bool:
     return any(item.get("name") == resource for item in as_list(listing.get("resources")))
 
 
+OPENAPI_S = 5.0
+"""Seconds for the schemas of one group: they only choose how an object is written that is printed."""
 VOLCANO_GROUP = "scheduling.volcano.sh"
 TOPOLOGY_VERSIONS = (*KUEUE_VERSIONS, "v1alpha1")
 MOST_FLAVORS = 16

@@ -249,8 +249,8 @@ def dry_pod(spec: TrialSpec) -> Unstructured:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"] | named}
 
 
-def to_yaml(manifests: Manifests, *, with_files: bool = False) -> str:
-    """Write the objects as one YAML stream in the order in which they are created.
+def to_yaml(manifests: Manifests, *, with_files: bool = False, note: str = "") -> str:
+    """Write the objects as one YAML stream in the order in which they are created, below a note where there is one.
 
     Without ``with_files`` the probe's source, thousands of lines, is left out of its ConfigMap. A client-side apply
     repeats each object in an annotation, which holds 256 KiB; the probe's ConfigMap is larger.
@@ -263,4 +263,5 @@ def to_yaml(manifests: Manifests, *, with_files: bool = False) -> str:
         sources = [str(text) for each in objects for text in (each.get("data") or {}).values()]
         objects = [{key: value for key, value in each.items() if key != "data"} for each in objects]
         head = _LEFT_OUT.format(files=len(sources), size=sum(map(len, sources)) // 1000)
+    head += f"# {note}\n" if note else ""
     return head + yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)

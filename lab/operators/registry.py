@@ -88,13 +88,15 @@ OPERATORS: dict[str, Operator] = {
         ("trainer",),
         {
             "kubeflow-trainer-controller-manager": _deployment(
-                "kubeflow-system", "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.0.0"
+                "kubeflow-system", "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.2.0"
             )
         },
         "trainer",
         {"runtimes": bool},
         needs=("jobset",),
     ),
+    # The definition of an older Trainer: podTemplateOverrides, and no runtimePatches.
+    "trainer-2.1": Operator(("trainer-2.1",)),
     # Kinds only; what a platform runs of them are workloads, and their objects are the world's own.
     "gpu-operator": Operator(("gpu-operator",)),
     "network-operator": Operator(("network-operator",)),

@@ -1,7 +1,8 @@
 """Kubeflow Trainer: a TrainJob becomes a JobSet from its runtime, with the job's own wishes laid over it.
 
 Names, variables, conditions and messages are those of kubeflow/trainer v2.0 (pkg/controller/trainjob_controller.go,
-pkg/runtime/framework/plugins/{torch,jobset}). Only torch is played as a policy; initializers and MPI are not.
+pkg/runtime/framework/plugins/{torch,jobset}). Only torch is played as a policy; initializers and MPI are not. A job
+changes its runtime by runtimePatches (v2.2); the podTemplateOverrides of earlier releases are understood as well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .jobset import KEY as SETS
 from .parts import OwnerController
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ..apiserver.schema.kinds import Kind
     from ..apiserver.store import Store
@@ -113,13 +114,28 @@ def jobset_spec(store: Store, job: Object) -> Object:
                 _train(main, trainer)
                 if policy.get("torch") is not None:
                     _torch(main, job, policy["torch"], trainer, nodes)
-    for override in job["spec"].get("podTemplateOverrides") or []:
-        targets = {target["name"] for target in override["targetJobs"]}
+    for name, change in _changes(job):
         for replicated in spec.get("replicatedJobs") or []:
-            if replicated["name"] in targets:
-                _override(replicated["template"]["spec"]["template"], override)
+            if replicated["name"] == name:
+                _override(replicated["template"]["spec"]["template"], change)
     spec["suspend"] = bool(job["spec"].get("suspend"))
     return spec
+
+
+def takes_patches(store: Store) -> bool:
+    """Tell whether the definition that is served is that of v2.2 and later."""
+    kind = store.kinds.by_key[KEY]
+    return "runtimePatches" in (kind.schema or {})["properties"]["spec"]["properties"]
+
+
+def _changes(job: Object) -> Iterator[tuple[str, Object]]:
+    """Yield (replicated job, what changes in its pod template) in the order of the lists."""
+    for override in job["spec"].get("podTemplateOverrides") or []:
+        yield from ((target["name"], override) for target in override["targetJobs"])
+    for patch in job["spec"].get("runtimePatches") or []:
+        jobset = ((patch.get("trainingRuntimeSpec") or {}).get("template") or {}).get("spec") or {}
+        for each in jobset.get("replicatedJobs") or []:
+            yield each["name"], ((each.get("template") or {}).get("spec") or {}).get("template") or {}
 
 
 def _train(container: Object, trainer: Object) -> None:

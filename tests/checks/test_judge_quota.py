@@ -43,6 +43,28 @@ def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
     assert admission.granted == granted
 
 
+@pytest.mark.parametrize(
+    ("hard", "used", "ok", "faults"),
+    [
+        ({"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": "16"}, None, ["quota.in-use"]),
+        ({"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": "8"}, None, ["quota.in-use"]),
+        ({"pods": "4"}, {"pods": "3"}, None, ["quota.in-use"]),
+        ({"requests.nvidia.com/gpu": "15"}, {"requests.nvidia.com/gpu": "8"}, False, ["quota.exceeded"]),
+        ({"requests.nvidia.com/gpu": "8"}, {}, False, ["quota.exceeded"]),
+        ({"count/jobs.batch": "3"}, {"count/jobs.batch": "3"}, False, ["quota.exceeded"]),
+        ({"cpu": "17", "pods": "4"}, {"pods": "3"}, False, ["quota.exceeded", "quota.in-use"]),
+    ],
+)
+@pytest.mark.parametrize("refused", [False, True], ids=["one pod fits", "no pod fits"])
+def test_a_quota_that_is_large_enough_and_in_use_is_not_at_fault(hard, used, ok, faults, refused):
+    """One that is too small is, and objects do not go away by themselves; also where the dry run is refused."""
+    text = "pods is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4"
+    answers = {"Pod": error(403, text)} if refused else {}
+    admission = try_pods(FakeKube(quotas=[quota(hard, used)], **answers), POD, JOB, pods=2)
+    assert admission.ok is ok
+    assert [short.fault for short in admission.shortages] == faults
+
+
 def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
     """Just after it was made a quota has no status; what it will allow is in its spec."""
     fresh = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}

@@ -7,8 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import jsonschema
 import pytest
 
 from cli.job import main
@@ -18,6 +20,7 @@ from tests import program
 from tests.jobs.on_sim import Sim, left_over
 from tests.waiting import until
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 PROFILE = {"extends": "h100-ib", "name": "mine", "deadlines": {"lease_s": 3}}
 
 
@@ -58,6 +61,8 @@ def detached(seatrial, config, out, *more):
     assert code == 10, said
     job = record(out)["trial"]["job"]
     assert f"{job} goes on in the cluster and is not judged yet" in re.sub(r"\s+", " ", said)
+    assert "ERROR" not in said and "BLOCKED" not in said and "blocked" not in said, said
+    assert f"  Next: {record(out)['trial']['attach']}\n" in said
     return job
 
 
@@ -75,6 +80,8 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
     attached = record(tmp_path / "attached")
     assert attached["run_id"] == record(tmp_path / "begun")["run_id"]
     assert without_times(attached) == without_times(record(tmp_path / "alone"))
+    code, said = seatrial("policy", "--record", "attached", kubeconfig=healthy)
+    assert code == 0 and "rdma/hca_shared_devices_a" in said
     for word in ("attach", "status", "logs", "cancel"):
         code, said = seatrial("job", word, job, kubeconfig=healthy)
         assert code == 4 and f"there is no job {job} in namespace default any more" in said and "Completed" in said
@@ -139,6 +146,35 @@ def test_a_user_without_rights_is_told_which(seatrial, root, tmp_path):
         code, said = seatrial("job", "attach", job, kubeconfig=nobody)
         assert code == 10 and "configmaps" in said and "forbidden" in said.lower(), said
         served.stdin.close()
+
+
+def test_what_a_detached_run_leaves_is_no_result_of_it(seatrial, healthy, tmp_path):
+    """Only what it judged is in its record; the command that judges the rest names a profile of one's own."""
+    code, said = seatrial("accept", "--profile", "mine.yaml", "--detach", "--out", "begun", "-q", kubeconfig=healthy)
+    begun = record(tmp_path / "begun")
+    job = begun["trial"]["job"]
+    assert (code, begun["verdict"], begun["exit_code"], begun["failure_class"]) == (10, "inconclusive", 10, None)
+    assert {check["outcome"] for check in begun["checks"]} == {"passed", "skipped"}
+    assert "job.started" not in {check["id"] for check in begun["checks"]}
+    command = f"seatrial job attach -n default {job} --profile mine.yaml"
+    assert begun["trial"]["attach"] == command and command in said and len(said.strip().splitlines()) == 1
+    jsonschema.validate(begun, json.loads((DOCS / "record.schema.json").read_text()))
+    code, said = seatrial(*command.split()[1:], "--out", "attached", kubeconfig=healthy)
+    assert code == 0 and "attach" not in record(tmp_path / "attached")["trial"], said
+
+
+@pytest.mark.slow
+def test_what_preflight_found_fails_beside_a_trial_that_goes_on(seatrial, root, tmp_path):
+    """Exit code 1, as documented; the trial is named all the same."""
+    sim = Sim(root, tmp_path, "kubelet-skew")
+    try:
+        options = ("--profile", "h100-ib", "--detach", "--out", "begun")
+        code, said = seatrial("accept", *options, kubeconfig=sim.config)
+        attach = record(tmp_path / "begun")["trial"]["attach"]
+        seatrial("job", "cancel", attach.split()[-1], kubeconfig=sim.config)
+    finally:
+        sim.close()
+    assert code == 1 and f"  Next: {attach}\n" in said and "goes on in the cluster" in said
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ NEAR_MISSES = {
     "admission.denied": "healthy-named-objects",
     "pod-security.denied": "healthy-named-objects",
     "quota.exceeded": "quota-fits",
+    "quota.in-use": "quota-fits",
     "limitrange.denied": "healthy-named-objects",
     "runtimeclass.missing": "healthy-named-objects",
     "priorityclass.missing": "healthy-named-objects",

@@ -13,6 +13,15 @@ from lab.background import running
 from tests.program import seatrial
 
 TRAINING_ONLY = {("get", "", "pods", ""), ("delete", "", "pods", "")}  # asked for on behalf of training, not used here
+OURS = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "r1"}
+SUSPENDED = {
+    "spec": {
+        "runPolicy": {"suspend": True},
+        "pytorchReplicaSpecs": {
+            "Worker": {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}}
+        },
+    }
+}
 LAUNCHING = {("get", "batch", "jobs", ""), ("get", "", "services", ""), ("get", "", "configmaps", "")}
 
 
@@ -200,3 +209,31 @@ def test_a_trial_is_attached_to_with_the_rights_of_a_run(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         record = json.loads((tmp_path / "out" / "report.json").read_text())
     assert (record["verdict"], record["tenant"]) == ("go", True)
+
+
+def test_cleanup_with_the_printed_role_is_done_where_kinds_of_other_operators_are_served(tmp_path):
+    """A Role for Indexed Jobs names no MPIJob, PyTorchJob, TrainJob or PodGroup: not to see them is no failure."""
+    role, _ = granted("--tenant")
+    with running(scenario(tmp_path, role, [], operators=["mpi", "training", "trainer", "volcano"])) as cluster:
+        config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        clean = seatrial("cleanup", "--kubeconfig", config)
+        made = {"name": "seatrial-r1", "labels": OURS}
+        cluster.do(lambda store: store.create("configmaps", {"metadata": dict(made)}, "default"))
+        swept = seatrial("cleanup", "--run", "r1", "--kubeconfig", config)
+        launched = cluster.do(
+            lambda store: store.create("pytorchjobs.kubeflow.org", SUSPENDED | {"metadata": dict(made)}, "default")
+        )
+        owner = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "name": "seatrial-r1",
+            "uid": launched["metadata"]["uid"],
+        }
+        owned = {"metadata": made | {"ownerReferences": [owner]}}
+        cluster.do(lambda store: store.create("configmaps", owned, "default"))
+        left = seatrial("cleanup", "--run", "r1", "--kubeconfig", config)
+    assert (clean.returncode, clean.stdout) == (0, "nothing of seatrial in namespace default\n")
+    assert clean.stderr.startswith("not looked for, since this account may not list them: ")
+    assert len(clean.stderr.split(", ")) == 5 and "mpijobs.kubeflow.org" in clean.stderr
+    assert (swept.returncode, swept.stdout) == (0, "deleted configmap/seatrial-r1\n")
+    assert left.returncode == 1 and "could not delete pytorchjob/seatrial-r1: " in left.stderr

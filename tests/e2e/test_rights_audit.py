@@ -99,12 +99,14 @@ def noting(arguments: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def served(folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[str, Requests]]:
+def served(
+    folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]], **more: Any
+) -> Iterator[tuple[str, Requests]]:
     """Serve a shipped scenario to a user with these rights; yield the kubeconfig, and what was seen once it is over."""
     user = {"name": "seatrial", "rules": rules.get("Role", []), "cluster_rules": rules.get("ClusterRole", [])}
     about = {"name": "audited", "title": "t", "breaks": "b", "faults": [], "outcome": "go"}
     file, config, requests = folder / "audited.yaml", str(folder / "kubeconfig"), Requests()
-    file.write_text(yaml.safe_dump({**about, "extends": scenario, "world": {"user": user}}))
+    file.write_text(yaml.safe_dump({**about, "extends": scenario, "world": {"user": user, **more}}))
     arguments = [str(folder), str(file), "--write-kubeconfig", config, "--json", "--until-stdin-closes"]
     cluster = program.Lab(["python", "-m", "lab", *arguments], main=noting)
     with cluster.stdin, cluster.stdout, cluster.stderr:
@@ -248,6 +250,56 @@ def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path
         assert (scenario, scope) != ("node-lost", "--cluster") or "node.lost" in done.stdout, done.stdout
         assert seatrial("cleanup", "--all", "--kubeconfig", config).returncode == 0
     assert audit(requests, rules)[0] == []
+
+
+@pytest.mark.parametrize("scope", ["--tenant", "--cluster"])
+def test_every_command_keeps_to_the_printed_rights_where_all_operators_are_installed(
+    scope: str, tmp_path: Path
+) -> None:
+    """Of what other kinds of jobs there may be, whether a right is granted is asked first."""
+    rules = printed(scope, "--profile", "h100-ib")
+    operators = ["mpi", "training", "trainer", "volcano", "kueue"]
+    tenant = ["--tenant"] if scope == "--tenant" else []
+    ended: list[tuple[int, str]] = []
+    with served(tmp_path, "healthy", rules, operators=operators) as (config, requests):
+
+        def run(*command: str) -> str:
+            done = seatrial(*command, "--kubeconfig", config)
+            ended.append((done.returncode, done.stdout + done.stderr))
+            return done.stdout
+
+        def detach() -> str:
+            run("accept", "--detach", "--profile", "h100-ib", *tenant, "--out", str(tmp_path / "begun"))
+            job: str = json.loads((tmp_path / "begun" / "report.json").read_text())["trial"]["job"]
+            return job
+
+        job = detach()
+        for command in ("status", "logs", "attach"):
+            run("job", command, job)
+        for command in ("status", "logs", "cancel", "attach"):  # there is none any more
+            run("job", command, job)
+        run("job", "cancel", detach())
+        run("cleanup")
+        run("cleanup", "--all")
+        run("preflight", "--profile", "h100-ib", *tenant)
+    assert [code for code, _ in ended] == [10, 0, 0, 0, 4, 4, 4, 4, 10, 0, 0, 0, 10 if tenant else 0], ended
+    assert audit(requests, rules)[0] == []
+
+
+def test_a_proposed_profile_says_what_the_printed_rights_hide(tmp_path: Path) -> None:
+    """Nothing of it is taken for not being there."""
+    with served(tmp_path, "healthy-roce", printed("--cluster", "--profile", "h100-ib")) as (config, _):
+        done = seatrial("profile", "detect", "--kubeconfig", config)
+    assert done.returncode == 0, done.stderr
+    hidden = [line for line in done.stdout.splitlines() if " were not seen: " in line]
+    assert [line.split(" were ")[0] for line in hidden] == [
+        "# - secondary networks",
+        "# - deviceclasses",
+        "# - resourceslices",
+    ]
+    with running("healthy-roce") as cluster:
+        admin = seatrial("profile", "detect", "--kubeconfig", str(cluster.write_kubeconfig(tmp_path / "admin")))
+    assert admin.returncode == 0 and " were not seen: " not in admin.stdout
 
 
 def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, requests: Requests) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import TYPE_CHECKING, Any
 
 import celpy
@@ -12,7 +13,7 @@ from celpy.adapter import json_to_cel
 from celpy.celtypes import IntType, StringType
 
 from checks.profiles.loader import load_profile, profile_names
-from checks.profiles.trial import spec_of
+from checks.profiles.trial import recorded_pod, spec_of, spec_of_record
 from cli.__main__ import main
 from jobs.cluster.unstructured import whole
 from jobs.trial.admission_policy import policies
@@ -253,3 +254,82 @@ def test_what_cannot_be_a_policy_is_refused_in_a_line(
         code = int(error.code or 0)
     assert code == 4
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+POD = {
+    "gpu_resource": "nvidia.com/gpu",
+    "gpus": 8,
+    "resources": {"rdma/hca_shared_devices_a": 1},
+    "networks": [],
+    "capabilities": ["IPC_LOCK"],
+    "queue": "",
+}
+
+
+def accepted(folder: Path, pod: dict[str, Any] | None, **more: Any) -> str:
+    """The folder of a run that was accepted in full."""
+    trial = {"image": "nvcr.io/nvidia/pytorch:25.08-py3"} | ({"pod": pod} if pod is not None else {})
+    about = {"run_id": "r1", "verdict": "go", "scope": "full", "checks": [], "collectives": {}, "schema": 1}
+    record = (
+        about | {"cluster": {"namespace": "train"}, "trial": trial, "profile": "mine", "profile_digest": "x"} | more
+    )
+    (folder / "report.json").write_text(json.dumps(record))
+    return str(folder)
+
+
+def test_a_run_is_enough_whatever_its_profile_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its record says what its pods asked for: a profile of one's own, and what options changed, are in it."""
+    assert main(["policy", "--record", accepted(tmp_path, POD)]) == 0
+    by_record = capsys.readouterr().out
+    assert main(["policy", "--profile", "h100-ib", "--namespace", "train"]) == 0
+    assert capsys.readouterr().out == by_record
+    assert main(["policy", "--record", accepted(tmp_path, POD | {"queue": "kueue:team-a"}), "--namespace", "b"]) == 0
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(capsys.readouterr().out)]
+    assert "seatrial-pods-b" in names and "seatrial-jobs-b" in names
+
+
+def test_a_record_keeps_what_a_policy_needs() -> None:
+    """For every shipped profile the policies by its record are those by itself."""
+    for name in profile_names():
+        spec = trial(name)
+        again = spec_of_record(recorded_pod(spec), image=spec.image, namespace=spec.namespace)
+        assert policies(again) == policies(spec)
+
+
+def test_a_record_of_an_earlier_version_goes_by_its_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the shipped one of that name is what the run asked for; another of the same name is not taken for it."""
+    digest = load_profile("h100-ib").digest
+    assert main(["policy", "--record", accepted(tmp_path, None, profile="h100-ib", profile_digest=digest)]) == 0
+    assert "rdma/hca_shared_devices_a" in capsys.readouterr().out
+    for profile in ("h100-ib", "mine", None):
+        assert main(["policy", "--record", accepted(tmp_path, None, profile=profile)]) == 4
+        assert "does not say what its pods asked for: name the profile" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pod", "more", "reason"),
+    [
+        (POD, {"verdict": "inconclusive"}, "was not accepted in full"),
+        (POD, {"scope": "partial"}, "was not accepted in full"),
+        (POD, {"cluster": {}}, "--namespace is needed"),
+        (POD | {"gpu_resource": ""}, {}, "claim their GPUs"),
+        (POD | {"resources": {}, "capabilities": []}, {}, "ask for nothing beside GPUs"),
+        (POD | {"resources": {"a/b' in {}": 1}}, {}, "is not an extended resource"),
+        (POD | {"gpu_resource": "a/b' in {}"}, {}, "is not an extended resource"),
+        (POD | {"queue": "slurm:x"}, {}, "is not kueue or volcano"),
+        (POD | {"resources": {"a/b": "1"}}, {}, "not a whole number"),
+    ],
+)
+def test_a_record_that_proves_nothing_or_is_damaged_is_refused(
+    pod: dict[str, Any],
+    more: dict[str, Any],
+    reason: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line: no word of a record gets into an expression unread."""
+    monkeypatch.delenv("TAO_K8S_NAMESPACE", raising=False)
+    assert main(["policy", "--record", accepted(tmp_path, pod, **more)]) == 4
+    said = capsys.readouterr()
+    assert reason in said.err and len(said.err.splitlines()) == 1 and said.out == ""

@@ -8,7 +8,7 @@ import pytest
 from jobs.cluster.client.errors import Forbidden, Unreachable
 from jobs.cluster.client.kube import path
 from jobs.run import cleanup
-from jobs.run.cleanup import GONE_S, STILL_GONE_S, Ledger, remove, sweep
+from jobs.run.cleanup import GONE_S, STILL_GONE_S, Ledger, delete, sweep
 from jobs.run.creation import Creation
 from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import Manifests
@@ -110,7 +110,7 @@ def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
     """With its pods; by its uid."""
     cluster = Cluster(api)
     url = cluster.add("jobs", "seatrial-x", group="batch")
-    remove(kube, "jobs", "batch", "ns", "seatrial-x", uid="u")
+    delete(kube, "jobs", "batch", "ns", "seatrial-x", uid="u")()
     assert cluster.deleted == [(url, "Foreground")] and url not in cluster.objects
 
 
@@ -235,9 +235,9 @@ def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
     """Somebody else created it after ours was gone."""
     cluster = Cluster(api)
     url = cluster.add("services", "seatrial-x", uid="foreign")
-    remove(kube, "services", "", "ns", "seatrial-x", uid="ours")
+    assert delete(kube, "services", "", "ns", "seatrial-x", uid="ours") is None
     assert url in cluster.objects and not cluster.deleted
-    remove(kube, "services", "", "ns", "gone", uid="ours")
+    assert delete(kube, "services", "", "ns", "gone", uid="ours") is None
 
 
 def test_what_does_not_go_is_told_with_the_reason(kube, api):
@@ -250,7 +250,7 @@ def test_what_does_not_go_is_told_with_the_reason(kube, api):
         Unreachable,
         match=r"not gone after 0 s \(marked for deletion, held by finalizers batch.kubernetes.io/job-tracking\)",
     ):
-        remove(kube, "jobs", "batch", "ns", "seatrial-x", uid="u", wait_s=0.3)
+        delete(kube, "jobs", "batch", "ns", "seatrial-x", uid="u", wait_s=0.3)()
 
 
 def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
@@ -301,6 +301,81 @@ def test_a_namespace_that_cannot_be_listed_is_not_called_clean(kube, api):
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "no"})
     with pytest.raises(Forbidden):
         sweep(kube, "ns")
+
+
+def refusing(cluster, served):
+    """Answers as the API server does to an account that may not list this kind, which is served."""
+    group, version, plural = served
+
+    def answer(asked):
+        if asked.path.endswith("/selfsubjectaccessreviews"):
+            wanted = asked.body["spec"]["resourceAttributes"]
+            return 201, {}, {"status": {"allowed": (wanted["group"], wanted["resource"]) != (group, plural)}}
+        if asked.path == f"/apis/{group}":
+            return 200, {}, {"versions": [{"version": version}]}
+        if asked.path == f"/apis/{group}/{version}":
+            return 200, {}, {"resources": [{"name": plural}]}
+        return cluster.answer(asked)
+
+    return answer
+
+
+SERVED = [
+    ("kubeflow.org", "v2beta1", "mpijobs"),
+    ("kubeflow.org", "v1", "pytorchjobs"),
+    ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    ("scheduling.volcano.sh", "v1beta1", "podgroups"),
+]
+
+
+@pytest.mark.parametrize("served", SERVED)
+def test_a_kind_that_may_not_be_listed_and_owns_nothing_here_is_a_note(kube, api, served):
+    """The Role of a run without that operator: the namespace is as clean as this account can make it."""
+    cluster = Cluster(api)
+    cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS)
+    api.answer = refusing(cluster, served)
+    swept = sweep(kube, "ns", living=True)
+    assert (swept.deleted, swept.left, swept.unseen) == (("job/seatrial-r1",), (), (f"{served[2]}.{served[0]}",))
+    assert sweep(kube, "ns").left == ()
+
+
+@pytest.mark.parametrize(("served", "kind"), list(zip(SERVED, ("MPIJob", "PyTorchJob", "TrainJob"), strict=False)))
+@pytest.mark.parametrize("living", [False, True])
+def test_what_launched_a_leftover_and_may_not_be_listed_is_left(kube, api, served, kind, living):
+    """Its ConfigMap shows that it is there: deleting that alone leaves the job and its GPUs."""
+    cluster = Cluster(api)
+    url = cluster.add("configmaps", "seatrial-r1", labels=OURS)
+    owner = {"apiVersion": f"{served[0]}/{served[1]}", "kind": kind, "name": "seatrial-r1", "uid": "o"}
+    cluster.objects[url]["metadata"]["ownerReferences"] = [owner]
+    api.answer = refusing(cluster, served)
+    swept = sweep(kube, "ns", living=living)
+    (left,) = swept.left
+    assert left.startswith(f"{kind.lower()}/seatrial-r1: ") and f"no right to list {served[2]}" in left
+    assert swept.unseen == ()
+
+
+def test_a_leftover_of_a_job_that_is_gone_goes_where_another_kind_may_not_be_listed(kube, api):
+    """Its owner is a Job, of which all were listed: no MPIJob can be behind it."""
+    cluster = Cluster(api)
+    url = cluster.add("configmaps", "seatrial-r1", labels=OURS)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "seatrial-r1", "uid": "o"}
+    cluster.objects[url]["metadata"]["ownerReferences"] = [owner]
+    api.answer = refusing(cluster, SERVED[0])
+    swept = sweep(kube, "ns")
+    assert (swept.deleted, swept.left, swept.kept) == (("configmap/seatrial-r1",), (), ())
+
+
+@pytest.mark.parametrize("plural", ["jobs", "services", "configmaps"])
+def test_a_kind_that_every_run_creates_and_may_not_be_listed_is_left(kube, api, plural):
+    """What could not be looked at is not called clean."""
+    cluster = Cluster(api)
+    api.answer = lambda asked: (
+        (403, {}, {"reason": "Forbidden", "message": "no"})
+        if asked.path.endswith(f"/{plural}")
+        else cluster.answer(asked)
+    )
+    (left,) = sweep(kube, "ns").left
+    assert left.startswith("unknown ") and plural in left
 
 
 def test_importing_installs_no_handler():

@@ -2,9 +2,12 @@
 
 import pytest
 
+from checks.rules.capacity import holders
 from jobs.cluster.client.kube import path
+from jobs.cluster.facts.inventory import Inventory, PodUse
 from jobs.cluster.renewal import record
 from jobs.run.cleanup import sweep, sweep_dead
+from jobs.run.job_lookup import with_runners
 
 
 class Cluster:
@@ -165,3 +168,42 @@ def test_the_next_run_asks_for_what_it_has_rights_on_and_says_what_it_watches(ku
     assert set(cluster.listed) == {"jobs", "mpijobs"}
     assert len(said) == 1
     assert "watching for 1 s whether its runner is alive" in said[0]
+
+
+def held_by(*pods):
+    """An inventory of these pods, each (namespace, owner, app), all with GPUs on one node."""
+    uses = [
+        PodUse(namespace, f"p{n}", "a", {"nvidia.com/gpu": 8}, owner, "Running", app=app)
+        for n, (namespace, owner, app) in enumerate(pods)
+    ]
+    return Inventory((), tuple(uses))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "watched", "said"),
+    [
+        (record(1), True, "that is going on, held by "),
+        (record(1), False, "that is going on or was killed (held by "),
+        (record(1, released=True), True, "that was detached (seatrial job attach seatrial-r1)"),
+        ({}, True, ""),
+    ],
+)
+def test_who_holds_gpus_is_told_by_the_lease_of_the_run(kube, api, annotations, watched, said):
+    """One that was watched and is still there lives; without a lease nobody can tell."""
+    cluster = Cluster(api)
+    cluster.add("jobs", "r1", group="batch", metadata={"annotations": annotations})
+    (pod,) = with_runners(kube, held_by(("ns", "Job/seatrial-r1", "seatrial")), watched=watched).pods
+    assert pod.runner.startswith(said) and bool(pod.runner) == bool(said)
+    assert f"a trial of seatrial {said or 'that is going on or was killed'}" in holders([pod], "nvidia.com/gpu")
+
+
+def test_only_trials_of_our_namespace_are_asked_about(kube, api):
+    """Others' leases are not ours to read, and what is no trial has none."""
+    Cluster(api)
+    pods = [("team-b", "Job/seatrial-r1", "seatrial"), ("ns", "Job/train", "train"), ("ns", "", "seatrial")]
+    before = held_by(*pods)
+    assert with_runners(kube, before, watched=True) is before
+    assert api.asked == []
+    refused = held_by(("ns", "MPIJob/seatrial-r1", "seatrial"))
+    api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "no"})
+    assert with_runners(kube, refused, watched=True) is refused

@@ -342,3 +342,47 @@ def test_pods_and_events_of_others_are_left_out():
     old["involvedObject"]["uid"] = "earlier"
     state, replicas, analysis = diagnose(job(1, active=1), [foreign], [old])
     assert state == "Pending" and analysis is None and replicas[0].pod == ""
+
+
+NOT_READY = {"type": "Ready", "status": "False"}
+SIDECAR = {"name": "side", **RUNS}
+DONE = {"ready": False, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "main", "sidecars"),
+    [
+        ("PodCompleted", DONE, ()),
+        ("PodCompleted", None, ()),
+        ("PodFailed", None, ()),
+        ("ContainersNotReady", DONE, (SIDECAR,)),
+    ],
+)
+def test_a_pod_that_has_ended_is_not_told_as_unready(reason, main, sidecars):
+    """Its phase is Running for a moment more; that its containers have ended is no issue of it."""
+    ended = pod(0, main=main, sidecars=sidecars, conditions=[NOT_READY | {"reason": reason}])
+    _, replicas, analysis = diagnose(job(1, active=1), [ended], [])
+    assert (analysis, replicas[0].phase, replicas[0].readiness_issue) == (None, "Running", None)
+
+
+@pytest.mark.parametrize(
+    ("main", "sidecars"),
+    [({**RUNS, "ready": False}, ()), (DONE, ({"name": "side", **RUNS, "ready": False},)), (None, ())],
+)
+def test_a_pod_that_runs_and_is_not_ready_says_why(main, sidecars):
+    """A probe fails, of the program or of a sidecar; or nothing is known of the containers."""
+    condition = NOT_READY | {"reason": "ContainersNotReady", "message": "containers with unready status: [x]"}
+    _, replicas, _ = diagnose(job(1, active=1), [pod(0, main=main, sidecars=sidecars, conditions=[condition])], [])
+    assert replicas[0].readiness_issue.reason == "ContainersNotReady"
+
+
+@pytest.mark.parametrize(
+    ("limited", "fault", "blame"), [("16", "quota.in-use", None), ("15", "quota.exceeded", "ERR_INFRA")]
+)
+def test_a_quota_that_others_use_up_is_waited_for_and_not_at_fault(limited, fault, blame):
+    """Another trial came first: a quota that is large enough for both pods has room again when it ends."""
+    amounts = f"requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=16, limited: requests.nvidia.com/gpu={limited}"
+    text = f'Error creating: pods "t-0-x" is forbidden: exceeded quota: team, {amounts}'
+    _, _, analysis = diagnose(job(), [], [event("Job", "t", "FailedCreate", text)])
+    assert (analysis.fault, analysis.subject, analysis.err_class) == (fault, "resourcequota/team", blame)
+    assert analysis.hopeless is (blame is not None)

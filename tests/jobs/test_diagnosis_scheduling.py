@@ -4,7 +4,10 @@ import datetime
 
 import pytest
 
+from jobs.diagnosis.state import Issue
+from jobs.diagnosis.symptoms import PodSymptom
 from jobs.diagnosis.verdict import diagnose
+from jobs.run.queueing import REFUSED_BY_GANG
 from tests.jobs.objects import RUNS, condition, event, job, node, pod
 
 
@@ -76,6 +79,12 @@ SEEN = [node("n0"), node("n1"), node("n2")]
         (f"3 {GPUS}", [node("n0"), node("n1", gpus=0), node("n2", gpus=7)], "ERR_INFRA"),
         (f"1 Insufficient cpu, 2 {GPUS}", SEEN, "ERR_INFRA"),
         (f"1 Insufficient memory, 2 {GPUS}", [], "ERR_INFRA"),
+        (f"3 Insufficient cpu, 3 {GPUS}", SEEN, None),  # who holds the GPUs holds the rest, too
+        (f"3 {GPUS}, 3 Insufficient rdma/hca", [], None),
+        (f"{TAINTED}, 1 Insufficient memory, 2 {GPUS}", [], None),
+        (f"1 {GPUS}, 3 Insufficient rdma/hca", [], "ERR_INFRA"),  # two nodes have GPUs left
+        (f"3 Insufficient cpu, 2 {GPUS}", SEEN, "ERR_INFRA"),
+        (f"3 {GPUS}, 1 node(s) were unschedulable", SEEN, "ERR_INFRA"),
         ("3 node(s) had untolerated taint {a: b}", [], "ERR_INFRA"),
         ("3 node(s) were unschedulable", SEEN, "ERR_INFRA"),
     ],
@@ -155,3 +164,29 @@ def test_a_pod_that_no_scheduler_has_looked_at_says_so():
     assert diagnose(job(1), [silent], [], [], name="t", gang=True)[2] is None
     silent["metadata"]["creationTimestamp"] = new
     assert diagnose(job(1), [silent], [], [], name="t")[2] is None
+
+
+@pytest.mark.parametrize(
+    ("reasons", "nodes", "blame"),
+    [
+        (f"2 {GPUS}", [], None),
+        (f"{TAINTED}, 2 {GPUS}", [], None),
+        (f"2 {GPUS}", SEEN, None),
+        (f"2 {GPUS}", [node("n0"), node("n1", gpus=0)], "ERR_INFRA"),  # one node is not enough, whoever leaves it
+        (f"1 {GPUS}, 1 Insufficient rdma/hca", SEEN, "ERR_INFRA"),
+        ("2 Insufficient rdma/hca", [], "ERR_INFRA"),
+        ("2 node(s) had untolerated taint {a: b}", [], "ERR_INFRA"),
+    ],
+)
+def test_a_gang_whose_pods_miss_only_gpus_in_use_is_not_the_clusters_fault(reasons, nodes, blame):
+    """Volcano says of the group that it is not ready, and of its pods what they miss."""
+    message = f"0/2 nodes are unavailable: {reasons}."
+    unbound = [condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    pods = [pod(index, "Pending", node="", conditions=unbound) for index in (0, 1)]
+    words = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
+    issue = Issue("NotEnoughResources", words)
+    group = PodSymptom(
+        fault="gang.unschedulable", issue=issue, suggestion="", subject="podgroup/t", rank=REFUSED_BY_GANG
+    )
+    analysis = diagnose(job(), pods, [], nodes, queue=group, gang=True)[2]
+    assert (analysis.fault, analysis.err_class) == ("gang.unschedulable", blame)

@@ -10,7 +10,7 @@ from jobs.diagnosis.history import History
 from jobs.diagnosis.state import FailureAnalysis
 from jobs.diagnosis.verdict import diagnose
 from jobs.run.containers import explained, is_final
-from jobs.trial.launch_stack import Serving, missing_fault
+from jobs.trial.launch_stack import Serving, as_served, missing_fault
 from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import build, to_yaml
 from jobs.trial.names import SpecError
@@ -153,11 +153,62 @@ def test_an_older_operator_is_told_in_its_own_words():
     assert mpi.for_other_version(job, 'unknown field "spec.x"') is None
     train = KINDS["trainjob"]
     job = train.job(CASES["trainjob"], {"probe.py": "probe.py"})
-    newer = train.for_other_version(job, 'strict decoding error: unknown field "spec.podTemplateOverrides"')
-    (patch,) = newer["spec"]["runtimePatches"]
+    (patch,) = job["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    assert node["name"] == "node" and node["template"]["spec"]["template"]["spec"]["volumes"]
-    assert train.for_other_version(newer, 'unknown field "spec.podTemplateOverrides"') is None
+    older = train.for_other_version(job, 'strict decoding error: unknown field "spec.runtimePatches"')
+    (override,) = older["spec"]["podTemplateOverrides"]
+    assert override == {"targetJobs": [{"name": "node"}], **node["template"]["spec"]["template"]}
+    assert override["spec"]["volumes"] and "runtimePatches" not in older["spec"]
+    assert train.for_other_version(older, 'unknown field "spec.runtimePatches"') is None
+
+
+def document(kind, *fields):
+    """An OpenAPI document of the kind's group and version, in which its spec has these fields."""
+    meant = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
+    spec_of_it = {"properties": {name: {"type": "object"} for name in fields}}
+    schemas = {"x": {"x-kubernetes-group-version-kind": meant, "properties": {"spec": spec_of_it}}}
+    return {"components": {"schemas": {"io.k8s.api.core.v1.Pod": {}, **schemas}}}
+
+
+TRAINER = ("runtimeRef", "trainer", "suspend", "managedBy")
+
+
+@pytest.mark.parametrize(("served", "written"), [("runtimePatches",) * 2, ("podTemplateOverrides",) * 2])
+def test_an_object_is_written_as_the_api_server_takes_it(kube, api, served, written):
+    """By the fields of its OpenAPI document, which everybody may read."""
+    kind = KINDS["trainjob"]
+    job = kind.job(CASES["trainjob"], {"probe.py": "probe.py"})
+    api.answer = lambda _: (200, {}, document(kind, *TRAINER, served))
+    made, why = as_served(kube, kind, job)
+    assert why == "" and set(made["spec"]) & {"runtimePatches", "podTemplateOverrides"} == {written}
+    assert [asked.path for asked in api.asked] == ["/openapi/v3/apis/trainer.kubeflow.org/v1alpha1"]
+
+
+def test_an_mpijob_is_written_for_the_release_that_serves_it(kube, api):
+    """Before v0.5 the MPI Operator knows no launcherCreationPolicy."""
+    kind = KINDS["mpijob"]
+    job = kind.job(CASES["mpijob-user"], {})
+    fields = set(job["spec"]) - {"launcherCreationPolicy"}
+    api.answer = lambda _: (200, {}, document(kind, *fields))
+    made, why = as_served(kube, kind, job)
+    assert why == "" and set(made["spec"]) == fields
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((404, {}, {"reason": "NotFound", "message": "the server could not find it"}), "could not find"),
+        ((403, {}, {"reason": "Forbidden", "message": "no"}), "403"),
+        ((200, {}, {"components": {"schemas": {"x": 3}}}), "does not describe the spec of a TrainJob"),
+        ((200, {}, document(KINDS["trainjob"])), "does not describe the spec of a TrainJob"),
+    ],
+)
+def test_what_no_server_describes_is_written_in_its_newest_form(kube, api, answer, reason):
+    """And why that could not be told is said."""
+    job = KINDS["trainjob"].job(CASES["trainjob"], {})
+    api.answer = lambda _: answer
+    made, why = as_served(kube, KINDS["trainjob"], job)
+    assert made == job and reason in why
 
 
 def test_a_trainjob_says_what_its_runtime_decides():

@@ -69,6 +69,32 @@ def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advic
     assert advice in refusal.suggestion
 
 
+GPU, USED = "requests.nvidia.com/gpu=8", "requests.nvidia.com/gpu=16"
+
+
+@pytest.mark.parametrize(
+    ("asked", "used", "limited", "pods", "in_use"),
+    [
+        (GPU, USED, "requests.nvidia.com/gpu=16", 2, True),
+        ("requests.cpu=8,requests.memory=32Gi", "x", "requests.cpu=20,requests.memory=64Gi", 2, True),
+        (GPU, GPU, "requests.nvidia.com/gpu=8", 2, False),  # what the first of two pods has taken
+        (GPU, USED, "requests.nvidia.com/gpu=16", 3, False),
+        (GPU, USED, "requests.nvidia.com/gpu=16", 0, False),
+        ("requests.cpu=8,requests.memory=33Gi", "x", "requests.cpu=20,requests.memory=64Gi", 2, False),
+        ("count/jobs.batch=1", "count/jobs.batch=5", "count/jobs.batch=5", 1, False),
+        ("requests.cpu=8", "x", "limited", 1, False),
+        ("garbage", "x", "garbage", 1, False),
+    ],
+)
+def test_a_quota_with_room_for_all_pods_is_only_in_use(
+    asked: str, used: str, limited: str, pods: int, in_use: bool
+) -> None:
+    """By the amounts that the server names; what cannot be read, or does not go away by itself, is exceeded."""
+    text = f'pods "x" is forbidden: exceeded quota: q, requested: {asked}, used: {used}, limited: {limited}'
+    refusal = read_refusal(text, pods)
+    assert (refusal.fault, refusal.in_use) == ("quota.in-use" if in_use else "quota.exceeded", in_use)
+
+
 @pytest.mark.parametrize(
     ("resource", "message", "fault", "subject", "kind_and_name"),
     [

@@ -20,7 +20,7 @@ from ..redact import safe
 from ..unstructured import Unstructured, as_map
 from .answers import Pages, same_kind, the_items, the_object, watched
 from .credentials import api_client, origin
-from .errors import ApiError, Gone, NotFound, Unreachable, api_error
+from .errors import ApiError, ClusterError, Forbidden, Gone, NotFound, Unreachable, api_error
 from .http_client import DEADLINE_S, SILENCE_S, HttpClient, Response
 from .kubeconfig import ClusterSource, locate
 from .reading import CancelToken, chunks, is_loopback, lines, read_all
@@ -281,6 +281,19 @@ class Kube(HttpClient):
             raise Unreachable(f"{self.where('POST', url_path)}: the answer does not say whether it is allowed")
         reason = status.get("reason") or status.get("evaluationError") or ""
         return Allowed(status.get("allowed") is True and status.get("denied") is not True, safe(reason, 300))
+
+    def require(self, verb: str, resource: str, *, group: str = "", namespace: str | None = None) -> None:
+        """Raise Forbidden where this is not granted, without trying it; unanswered, the request itself will say.
+
+        For what most accounts have nothing to do with: no request goes beyond the rights that are printed for a run.
+        """
+        try:
+            allowed = self.can(verb, resource, group=group, namespace=namespace).allowed
+        except ClusterError:
+            return
+        if not allowed:
+            where = self.where(verb.upper(), f"{resource}.{group}".rstrip("."))
+            raise Forbidden(where, status=403, message=f"no right to {verb} {resource}")
 
     def close(self) -> None:
         """Close idle connections."""

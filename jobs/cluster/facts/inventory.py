@@ -107,6 +107,7 @@ class PodUse:
     images: tuple[str, ...] = ()
     app: str = ""  # what its labels call it
     since: str = ""  # when its kubelet saw it first, as the API writes times
+    runner: str = ""  # of a trial's pod, what the lease of its run tells
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" + (f" ({self.owner})" if self.owner else "")

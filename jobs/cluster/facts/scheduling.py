@@ -80,18 +80,23 @@ def read_unschedulable(
     volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
     hint = "; ".join(filter(None, (_hint(reason, asked, _plain(pod), nodes) for _, reason in reasons)))
     hopeless = total == 0 or stuck >= total or nowhere
-    return Unschedulable(total, reasons, hopeless, volume, hint, not hopeless and _in_use(reasons, seen=bool(nodes)))
+    in_use = not hopeless and _in_use(reasons, total - stuck, seen=bool(nodes))
+    return Unschedulable(total, reasons, hopeless, volume, hint, in_use)
 
 
-def _in_use(reasons: Sequence[tuple[int, str]], *, seen: bool) -> bool:
-    """Tell whether devices alone keep the pod from the nodes that it may run on.
+def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bool:
+    """Tell whether devices in use keep the pod from the ``nodes`` that it may run on.
 
     Nodes that are ``seen`` are known to offer enough of any device. To who sees none, a GPU that is missing and one
-    that is in use look the same.
+    that is in use look the same. Where none of them has a device left, whoever holds those holds cpu, memory and other
+    devices, too.
     """
-    left = [reason for _, reason in reasons if not _permanent(reason)]
+    left = [(count, reason) for count, reason in reasons if not _permanent(reason)]
     device = re.compile(r"Insufficient \S+/\S+" if seen else r"Insufficient \S+/gpu")
-    return bool(left) and all(device.fullmatch(reason) for reason in left)
+    devices = [(count, reason) for count, reason in left if device.fullmatch(reason)]
+    everywhere = any(count >= nodes for count, _ in devices)
+    others = (reason for _, reason in left if not device.fullmatch(reason))
+    return bool(devices) and all(everywhere and re.fullmatch(r"Insufficient \S+", reason) for reason in others)
 
 
 def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:

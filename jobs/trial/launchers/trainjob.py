@@ -1,8 +1,8 @@
 """Kubeflow Trainer's TrainJob: it names a runtime and changes in its pods what the API allows.
 
 The pod is the runtime's, as training's would be: what a TrainJob cannot change (capabilities, priority, runtime class)
-is told, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (podTemplateOverrides of
-v2.0 and v2.1; runtimePatches took their place later), manifests/base/runtimes/torch_distributed.yaml.
+is told, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (runtimePatches since v2.2,
+which replaced the podTemplateOverrides of v2.0 and v2.1), manifests/base/runtimes/torch_distributed.yaml.
 """
 
 from __future__ import annotations
@@ -30,21 +30,8 @@ class TrainJob(Kind):
 
     def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         """The runtime's pods with our image, command, environment, volumes and placement."""
-        return self._written(spec, {"podTemplateOverrides": [_override(spec, keys)]})
-
-    def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
-        """The same with runtimePatches, for a Trainer that no longer knows podTemplateOverrides."""
-        if '"spec.podTemplateOverrides"' not in refusal or "podTemplateOverrides" not in job["spec"]:
-            return None
-        job_spec = as_map(job["spec"])
-        (override,) = job_spec["podTemplateOverrides"]
-        template = {key: override[key] for key in ("metadata", "spec")}
-        jobs = [{"name": NODE, "template": {"spec": {"template": template}}}]
+        jobs = [{"name": NODE, "template": {"spec": {"template": _template(spec, keys)}}}]
         patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
-        rest = {key: value for key, value in job_spec.items() if key != "podTemplateOverrides"}
-        return dict(job) | {"spec": rest | {"runtimePatches": [patch]}}
-
-    def _written(self, spec: TrialSpec, changes: Unstructured) -> Unstructured:
         trainer = {
             "image": spec.image,
             "command": list(pod.PROBE),
@@ -65,9 +52,19 @@ class TrainJob(Kind):
                     "name": spec.runtime,
                 },
                 "trainer": trainer,
-                **changes,
+                "runtimePatches": [patch],
             },
         }
+
+    def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
+        """The same with podTemplateOverrides, for a Trainer before v2.2, which does not know runtimePatches."""
+        if '"spec.runtimePatches"' not in refusal or "runtimePatches" not in job["spec"]:
+            return None
+        rest = {key: value for key, value in as_map(job["spec"]).items() if key != "runtimePatches"}
+        (patch,) = job["spec"]["runtimePatches"]
+        (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        override = {"targetJobs": [{"name": node["name"]}], **node["template"]["spec"]["template"]}
+        return dict(job) | {"spec": rest | {"podTemplateOverrides": [override]}}
 
     def left_out(self, spec: TrialSpec) -> tuple[str, ...]:
         """What the runtime alone decides."""
@@ -98,8 +95,9 @@ class TrainJob(Kind):
         return (("JobSet", name), ("Job", f"{name}-{NODE}-0"))
 
 
-def _override(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
-    override: Unstructured = {
+def _template(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+    """Return what changes in the runtime's pods."""
+    pods: Unstructured = {
         "volumes": pod.volumes(spec, keys),
         "containers": [{"name": NODE, "volumeMounts": pod.mounts(spec)}],
     }
@@ -110,8 +108,8 @@ def _override(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         "imagePullSecrets": [{"name": name} for name in spec.pull_secrets],
         "affinity": pod.anti_affinity(spec) if spec.anti_affinity and spec.nodes > 1 else None,
     }
-    override |= {key: value for key, value in optional.items() if value}
+    pods |= {key: value for key, value in optional.items() if value}
     meta: Unstructured = {"labels": pod.labels(spec)}
     if spec.annotations:
         meta["annotations"] = dict(spec.annotations)
-    return {"targetJobs": [{"name": NODE}], "metadata": meta, "spec": override}
+    return {"metadata": meta, "spec": pods}

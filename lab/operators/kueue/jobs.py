@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
+PODSET = "kueue.x-k8s.io/podset"
+MANAGER = "kueue.x-k8s.io/manager"
+"""By this name Kueue owns its patch of a TrainJob (kubeflow/trainer, RuntimePatch.Manager)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,46 +142,47 @@ def _running(job: Object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TrainIntegration(Integration):
-    """A TrainJob has no templates of its own: Kueue changes its pods by an override."""
+    """A TrainJob has no templates of its own: Kueue changes its pods by a patch, before v2.2 by overrides."""
 
     def inject(self, store: Store, job: Object, infos: Mapping[str, Object]) -> None:
-        """Add one override for each pod set, in place."""
-        for name, info in infos.items():
-            spec = {part: info[part] for part in ("nodeSelector", "tolerations") if info[part]}
-            job["spec"].setdefault("podTemplateOverrides", []).append(
-                {
-                    "targetJobs": [{"name": name}],
-                    "spec": spec,
-                    "metadata": {"labels": info["labels"], "annotations": info["annotations"]},
-                }
-            )
-        del store
+        """Add the patch, or one override for each pod set, in place."""
+        templates = {
+            name: {
+                "spec": {part: info[part] for part in ("nodeSelector", "tolerations") if info[part]},
+                "metadata": {"labels": info["labels"], "annotations": info["annotations"]},
+            }
+            for name, info in infos.items()
+        }
+        if trainer.takes_patches(store):
+            jobs = [{"name": name, "template": {"spec": {"template": each}}} for name, each in templates.items()]
+            patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+            job["spec"].setdefault("runtimePatches", []).append(patch)
+        else:
+            overrides = ({"targetJobs": [{"name": name}], **each} for name, each in templates.items())
+            job["spec"].setdefault("podTemplateOverrides", []).extend(overrides)
 
     def restore(self, store: Store, job: Object, templates: Mapping[str, Object]) -> None:
-        """Take Kueue's overrides away, in place."""
+        """Take Kueue's changes away, in place."""
         del store, templates
-        job["spec"]["podTemplateOverrides"] = [
-            each
-            for each in job["spec"].get("podTemplateOverrides") or []
-            if "kueue.x-k8s.io/podset" not in ((each.get("metadata") or {}).get("labels") or {})
-        ]
+        job["spec"] = _unchanged(job["spec"])
+
+
+def _unchanged(spec: Object) -> Object:
+    """Return the spec of a TrainJob without what Kueue changed in it."""
+    ours: dict[str, Callable[[Object], bool]] = {
+        "podTemplateOverrides": lambda each: PODSET in ((each.get("metadata") or {}).get("labels") or {}),
+        "runtimePatches": lambda each: each["manager"] == MANAGER,
+    }
+    kept = {
+        key: [each for each in spec[key] or [] if not is_ours(each)] for key, is_ours in ours.items() if key in spec
+    }
+    return {**spec, **kept}
 
 
 def _train_pods(store: Store, job: Object) -> list[PodSet]:
     """The pod sets of a TrainJob are those of the JobSet that its runtime makes of it."""
-    bare = {
-        **job,
-        "spec": {
-            **job["spec"],
-            "podTemplateOverrides": [
-                each
-                for each in job["spec"].get("podTemplateOverrides") or []
-                if "kueue.x-k8s.io/podset" not in ((each.get("metadata") or {}).get("labels") or {})
-            ],
-        },
-    }
     try:
-        return _jobset_pods(store, {"spec": trainer.jobset_spec(store, bare)})
+        return _jobset_pods(store, {"spec": trainer.jobset_spec(store, {**job, "spec": _unchanged(job["spec"])})})
     except ApiError:
         return []
 
