@@ -348,11 +348,15 @@ class Cluster:
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
         """What kubectl prints; CalledProcessError, whose text has its words, unless `check` is false."""
-        argv = [str(self._program(self._kubernetes, "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
-        done = subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
+        done = self.asked(*arguments, given=given)
         if check and done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, argv, done.stdout, done.stderr)
+            raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
         return done.stdout
+
+    def asked(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        """`kubectl` as an administrator: what it prints, its warnings, its exit code."""
+        argv = [str(self._program(self._kubernetes, "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
+        return subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
 
     def audit(self) -> Iterator[dict[str, Any]]:
         """Every request so far, as the API server's audit log has it."""

@@ -8,6 +8,7 @@ Volcano (volcano.sh/volcano) and the node readiness controller (sigs.k8s.io/node
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from . import image, programs
 from .cluster import wait
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .cluster import Cluster
 
 Object = dict[str, Any]
@@ -88,6 +91,21 @@ class Operators:
                 self._install(name, OPERATORS[name])
                 print(f"{name} is up after {time.monotonic() - started:.0f} s", flush=True)
 
+    @contextlib.contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """Let an operator be installed and not run for a while."""
+        self.install(name)
+        self._scale(name, 0)
+        try:
+            yield
+        finally:
+            self._scale(name, 1)
+
+    def _scale(self, name: str, replicas: int) -> None:
+        for where, what in _deployments(self._installed[name]):
+            self._cluster.kubectl("-n", where, "scale", what, f"--replicas={replicas}")
+            self._cluster.kubectl("-n", where, "rollout", "status", what, f"--timeout={READY_S:.0f}s")
+
     def remove(self) -> None:
         """Remove all; the definitions first, as long as somebody takes the finalizers off their objects."""
         for name in reversed(list(self._installed)):
@@ -99,9 +117,10 @@ class Operators:
     def _install(self, name: str, operator: Operator) -> None:
         folder = self._copied(name, operator)
         objects = self._built_from(folder / operator.overlay)
-        deployments = [each for each in objects if each["kind"] == "Deployment"]
         node = self._cluster.nodes[-1]
-        for each in deployments:
+        for each in objects:
+            if each["kind"] != "Deployment":
+                continue
             each["spec"]["replicas"] = 1
             pod = each["spec"]["template"]["spec"]
             pod["nodeSelector"] = {"kubernetes.io/hostname": node}
@@ -114,9 +133,7 @@ class Operators:
                 archive.unlink()
         self._installed[name] = objects
         self._apply(objects)
-        for each in deployments:
-            where = each["metadata"]["namespace"]
-            what = f"deployment/{each['metadata']['name']}"
+        for where, what in _deployments(objects):
             self._cluster.kubectl("-n", where, "rollout", "status", what, f"--timeout={READY_S:.0f}s")
         if operator.after:
             later = self._built_from(folder / operator.after)
@@ -144,3 +161,8 @@ class Operators:
     def _apply(self, objects: list[Object], *, check: bool = True) -> str:
         """By the server: the definitions are too long for the annotation that kubectl keeps otherwise."""
         return self._cluster.kubectl("apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(objects), check=check)
+
+
+def _deployments(objects: list[Object]) -> list[tuple[str, str]]:
+    found = [each["metadata"] for each in objects if each["kind"] == "Deployment"]
+    return [(meta["namespace"], f"deployment/{meta['name']}") for meta in found]
