@@ -36,6 +36,8 @@ KEPT_OUT = (
     "queue.stopped",
     "queue.uncovered",
     "queue.quota-short",
+    "queue.namespace",
+    "queue.flavor",
     "queue.unmanaged",
     "queue.waiting",
     "gang.unschedulable",
@@ -151,6 +153,10 @@ def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
             return
     yield (active := _active(f"{LOCAL}/{queue}", launch_stack.local))
     if active.ok and launch_stack.cluster is not None:
+        if as_map(launch_stack.cluster.get("spec")).get("namespaceSelector") is None:
+            expected = f"a namespaceSelector that lets jobs of {spec.namespace} in ({{}}: those of every namespace)"
+            yield failed(cluster, "namespaceSelector is not set: no namespace may use it", expected, "queue.namespace")
+            return
         yield from _quota(cluster, launch_stack.cluster, spec)
 
 

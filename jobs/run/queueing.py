@@ -28,7 +28,15 @@ _UNMANAGED_S = 30.0
 _SETTLES_S = 5.0
 _UNCOVERED = re.compile(r"resource (?P<what>\S+) unavailable in ClusterQueue")
 _TOO_SMALL = re.compile(r"> maximum capacity|borrowing limit for \S+ in flavor \S+ exceeded")
-_ABSENT = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't|does not) exist|is misconfigured")
+_ABSENT = re.compile(
+    r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't exist|does not exist|not found|is terminating or missing)"
+    r"|is misconfigured"
+)
+_EXCLUDED = "Workload namespace doesn't match ClusterQueue selector"
+_LIMITED = "resources didn't satisfy LimitRange constraints"
+_UNSUITED = re.compile(r"untolerated taint .{0,400}? in flavor|flavor \S+ doesn't match node affinity")
+# What others give back, or may: room in a flavor, or on the nodes of its topology.
+_MAY_CHANGE = re.compile(r"unused quota|\btopology \"")
 _STOPPED = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)")
 
 
@@ -206,13 +214,22 @@ def _not_admitted(issue: Issue, queue: str) -> PodSymptom:
     if match := _UNCOVERED.search(text):
         advice = f"Add {safe(match['what'], 100)} to the ClusterQueue's resourceGroups (nominalQuota)."
         return _symptom("queue.uncovered", issue, f"localqueue/{queue}", advice)
-    if _TOO_SMALL.search(text) and "unused quota" not in text:
+    if text.startswith(_EXCLUDED):
+        advice = "Give the namespace the labels that the ClusterQueue's namespaceSelector asks for, or widen it."
+        return _symptom("queue.namespace", issue, f"localqueue/{queue}", advice)
+    if text.startswith(_LIMITED):
+        advice = "kubectl describe limitrange; ask for what it allows (pod in the profile), or change it."
+        return _symptom("limitrange.denied", issue, f"localqueue/{queue}", advice)
+    if _TOO_SMALL.search(text) and not _MAY_CHANGE.search(text):
         return _symptom(
             "queue.quota-short",
             issue,
             f"localqueue/{queue}",
             "Raise nominalQuota (or borrowing) of the ClusterQueue, or ask for fewer nodes.",
         )
+    if _UNSUITED.search(text) and not _MAY_CHANGE.search(text):
+        advice = "Let the pods tolerate the flavor's taint, or choose its nodes (pod in the profile), or name another queue."
+        return _symptom("queue.flavor", issue, f"localqueue/{queue}", advice)
     return PodSymptom(
         fault="queue.waiting",
         issue=issue,

@@ -33,7 +33,8 @@ QUOTA = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "16", "rdma/hca": "8"
 def cluster(quota=QUOTA, status=ACTIVE, **more):
     flavor = {"name": "h100", "resources": [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]}
     groups = [{"coveredResources": list(quota), "flavors": [flavor]}]
-    return {"metadata": {"name": "gpus"}, "spec": {"resourceGroups": groups, **more}, "status": status}
+    spec = {"resourceGroups": groups, "namespaceSelector": {}, **more}
+    return {"metadata": {"name": "gpus"}, "spec": spec, "status": status}
 
 
 def launch_stack(**more):
@@ -103,6 +104,8 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         ({"local": None, "cluster": None}, [("localqueue/team", "queue.missing")]),
         ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
         ({"cluster": cluster(stopPolicy="Hold")}, [("clusterqueue/gpus", "queue.stopped")]),
+        ({"cluster": cluster(namespaceSelector=None)}, [("clusterqueue/gpus", "queue.namespace")]),
+        ({"cluster": cluster(namespaceSelector={"matchLabels": {"team": "a"}})}, []),  # its labels are the queue's to read
         (
             {
                 "cluster": cluster(
@@ -128,6 +131,8 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         "no-local",
         "no-cluster",
         "hold",
+        "no-namespace",
+        "its-namespaces",
         "inactive",
         "local-stopped",
         "uncovered",

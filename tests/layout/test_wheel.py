@@ -159,7 +159,7 @@ def test_a_wheel_names_no_path_of_whoever_built_it(command, tmp_path):
     """Whatever builds it: the lab is a distribution of this version, and a folder of the builder's is in no file."""
     if "uv" in command:
         pytest.importorskip("uv", reason="uv is not installed here")
-    source = shutil.copytree(ROOT, tmp_path / "of-the-builder", ignore=shutil.ignore_patterns(".git", ".venv", "tests"))
+    source = shutil.copytree(ROOT, tmp_path / "of-the-builder", ignore=shutil.ignore_patterns(".git", ".venv", ".real", "tests"))
     (source / "tests").mkdir()
     with zipfile.ZipFile(built(source, tmp_path / "dist", *command)) as archive:
         about = archive.read(next(n for n in archive.namelist() if n.endswith("METADATA"))).decode()
