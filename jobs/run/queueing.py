@@ -228,7 +228,9 @@ def _not_admitted(issue: Issue, queue: str) -> PodSymptom:
             "Raise nominalQuota (or borrowing) of the ClusterQueue, or ask for fewer nodes.",
         )
     if _UNSUITED.search(text) and not _MAY_CHANGE.search(text):
-        advice = "Let the pods tolerate the flavor's taint, or choose its nodes (pod in the profile), or name another queue."
+        advice = (
+            "Let the pods tolerate the flavor's taint, or choose its nodes (pod in the profile), or name another queue."
+        )
         return _symptom("queue.flavor", issue, f"localqueue/{queue}", advice)
     return PodSymptom(
         fault="queue.waiting",

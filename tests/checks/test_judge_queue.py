@@ -105,7 +105,10 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
         ({"cluster": cluster(stopPolicy="Hold")}, [("clusterqueue/gpus", "queue.stopped")]),
         ({"cluster": cluster(namespaceSelector=None)}, [("clusterqueue/gpus", "queue.namespace")]),
-        ({"cluster": cluster(namespaceSelector={"matchLabels": {"team": "a"}})}, []),  # its labels are the queue's to read
+        (
+            {"cluster": cluster(namespaceSelector={"matchLabels": {"team": "a"}})},
+            [],
+        ),  # its labels are the queue's to read
         (
             {
                 "cluster": cluster(

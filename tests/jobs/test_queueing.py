@@ -58,12 +58,7 @@ def pending(message, reason="Pending"):
             True,
         ),
         (pending("ClusterQueue gpus not found"), "queue.missing", "clusterqueue/gpus", True),
-        (
-            pending("Workload namespace doesn't match ClusterQueue selector"),
-            "queue.namespace",
-            "localqueue/team",
-            True,
-        ),
+        (pending("Workload namespace doesn't match ClusterQueue selector"), "queue.namespace", "localqueue/team", True),
         (
             pending(
                 "resources didn't satisfy LimitRange constraints: [spec.podSets[0].template.spec.containers[0]: Invalid value]"
@@ -76,8 +71,8 @@ def pending(message, reason="Pending"):
         (pending(f"{NO_FLAVOR}flavor h100 doesn't match node affinity"), "queue.flavor", "localqueue/team", True),
         (pending(f"{NO_FLAVOR}{TAINT}, {FULL}"), "queue.waiting", "localqueue/team", False),
         (pending(f"{NO_FLAVOR}{TAINT}, {SHORT}"), "queue.quota-short", "localqueue/team", True),
-        (pending(f'{NO_FLAVOR}{TAINT}, {TOPOLOGY}'), "queue.waiting", "localqueue/team", False),
-        (pending(f'{NO_FLAVOR}{SHORT}, {TOPOLOGY}'), "queue.waiting", "localqueue/team", False),
+        (pending(f"{NO_FLAVOR}{TAINT}, {TOPOLOGY}"), "queue.waiting", "localqueue/team", False),
+        (pending(f"{NO_FLAVOR}{SHORT}, {TOPOLOGY}"), "queue.waiting", "localqueue/team", False),
         (pending("ClusterQueue gpus is inactive", "Inadmissible"), "queue.stopped", "clusterqueue/gpus", True),
         (pending("LocalQueue team is stopped", "Inadmissible"), "queue.stopped", "localqueue/team", True),
         (

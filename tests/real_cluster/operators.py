@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tests.waiting import KUBECTL_LIMIT
+
 from . import image, programs
 from .cluster import wait
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 Object = dict[str, Any]
-READY_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Operators:
     def _scale(self, name: str, replicas: int) -> None:
         for where, what in _deployments(self._installed[name]):
             self._cluster.kubectl("-n", where, "scale", what, f"--replicas={replicas}")
-            self._cluster.kubectl("-n", where, "rollout", "status", what, f"--timeout={READY_S:.0f}s")
+            self._cluster.kubectl("-n", where, "rollout", "status", what, KUBECTL_LIMIT)
 
     def remove(self) -> None:
         """Remove all; the definitions first, as long as somebody takes the finalizers off their objects."""
@@ -112,7 +113,15 @@ class Operators:
             objects = self._installed.pop(name)
             definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
             for some in (definitions, [each for each in objects if each not in definitions]):
-                self._cluster.kubectl("delete", "--ignore-not-found", "--timeout=120s", "-f", "-", given=yaml.safe_dump_all(some), check=False)
+                self._cluster.kubectl(
+                    "delete",
+                    "--ignore-not-found",
+                    KUBECTL_LIMIT,
+                    "-f",
+                    "-",
+                    given=yaml.safe_dump_all(some),
+                    check=False,
+                )
 
     def _install(self, name: str, operator: Operator) -> None:
         folder = self._copied(name, operator)
@@ -128,13 +137,15 @@ class Operators:
                 container["imagePullPolicy"] = "IfNotPresent"
                 container["args"] = [*container.get("args", []), *operator.arguments]
                 archive = folder / "image.tar"
-                image.of_program(archive, container["image"], self._cluster.programs["operators"] / operator.program, operator.place)
+                image.of_program(
+                    archive, container["image"], self._cluster.programs["operators"] / operator.program, operator.place
+                )
                 self._cluster.import_images(node, archive)
                 archive.unlink()
         self._installed[name] = objects
         self._apply(objects)
         for where, what in _deployments(objects):
-            self._cluster.kubectl("-n", where, "rollout", "status", what, f"--timeout={READY_S:.0f}s")
+            self._cluster.kubectl("-n", where, "rollout", "status", what, KUBECTL_LIMIT)
         if operator.after:
             later = self._built_from(folder / operator.after)
             wait(lambda: self._apply(later, check=False), f"{name} takes its own objects")
@@ -160,7 +171,9 @@ class Operators:
 
     def _apply(self, objects: list[Object], *, check: bool = True) -> str:
         """By the server: the definitions are too long for the annotation that kubectl keeps otherwise."""
-        return self._cluster.kubectl("apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(objects), check=check)
+        return self._cluster.kubectl(
+            "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(objects), check=check
+        )
 
 
 def _deployments(objects: list[Object]) -> list[tuple[str, str]]:

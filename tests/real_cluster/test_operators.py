@@ -11,6 +11,7 @@ import yaml
 from lab.operators.definitions import definitions
 from tests.real_cluster import image
 from tests.real_cluster.cluster import wait
+from tests.waiting import KUBECTL_LIMIT
 
 COVERED = {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "16", "rdma/hca_shared_devices_a": "64"}
 QUEUE = "trial"
@@ -40,14 +41,19 @@ class Queues:
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec, **more}
         body = {key: value for key, value in body.items() if value is not None}
         text = yaml.safe_dump(body)
-        wait(lambda: self._bench.cluster.kubectl("apply", "--validate=strict", "-f", "-", given=text, check=False), f"{kind}/{name}", 60.0)
+        wait(
+            lambda: self._bench.cluster.kubectl("apply", "--validate=strict", "-f", "-", given=text, check=False),
+            f"{kind}/{name}",
+        )
 
     def remove(self):
         """Remove them; Kueue takes its finalizers off when nothing uses them."""
         kubectl = self._bench.cluster.kubectl
-        kubectl("-n", self._bench.namespace, "delete", "jobs,localqueues,workloads", "--all", "--timeout=60s", check=False)
+        kubectl(
+            "-n", self._bench.namespace, "delete", "jobs,localqueues,workloads", "--all", KUBECTL_LIMIT, check=False
+        )
         for kind in ("clusterqueues", "resourceflavors", "topologies.kueue.x-k8s.io"):
-            kubectl("delete", kind, self.name, "--ignore-not-found", "--timeout=60s", check=False)
+            kubectl("delete", kind, self.name, "--ignore-not-found", KUBECTL_LIMIT, check=False)
 
 
 @pytest.fixture
@@ -150,7 +156,12 @@ def other_job(bench, queues, name, priority=None, seconds=600):
         queues.apply("WorkloadPriorityClass", queues.name, None, value=priority)
         labels["kueue.x-k8s.io/priority-class"] = queues.name
     amounts = {"cpu": "100m", "memory": "64Mi", "nvidia.com/gpu": "8"}
-    container = {"name": "work", "image": image.TRIAL, "command": ["sleep", str(seconds)], "resources": {"limits": amounts}}
+    container = {
+        "name": "work",
+        "image": image.TRIAL,
+        "command": ["sleep", str(seconds)],
+        "resources": {"limits": amounts},
+    }
     pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
     spec = {"parallelism": 2, "completions": 2, "suspend": True, "template": {"spec": pod}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": spec}
@@ -241,7 +252,9 @@ def volcano(bench):
     """Volcano's definitions of the lab: its module cannot be had from the Go module proxy."""
     for each in definitions("volcano"):
         bench.cluster.kubectl("apply", "-f", "-", given=yaml.safe_dump(each))
-    wait(lambda: bench.kubectl("get", "podgroups.scheduling.volcano.sh", check=False) is not None, "PodGroups are served")
+    wait(
+        lambda: bench.kubectl("get", "podgroups.scheduling.volcano.sh", check=False) is not None, "PodGroups are served"
+    )
 
 
 @pytest.mark.parametrize("queue", ["", "kueue:trial", "volcano"])
@@ -253,9 +266,18 @@ def test_the_server_takes_what_is_printed(bench, operators, queues, launcher, qu
         volcano(bench)
     bench.grant()
     chosen = ["--launcher", launcher, *(["--queue", queue] if queue else [])]
-    shared = ["--kubeconfig", str(bench.kubeconfig), "--namespace", bench.namespace, "--profile", str(bench.profile_file())]
+    shared = [
+        "--kubeconfig",
+        str(bench.kubeconfig),
+        "--namespace",
+        bench.namespace,
+        "--profile",
+        str(bench.profile_file()),
+    ]
     printed = bench.command(["accept", *shared, *chosen, "--print-manifests", "--with-files"])
     assert printed.returncode == 0, printed.stdout + printed.stderr
-    done = bench.cluster.asked("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=printed.stdout)
+    done = bench.cluster.asked(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=printed.stdout
+    )
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
