@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from . import cluster, image, programs
+from .operators import MODULES as OPERATORS
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "SEATRIAL_REAL_INSIDE"
@@ -77,7 +78,7 @@ def _able() -> None:
 
 
 def _build(folder: Path, kubernetes: str, *, operators: bool) -> dict[str, Path]:
-    modules = (*programs.BASE, kubernetes, *(["operators"] if operators else []))
+    modules = (*programs.BASE, kubernetes, *(OPERATORS if operators else ()))
     return {module: programs.build(module, folder / "programs") for module in modules}
 
 

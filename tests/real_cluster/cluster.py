@@ -272,7 +272,7 @@ class Cluster:
         """The namespaces of a node, held open by a process that sleeps."""
         home = self.folder / "nodes" / name
         home.mkdir(parents=True)
-        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mkdir -p /var/lib/kubelet {home}/kubelet && mount --bind {home}/kubelet /var/lib/kubelet && exec sleep infinity"
+        script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/log && mkdir -p /var/lib/kubelet {home}/kubelet && mount --bind {home}/kubelet /var/lib/kubelet && exec sleep infinity"
         self._spawn(f"{name}-holder", "unshare", "--mount", "--net", "--propagation=private", "sh", "-c", script)
         holder = self._running[f"{name}-holder"].pid
         self._holders[name] = holder

@@ -39,14 +39,18 @@ class Operator:
     place: str  # of the program in its image
     manifests: str  # the folder that its kustomizations share
     overlay: str  # below it: the operator
+    built: str = "operators"  # the module of ours that it is built by
     after: str = ""  # below it: what is applied when it runs
     without: tuple[tuple[str, str], ...] = ()  # lines that are taken out: file below `manifests`, text
     arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
 
+OLDER = "operators-older"
+"""JobSet and the Training Operator are written for a controller-runtime before v0.23, the others for that and later."""
+MODULES = ("operators",)
 OPERATORS = {
-    "jobset": Operator("sigs.k8s.io/jobset", "jobset", "/manager", "config", "default"),
+    "jobset": Operator("sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
     "kubeflow-trainer": Operator(
         "github.com/kubeflow/trainer/v2",
         "trainer-controller-manager",
@@ -64,6 +68,7 @@ OPERATORS = {
         "/manager",
         "manifests",
         "overlays/standalone",
+        built=OLDER,
         # its definition of MPIJob would replace that of the MPI Operator
         without=(("base/crds/kustomization.yaml", "- kubeflow.org_mpijobs.yaml"),),
         arguments=("--enable-scheme=pytorchjob", f"--pytorch-init-container-image={image.TRIAL}"),
@@ -138,7 +143,7 @@ class Operators:
                 container["args"] = [*container.get("args", []), *operator.arguments]
                 archive = folder / "image.tar"
                 image.of_program(
-                    archive, container["image"], self._cluster.programs["operators"] / operator.program, operator.place
+                    archive, container["image"], self._cluster.programs[operator.built] / operator.program, operator.place
                 )
                 self._cluster.import_images(node, archive)
                 archive.unlink()
@@ -153,7 +158,7 @@ class Operators:
     def _copied(self, name: str, operator: Operator) -> Path:
         """The manifests of the module, where lines can be taken out."""
         folder = self._cluster.folder / "operators" / name
-        source = programs.folder_of("operators", operator.module) / operator.manifests
+        source = programs.folder_of(operator.built, operator.module) / operator.manifests
         shutil.copytree(source, folder, copy_function=shutil.copyfile)
         for path in folder.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
