@@ -274,7 +274,9 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
     observed = f"let in after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
-    yield proven(queue.subject or named, placed == spec.nodes, observed, "let in whole: all pods or none")
+    # Of a job that is let in whole no pod may find a node: the fault is the pods' own, which says more (job.started).
+    kept_whole = placed == spec.nodes or (not placed and failed is not None and bool(failed.fault))
+    yield proven(queue.subject or named, kept_whole, observed, "let in whole: all pods or none")
 
 
 def gang_refusal(

@@ -248,8 +248,10 @@ def failed(fault, blame="ERR_INFRA", **more):
         (trial(analysis=failed("image.pull")), (True, "")),
         (trial(queue=QueueFacts(kind="kueue", name="team")), (None, "")),
         (trial(replicas=(Replica(index=0, node="a"), Replica(index=1))), (None, "")),
+        (trial(replicas=(), analysis=failed("job.unschedulable")), (True, "")),
+        (trial(replicas=()), (None, "")),
     ],
-    ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod"],
+    ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod", "no-node", "no-pod"],
 )
 def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
     """What happens after it was let in is another check's; a full queue is nobody's fault."""

@@ -31,7 +31,7 @@ from .hardware import labels, plugin_arguments
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-CONTROL, SERVICE, DNS = "172.30.0.1", "10.96.0.1", "10.96.0.10"
+CONTROL, SERVICES, SERVICE, DNS = "172.30.0.1", "10.96.0.0/16", "10.96.0.1", "10.96.0.10"
 PORT = 6443
 GROUPS = Path("/sys/fs/cgroup")
 START_S = 180.0
@@ -192,7 +192,7 @@ class Cluster:
             f"--secure-port={PORT}",
             f"--tls-cert-file={self._pki('server.crt')}",
             f"--tls-private-key-file={self._pki('server.key')}",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={SERVICES}",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={self._pki('sa.key')}",
             f"--service-account-signing-key-file={self._pki('sa.key')}",
@@ -200,6 +200,7 @@ class Cluster:
             "--enable-admission-plugins=NodeRestriction",
             f"--token-auth-file={self._pki('tokens.csv')}",
             "--allow-privileged",
+            f"--client-ca-file={self._pki('server.crt')}",
             f"--requestheader-client-ca-file={self._pki('server.crt')}",  # as kubeadm has it: APIs of others, such as Kueue's
             f"--proxy-client-cert-file={self._pki('server.crt')}",
             f"--proxy-client-key-file={self._pki('server.key')}",
@@ -264,6 +265,7 @@ class Cluster:
         _run("ip", "link", "add", "nodes", "type", "bridge")
         _run("ip", "address", "add", f"{CONTROL}/24", "dev", "nodes")
         _run("ip", "link", "set", "nodes", "up")
+        _run("ip", "route", "add", SERVICES, "dev", "nodes")  # kube-proxy sends it on; without a route nothing is sent
         _forward()
         for number in range(1, len(self.nodes) + 1):
             _run("ip", "route", "add", f"10.244.{number}.0/24", "via", _address(number))

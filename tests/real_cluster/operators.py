@@ -48,7 +48,7 @@ class Operator:
 
 OLDER = "operators-older"
 """JobSet and the Training Operator are written for a controller-runtime before v0.23, the others for that and later."""
-MODULES = ("operators",)
+MODULES = ("operators", OLDER)
 OPERATORS = {
     "jobset": Operator("sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
     "kubeflow-trainer": Operator(

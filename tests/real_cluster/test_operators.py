@@ -15,6 +15,8 @@ from tests.waiting import KUBECTL_LIMIT
 
 COVERED = {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "16", "rdma/hca_shared_devices_a": "64"}
 QUEUE = "trial"
+#: What all nodes carry (hardware.py).
+KIND = {"node.kubernetes.io/instance-type": "hgx-h100-8"}
 LAUNCHERS = {"mpijob": "mpi-operator", "pytorchjob": "training-operator", "trainjob": "kubeflow-trainer"}
 
 
@@ -31,7 +33,7 @@ class Queues:
         resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
         group = {"coveredResources": list(amounts), "flavors": [{"name": self.name, "resources": resources}]}
         spec = {"namespaceSelector": {}, "resourceGroups": [group], **more}
-        self.apply("ResourceFlavor", self.name, flavor or {"nodeLabels": {"nvidia.com/gpu.present": "true"}})
+        self.apply("ResourceFlavor", self.name, flavor or {"nodeLabels": KIND})
         self.apply("ClusterQueue", self.name, spec)
         self.apply("LocalQueue", local, {"clusterQueue": self.name}, self._bench.namespace)
 
@@ -106,6 +108,26 @@ def test_a_stopped_cluster_queue(bench, queues):
     judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.stopped")
 
 
+def test_a_queue_without_a_namespace_selector(bench, queues):
+    queues.make(namespaceSelector=None)
+    judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.namespace")
+
+
+def test_a_queue_of_other_namespaces(bench, queues):
+    queues.make(namespaceSelector={"matchLabels": {"team": "others"}})
+    judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.namespace")
+
+
+def test_a_flavor_whose_labels_no_node_has(bench, queues):
+    queues.make(flavor={"nodeLabels": {"example.com/pool": "b200"}})
+    judged(bench, through(bench, queue="kueue:trial"), "no-go", "job.unschedulable")
+
+
+def test_a_flavor_whose_taint_is_not_tolerated(bench, queues):
+    queues.make(flavor={"nodeLabels": KIND, "nodeTaints": [{"key": "reserved", "value": "b", "effect": "NoSchedule"}]})
+    judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.flavor")
+
+
 def test_a_gang_that_does_not_fit_starts_no_pod(bench, queues):
     queues.make()
     outcome = through(bench, "indexed", "kueue:trial", "--gang")
@@ -126,7 +148,7 @@ def topology(bench, queues, labelled):
     """A flavor whose topology has blocks; so many nodes have the label of one."""
     levels = [{"nodeLabel": BLOCK}, {"nodeLabel": "kubernetes.io/hostname"}]
     queues.apply("Topology", queues.name, {"levels": levels})
-    queues.make(flavor={"nodeLabels": {"nvidia.com/gpu.present": "true"}, "topologyName": queues.name})
+    queues.make(flavor={"nodeLabels": KIND, "topologyName": queues.name})
     for node in bench.cluster.nodes[:labelled]:
         bench.cluster.kubectl("label", "node", node, f"{BLOCK}=b1")
 
