@@ -204,6 +204,7 @@ class Cluster:
             f"--requestheader-client-ca-file={self._pki('server.crt')}",  # as kubeadm has it: APIs of others, such as Kueue's
             f"--proxy-client-cert-file={self._pki('server.crt')}",
             f"--proxy-client-key-file={self._pki('server.key')}",
+            "--requestheader-allowed-names=seatrial-real",
             "--requestheader-username-headers=X-Remote-User",
             "--requestheader-group-headers=X-Remote-Group",
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",
