@@ -35,6 +35,7 @@ NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) 
         "queue.stopped",
         "queue.uncovered",
         "queue.quota-short",
+        "queue.namespace",
         "queue.topology",
         "nodes.other-kind",
     ],

@@ -36,6 +36,8 @@ KEPT_OUT = (
     "queue.stopped",
     "queue.uncovered",
     "queue.quota-short",
+    "queue.namespace",
+    "queue.flavor",
     "queue.unmanaged",
     "queue.waiting",
     "gang.unschedulable",
@@ -151,6 +153,10 @@ def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
             return
     yield (active := _active(f"{LOCAL}/{queue}", launch_stack.local))
     if active.ok and launch_stack.cluster is not None:
+        if as_map(launch_stack.cluster.get("spec")).get("namespaceSelector") is None:
+            expected = f"a namespaceSelector that lets jobs of {spec.namespace} in ({{}}: those of every namespace)"
+            yield failed(cluster, "namespaceSelector is not set: no namespace may use it", expected, "queue.namespace")
+            return
         yield from _quota(cluster, launch_stack.cluster, spec)
 
 
@@ -268,7 +274,9 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
     observed = f"let in after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
-    yield proven(queue.subject or named, placed == spec.nodes, observed, "let in whole: all pods or none")
+    # Of a job that is let in whole no pod may find a node: the fault is the pods' own, which says more (job.started).
+    kept_whole = placed == spec.nodes or (not placed and failed is not None and bool(failed.fault))
+    yield proven(queue.subject or named, kept_whole, observed, "let in whole: all pods or none")
 
 
 def gang_refusal(

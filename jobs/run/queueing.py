@@ -27,10 +27,51 @@ _POLL_S = 1.0
 _UNMANAGED_S = 30.0
 # A quota that an administrator is just setting up; the verdict of a scheduler that has not seen all nodes yet.
 _SETTLES_S = 5.0
-_UNCOVERED = re.compile(r"resource (?P<what>\S+) unavailable in ClusterQueue")
-_TOO_SMALL = re.compile(r"> maximum capacity|borrowing limit for \S+ in flavor \S+ exceeded")
-_ABSENT = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't|does not) exist|is misconfigured")
-_STOPPED = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)")
+# Kueue's words on a Workload that is never admitted, as long as nobody changes the queue: fault, words, advice.
+_NEVER = (
+    (
+        "queue.missing",
+        re.compile(
+            r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+)"
+            r" (?:doesn't exist|does not exist|not found|is terminating or missing)|is misconfigured"
+        ),
+        "Create the queue, or name another (--queue kueue:NAME).",
+    ),
+    (
+        "queue.stopped",
+        re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)"),
+        "Its stopPolicy, a missing flavor or admission check holds it.",
+    ),
+    (
+        "queue.uncovered",
+        re.compile(r"resource (?P<what>\S+) unavailable in ClusterQueue"),
+        "Add {what} to the ClusterQueue's resourceGroups (nominalQuota).",
+    ),
+    (
+        "queue.namespace",
+        re.compile(r"^Workload namespace doesn't match ClusterQueue selector"),
+        "Give the namespace the labels that the ClusterQueue's namespaceSelector asks for, or widen it.",
+    ),
+    (
+        "limitrange.denied",
+        re.compile(r"^resources didn't satisfy LimitRange constraints"),
+        "kubectl describe limitrange; ask for what it allows (pod in the profile), or change it.",
+    ),
+)
+# The same of all flavors together; one in which others may make room, or on the nodes of its topology, may yet do.
+_NO_FLAVOR = (
+    (
+        "queue.quota-short",
+        re.compile(r"> maximum capacity|borrowing limit for \S+ in flavor \S+ exceeded"),
+        "Raise nominalQuota (or borrowing) of the ClusterQueue, or ask for fewer nodes.",
+    ),
+    (
+        "queue.flavor",
+        re.compile(r"untolerated taint .{0,400}? in flavor|flavor \S+ doesn't match node affinity"),
+        "Let the pods tolerate the flavor's taint, or choose its nodes (pod in the profile), or name another queue.",
+    ),
+)
+_MAY_CHANGE = re.compile(r"unused quota|\btopology \"")
 
 # kueue pkg/scheduler/preemption: "Preempted to accommodate a workload (UID: U, JobUID: J) due to ...".
 _BY_WORKLOAD = re.compile(r"to accommodate a workload \(UID: ([0-9a-f-]{36})")
@@ -212,22 +253,11 @@ def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, others: Mappin
 def _not_admitted(issue: Issue, queue: str) -> PodSymptom:
     """Read Kueue's words on a Workload without quota: missing, stopped, too small for ever, or only full."""
     text = issue.message
-    if match := _ABSENT.search(text):
-        named = f"{match['kind'].lower()}/{match['name']}" if match["kind"] else f"localqueue/{queue}"
-        return _symptom("queue.missing", issue, named, "Create the queue, or name another (--queue kueue:NAME).")
-    if match := _STOPPED.search(text):
-        named = f"{match['kind'].lower()}/{match['name']}"
-        return _symptom("queue.stopped", issue, named, "Its stopPolicy, a missing flavor or admission check holds it.")
-    if match := _UNCOVERED.search(text):
-        advice = f"Add {safe(match['what'], 100)} to the ClusterQueue's resourceGroups (nominalQuota)."
-        return _symptom("queue.uncovered", issue, f"localqueue/{queue}", advice)
-    if _TOO_SMALL.search(text) and "unused quota" not in text:
-        return _symptom(
-            "queue.quota-short",
-            issue,
-            f"localqueue/{queue}",
-            "Raise nominalQuota (or borrowing) of the ClusterQueue, or ask for fewer nodes.",
-        )
+    for fault, words, advice in (*_NEVER, *(() if _MAY_CHANGE.search(text) else _NO_FLAVOR)):
+        if match := words.search(text):
+            found = match.groupdict()
+            named = f"{found['kind'].lower()}/{found['name']}" if found.get("kind") else f"localqueue/{queue}"
+            return _symptom(fault, issue, named, advice.format(what=safe(found.get("what") or "", 100)))
     return PodSymptom(
         fault="queue.waiting",
         issue=issue,

@@ -33,7 +33,8 @@ QUOTA = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "16", "rdma/hca": "8"
 def cluster(quota=QUOTA, status=ACTIVE, **more):
     flavor = {"name": "h100", "resources": [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]}
     groups = [{"coveredResources": list(quota), "flavors": [flavor]}]
-    return {"metadata": {"name": "gpus"}, "spec": {"resourceGroups": groups, **more}, "status": status}
+    spec = {"resourceGroups": groups, "namespaceSelector": {}, **more}
+    return {"metadata": {"name": "gpus"}, "spec": spec, "status": status}
 
 
 def launch_stack(**more):
@@ -103,6 +104,11 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         ({"local": None, "cluster": None}, [("localqueue/team", "queue.missing")]),
         ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
         ({"cluster": cluster(stopPolicy="Hold")}, [("clusterqueue/gpus", "queue.stopped")]),
+        ({"cluster": cluster(namespaceSelector=None)}, [("clusterqueue/gpus", "queue.namespace")]),
+        (
+            {"cluster": cluster(namespaceSelector={"matchLabels": {"team": "a"}})},
+            [],
+        ),  # its labels are the queue's to read
         (
             {
                 "cluster": cluster(
@@ -128,6 +134,8 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         "no-local",
         "no-cluster",
         "hold",
+        "no-namespace",
+        "its-namespaces",
         "inactive",
         "local-stopped",
         "uncovered",
@@ -240,8 +248,10 @@ def failed(fault, blame="ERR_INFRA", **more):
         (trial(analysis=failed("image.pull")), (True, "")),
         (trial(queue=QueueFacts(kind="kueue", name="team")), (None, "")),
         (trial(replicas=(Replica(index=0, node="a"), Replica(index=1))), (None, "")),
+        (trial(replicas=(), analysis=failed("job.unschedulable")), (True, "")),
+        (trial(replicas=()), (None, "")),
     ],
-    ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod"],
+    ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod", "no-node", "no-pod"],
 )
 def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
     """What happens after it was let in is another check's; a full queue is nobody's fault."""

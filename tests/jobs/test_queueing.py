@@ -35,6 +35,13 @@ def kueue(api, kube, items, *, versions=("v1beta1",)):
     return queueing
 
 
+NO_FLAVOR = "couldn't assign flavors to pod set main: "
+TAINT = "untolerated taint {gpu yes NoSchedule <nil>} in flavor h100"
+FULL = "insufficient unused quota for nvidia.com/gpu in flavor a100, 8 more needed"
+SHORT = "insufficient quota for nvidia.com/gpu in flavor a100, previously considered podsets requests (0) + current podset request (16) > maximum capacity (8)"
+TOPOLOGY = 'topology "racks" allows to fit only 1 out of 2 pod(s)'
+
+
 def pending(message, reason="Pending"):
     return workload(("QuotaReserved", "False", reason, message))
 
@@ -44,6 +51,28 @@ def pending(message, reason="Pending"):
     [
         (pending("LocalQueue team doesn't exist", "Inadmissible"), "queue.missing", "localqueue/team", True),
         (pending("ClusterQueue gpus doesn't exist", "Inadmissible"), "queue.missing", "clusterqueue/gpus", True),
+        (
+            pending("LocalQueue team is terminating or missing", "Inadmissible"),
+            "queue.missing",
+            "localqueue/team",
+            True,
+        ),
+        (pending("ClusterQueue gpus not found"), "queue.missing", "clusterqueue/gpus", True),
+        (pending("Workload namespace doesn't match ClusterQueue selector"), "queue.namespace", "localqueue/team", True),
+        (
+            pending(
+                "resources didn't satisfy LimitRange constraints: [spec.podSets[0].template.spec.containers[0]: Invalid value]"
+            ),
+            "limitrange.denied",
+            "localqueue/team",
+            True,
+        ),
+        (pending(f"{NO_FLAVOR}{TAINT}"), "queue.flavor", "localqueue/team", True),
+        (pending(f"{NO_FLAVOR}flavor h100 doesn't match node affinity"), "queue.flavor", "localqueue/team", True),
+        (pending(f"{NO_FLAVOR}{TAINT}, {FULL}"), "queue.waiting", "localqueue/team", False),
+        (pending(f"{NO_FLAVOR}{TAINT}, {SHORT}"), "queue.quota-short", "localqueue/team", True),
+        (pending(f"{NO_FLAVOR}{TAINT}, {TOPOLOGY}"), "queue.waiting", "localqueue/team", False),
+        (pending(f"{NO_FLAVOR}{SHORT}, {TOPOLOGY}"), "queue.waiting", "localqueue/team", False),
         (pending("ClusterQueue gpus is inactive", "Inadmissible"), "queue.stopped", "clusterqueue/gpus", True),
         (pending("LocalQueue team is stopped", "Inadmissible"), "queue.stopped", "localqueue/team", True),
         (
@@ -90,6 +119,16 @@ def pending(message, reason="Pending"):
     ids=[
         "local",
         "cluster",
+        "local-deleted",
+        "cluster-deleted",
+        "namespace",
+        "limit-range",
+        "taint",
+        "labels",
+        "taint-or-full",
+        "taint-or-short",
+        "taint-or-topology",
+        "short-or-topology",
         "inactive",
         "stopped",
         "uncovered",
@@ -101,7 +140,7 @@ def pending(message, reason="Pending"):
     ],
 )
 def test_what_keeps_the_trial_out_is_named(api, kube, raw, fault, subject, hopeless):
-    """Kueue's own texts (0.9 to 0.14); a full queue is the only one that waiting helps."""
+    """Kueue's own texts (0.9 to 0.17); a full queue is the only one that waiting helps."""
     symptom = kueue(api, kube, [raw]).symptom()
     assert (symptom.fault, symptom.subject, symptom.hopeless) == (fault, subject, hopeless)
 

@@ -1,6 +1,6 @@
 """`python -m tests.real_cluster`: build a real Kubernetes, run it on this machine, and the tests of this folder against it.
 
-python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real] [--shell] [PYTEST-ARGUMENTS]
+python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real] [--operators] [--shell] [PYTEST-ARGUMENTS]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from . import cluster, given, image, page, programs
+from .operators import MODULES as OPERATORS
 
 ROOT = Path(__file__).parents[2]
 NOT_HERE = 77
@@ -38,6 +39,9 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write docs/tested-on.md from the results of all runs")
     parser.add_argument("--kubeconfig", type=Path, help="test this cluster instead: nothing is built, none is started")
     parser.add_argument("--shell", action="store_true", help="a shell beside the cluster instead of the tests")
+    parser.add_argument(
+        "--operators", action="store_true", help="Kueue, Trainer and the like, too: minutes more to build"
+    )
     options, rest = parser.parse_known_args()
     folder = options.folder.resolve()
     kubernetes = f"kubernetes-{options.minor}"
@@ -45,7 +49,7 @@ def main() -> int:
     kind = cluster.Simulated if simulated else cluster.Cluster
     if os.environ.get(INSIDE):
         names = [f"n{number}" for number in range(1, options.nodes + 1)]
-        return _inside(kind, folder, kubernetes, names, rest, shell=options.shell)
+        return _inside(kind, folder, kubernetes, names, rest, shell=options.shell, operators=options.operators)
     programs.on_path(folder / "programs")
     if options.kubeconfig:
         print(
@@ -62,7 +66,7 @@ def main() -> int:
         if simulated and not options.simulated_nodes:
             print("Kubelets need root: the nodes are KWOK's, and tests that need running pods are skipped.")
         _able(NEEDED_FOR_PODS if not simulated else NEEDED)
-        built = _build(folder, kubernetes, simulated=simulated)
+        built = _build(folder, kubernetes, simulated=simulated, operators=options.operators)
         if not simulated:
             image.build(folder, built["coredns"] / "coredns")
     except programs.MissingToolError as error:
@@ -121,19 +125,26 @@ def _able(needed: tuple[str, ...]) -> None:
         )
 
 
-def _build(folder: Path, kubernetes: str, *, simulated: bool) -> dict[str, Path]:
-    modules = (*(programs.SIMULATED if simulated else programs.BASE), kubernetes)
+def _build(folder: Path, kubernetes: str, *, simulated: bool, operators: bool) -> dict[str, Path]:
+    modules = (*(programs.SIMULATED if simulated else programs.BASE), kubernetes, *(OPERATORS if operators else ()))
     return {module: programs.build(module, folder / "programs") for module in modules}
 
 
 def _inside(
-    kind: type[cluster.Cluster], folder: Path, kubernetes: str, names: list[str], rest: list[str], *, shell: bool
+    kind: type[cluster.Cluster],
+    folder: Path,
+    kubernetes: str,
+    names: list[str],
+    rest: list[str],
+    *,
+    shell: bool,
+    operators: bool,
 ) -> int:
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
     (run / "images.tar").symlink_to(folder / "images.tar")
-    built = _build(folder, kubernetes, simulated=not kind.runs_pods)
+    built = _build(folder, kubernetes, simulated=not kind.runs_pods, operators=operators)
     programs.on_path(folder / "programs")
     started = time.monotonic()
     here = kind(run, built, kubernetes, names)

@@ -31,7 +31,7 @@ from .hardware import labels, offers, plugin_arguments
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CONTROL, SERVICE, DNS = "172.30.0.1", "10.96.0.1", "10.96.0.10"
+CONTROL, SERVICES, SERVICE, DNS = "172.30.0.1", "10.96.0.0/16", "10.96.0.1", "10.96.0.10"
 PORT = 6443
 GROUPS = Path("/sys/fs/cgroup")
 USERS = {
@@ -60,7 +60,7 @@ class Cluster:
 
     def __init__(self, folder: Path, built: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
         """`kubernetes`: the module that its programs are from."""
-        self.folder, self._programs, self._kubernetes, self.nodes = folder, built, kubernetes, list(nodes)
+        self.folder, self.programs, self._kubernetes, self.nodes = folder, built, kubernetes, list(nodes)
         self._tokens = {name: secrets.token_hex(16) for name in (*USERS, *(f"system:node:{each}" for each in nodes))}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._holders: dict[str, int] = {}
@@ -127,7 +127,7 @@ class Cluster:
         process.wait()
 
     def _program(self, module: str, name: str) -> Path:
-        return self._programs[module] / name
+        return self.programs[module] / name
 
     def _alive(self, name: str) -> bool:
         if self._running[name].poll() is not None:
@@ -184,7 +184,7 @@ class Cluster:
             f"--secure-port={PORT}",
             f"--tls-cert-file={self._pki('server.crt')}",
             f"--tls-private-key-file={self._pki('server.key')}",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={SERVICES}",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={self._pki('sa.key')}",
             f"--service-account-signing-key-file={self._pki('sa.key')}",
@@ -192,6 +192,14 @@ class Cluster:
             "--enable-admission-plugins=NodeRestriction",
             f"--token-auth-file={self._pki('tokens.csv')}",
             "--allow-privileged",
+            f"--client-ca-file={self._pki('server.crt')}",
+            f"--requestheader-client-ca-file={self._pki('server.crt')}",  # as kubeadm has it: APIs of others, such as Kueue's
+            f"--proxy-client-cert-file={self._pki('server.crt')}",
+            f"--proxy-client-key-file={self._pki('server.key')}",
+            "--requestheader-allowed-names=seatrial-real",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             "--kubelet-preferred-address-types=InternalIP",
             f"--audit-policy-file={self._pki('audit.yaml')}",
             f"--audit-log-path={self.folder / 'audit.jsonl'}",
@@ -255,6 +263,7 @@ class Cluster:
         _run("ip", "link", "add", "nodes", "type", "bridge")
         _run("ip", "address", "add", f"{CONTROL}/24", "dev", "nodes")
         _run("ip", "link", "set", "nodes", "up")
+        _run("ip", "route", "add", SERVICES, "dev", "nodes")  # kube-proxy sends it on; without a route nothing is sent
         _forward()
         for number in range(1, len(self.nodes) + 1):
             _run("ip", "route", "add", f"10.244.{number}.0/24", "via", _address(number))
@@ -296,8 +305,8 @@ class Cluster:
         home = self.folder / "nodes" / name
         (home / "cni").mkdir(exist_ok=True)
         (home / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(number, home)), encoding="utf-8")
-        (home / "containerd.toml").write_text(_containerd(home, self._programs["cni"]), encoding="utf-8")
-        path = f"PATH={self._programs['containerd']}:{os.environ['PATH']}"
+        (home / "containerd.toml").write_text(_containerd(home, self.programs["cni"]), encoding="utf-8")
+        path = f"PATH={self.programs['containerd']}:{os.environ['PATH']}"
         self._spawn(
             f"{name}-containerd",
             "env",
@@ -309,18 +318,7 @@ class Cluster:
         )
         socket = home / "containerd.sock"
         until(lambda: self._alive(f"{name}-containerd") and socket.exists(), f"containerd of {name}")
-        self.inside(
-            name,
-            str(self._program("containerd", "ctr")),
-            "--address",
-            str(socket),
-            "--namespace",
-            "k8s.io",
-            "images",
-            "import",
-            "--local",
-            str(self.folder / "images.tar"),
-        )
+        self.import_images(name, self.folder / "images.tar")
         self.start_kubelet(name)
         self._start_proxy(name, inside=name)
         self._spawn(
@@ -345,6 +343,12 @@ class Cluster:
             inside=inside,
         )
 
+    def import_images(self, name: str, archive: Path) -> None:
+        """Give a node the images of an archive."""
+        socket = self.folder / "nodes" / name / "containerd.sock"
+        ctr = (str(self._program("containerd", "ctr")), "--address", str(socket), "--namespace", "k8s.io")
+        self.inside(name, *ctr, "images", "import", "--local", str(archive))
+
     def start_kubelet(self, name: str) -> None:
         """Start the kubelet of a node, for the first time or again."""
         home = self.folder / "nodes" / name
@@ -368,11 +372,15 @@ class Cluster:
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
         """What kubectl prints; CalledProcessError, whose text has its words, unless `check` is false."""
-        argv = [str(self._program(self._kubernetes, "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
-        done = subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
+        done = self.asked(*arguments, given=given)
         if check and done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, argv, done.stdout, done.stderr)
+            raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
         return done.stdout
+
+    def asked(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        """`kubectl` as an administrator: what it prints, its warnings, its exit code."""
+        argv = [str(self._program(self._kubernetes, "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
+        return subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
 
     def audit(self) -> Iterator[dict[str, Any]]:
         """Every request so far, as the API server's audit log has it."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.real_cluster.operators import Operators
 from tests.real_cluster.trials import Bench
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def _brought(config: pytest.Config) -> list[Cluster]:
 def real(request: pytest.FixtureRequest) -> Cluster:
     """The cluster that the tests run against."""
     return _brought(request.config)[0]
+
+
+@pytest.fixture(scope="module")
+def operators(real: Cluster) -> Iterator[Operators]:
+    """The real operators: a test installs those that it needs; after the last test of a file all are removed."""
+    if "operators" not in real.programs:
+        pytest.skip("operators were not built: start with --operators")
+    installed = Operators(real)
+    yield installed
+    installed.remove()
 
 
 @pytest.fixture

@@ -50,9 +50,12 @@ PROGRAMS = (
     "tail",
     "grep",
     "sed",
+    "seq",
     "mount",
     "ip",
 )
+#: The user of "distroless/static:nonroot", which the operators' own images are made from.
+NOBODY = "65532:65532"
 FAKES = "/opt/sim"
 SUITE = "/opt/seatrial"
 PATH = f"{FAKES}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin"
@@ -101,6 +104,19 @@ def build(folder: Path, coredns: Path | None = None) -> Path:
         _put(tar, "manifest.json", json.dumps(manifest).encode())
     shutil.rmtree(root)
     return archive
+
+
+def of_program(archive: Path, name: str, program: Path, place: str) -> None:
+    """Write an archive with one image that holds one program at `place`, run as a user without rights."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as only:
+        only.add(program, place.lstrip("/"), filter=_plain)
+        folder = tarfile.TarInfo("tmp")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o1777
+        only.addfile(folder)
+    with tarfile.open(archive, "w") as tar:
+        manifest = [_image(tar, name, layer.getvalue(), [place], user=NOBODY)]
+        _put(tar, "manifest.json", json.dumps(manifest).encode())
 
 
 def _image(

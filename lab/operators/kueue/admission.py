@@ -290,7 +290,9 @@ class Admission:
         why = "prioritization in the ClusterQueue" if same else "reclamation within the cohort"
         uid = workload["metadata"]["uid"]
         owner = next((o["uid"] for o in workload["metadata"].get("ownerReferences") or []), "UNKNOWN")
-        message = f"Preempted to accommodate a workload (UID: {uid}, JobUID: {owner}) due to {why}"
+        theirs = self._store.need(queues.CLUSTER, None, victim["status"]["admission"]["clusterQueue"])
+        paths = f"preemptor path: {_path(queue)}; preemptee path: {_path(theirs)}"
+        message = f"Preempted to accommodate a workload (UID: {uid}, JobUID: {owner}) due to {why}; {paths}"
         self._change(victim, lambda w: put(w, "Preempted", True, reason, message, self._store.now()))
         self.evict(victim, "Preempted", message)
         self._event(victim, "Normal", "Preempted", message)
@@ -303,3 +305,8 @@ class Admission:
 
     def _event(self, workload: Object, kind: str, reason: str, message: str) -> None:
         self._store.event(workload, kind, reason, message, COMPONENT)
+
+
+def _path(queue: Object) -> str:
+    """A ClusterQueue below its cohort, as Kueue writes it (buildCQPath of pkg/scheduler/preemption)."""
+    return "/".join(["", *filter(None, [cohort_of(queue)]), queue["metadata"]["name"]])

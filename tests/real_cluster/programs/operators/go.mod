@@ -5,8 +5,6 @@ go 1.26.0
 tool (
 	github.com/kubeflow/mpi-operator/cmd/mpi-operator
 	github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager
-	github.com/kubeflow/training-operator/cmd/training-operator.v1
-	sigs.k8s.io/jobset
 	sigs.k8s.io/kueue/cmd/kueue
 )
 

@@ -1,0 +1,188 @@
+"""The real operators in a real cluster: built from their modules, installed by the manifests of those modules.
+
+Each runs as a pod of an image under the name that its manifest asks for, which holds its one program. It is installed when
+a test first asks for it; all are removed again, so that other tests find a cluster without them.
+
+Volcano (volcano.sh/volcano) and the node readiness controller (sigs.k8s.io/node-readiness-controller) are not built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.waiting import KUBECTL_LIMIT, until
+
+from . import image, programs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .cluster import Cluster
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Where an operator's program and manifests are."""
+
+    module: str
+    program: str
+    place: str  # of the program in its image
+    manifests: str  # the folder that its kustomizations share
+    overlay: str  # below it: the operator
+    built: str = "operators"  # the module of ours that it is built by
+    after: str = ""  # below it: what is applied when it runs
+    without: tuple[tuple[str, str], ...] = ()  # lines that are taken out: file below `manifests`, text
+    arguments: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+OLDER = "operators-older"
+"""JobSet and the Training Operator are written for a controller-runtime before v0.23, the others for that and later."""
+MODULES = ("operators", OLDER)
+OPERATORS = {
+    "jobset": Operator("sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
+    "kubeflow-trainer": Operator(
+        "github.com/kubeflow/trainer/v2",
+        "trainer-controller-manager",
+        "/manager",
+        "manifests",
+        "overlays/manager",
+        after="overlays/runtimes",
+        # fetched from GitHub; the file says to take it out where JobSet is installed
+        without=(("overlays/manager/kustomization.yaml", "- ../../third-party/jobset"),),
+        needs=("jobset",),
+    ),
+    "training-operator": Operator(
+        "github.com/kubeflow/training-operator",
+        "training-operator.v1",
+        "/manager",
+        "manifests",
+        "overlays/standalone",
+        built=OLDER,
+        # its definition of MPIJob would replace that of the MPI Operator
+        without=(("base/crds/kustomization.yaml", "- kubeflow.org_mpijobs.yaml"),),
+        arguments=("--enable-scheme=pytorchjob", f"--pytorch-init-container-image={image.TRIAL}"),
+    ),
+    "mpi-operator": Operator(
+        "github.com/kubeflow/mpi-operator", "mpi-operator", "/opt/mpi-operator", "manifests", "overlays/standalone"
+    ),
+    "kueue": Operator("sigs.k8s.io/kueue", "kueue", "/manager", "config", "default"),
+}
+
+
+class Operators:
+    """What is installed of `OPERATORS` in a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Install nothing yet."""
+        self._cluster = cluster
+        self._installed: dict[str, list[Object]] = {}
+
+    def install(self, *names: str) -> None:
+        """Install operators and what they need, and return when they are ready."""
+        for name in names:
+            if name not in self._installed:
+                self.install(*OPERATORS[name].needs)
+                started = time.monotonic()
+                self._install(name, OPERATORS[name])
+                print(f"{name} is up after {time.monotonic() - started:.0f} s", flush=True)
+
+    @contextlib.contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """Let an operator be installed and not run for a while."""
+        self.install(name)
+        self._scale(name, 0)
+        try:
+            yield
+        finally:
+            self._scale(name, 1)
+
+    def _scale(self, name: str, replicas: int) -> None:
+        for where, what in _deployments(self._installed[name]):
+            self._cluster.kubectl("-n", where, "scale", what, f"--replicas={replicas}")
+            self._cluster.kubectl("-n", where, "rollout", "status", what, KUBECTL_LIMIT)
+
+    def remove(self) -> None:
+        """Remove all; the definitions first, as long as somebody takes the finalizers off their objects."""
+        for name in reversed(list(self._installed)):
+            objects = self._installed.pop(name)
+            definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
+            for some in (definitions, [each for each in objects if each not in definitions]):
+                self._cluster.kubectl(
+                    "delete",
+                    "--ignore-not-found",
+                    KUBECTL_LIMIT,
+                    "-f",
+                    "-",
+                    given=yaml.safe_dump_all(some),
+                    check=False,
+                )
+
+    def _install(self, name: str, operator: Operator) -> None:
+        folder = self._copied(name, operator)
+        objects = self._built_from(folder / operator.overlay)
+        node = self._cluster.nodes[-1]
+        for each in objects:
+            if each["kind"] != "Deployment":
+                continue
+            each["spec"]["replicas"] = 1
+            pod = each["spec"]["template"]["spec"]
+            pod["nodeSelector"] = {"kubernetes.io/hostname": node}
+            for container in pod["containers"]:
+                container["imagePullPolicy"] = "IfNotPresent"
+                container["args"] = [*container.get("args", []), *operator.arguments]
+                archive = folder / "image.tar"
+                image.of_program(
+                    archive,
+                    container["image"],
+                    self._cluster.programs[operator.built] / operator.program,
+                    operator.place,
+                )
+                self._cluster.import_images(node, archive)
+                archive.unlink()
+        self._installed[name] = objects
+        self._apply(objects)
+        for where, what in _deployments(objects):
+            self._cluster.kubectl("-n", where, "rollout", "status", what, KUBECTL_LIMIT)
+        if operator.after:
+            later = self._built_from(folder / operator.after)
+            until(lambda: self._apply(later, check=False), f"{name} takes its own objects")
+
+    def _copied(self, name: str, operator: Operator) -> Path:
+        """The manifests of the module, where lines can be taken out."""
+        folder = self._cluster.folder / "operators" / name
+        source = programs.folder_of(operator.built, operator.module) / operator.manifests
+        shutil.copytree(source, folder, copy_function=shutil.copyfile)
+        for path in folder.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        folder.chmod(0o755)
+        for file, text in operator.without:
+            path = folder / file
+            lines = path.read_text(encoding="utf-8").splitlines()
+            left = [line for line in lines if not line.strip().startswith(text)]
+            assert len(left) == len(lines) - 1, f"{path}: {text}"
+            path.write_text("\n".join(left) + "\n", encoding="utf-8")
+        return folder
+
+    def _built_from(self, folder: Path) -> list[Object]:
+        return [each for each in yaml.safe_load_all(self._cluster.kubectl("kustomize", str(folder))) if each]
+
+    def _apply(self, objects: list[Object], *, check: bool = True) -> str:
+        """By the server: the definitions are too long for the annotation that kubectl keeps otherwise."""
+        return self._cluster.kubectl(
+            "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(objects), check=check
+        )
+
+
+def _deployments(objects: list[Object]) -> list[tuple[str, str]]:
+    found = [each["metadata"] for each in objects if each["kind"] == "Deployment"]
+    return [(meta["namespace"], f"deployment/{meta['name']}") for meta in found]
