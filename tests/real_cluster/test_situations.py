@@ -316,18 +316,7 @@ def test_detached_and_attached(bench):
     assert "ERROR" not in outcome.text
     assert "seatrial job attach" in outcome.text
     job = bench.kubectl("get", "jobs", "-o", "name").split("/")[-1].strip()
-    attached = bench.command(
-        [
-            "job",
-            "attach",
-            job,
-            "--kubeconfig",
-            str(bench.kubeconfig),
-            "-n",
-            bench.namespace,
-            "--out",
-            str(bench.folder / "attached"),
-        ]
-    )
+    whose = ["--kubeconfig", str(bench.kubeconfig), "-n", bench.namespace, "--profile", str(bench.profile_file())]
+    attached = bench.command(["job", "attach", job, *whose, "--out", str(bench.folder / "attached")])
     assert attached.returncode == 0, attached.stdout + attached.stderr
     assert bench.left() == []
