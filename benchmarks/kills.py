@@ -42,7 +42,8 @@ WORLD = {
     "outcome": "go",
     "world": {"nodes": 4, "operators": ["mpi", "training", "trainer"]},
 }
-PROFILE = {"extends": "h100-ib", "name": "kills", "deadlines": {"lease_s": 8}}
+IMAGE = "registry.example.com/training/pytorch-mpi:25.08"  # NVIDIA's of PyTorch has no sshd
+PROFILE = {"extends": "h100-ib", "name": "kills", "pod": {"image": IMAGE}, "deadlines": {"lease_s": 8}}
 OURS = "app.kubernetes.io/managed-by=seatrial"
 HERE = "namespaces/default"
 JOBS, PODS = f"/apis/batch/v1/{HERE}/jobs", f"/api/v1/{HERE}/pods"

@@ -22,7 +22,7 @@ from checks.rules.nodes import (
     unlike_nodes,
 )
 from checks.rules.pool import Pool, resource_of
-from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
+from checks.rules.stack import claimed_instead, handed_out, label_findings, operands, slice_findings
 from checks.rules.topology import read_zones
 from checks.rules.visibility import require_listed, require_seen, skip_on_demand
 from jobs.cluster.client.kube import Kube
@@ -140,7 +140,12 @@ def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence
     proven_by=["nccl.ranks"],  # not runtime.gpus, which is skipped where the provider owns the driver
 )
 def test_every_gpu_node_offers_all_its_gpus(
-    pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence
+    pool: Pool,
+    profile: Profile,
+    spec: TrialSpec,
+    listed: Callable[[str], Listing],
+    evidence: Evidence,
+    cluster: Inventory,
 ) -> None:
     """Every GPU node offers (allocatable) as many GPUs as the profile says such a node has.
 
@@ -157,7 +162,8 @@ def test_every_gpu_node_offers_all_its_gpus(
         slices = require_listed(evidence, listed("resourceslices"), "ResourceSlices")
         evidence.put(slice_findings(pool.whole, claims, listed("deviceclasses"), slices))
     else:
-        evidence.put(claimed_instead(pool, profile, listed) or offers(pool, profile, spec.nodes))
+        plugins = operands(cluster.pods).get("device-plugin", {})
+        evidence.put(claimed_instead(pool, profile, listed) or offers(pool, profile, spec.nodes, plugins))
     evidence.note(*(f"not judged: {name}, {why}" for name, why in pool.parts.items()))
     stated = profile.gpu.per_node is not None or profile.pod.claims
     if not stated and all(f.ok for f in evidence.findings):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from tabulate import tabulate
 
 from checks.framework import selection
 from checks.framework.selection import Declaration, declaration
 from cli.usage import USAGE, Parser
+from jobs.cluster.redact import safe
+from jobs.faults import Fault
 
 
 class _Collector:
@@ -83,9 +88,23 @@ def show_faults(arguments: Sequence[str]) -> int:
     queries = _queries(arguments, "fault", "seatrial faults gdr", "seatrial faults nccl.gdr-off")
     from checks.faults.catalogue import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
-    about = {name: f"{name} {fault.title} {fault.meaning}" for name, fault in FAULTS.items()}
+    about = {name: " ".join((name, fault.title, *_texts(fault))) for name, fault in FAULTS.items()}
     rows = {name: (name, explain(name)["title"]) for name in FAULTS}
-    return _print_entries(queries, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
+    headers = ("fault", "means")
+    return _print_entries(
+        queries, "fault", about, rows, headers, lambda name: _entry(name, explain(name)), _synonyms() if queries else {}
+    )
+
+
+def _texts(fault: Fault) -> Iterator[str]:
+    yield from (fault.meaning, fault.confirm, fault.remedy)
+    for each in fault.alternatives:
+        yield from (each.cause, each.confirm)
+
+
+def _synonyms() -> dict[str, list[str]]:
+    """Return what else people call faults: a word in lower case, and the ids that it stands for."""
+    return dict(yaml.safe_load(Path(__file__).with_name("synonyms.yaml").read_text(encoding="utf-8")))
 
 
 def _queries(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
@@ -102,6 +121,7 @@ def _print_entries(
     rows: Mapping[str, tuple[str, ...]],
     headers: tuple[str, ...],
     text: Callable[[str], str],
+    synonyms: Mapping[str, Sequence[str]] | None = None,
 ) -> int:
     """Print all rows, the entries named by their ids in full, or the rows of a family or about a word."""
     if arguments and all(word in about for word in arguments):
@@ -110,16 +130,41 @@ def _print_entries(
     chosen = dict.fromkeys(about) if not arguments else {}
     for word in arguments:
         named = [word] if word in about else [name for name in about if name.split(".")[0] == word]
-        named = named or [name for name in about if word.casefold() in about[name].casefold()]
+        named = named or _about(word, about, synonyms or {})
         if not named:
-            try:
-                selection.one_of(word, about, kind)
-            except pytest.UsageError as error:
-                print(f"seatrial: {error}", file=sys.stderr)
-                return USAGE
+            print(f"seatrial: {_nothing(word, kind, about)}", file=sys.stderr)
+            return USAGE
         chosen |= dict.fromkeys(named)
     print(tabulate([rows[name] for name in chosen], headers=headers, disable_numparse=True))
     return 0
+
+
+def _about(word: str, about: Mapping[str, str], synonyms: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the entries that hold a word that begins so, by their ids first, then those that it stands for."""
+    if re.search(r"\w", word) is None:
+        return []
+    begins = re.compile(rf"(?<![a-z0-9]){re.escape(word.casefold())}")
+    meant = {name for other, names in synonyms.items() if _alike(word.casefold(), other) for name in names}
+    found = {name: begins.search(name) is None for name in about if begins.search(about[name].casefold())}
+    by_id = sorted(found, key=lambda name: found[name])  # stable: the order of the catalogue within both
+    return [*(name for name in about if name in meant), *(name for name in by_id if name not in meant)]
+
+
+def _alike(word: str, other: str) -> bool:
+    """Say whether one word is the other, its plural, or at least four letters of its beginning."""
+    return word in (other, other + "s") or (len(word) >= SHORTEST and other.startswith(word))
+
+
+SHORTEST = 4
+
+
+def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
+    """Say that nothing is called so; of an id whose family is right the nearest: letters alone suggest nothing."""
+    family, _, rest = word.casefold().partition(".")
+    members = [name.partition(".")[2] for name in known if name.partition(".")[0] == family]
+    near = difflib.get_close_matches(rest, members, n=1)
+    said = f"did you mean {family}.{near[0]}?" if near else f"none is about it: seatrial {kind}s lists them all"
+    return f"unknown {kind} {safe(word, 80)!r}; {said}"
 
 
 def _check(declared: Declaration) -> str:

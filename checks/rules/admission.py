@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from jobs.cluster.client.errors import ApiError, Forbidden, NotFound
 from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.redact import MASK, secret_name
-from jobs.cluster.unstructured import Unstructured, quantity
+from jobs.cluster.unstructured import Unstructured, as_map, quantity
 from jobs.diagnosis.refusals import is_policys, read_refusal
 from jobs.run.creation import roles_known
 from reports.record import Finding
@@ -105,8 +105,29 @@ def _try_job(kube: Kube, job: Unstructured) -> Admission:
         return refusal(error)
     note = "no right to create pods: only the Job was tried, so a quota or webhook that refuses its pods is not seen"
     if said := [w for w in answer.warnings if "PodSecurity" in w]:
-        return Admission(ok=False, observed=said[0], fault="pod-security.denied", notes=(note,))
+        enforced, warned = _enforced(kube), re.search(r'PodSecurity "(\w+)', said[0])
+        if enforced != LEVELS[0]:
+            known = enforced in LEVELS and warned is not None and warned[1] in LEVELS[: LEVELS.index(enforced) + 1]
+            return Admission(ok=False if known else None, observed=said[0], fault="pod-security.denied", notes=(note,))
     return Admission(ok=True, observed="the Job is admitted (dry run)", notes=(note, *answer.warnings))
+
+
+LEVELS = ("privileged", "baseline", "restricted")
+"""Of the Pod Security Standards: what one refuses, those behind it refuse, too."""
+
+
+def _enforced(kube: Kube) -> str | None:
+    """Return the Pod Security level that the namespace's label enforces; None where it has none or is not seen.
+
+    A Job is held against the level of the label warn alone: that its pods are refused, enforce decides
+    (https://kubernetes.io/docs/concepts/security/pod-security-admission/#workload-resources-and-pod-templates).
+    """
+    try:
+        labels = as_map(as_map(kube.get(path("namespaces", kube.namespace)).get("metadata")).get("labels"))
+    except ApiError:
+        return None
+    level = labels.get("pod-security.kubernetes.io/enforce")
+    return str(level) if level else None
 
 
 def refusal(error: ApiError, pods: int = 1) -> Admission:

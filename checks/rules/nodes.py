@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory, Node, PodUse
@@ -108,6 +108,11 @@ def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator
             yield passed(node.name, "none", expected)
 
 
+_IDLE_IMEX = {"DCGM_FR_IMEX_UNHEALTHY", "DCGMHealthCode122"}
+"""DCGM says so wherever no IMEX daemon runs: on a node without a compute domain, or without NVLink between nodes
+(NVIDIA/DCGM#308, NVIDIA/NVSentinel#1471, aws/eks-node-monitoring-agent#63)."""
+
+
 def other_events(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[str]:
     """Name the Warning events of nodes that are about neither GPUs nor links."""
     names = {node.name for node in nodes}
@@ -118,21 +123,27 @@ def other_events(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[st
 
 def _is_broken(report: Report) -> bool:
     xids = set(XID.findall(report.text))
-    certain = report.certain and not (xids and xids <= OF_PROGRAMS)
+    codes = set(re.findall(r"\bDCGM_FR_\w+|\bDCGMHealthCode\d+", report.about))
+    certain = report.certain and not (xids and xids <= OF_PROGRAMS) and not (codes and codes <= _IDLE_IMEX)
     return certain and _HARDWARE.search(report.about) is not None
 
 
-def offers(pool: Pool, profile: Profile, nodes_needed: int) -> Iterator[Finding]:
-    """Compare what each node offers with the profile; nodes with parts of GPUs count only where whole ones are few."""
+def offers(
+    pool: Pool, profile: Profile, nodes_needed: int, plugins: Mapping[str, Sequence[PodUse]] | None = None
+) -> Iterator[Finding]:
+    """Compare what each node offers with the profile; nodes with parts of GPUs count only where whole ones are few.
+
+    ``plugins``: the device plugin's pods by node.
+    """
     for node in pool.whole:
-        yield offer(node, profile)
+        yield offer(node, profile, (plugins or {}).get(node.name, ()))
     if len(pool.whole) >= nodes_needed:
         return
     for name, why in pool.parts.items():
         yield failed(name, why, "whole GPUs, each offered once", sharing_fault(why))
 
 
-def offer(node: Node, profile: Profile) -> Finding:
+def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Finding:
     """Compare what a node offers with the profile, or, without one, with the node's own capacity."""
     resource = profile.gpu.resource
     offered, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
@@ -141,10 +152,7 @@ def offer(node: Node, profile: Profile) -> Finding:
     fault = ""
     if offered == 0:
         fault = "gpu.none-allocatable"
-        if resource not in node.capacity:
-            observed = f"no {resource} at all: no device plugin has registered with its kubelet"
-        elif capacity == 0:
-            observed = "0 allocatable, 0 in capacity: a device plugin was there once and is not any more"
+        observed = _none_offered(node, resource, observed, next((pod for pod in plugins if pod.ready), None))
     elif offered < expected:
         fault = "gpu.missing"
     elif offered > expected:
@@ -168,6 +176,33 @@ def offer(node: Node, profile: Profile) -> Finding:
         expected=f"{expected} allocatable" if expected else "GPUs",
         fault=fault,
     )
+
+
+def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None) -> str:
+    """Say what is known of the device plugin where a node offers no GPU: its pod, and the labels that keep it away."""
+    if resource not in node.capacity:
+        observed = f"no {resource} at all: no device plugin has registered with its kubelet"
+    elif node.capacity[resource] == 0:
+        observed = "0 allocatable, 0 in capacity"
+        observed += ": a device plugin was there once and is not any more" if ready is None else ""
+    if ready is not None:
+        return f"{observed}; its pod {ready.namespace}/{ready.name} is Ready: it found no GPU, or its kubelet lost it"
+    told = away(node)
+    return f"{observed}; {told}" if told else observed
+
+
+def away(node: Node) -> str:
+    """Name the labels by which the GPU operator keeps the device plugin off a node; '' where none does.
+
+    MIG manager takes it away while it changes the GPUs' partitions, and gives it back with another state than pending
+    (NVIDIA/mig-parted, deployments/k8s-mig-manager; NVIDIA/gpu-operator#2833).
+    """
+    placed, state = node.labels.get(_PLACED, "true"), node.labels.get(_MIG_STATE, "")
+    told = [f"{_PLACED}={placed}"] if placed != "true" else []
+    return ", ".join([*told, f"{_MIG_STATE}={state}"] if state in ("pending", "rebooting", "failed") else told)
+
+
+_PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.state"
 
 
 def refusals(

@@ -28,6 +28,7 @@ from reports.record import Finding
 from ..profiles.cluster_defaults import claimable
 from ..profiles.loader import Profile
 from .findings import SHOWN, compared, passed, unknown
+from .nodes import away
 from .pool import Pool
 
 CHAIN = ("driver", "toolkit", "device-plugin", "dra-driver", "feature-discovery", "validator")
@@ -85,6 +86,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
             own.append(part)
             continue
         ok = None if placed.startswith("paused-") else False
+        told = away(node) if part == "device-plugin" else placed if ok is None else ""
         fault = "stack.device-plugin-down" if part in ("device-plugin", "dra-driver") else "stack.operand-down"
         if pods:
             pod = pods[0]
@@ -95,9 +97,9 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
         return Finding(
             subject=node.name,
             ok=ok,
-            observed=f"{observed}; {placed}" if ok is None else observed,
+            observed=f"{observed}; {told}" if told else observed,
             expected=f"a ready pod of {part}",
-            fault="" if ok is None else fault,
+            fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has a check of its own
         )
     ready = ", ".join(part for part, _ in parts if part not in own) or "no part that runs as a pod"
     observed = f"ready: {ready}" + (f"; of the host's own: {', '.join(own)}" if own else "")

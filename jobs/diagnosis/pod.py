@@ -146,8 +146,8 @@ def _not_admitted(issue: Issue) -> PodSymptom | None:
     """Judge a pod that was bound to a node and refused by its kubelet."""
     if issue.reason == "TopologyAffinityError":
         advice = (
-            "The request does not fit one NUMA node under the kubelet's topology policy: ask for another number of "
-            "devices and cpus, or change the policy."
+            "The kubelet's topology policy finds no set of NUMA nodes for the request: free the devices that others "
+            "hold there, or ask for what one NUMA node has; change the policy last, and for the whole pool."
         )
         return replace(start_error(issue), fault="topology.affinity", err_class=ERR_INFRA, suggestion=advice)
     if issue.reason and _ADMISSION.match(issue.reason):
@@ -191,7 +191,7 @@ def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> Po
     for entry in statuses_of(status):
         symptom = terminated(entry)
         if symptom is not None:
-            symptom = _restarted(_node_oom(symptom, entry, around), status, around)
+            symptom = _restarted(_node_oom(symptom, entry, spec, around), status, around)
             terminations.append((symptom.rank, str(entry.get("name")) in sidecars, symptom.when, symptom))
     if terminations:
         return replace(min(terminations, key=lambda item: item[:3])[3], grace_s=DELETED_S)
@@ -201,10 +201,24 @@ def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> Po
     return replace(start_error(issue), fault="job.failed", err_class=None, grace_s=DELETED_S)
 
 
-def _node_oom(symptom: PodSymptom, entry: Unstructured, around: Surroundings) -> PodSymptom:
-    """SIGKILL while the node reports that it ran out of memory is that (SystemOOM is the kubelet's event)."""
+def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, around: Surroundings) -> PodSymptom:
+    """Tell a node that ran out of memory from a container that used up its own limit.
+
+    The kubelet reports SystemOOM for a kill that no container's limit brought about (pkg/kubelet/oom, "/"). A container
+    without a memory limit has none to use up. SIGKILL beside such a report is that kill.
+    """
+    killing = latest(around.events, "SystemOOM")
+    if symptom.fault == "container.oom":
+        named = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
+        own = next((each for each in named if each.get("name") == entry.get("name")), {})
+        limited = "memory" in as_map(as_map(own.get("resources")).get("limits"))
+        if killing is None and limited:
+            return symptom
+        said = killing.message if killing else "it has no memory limit of its own: the node ran out"
+        issue = Issue(symptom.issue.reason, f"{symptom.issue.message}; {said}")
+        return replace(symptom, issue=issue, err_class=ERR_INFRA, suggestion=_NODE_FULL)
     code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
-    killing = latest(around.events, "SystemOOM", "OOMKilling")
+    killing = killing or latest(around.events, "OOMKilling")
     if code != 137 or killing is None or symptom.fault != "job.failed":
         return symptom
     return replace(
@@ -212,7 +226,11 @@ def _node_oom(symptom: PodSymptom, entry: Unstructured, around: Surroundings) ->
         fault="container.oom",
         rank=KILLED,
         issue=Issue("OOMKilled", f"{symptom.issue.message}; {killing.message}"),
+        suggestion=_NODE_FULL,
     )
+
+
+_NODE_FULL = "The node ran out of memory: look at who else runs there without a memory limit."
 
 
 def _restarted(symptom: PodSymptom, status: Unstructured, around: Surroundings) -> PodSymptom:

@@ -71,7 +71,8 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         r"violates PodSecurity \"(?P<name>[^\"]+)\"",
         "pod-security.denied",
         "podsecurity/{name}",
-        "Use a namespace whose enforce level admits the training pod, or take what it forbids out of the profile.",
+        "Take what it forbids out of the profile, or use a namespace whose enforce level admits it: baseline admits "
+        "what only restricted forbids; IPC_LOCK, hostNetwork and hostPath need privileged.",
     ),
     (
         # OpenShift, in the place of Pod Security: openshift/apiserver-library-go, pkg/securitycontextconstraints.

@@ -112,23 +112,39 @@ _START = (
         "No fault of a cluster: the pods are processes of this machine, which refused what the message names.",
     ),
     (
-        r"(?i)nvidia-container-cli|nvidia-container-runtime|nvml error|driver not loaded|libnvidia-ml|unresolvable CDI"
-        r"|CDI device",
+        r"(?i)nvidia-container-cli|nvidia-container-runtime|nvml error|driver not loaded|libnvidia-ml"
+        r"|unresolvable CDI devices (?:\S+, ?)*?\S*(?:gpu|mig)\S*=",
         "container.start",
         ERR_INFRA,
         "The GPU runtime hook failed: is the driver loaded on this node, and the container toolkit (or CDI) set up?",
     ),
+    (  # by kind: net-rdma of Mellanox' shared plugin, net-pci of the SR-IOV plugin, dra.net of DRANET
+        r"(?i)unresolvable CDI devices (?:\S+, ?)*?(?:\S+/(?:net|rdma|hca|hfi|efa|vf|sriov)|dra\.net)[^\s,=]*=",
+        "container.start",
+        ERR_INFRA,
+        "The node's runtime does not know the network device that its device plugin has given out: the plugin's CDI "
+        "specification (/var/run/cdi) is missing or older than the node's devices. Restart the RDMA or SR-IOV device "
+        "plugin's pod on that node, so that it is written anew; the GPUs are not at fault.",
+    ),
+    (
+        r"(?i)unresolvable CDI|CDI device",
+        "container.start",
+        ERR_INFRA,
+        "The runtime does not know a device that a plugin or driver has given out: restart the one that made it on "
+        "that node, so that its CDI specification (/var/run/cdi) is written anew.",
+    ),
     (
         r"(?i)OOM-?killed|memory limit too low",
         "container.oom",
-        ERR_INFRA,
+        ERR_PROGRAM,
         "The memory limit is too small even to start the container: raise memory.",
     ),
     (
         r"(?i)exec: \\?\"[^\"]*\bsshd\\?\".*(?:not found|no such file)",
         "mpi.sshd-missing",
         ERR_PROGRAM,
-        "An MPIJob's workers run sshd, which this image does not have: use one with openssh-server (--image).",
+        "An MPIJob's workers run sshd, which this image does not have, as NVIDIA's PyTorch images do not: launch "
+        "without (--launcher indexed or pytorchjob), or use an image with openssh-server and Open MPI (--image).",
     ),
     (
         r"(?i)exec: \\?\"[^\"]*\bmpirun\\?\".*(?:not found|no such file)",
@@ -243,7 +259,9 @@ def terminated(status: Unstructured) -> PodSymptom | None:
         return PodSymptom(
             fault="container.oom",
             issue=Issue(reason, f"container {status.get('name')} was killed for memory, exit code {code}"),
-            suggestion="Container was killed for memory: raise its limit, reduce the batch size, or use a larger node.",
+            suggestion="Raise the memory limit, or need less: a smaller batch, fewer data loader workers, checkpoints "
+            "saved and loaded in shards.",
+            err_class=ERR_PROGRAM,
             expected="the container stays below its memory limit",
             rank=KILLED,
             when=when,

@@ -314,7 +314,7 @@ class _Judgement(JobSymptoms):
         return f"; {cause.node} is tainted {', '.join(taints[:4])}" if taints else ""
 
     def _node_events(self, cause: PodSymptom, candidates: Sequence[PodSymptom]) -> tuple[dict[str, str], ...]:
-        if cause.err_class != ERR_INFRA:
+        if cause.err_class != ERR_INFRA and cause.fault != "container.oom":
             return ()
         hosts = {s.node for s in candidates if s.node}
         events = [

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any
 
 Object = dict[str, Any]
 
 
 class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
     """A registry does not have the image; str() is the runtime's text."""
+
+
+_LACK: Mapping[str, list[str]] = {"*nvidia/pytorch:*": ["sshd"]}
+"""What images lack in any world: NVIDIA's of PyTorch have mpirun and no sshd (NVIDIA/cloudai#720)."""
 
 
 class Images:
@@ -38,7 +40,8 @@ class Images:
 
     def lacks(self, image: str) -> list[str]:
         """Commands and libraries that an image does not contain."""
-        return [name for pattern, names in self._lacks.items() if fnmatch.fnmatchcase(image, pattern) for name in names]
+        known = (*_LACK.items(), *self._lacks.items())
+        return [name for pattern, names in known if fnmatch.fnmatchcase(image, pattern) for name in names]
 
     def programs(self, image: str) -> frozenset[str]:
         """Daemons that an image contains and this machine does not."""

@@ -103,12 +103,14 @@ def test_gpus_behind_their_own_name_are_counted_in_slices(inventory, node, spec,
     cluster = inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"])
     mine = pool_of(cluster, h100)
     with pytest.raises(CheckFailed, match=r"b: 7 devices of gpu\.nvidia\.com"):
-        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, listed, evidence)
+        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, listed, evidence, cluster)
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "dra.slices-missing")]
     with pytest.raises(pytest.skip.Exception, match="only the scheduler knows"):
         nodes.test_enough_gpus_are_free(cluster, mine, h100, spec, listed, evidence)
     with pytest.raises(CheckFailed, match=r"no nvidia\.com/gpu at all"):
-        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, lambda _: Listing(hidden="no"), evidence)
+        nodes.test_every_gpu_node_offers_all_its_gpus(
+            mine, h100, spec, lambda _: Listing(hidden="no"), evidence, cluster
+        )
 
 
 def test_a_profile_that_counts_claimed_gpus_is_another_kinds(inventory, node, spec, evidence, h100):
@@ -127,18 +129,17 @@ def test_a_profile_that_counts_claimed_gpus_is_another_kinds(inventory, node, sp
             },
         )
     )
-    mine = pool_of(
-        inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"]), h100
-    )
+    cluster = inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"])
+    mine = pool_of(cluster, h100)
     with pytest.raises(CannotTell, match=r"8 devices of gpu\.nvidia\.com in ResourceSlices"):
         nodes.test_every_gpu_node_offers_all_its_gpus(
-            mine, h100, spec, {"deviceclasses": classes, "resourceslices": slices}.__getitem__, evidence
+            mine, h100, spec, {"deviceclasses": classes, "resourceslices": slices}.__getitem__, evidence, cluster
         )
     assert {(f.ok, f.fault) for f in evidence.findings} == {(None, "nodes.other-kind")}
     with pytest.raises(
         CheckFailed, match=r"no nvidia\.com/gpu at all"
     ):  # published by nobody: the device plugin is dead
-        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, nothing_listed, evidence)
+        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, nothing_listed, evidence, cluster)
 
 
 def test_hidden_pods_make_free_gpus_unknown(inventory, node, spec, evidence):
@@ -148,15 +149,14 @@ def test_hidden_pods_make_free_gpus_unknown(inventory, node, spec, evidence):
         nodes.test_enough_gpus_are_free(hidden, Pool(hidden.nodes), Profile(), spec, nothing_listed, evidence)
 
 
-def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(node, spec, evidence):
+def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(inventory, node, spec, evidence):
     """A node that agrees with itself is not judged; one that has lost a GPU since is at fault all the same."""
+    alike, lost = inventory([node("a"), node("b")]), inventory([node("a"), node("b", 8, 7)])
     with pytest.raises(CannotTell, match=r"no profile: the expected number of GPUs .* \(pass --profile NAME\)"):
-        nodes.test_every_gpu_node_offers_all_its_gpus(Pool((node("a"), node("b"))), Profile(), spec, None, evidence)
+        nodes.test_every_gpu_node_offers_all_its_gpus(Pool(alike.nodes), Profile(), spec, None, evidence, alike)
     evidence.findings.clear()
     with pytest.raises(CheckFailed, match="b: 7 allocatable of 8"):
-        nodes.test_every_gpu_node_offers_all_its_gpus(
-            Pool((node("a"), node("b", 8, 7))), Profile(), spec, None, evidence
-        )
+        nodes.test_every_gpu_node_offers_all_its_gpus(Pool(lost.nodes), Profile(), spec, None, evidence, lost)
 
 
 def test_nodes_that_are_not_needed_may_be_busy(inventory, node, spec, evidence):

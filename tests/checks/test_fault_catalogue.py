@@ -1,14 +1,20 @@
 """The catalogue: every fault that can be raised has an entry that an operator can act on."""
 
+import dataclasses
 import importlib
 import re
+import shlex
+import typing
 from types import SimpleNamespace
 
 import pytest
 
 from checks.faults.catalogue import FAULTS, explain, fill, right_arguments
 from checks.framework.plugin import further_nodes
+from checks.profiles.loader import Profile
 from checks.profiles.yaml_schema import read_yaml
+from cli.listing import declared_checks
+from cli.usage import run_parser
 from jobs import nccl
 from jobs.faults import read_faults
 from reports.record import Finding, Run
@@ -70,6 +76,80 @@ def test_every_entry_can_be_acted_on(fault):
     assert not fault.title.endswith(".")
     assert not re.search(r"\bTODO\b|\?\?", fault.meaning + fault.remedy)
     assert len(fault.meaning) > 12
+
+
+SAID = ("repeat", "read", "compare", "the")
+"""With what a confirm begins that is no command: it says what to look at, or what to change in a second run."""
+COMMANDS = re.compile(r"(?:\w+=\S+ )*[a-zA-Z][\w.-]*(?:\(\))?[,;]?$")
+
+
+def commands_of(fault):
+    """The fault's own confirm and those of its alternatives."""
+    return [fault.confirm, *(each.confirm for each in fault.alternatives)]
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda f: f.id)
+def test_a_confirm_can_be_copied_and_each_cause_has_one_of_its_own(fault):
+    """It begins with a command, or says what to look at; a shell could read its quotes; no two causes share one."""
+    for text in commands_of(fault):
+        first = text.split()[0]
+        assert "=" in first or first in SAID or COMMANDS.match(first), text
+        if first not in SAID and not re.search(r"s' |'s\b", text):  # the apostrophe of a word is no quote
+            shlex.split(text)
+    causes = [each.confirm for each in fault.alternatives]
+    assert len(set(causes)) == len(causes)
+
+
+def keys_of_profiles():
+    """Each key that a profile may have, by its path; what is free below one ends with a dot."""
+    keys = set()
+
+    def walk(section, prefix):
+        for field in dataclasses.fields(section):
+            keys.add(f"{prefix}{field.name}")
+            kind = typing.get_type_hints(section)[field.name]
+            kinds = [kind, *typing.get_args(kind)]
+            below = [each for each in kinds if dataclasses.is_dataclass(each)]
+            for each in below:
+                walk(each, f"{prefix}{field.name}.")
+            if not below:
+                keys.add(f"{prefix}{field.name}.")
+
+    walk(Profile, "")
+    return keys
+
+
+NO_KEY = re.compile(r"nvidia\.com/\S+|gpu\.nvidia\.com")  # labels, a DeviceClass
+
+
+def test_a_remedy_names_only_keys_that_a_profile_has():
+    """Of the sections of a profile; ids of checks and faults look alike, and exist, too."""
+    keys, checks = keys_of_profiles(), set(declared_checks(["--training"]))
+    sections = "|".join({key.partition(".")[0] for key in keys})
+    assert {"pod.capabilities", "launch.mpi.sshd"} <= keys
+    for fault in FAULTS.values():
+        for key in re.findall(rf"\b(?:{sections})\.[a-z][a-z0-9_.-]*[a-z0-9_]", NO_KEY.sub("", fault.remedy)):
+            free = any(key.startswith(each) for each in keys if each.endswith("."))
+            assert key in keys or free or key in checks or key in FAULTS, (fault.id, key)
+
+
+def test_a_remedy_names_only_options_that_a_command_has():
+    """What stands behind `seatrial COMMAND`, and what is given in brackets alone, of seatrial accept."""
+    parsers = {"accept": run_parser("accept"), "preflight": run_parser("preflight")}
+    known = {name: {o for a in each.arguments() for o in a.option_strings} for name, each in parsers.items()}
+    seen = set()
+    for fault in FAULTS.values():
+        if fault.id in nccl.fault_catalogue():
+            continue
+        for text in (fault.confirm, fault.remedy):
+            asked = re.findall(r"seatrial (accept|preflight)\b((?: (?!with )[^;|) ]+)*)", text)
+            bare = re.findall(r"\((--(?!blocking-pod|enable-scheme)[a-z-]+)", text)  # kured's, an operator's
+            wanted = {(c, o) for c, more in asked for o in re.findall(r"--[a-z-]+", more)} | {
+                ("accept", o) for o in bare
+            }
+            seen |= wanted
+            assert not [each for each in wanted if each[1] not in known[each[0]]], (fault.id, wanted)
+    assert ("accept", "--launcher") in seen
 
 
 def test_no_fault_is_in_the_catalogue_twice(root):

@@ -289,6 +289,25 @@ def test_without_the_right_to_create_pods_the_job_is_tried():
     admission = try_pods(FakeKube(Pod=no_right), POD, JOB, pods=2)
     assert admission.ok is True
     assert "not seen" in admission.notes[0]
-    warned = Response(201, {}, warnings=('would violate PodSecurity "restricted:latest": runAsNonRoot != true',))
-    admission = try_pods(FakeKube(Pod=no_right, Job=warned), POD, JOB, pods=2)
-    assert (admission.ok, admission.fault) == (False, "pod-security.denied")
+
+
+@pytest.mark.parametrize(
+    ("warn", "enforce", "ok"),
+    [
+        ("restricted", "restricted", False),
+        ("baseline", "restricted", False),  # what baseline forbids, restricted forbids
+        ("baseline", "baseline", False),
+        ("restricted", "baseline", None),
+        ("restricted", "privileged", True),
+        ("restricted", "", None),  # the cluster's own default is not seen
+        ("restricted", None, None),  # may not be read
+    ],
+)
+def test_a_job_is_warned_by_one_level_and_its_pods_are_refused_by_another(warn, enforce, ok):
+    no_right = error(403, 'User "t" cannot create resource "pods" in API group "" in the namespace "team"')
+    warned = Response(201, {}, warnings=(f'would violate PodSecurity "{warn}:latest": runAsNonRoot != true',))
+    labels = {"pod-security.kubernetes.io/enforce": enforce} if enforce else {}
+    namespace = error(403, "namespaces is forbidden") if enforce is None else {"metadata": {"labels": labels}}
+    kube = FakeKube(Pod=no_right, Job=warned, get=namespace)
+    admission = try_pods(kube, POD, JOB, pods=2)
+    assert (admission.ok, admission.fault) == (ok, "" if ok else "pod-security.denied")

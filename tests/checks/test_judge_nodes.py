@@ -11,13 +11,14 @@ from checks import test_nodes as node_checks
 from checks.framework.evidence import Blocked, CannotTell
 from checks.profiles.loader import Profile
 from checks.rules.capacity import placed, releases, room_findings, rooms, tolerated
-from checks.rules.nodes import node_findings, offer, other_events, refusals, report_findings
+from checks.rules.nodes import node_findings, offer, offers, other_events, refusals, report_findings
 from checks.rules.pool import Pool, pool_of
 from cli.listing import declared_checks
 from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.facts.conditions import Report, reported, warned
 from jobs.cluster.facts.inventory import PodUse, Taint
 from reports.record import Run
+from tests.checks import operands
 
 
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
@@ -110,6 +111,39 @@ def test_what_is_there_of_a_device_plugin_is_said(node, h100, capacity, allocata
     """The kubelet keeps the capacity while a plugin is away for minutes, then counts 0; the key stays (real nodes)."""
     assert offer(node("a", capacity, allocatable), h100).observed.startswith(("0 allocatable", "no nvidia"))
     assert said in offer(node("a", capacity, allocatable), h100).observed
+
+
+PLACED, STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.state"
+
+
+@pytest.mark.parametrize(
+    ("amount", "labels", "pods", "said"),
+    [
+        (0, {}, [operands.pod("plugin-1")], "gpu-operator/plugin-1 is Ready: it found no GPU, or its kubelet lost it"),
+        (None, {}, [operands.pod("plugin-1")], "gpu-operator/plugin-1 is Ready"),
+        (0, {}, [operands.pod("plugin-1", ready=False)], "is not any more"),
+        (0, {PLACED: "false"}, [], f"; {PLACED}=false"),
+        (None, {PLACED: "false"}, [], f"; {PLACED}=false"),
+        (
+            0,
+            {PLACED: "paused-for-mig-change", STATE: "pending"},
+            [],
+            f"{PLACED}=paused-for-mig-change, {STATE}=pending",
+        ),
+        (0, {PLACED: "true", STATE: "failed"}, [], f"; {STATE}=failed"),
+        (0, {PLACED: "true", STATE: "success"}, [], "is not any more"),
+    ],
+)
+def test_what_keeps_a_device_plugin_away_is_said_and_a_ready_one_is_not_called_gone(
+    inventory, node, h100, amount, labels, pods, said
+):
+    """The remedies differ: a label, MIG manager, what the plugin waits for, or its pod and the kubelet."""
+    cluster = inventory([node("a", amount, amount, labels=labels)])
+    (finding,) = offers(Pool(cluster.nodes), h100, 1, {"a": pods})
+    assert finding.fault == "gpu.none-allocatable"
+    assert said in finding.observed
+    assert not any(each.ready for each in pods) or "is not any more" not in finding.observed
+    assert not said.endswith("any more") or finding.observed.endswith(said)
 
 
 def test_without_a_profile_capacity_is_the_yardstick(node):
@@ -249,6 +283,8 @@ def conditions(*triples):
         ("GpuIsLost", "True", "", False),
         ("IBLinkFlapping", "True", "mlx5_3", False),
         ("GpuXidError", "True", "Xid 13: of a program", None),
+        ("GpuNvlinkWatch", "True", "ErrorCode:DCGM_FR_IMEX_UNHEALTHY GPU:0 IMEX daemon status is -3 (not READY)", None),
+        ("GpuNvlinkWatch", "True", "ErrorCode:DCGM_FR_IMEX_UNHEALTHY GPU:0; ErrorCode:DCGM_FR_NVLINK_DOWN", False),
         ("KernelDeadlock", "True", "task hung", None),
         ("KernelReady", "False", "soft lockup", None),
         ("GpuUnhealthy", "False", "", True),

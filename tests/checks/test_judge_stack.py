@@ -112,6 +112,25 @@ def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocata
     assert ok is not True or second.observed == "ready: device-plugin; of the host's own: driver"
 
 
+@pytest.mark.parametrize(
+    ("labels", "ok", "fault", "said"),
+    [
+        ({"deploy": "paused-for-mig-change", "state": "pending"}, None, "stack.device-plugin-down", "state=pending"),
+        ({"deploy": "paused-for-mig-change", "state": "failed"}, None, "stack.device-plugin-down", "state=failed"),
+        ({"deploy": "true", "state": "pending"}, False, "stack.device-plugin-down", "state=pending"),
+        ({"deploy": "true", "state": "success"}, False, "stack.device-plugin-down", "though there is one on others"),
+        ({"deploy": "paused-for-driver-upgrade"}, None, "", "paused-for-driver-upgrade"),
+    ],
+)
+def test_a_plugin_that_mig_manager_has_taken_away_names_its_state(node, labels, ok, fault, said):
+    """Its own fault, with a remedy, or nobody looks at MIG manager (NVIDIA/gpu-operator#2833)."""
+    names = {"deploy": "nvidia.com/gpu.deploy.device-plugin", "state": "nvidia.com/mig.config.state"}
+    nodes = [node("a"), node("b", allocatable=0, labels={names[key]: value for key, value in labels.items()})]
+    _, finding = gpu_stack.stack_findings(nodes, [pod(f"{PLUGIN}-1", "a")])
+    assert (finding.ok, finding.fault) == (ok, fault)
+    assert finding.observed.endswith(said)
+
+
 def test_a_restarted_pod_beside_a_ready_one_is_fine(node, bad):
     """During a roll-out the old pod ends while the new one is ready."""
     pods = [pod(f"{PLUGIN}-old", "a", ready=False), pod(f"{PLUGIN}-new", "a")]

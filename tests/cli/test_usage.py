@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.faults.catalogue import FAULTS
 from cli import listing, start
 from cli.__main__ import COMMANDS, HELP, _verbosity, main
 from tests import program
@@ -255,6 +257,74 @@ def test_a_word_finds_what_is_about_it(kind, word, shown, capsys):
     assert [row for row in rows if row.startswith(shown + " ")]
     assert not [row for row in rows if row.startswith("storage.claims")]
     assert show(["no-such-word"]) == 4
+
+
+def faults_shown(capsys, *words):
+    """The ids that seatrial faults lists, or what it says where there are none."""
+    code = listing.show_faults(list(words))
+    out, err = capsys.readouterr()
+    return [line.split()[0] for line in out.splitlines()[2:]] if code == 0 else err.strip()
+
+
+@pytest.mark.parametrize(
+    ("word", "found", "left"),
+    [
+        ("straggler", "training.slow-gpu", "storage.corrupt"),
+        ("Stragglers", "sweep.node", "storage.corrupt"),
+        ("stragg", "training.slow-node", "storage.corrupt"),
+        ("GID", "nccl.gid-empty", "nccl.hang"),
+        ("IPC_LOCK", "runtime.memlock", "nccl.hang"),
+        ("ipc_lock", "pod-security.denied", "nccl.hang"),
+        ("rubin", "nccl.mnnvl-failed", "gpu.ecc"),
+        ("GB300", "nccl.imex-asleep", "gpu.ecc"),
+        ("OOM", "container.oom", "quota.exceeded"),  # room
+        ("rail", "sweep.rail", "training.slow-gpu"),  # training
+        ("FORCE_NUM_RAILS", "nccl.nic-count", "sweep.rail"),
+        ("OFI_NCCL_FORCE", "nccl.nic-count", "sweep.rail"),
+        ("kubelet", "nodes.kubelet-skew", "sweep.rail"),
+        ("mig.config.state", "stack.device-plugin-down", "gpu.ecc"),
+    ],
+)
+def test_faults_are_found_by_the_beginnings_of_words_and_by_what_people_call_them(word, found, left, capsys):
+    """And not by letters in the middle of one."""
+    shown = faults_shown(capsys, word)
+    assert found in shown
+    assert left not in shown
+
+
+def test_ids_that_hold_the_word_come_first(capsys):
+    shown = faults_shown(capsys, "memlock")
+    assert shown[:2] == ["runtime.memlock", "nccl.ib-memlock"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("strangler", "none is about it: seatrial faults lists them all"),  # one letter beside straggler
+        ("nccl.socket-falback", "did you mean nccl.socket-fallback"),  # an id, and its family is right
+        ("nccl.zzz", "none is about it"),
+        ("ncl.socket-fallback", "none is about it"),
+        ("stack", None),
+        ("[", "none is about it"),
+        ("nccl", None),
+        ("no such thing", "none is about it"),
+    ],
+)
+def test_what_nothing_is_about_is_never_answered_by_letters_alone(word, said, capsys):
+    shown = faults_shown(capsys, word)
+    if said is None:
+        assert all(name.startswith(word + ".") for name in shown)
+    else:
+        assert said in shown
+
+
+def test_each_synonym_stands_for_faults_that_do_not_hold_it_all_by_themselves():
+    """A word that every one of its entries holds needs no synonym; an id that is gone would be shown to nobody."""
+    about = {name: f"{name} {f.title} {f.meaning} {f.confirm} {f.remedy}".casefold() for name, f in FAULTS.items()}
+    for word, names in listing._synonyms().items():
+        assert word == word.casefold()
+        assert not set(names) - set(FAULTS), word
+        assert not all(re.search(rf"(?<![a-z0-9]){word}", about[name]) for name in names), word
 
 
 def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):

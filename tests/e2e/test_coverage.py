@@ -100,6 +100,13 @@ SHOWN_OTHERWISE = {
         f"nccl.{name}": ("tests/nccl/test_nccl_not_at_fault.py", "hardware, or an errno, that the lab does not have")
         for name in ("gdr-unsupported", "mixed-hcas", "mixed-rails", "connect-failed")
     },
+    **{
+        f"nccl.{name}": (
+            "tests/nccl/test_nccl_remedies.py",
+            "a line of a kernel, a runtime or a daemon, which the lab has not",
+        )
+        for name in ("imex-asleep", "dmabuf-topology", "cdi-device")
+    },
     "nccl.slow-version": ("tests/nccl/test_nccl_slow_versions.py", "a remark on versions that the lab has not"),
     "nccl.restarted": ("tests/nccl/test_nccl_restarts.py", "no launcher of the lab starts a job again"),
     "nccl.unexplained": ("tests/nccl/test_nccl_trouble.py", "what no rule knows, no scenario shows"),

@@ -265,6 +265,65 @@ def test_pressure_on_a_node_explains_a_sigkill():
     assert any("victim process" in item["message"] for item in analysis.job_failure_by_node_event)
 
 
+def memory(limits):
+    """A pod that was killed for memory, with these limits."""
+    broken = pod(0, "Failed", main=ended(137, "OOMKilled"))
+    broken["spec"]["containers"][0]["resources"]["limits"] = limits
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("limits", "kind", "blame", "advice"),
+    [
+        ({"memory": "64Gi"}, "", "ERR_PROGRAM", "smaller batch"),
+        ({"memory": "64Gi"}, "OOMKilling", "ERR_PROGRAM", "shards"),  # the kernel's word for any kill
+        ({"memory": "64Gi"}, "SystemOOM", "ERR_INFRA", "who else runs there"),
+        ({"nvidia.com/gpu": "8"}, "", "ERR_INFRA", "who else runs there"),  # no limit that it could have used up
+        ({}, "", "ERR_INFRA", "who else runs there"),
+    ],
+)
+def test_who_ran_out_of_memory_says_whose_failure_it_is(limits, kind, blame, advice):
+    """Its own limit is the job's; the node's memory is the cluster's."""
+    said = "System OOM encountered, victim process: python3, pid: 7"
+    events = [event("Node", "n0", kind, said)] if kind else []
+    _, _, analysis = diagnose(job(conditions=failed()), [memory(limits)], events)
+    assert (analysis.fault, analysis.err_class) == ("container.oom", blame)
+    assert advice in analysis.suggestion
+    assert (said in analysis.observed) == (kind == "SystemOOM")
+
+
+def test_a_limit_too_small_to_start_with_is_the_jobs():
+    said = "container init was OOM-killed (memory limit too low?): unknown"
+    broken = memory({"memory": "6Mi"}) | {"status": pod(0, "Failed", main=ended(128, "StartError", said))["status"]}
+    _, _, analysis = diagnose(job(conditions=failed()), [broken], [])
+    assert (analysis.fault, analysis.err_class) == ("container.oom", "ERR_PROGRAM")
+
+
+NET = "nvidia.com/net-rdma=0000:af:00.0"
+
+
+@pytest.mark.parametrize(
+    ("devices", "advice"),
+    [
+        (NET, "RDMA or SR-IOV device plugin"),
+        (f"{NET}, nvidia.com/net-pci=0000:af:02.1", "RDMA or SR-IOV device plugin"),
+        ("cornelis.com/hfi=hfi1_0", "RDMA or SR-IOV device plugin"),
+        ("dra.net/claim=eth1", "RDMA or SR-IOV device plugin"),
+        ("management.nvidia.com/gpu=GPU-e78e68c0", "container toolkit"),
+        ("k8s.gpu.nvidia.com/device=gpu-1", "container toolkit"),
+        (f"nvidia.com/gpu=0, {NET}", "container toolkit"),  # no CDI device is known there at all
+        (f"{NET}, nvidia.com/gpu=0", "container toolkit"),
+        ("spidernet.io/test=demo1", "the one that made it"),
+    ],
+)
+def test_an_unresolvable_cdi_device_is_whose_kind_it_names(devices, advice):
+    """The runtime's message names vendor, class and device: a stale network device is no matter of the GPU's hook."""
+    said = f"failed to create containerd container: CDI device injection failed: unresolvable CDI devices {devices}"
+    _, _, analysis = diagnose(job(active=1), [pod(0, "Pending", main=waits("CreateContainerError", said))], [])
+    assert (analysis.fault, analysis.err_class) == ("container.start", "ERR_INFRA")
+    assert advice in analysis.suggestion
+
+
 def test_killed_for_memory_is_the_cause_and_a_lost_connection_the_consequence():
     """The peers of a killed rank end first or last with errors of their own."""
     pods = [

@@ -86,7 +86,7 @@ EXPECTED = {
         "ERR_INFRA",
         {0: ("Unschedulable", "didn't match Pod's node affinity/selector")},
     ),
-    ("oom-killed", "01"): ("Error", "container.oom", "ERR_INFRA", {0: ("OOMKilled", "exit code 137")}),
+    ("oom-killed", "01"): ("Error", "container.oom", "ERR_PROGRAM", {0: ("OOMKilled", "exit code 137")}),
     ("pod-security-host-network", "01"): (
         "Pending",
         "pod-security.denied",
@@ -225,6 +225,6 @@ def test_the_node_that_was_lost_is_the_subject(recording):
 def test_the_analysis_has_the_fields_of_the_users_document(recording):
     """err_class, suggestion and job_failure_by_node_event with node_event_name and message."""
     _, replicas, analysis = judge(recording("oom-killed", "01"))
-    assert analysis.err_class == "ERR_INFRA"
+    assert analysis.err_class == "ERR_PROGRAM"
     assert analysis.job_failure_by_node_event[0]["node_event_name"] == "OOMKilled"
     assert replicas[0].readiness_issue.reason == "OOMKilled"

@@ -101,6 +101,11 @@ _BY_ANOTHER = {  # what another line, mostly of a library below, explains: its e
         ("symptom nccl.ib-no-device", None, _NO_MLX5),
     ),
     "nccl.ib-unreachable": (("symptom nccl.gid-empty", "nccl.gid-empty", None),),
+    "nccl.imex-import": (("symptom nccl.imex-asleep", "nccl.imex-asleep", None),),
+    "nccl.mnnvl-failed": (("symptom nccl.imex-asleep", "nccl.imex-asleep", None),),
+    "nccl.gdr-register": (("symptom nccl.dmabuf-topology", "nccl.dmabuf-topology", None),),
+    "nccl.mr-register": (("symptom nccl.dmabuf-topology", "nccl.dmabuf-topology", None),),
+    "nccl.no-gpu": (("symptom nccl.cuda-symbols", "nccl.cuda-symbols", None),),
     "nccl.ofi-error": (("symptom nccl.cxi-service", "nccl.cxi-service", None),),  # Slingshot's provider
 }
 _REFUSED_ARGUMENT = (

@@ -228,6 +228,8 @@ _SIGNS = (
     "nccl.verbs-provider",
     "nccl.libibverbs-missing",
     "nccl.gdr-no-module",
+    "nccl.dmabuf-topology",
+    "nccl.imex-asleep",
     "nccl.ib-no-device",
     "nccl.not-all-came",
 )

@@ -78,7 +78,8 @@ def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, li
                 None,
             )
         return why, judgement.line(note), None
-    return None, [], None
+    refused = judgement.event("symptom nccl.dmabuf-topology") if _needs_plugin(judgement, procs) else None
+    return ("nccl.dmabuf-topology" if refused else None), judgement.line(refused), None
 
 
 def _needs_plugin(judgement: Judgement, procs: list[Proc]) -> bool:
@@ -142,7 +143,8 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
         note, _ = judgement.earliest(name)
         if note is not None:
             return name, judgement.line(note), None
-    return None, [], None
+    refused = judgement.event("symptom nccl.dmabuf-topology")  # the kernel's own line, of no process
+    return ("nccl.dmabuf-topology" if refused else None), judgement.line(refused), None
 
 
 def disabled_in_vain(judgement: Judgement) -> str | None:

@@ -171,6 +171,7 @@ NCCL_WARNINGS: Tuple[Tuple[str, str, bytes], ...] = (
         rb"|Invalid GIN \w{1,8} backend version"
         rb"|GIN plugin \S{1,40} returned invalid",
     ),
+    ("nccl.nic-count", "cause", rb"NET/OFI (?:Unexpected number of remote rails|Num\w{2,4} of forced rails)"),
     ("nccl.ofi-error", "cause", rb"NET/OFI .*Cannot continue"),
     ("nccl.mr-register", "cause", rb"NET/OFI .*(?:register|MR).{0,80}RC: ?-?[1-9]"),
     (

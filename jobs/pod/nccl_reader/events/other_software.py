@@ -252,6 +252,7 @@ OTHER_SOFTWARE: Tuple[Tuple[str, str, bytes], ...] = (
     # -- NVLink between hosts, asked for by a program itself
     ("nccl.mnnvl-failed", "cause", rb"CUDA_ERROR_NOT_PERMITTED.{0,60}cuMemCreate"),
     ("nccl.imex-import", "cause", rb"cuMemImportFromShareableHandle\W{1,3}(?:invalid|operation not)"),
+    ("nccl.imex-import", "cause", rb"cuMemSetAccess.{1,200} in Multinode"),  # nvbandwidth
     (
         "nccl.cxi-queue",
         "cause",

@@ -74,7 +74,8 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
     ("nccl.ib-retry", "cause", rb"\(synd 0x1[56] vend "),
     ("nccl.ib-protection", "cause", rb"\(synd 0x(?:0?4|1[13]) vend "),
     ("nccl.ib-error", "cause", rb"\(synd 0x(?:0?[126]|10|12|14|22) vend "),
-    # -- the IMEX daemon, asked for memory of another node's GPU
+    # -- the IMEX daemon, asked for memory of another node's GPU; the pod that would run it (compute-domain-daemon)
+    ("nccl.imex-asleep", "why", rb"The IMEX daemon will not be started|CliqueId are NOT set for GPUs"),
     (
         "nccl.imex-import",
         "cause",
@@ -93,8 +94,9 @@ PROGRAMS: Tuple[Tuple[str, str, bytes], ...] = (
         "nccl.no-gpu",
         "cause",
         rb"could not load NVML library|Allocate failed due to|OutOfnvidia\.com|OutOfamd\.com|cannot allocate "
-        rb"unhealthy devices|No GPU found in |unresolvable CDI devices",
+        rb"unhealthy devices|No GPU found in |unresolvable CDI devices (?=.{0,400}(?:gpu|mig)[^\s,=]{0,40}=)",
     ),
+    ("nccl.cdi-device", "cause", rb"unresolvable CDI devices"),
     (
         "nccl.launch-failed",
         "cause",

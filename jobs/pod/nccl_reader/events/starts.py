@@ -48,6 +48,22 @@ STARTS: Tuple[Tuple[str, str, bytes], ...] = (
         rb"Module nvidia(?:[-_](?:uvm|drm|modeset))? not found|could not insert '?nvidia(?:[-_](?:uvm|drm|modeset))?'?:"
         rb"|nvidia(?:[-_](?:uvm|modeset))?: (?:disagrees about version|Unknown symbol|version magic)",
     ),
+    # -- the kernel module refuses a NIC (nvidia/nv-dmabuf.c); libraries without content (ldconfig, ld.so)
+    ("nccl.dmabuf-topology", "why", rb"NVRM: dma-buf attach failed: (?:PCI )?topology not supported"),
+    ("nccl.cuda-symbols", "cause", rb"lib(?:cuda|nvidia-[\w-]{2,30})\.so[.\d]{0,20}: file too short"),
+    ("nccl.cuda-symbols", "why", rb"lib(?:cuda|nvidia-ml)\.so[.\d]{0,20} is empty, not checked"),
+    # -- UCX's shared memory (mm_posix.c, mm_ep.c): 0x40 in the flags is O_CREAT, of a file that it makes itself
+    (
+        "nccl.shm-permission",
+        "cause",
+        rb"UCX  ERROR .{0,3}shm_open\(file_name=.{1,200} flags=0x[\da-f]{0,6}[4-7c-f][\da-f]\) failed: No such file",
+    ),
+    ("nccl.shm-full", "cause", rb"UCX  ERROR .{0,3}Not enough memory to write total of"),
+    (
+        "nccl.shm-attach",
+        "cause",
+        rb"UCX  ERROR .{0,3}open\(file_name=/proc/\d{1,9}/fd/|mm ep failed to connect to remote FIFO",
+    ),
     # -- MPI's components, oneCCL's start, verbs below UCX
     ("nccl.mpi", "cause", rb"^(?:\[[\w,<>.: ]{1,40}\] ?)?Framework: {1,4}(?:psec|gds|pml|btl|mtl|ess|plm|schizo)\b"),
     ("nccl.bootstrap-interface", "cause", rb"CCL_ERROR\| .{0,80}can't find interface|fill_local_host_ip: can't"),
