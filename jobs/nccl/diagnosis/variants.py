@@ -24,7 +24,7 @@ _PLACE = re.compile(r"\{(\d)\}")
 class Variant:
     """One of the causes that a fault hides, told by its line."""
 
-    example: str = ""
+    example: str
     pattern: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     cause: str | None = None
