@@ -22,10 +22,10 @@ from .diagnosis.rails import rails_used
 from .diagnosis.ranking import Signs, rank, told
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
 from .diagnosis.separate_jobs import tell_alone
-from .diagnosis.start_details import formed
 from .diagnosis.termination import judge_ending
 from .diagnosis.truncation import judge_cut_channels, judge_truncation
 from .diagnosis.usual_causes import with_usual_causes
+from .diagnosis.variants import Detail, formed
 from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices
 from .job.jobs import Job
@@ -190,12 +190,12 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     known = [_told_of(judgement, name, said) for name, said in judgement.causes if said is note]
     symptom = classify(note.text.encode())
     if symptom is not None and symptom.role == WHY and (said := formed(symptom.fault, note.text)) is not None:
-        known.append((symptom.fault, said[1]))
+        known.append((symptom.fault, said))
     gone = _FOLLOWS if symptom is not None and symptom.role == CONSEQUENCE else ""
     return rank((), signs, known) or [told(quoted(note) + meant(note.text) + gone)]
 
 
-def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None]]:
+def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
     """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble.
 
     Each with what its line tells beyond its kind.
@@ -210,15 +210,15 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, str | None
     return warned or _signs(judgement, unheaded or signs_shown(judgement)[:1])
 
 
-def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, str | None]]:
+def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, Detail]]:
     """Return signs of trouble, each with what its line tells by a form of its own."""
     notes = ((name, judgement.earliest(name)[0] or judgement.event("symptom " + name)) for name in names)
-    return [(name, said[1] if note and (said := formed(name, note.text)) else None) for name, note in notes]
+    return [(name, (note and formed(name, note.text)) or Detail()) for name, note in notes]
 
 
-def _told_of(judgement: Judgement, name: str, note: Note) -> tuple[str, str | None]:
-    why, text = refine(judgement, name, note)
-    return why or name, text
+def _told_of(judgement: Judgement, name: str, note: Note) -> tuple[str, Detail]:
+    said = refine(judgement, name, note)
+    return said.why or name, said
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

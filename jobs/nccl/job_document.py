@@ -44,7 +44,10 @@ class EvidenceLine(TypedDict):
 
 
 class FoundFault(TypedDict):
-    """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and lends its texts."""
+    """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and lends its texts.
+
+    ``failure`` is its class (jobs.faults: infrastructure, program, unknown).
+    """
 
     fault: str
     severity: str
@@ -55,6 +58,7 @@ class FoundFault(TypedDict):
     cause: str
     confirm: str
     remedy: str
+    failure: str
 
 
 class Cause(TypedDict):

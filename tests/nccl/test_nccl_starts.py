@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.nccl.diagnosis.start_details import container, formed, last_words
+from jobs.nccl.diagnosis.variants import formed, last_words
 from tests.nccl.test_nccl_causes import HEALTHY, judged
 from tests.nccl.test_nccl_other_software import TORCHRUN, died, first
 
@@ -315,6 +315,8 @@ def test_of_a_cpp_exception_its_own_words_are_quoted():
 def test_the_last_words_of_a_chain_of_errors():
     assert last_words("a: error: b: c: no such file: unknown.") == "b: c: no such file"
     assert last_words("x" * 400) == "x" * 200
-    assert container("enroot: failed to mount: /a: Odd").endswith("(enroot: failed to mount: /a: Odd)")
+    assert formed("nccl.container", "enroot: failed to mount: /a: Odd")[1].endswith(
+        "(enroot: failed to mount: /a: Odd)"
+    )  # type: ignore[index, union-attr]
     assert formed("nccl.library", "nothing of it") is None
     assert formed("nccl.parallel-sizes", "Error: {0} {x} should be divisible by 8")[1].startswith("the sizes")  # type: ignore[index]

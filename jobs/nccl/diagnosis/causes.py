@@ -1,6 +1,7 @@
 """What a failing line holds beyond its kind: addresses of a failed connection, an errno, the size of a segment.
 
-Given the fault that a line speaks of, and the line, return the fault that explains it and the cause in words.
+Given the fault that a line speaks of, and the line, return the fault that explains it and the cause in words; what a
+line tells by its words alone stands in variants.py.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from .line_details import LINE_DETAILS
-from .program_details import PROGRAM_DETAILS
-from .start_details import container, formed
+from .variants import Detail, formed, worded
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note
@@ -119,16 +118,25 @@ _NOT_THERE = re.compile(r"(Ranks? [\d, ]{1,200}\d) failed to pass monitoredBarri
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
-    """Return (why, cause) of a fault by its line; (None, None) where the line says no more than its kind."""
+def refine(judgement: Judgement, fault: str, note: Note) -> Detail:
+    """Return what a fault's line says; nothing where it says no more than its kind."""
     if (said := formed(fault, note.text)) is not None:
         return said
     below = _below(judgement, note) if fault == "nccl.launch-failed" else None
     return _by_words(judgement, fault, note) if below is None else below
 
 
-def _by_words(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:  # noqa: PLR0911 -- one return per form
-    """Return (why, cause) of a fault by its line's addresses and words, and by what else the job's lines say."""
+def _by_words(judgement: Judgement, fault: str, note: Note) -> Detail:
+    """Return what a fault's line says by its addresses and words, and by what else the job's lines say."""
+    if (known := _of_job(judgement, fault, note)) is not None:
+        return Detail(*known)
+    if (said := worded(fault, note.text)) is not None:
+        return said
+    return Detail(*_of_rest(judgement, fault, note))
+
+
+def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None] | None:  # noqa: PLR0911 -- one return per form
+    """Return (why, cause) by the line's addresses and by the job's other lines; None where they do not tell."""
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
     if fault in _ROUTED:
@@ -146,9 +154,11 @@ def _by_words(judgement: Judgement, fault: str, note: Note) -> tuple[str | None,
         return _refused(fault, note)
     if (explained := next((each for each in _BY_ANOTHER.get(fault, ()) if judgement.event(each[0])), None)) is not None:
         return explained[1:]
-    for kind, pattern, why, text in (*PROGRAM_DETAILS, *LINE_DETAILS):
-        if kind == fault and pattern in note.text:
-            return why, text
+    return None
+
+
+def _of_rest(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
+    """Return (why, cause) of a line that has no variant's words."""
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
     if fault in ("nccl.rendezvous", *_REFUSED) and (match := _OWN_ADDRESS.search(note.text)):
@@ -163,16 +173,17 @@ def _by_words(judgement: Judgement, fault: str, note: Note) -> tuple[str | None,
 _CONTAINER = re.compile(r"pyxis: |create failed|(?:shim|containerd) task|enroot|CreateContainer")
 
 
-def _below(judgement: Judgement, note: Note) -> tuple[str | None, str | None] | None:
+def _below(judgement: Judgement, note: Note) -> Detail | None:
     """Return what a runtime's hook or mount says, where a launcher's line tells only that a container did not start."""
     if _CONTAINER.search(note.text) is None:
         return None
     for hook in ("nccl.no-gpu", "nccl.driver-state"):
         said = judgement.event("symptom " + hook)
         if said is not None and "nvidia-container-cli" in said.text:
-            return hook, refine(judgement, hook, said)[1]
+            return refine(judgement, hook, said)._replace(why=hook)
     reason = judgement.event("symptom nccl.container")
-    return None if reason is None else ("nccl.container", container(reason.text))
+    told = None if reason is None else formed("nccl.container", reason.text)
+    return None if told is None else told._replace(why="nccl.container")
 
 
 # What a status says (cublasStatus_t, cudnnStatus_t); the libraries of a release name theirs alike.

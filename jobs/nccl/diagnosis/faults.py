@@ -10,6 +10,7 @@ from ...faults import Catalogue, failure_class
 
 if TYPE_CHECKING:
     from ..job_document import EvidenceLine, FoundFault, JobDocument
+    from .variants import Variant
 
 FILE = Path(__file__).resolve().parents[1] / "faults.yaml"
 
@@ -21,9 +22,18 @@ def fault_catalogue() -> Catalogue:
 
 
 def found_fault(
-    fault: str, subject: str, evidence: list[EvidenceLine], *, why: str | None = None, cause: str | None = None
+    fault: str,
+    subject: str,
+    evidence: list[EvidenceLine],
+    *,
+    why: str | None = None,
+    cause: str | None = None,
+    variant: Variant | None = None,
 ) -> FoundFault:
-    """Return a fault of a job; ``why`` names the one that explains it and lends its cause, confirmation and remedy."""
+    """Return a fault of a job; ``why`` names the one that explains it and lends its cause, confirmation and remedy.
+
+    A variant of the fault has its own, which come first.
+    """
     entry = fault_catalogue()[fault]
     reason = fault_catalogue()[why] if why else entry
     return {
@@ -34,8 +44,9 @@ def found_fault(
         "why": why,
         "evidence": evidence[:6],
         "cause": cause or reason.meaning,
-        "confirm": reason.confirm,
-        "remedy": reason.remedy,
+        "confirm": (variant and variant.confirm) or reason.confirm,
+        "remedy": (variant and variant.remedy) or reason.remedy,
+        "failure": (variant and variant.failure) or reason.failure,
     }
 
 
@@ -47,10 +58,9 @@ def failure_class_of(job: JobDocument) -> str | None:
     """
     if job["verdict"] == "go":
         return None
-    known = fault_catalogue()
     fatal = [fault for fault in job["faults"] if fault["severity"] == "fatal"]
     bad = fatal or [fault for fault in job["faults"] if fault["severity"] == "degraded"]
-    return failure_class(known[fault["why"] or fault["fault"]].failure for fault in bad)
+    return failure_class(fault["failure"] for fault in bad)
 
 
 DIAGNOSES: tuple[str, ...] = (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note, Proc
     from ..job.view import View
     from ..job_document import EvidenceLine, Expected, FoundFault, ReadTable, Verdict
+    from .variants import Variant
 
 
 Rules = tuple[tuple[str, "Callable[[Judgement], None]"], ...]
@@ -154,10 +155,17 @@ class Judgement:
 
     # -- faults --------------------------------------------------------------------------------------------------------
     def add(
-        self, fault: str, subject: str, evidence: list[EvidenceLine], why: str | None = None, cause: str | None = None
+        self,
+        fault: str,
+        subject: str,
+        evidence: list[EvidenceLine],
+        *,
+        why: str | None = None,
+        cause: str | None = None,
+        variant: Variant | None = None,
     ) -> None:
         """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
-        self.faults.append(found_fault(fault, subject, evidence, why=why, cause=cause))
+        self.faults.append(found_fault(fault, subject, evidence, why=why, cause=cause, variant=variant))
 
     def line(self, note: Note | None) -> list[EvidenceLine]:
         """Return a note as evidence: file, line, text."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..job_document import Cause, FoundFault
     from .judge import Judgement
+    from .variants import Detail
 
 # What is found of these says who waits, what is missing or between whom, and their causes say the rest.
 _DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets", "nccl.below-published")
@@ -129,9 +130,7 @@ CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
 
 
 def rank(
-    faults: Sequence[FoundFault],
-    signs: Signs | Mapping[str, bool | None],
-    further: Iterable[tuple[str, str | None]] = (),
+    faults: Sequence[FoundFault], signs: Signs | Mapping[str, bool | None], further: Iterable[tuple[str, Detail]] = ()
 ) -> list[Cause]:
     """Return the causes that remain, the most likely first.
 
@@ -144,11 +143,12 @@ def rank(
         elif fault["fault"] == "nccl.log-truncated" and signs.get("no-row") and not causes:
             causes += [_own(fault), *_alternatives("nccl.hang", signs)]
     named = {cause["fault"] for cause in causes} | {fault["fault"] for fault in faults}
-    for name, text in further:
+    for name, said in further:
         if name not in named and len(causes) < MOST_CAUSES:
             named.add(name)
             entry = fault_catalogue()[name]
-            causes.append({"fault": name, "cause": f"{entry.title}: {text or entry.meaning}", "confirm": entry.confirm})
+            confirm = (said.variant and said.variant.confirm) or entry.confirm
+            causes.append({"fault": name, "cause": f"{entry.title}: {said.cause or entry.meaning}", "confirm": confirm})
     return causes[:MOST_CAUSES]
 
 

@@ -28,8 +28,8 @@ def judge_node(judgement: Judgement) -> None:
     for said, name in (*((name, name) for name in _DEGRADED), *went_on.items()):
         note, procs = judgement.earliest(said)
         if note is not None and not judgement.has(name, said):
-            why, text = refine(judgement, name, note)
-            judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why, cause=text)
+            detail = refine(judgement, name, note)
+            judgement.add(name, subject_of(judgement, procs), judgement.line(note), **detail._asdict())
 
 
 def judge_local_network(judgement: Judgement) -> None:

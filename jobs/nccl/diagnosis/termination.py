@@ -17,6 +17,7 @@ from .interfaces import link_local_interfaces, virtual_interfaces, virtual_socke
 from .judge import DEADLY, WARNED, Judgement
 from .quotes import crash_cause, crash_lines, later_run
 from .subjects import subject_of
+from .variants import Detail
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note
@@ -34,11 +35,11 @@ def judge_ending(judgement: Judgement) -> None:
     if cause is not None and _stopped_the_job(judgement, *cause):
         judgement.ended_badly = True
         name, note = cause
-        why, text = _explained(judgement, name, note)
+        detail = _explained(judgement, name, note)
         shown = judgement.line(note)
         if _NAMES_NOTHING in note.text:  # what failed stands in the last error behind it
             shown += judgement.line(judgement.event("last-error cuda"))
-        judgement.add(name, _subject(judgement, name), shown, why=why, cause=text)
+        judgement.add(name, _subject(judgement, name), shown, **detail._asdict())
         if judgement.hang:
             judgement.add(
                 "nccl.hang",
@@ -68,9 +69,9 @@ def judge_ending(judgement: Judgement) -> None:
         judgement.add("nccl.crash", _crash_subject(judgement), lines, cause=crash_cause(judgement))
 
 
-def _explained(judgement: Judgement, name: str, note: Note) -> tuple[str | None, str | None]:
-    """Return (why, cause) of the cause that ended the job, by its line and by the network that NCCL took."""
-    why, text = refine(judgement, name, note)
+def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
+    """Return what is said of the cause that ended the job, by its line and by the network that NCCL took."""
+    why, text, variant = refine(judgement, name, note)
     if name in _UNREACHED and why in (None, "nccl.bootstrap-unroutable"):
         if why is None and virtual_interfaces(judgement):
             why, text = "nccl.bootstrap-unroutable", None
@@ -83,7 +84,7 @@ def _explained(judgement: Judgement, name: str, note: Note) -> tuple[str | None,
         text = vain if text is None else "%s; %s" % (text, vain)
     if later := later_run(judgement, note):
         text = (text or fault_catalogue()[why or name].meaning) + later
-    return why, text
+    return Detail(why, text, variant)
 
 
 # A link that broke while data crossed it: NCCL moved to another port, or a later communicator did without it. A job

@@ -32,8 +32,15 @@ _QUOTE = r"(?:\\*[\"'])?"
 _MARK = r"(?:=>|=|:|>|%3D|\bis\b|\\*[\"']\s*,|(?=\bvalue\b)|,\s*" + _QUOTE + r"(?=value\b))\s*"
 _SECOND_KEY = r"(?:" + _QUOTE + r"value" + _QUOTE + r"\s*[:=]\s*)?" + _QUOTE
 _CHAIN = _VALUE + r"(?:" + _QUOTE + r"\s*[:=]\s*" + _QUOTE + _VALUE + r")*"
+# What an error says behind such a name ("failed to authorize: unauthorized: ..", "token is expired", an HTTP status):
+# it is no secret, and mostly the word that tells what failed.
+_SAID = (
+    r"(?!(?:unauthori[sz]ed|unauthenticated|authentication|authorization|access|bad|cannot|could|denied|error|expired"
+    r"|failed|failure|forbidden|invalid|missing|no|not|permission|refused|rejected|replayed|required|revoked|rpc|secret"
+    r"|timeout|unable|unexpected|unknown|unsupported|wrong|[45]\d\d)[:.]?(?![^\s\"',;<&\\]))"
+)
 _ASSIGNED = re.compile(
-    r"(?i)(" + _NAMES_OF_SECRETS + r")(" + _QUOTE + r"\s*" + _MARK + _SECOND_KEY + r")(" + _CHAIN + r")"
+    r"(?i)(" + _NAMES_OF_SECRETS + r")(" + _QUOTE + r"\s*" + _MARK + _SECOND_KEY + r")" + _SAID + r"(" + _CHAIN + r")"
 )
 # A setting that has a secret's name: all of its value, whatever that is made of.
 _SETTING = re.compile(

@@ -1,0 +1,90 @@
+"""Does every variant of a fault fit its own example, and say what to do about it?"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from jobs.faults import INFRASTRUCTURE, PROGRAM, UNKNOWN
+from jobs.nccl import fault_catalogue
+from jobs.nccl.diagnosis.variants import Variant, formed, known, variants_of, worded
+from jobs.pod.nccl_reader.events.symptoms import classify
+from jobs.pod.nccl_reader.lines.clean import printable
+from tests.nccl.test_nccl_causes import judged
+
+ALL = [(fault, each) for fault in known() for each in variants_of(fault)]
+variants = pytest.mark.parametrize(
+    ("fault", "variant"), ALL, ids=[f"{fault}-{(each.pattern or each.words)[0]}" for fault, each in ALL]
+)
+
+
+def told(fault: str, text: str) -> Variant | None:
+    """Return the variant that a line of a fault is, apart from the names that its advice took from the line."""
+    said = formed(fault, text) or worded(fault, text)
+    if said is None or said.variant is None:
+        return None
+    return next(each for each in variants_of(fault) if each.example == said.variant.example)
+
+
+def test_every_variant_is_of_a_fault_of_the_catalogue():
+    assert len(ALL) > 150
+    assert {fault for fault, _ in ALL} <= set(fault_catalogue())
+    assert {each.why for _, each in ALL if each.why} <= set(fault_catalogue())
+    assert len({(fault, each.example) for fault, each in ALL}) == len(ALL)
+
+
+@variants
+def test_a_variant_has_its_own_advice_or_another_faults(fault, variant):
+    own = (variant.cause, variant.confirm, variant.remedy, variant.failure)
+    assert all(own) or (variant.why and not any(own[1:]))
+    assert variant.failure in (INFRASTRUCTURE, PROGRAM, UNKNOWN) or variant.why
+    assert bool(variant.pattern) != bool(variant.words)
+    assert variant.remedy != fault_catalogue()[fault].remedy or not variant.remedy
+
+
+@variants
+def test_a_variant_fits_its_example_and_none_before_it_does(fault, variant):
+    """As the reader shows it: what it hides as a secret must not be the word by which a line is known."""
+    shown = printable(variant.example)
+    symptom = classify(variant.example.encode())
+    assert symptom is not None
+    assert symptom.fault == fault
+    assert told(fault, shown) is variant
+
+
+@variants
+def test_a_near_miss_is_another(fault, variant):
+    if variant.near_miss:
+        assert told(fault, printable(variant.near_miss)) is not variant
+
+
+@variants
+def test_advice_is_a_command_and_what_to_do(fault, variant):
+    """No reader is sent back to the message; a text goes on behind "remedy:", and ends without a full stop."""
+    for text in (variant.confirm, variant.remedy, variant.cause or ""):
+        assert not re.search(r"(?i)\bread the (?:message|error)|\s{2}|\.$", text)
+    assert not re.match(r"[A-Z][a-z]+ (?!HTTPS)", variant.remedy)
+    assert len(variant.remedy) < 320
+
+
+def test_what_the_line_names_stands_quoted_in_the_command():
+    (fault,) = judged("modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0\n")["faults"]
+    assert fault["confirm"].startswith("modinfo nvidia-uvm; ")
+    said = formed("nccl.file-access", "FileNotFoundError: [Errno 2] No such file or directory: '/a; rm -rf b'")
+    assert said is not None
+    assert said.variant is not None
+    assert said.variant.confirm.startswith("ls -ld '/a; rm -rf b'; ")
+
+
+@variants
+def test_a_name_stands_outside_quotes_where_it_may_need_its_own(fault, variant):
+    """A name of a log that is quoted again inside quotes would end them."""
+    inside = re.search(r"""["'][^"']*\{\d\}[^"']*["']""", variant.confirm)
+    assert not inside or all(re.search(r"\(\[?\\w-?\]?\{", pattern) for pattern in variant.pattern)
+
+
+def test_names_that_only_look_like_places_stay():
+    assert "{.status.capacity}" in next(
+        each.confirm for each in variants_of("nccl.no-gpu") if "unhealthy devices" in each.words
+    )
