@@ -65,7 +65,7 @@ def about(kubernetes: str) -> dict[str, str]:
         "coredns": "CoreDNS",
         "cni": "CNI plugins",
     }
-    return {title: programs.version(module) for module, title in names.items()}
+    return {name: programs.version(module) for module, name in names.items()}
 
 
 def write(folder: Path, page: Path) -> None:
@@ -73,8 +73,8 @@ def write(folder: Path, page: Path) -> None:
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("results-*.json"))]
     lines = [HEAD, "## Versions", "", "| program | " + " | ".join(f"run of {run['day']}" for run in runs) + " |"]
     lines.append("|---" * (len(runs) + 1) + "|")
-    for title in dict.fromkeys(title for run in runs for title in run["about"]):
-        lines.append(f"| {title} | " + " | ".join(run["about"].get(title, "") for run in runs) + " |")
+    for program in dict.fromkeys(name for run in runs for name in run["about"]):
+        lines.append(f"| {program} | " + " | ".join(run["about"].get(program, "") for run in runs) + " |")
     lines += [
         "",
         "## Situations",
