@@ -175,7 +175,7 @@ def test_a_drain_with_nodes_to_spare_is_go(bench):
 
 
 @needs_pods
-def test_a_drain_without_nodes_to_spare_is_nobodys_fault(bench):
+def test_a_drain_without_nodes_to_spare_is_inconclusive(bench):
     for node in bench.cluster.nodes[2:]:
         bench.cluster.kubectl("cordon", node)
     outcome = interrupted(bench, lambda pods: drain(bench, pods[0]["spec"]["nodeName"]))
@@ -199,7 +199,7 @@ def test_a_namespace_deleted_in_the_middle(bench):
 
 
 @needs_pods
-def test_a_job_that_somebody_scales_to_zero(bench):
+def test_a_job_scaled_to_zero_is_tried_again(bench):
     def scale(pods):
         job = pods[0]["metadata"]["labels"]["batch.kubernetes.io/job-name"]
         bench.kubectl("patch", "job", job, "--type=merge", "-p", '{"spec": {"parallelism": 0}}')
@@ -293,7 +293,7 @@ def test_two_runs_at_once(bench):
 
 
 @needs_pods
-def test_a_tenants_rights_are_enough(bench):
+def test_the_rights_of_a_tenant_are_enough(bench):
     bench.profile.pop("capabilities", None)
     outcome = bench.run("accept", "--tenant", rights=("--tenant",))
     assert outcome.verdict == "go", outcome.text
