@@ -374,7 +374,9 @@ class Watcher:
     def _say(self, outcome: WatchOutcome) -> None:
         by_phase: dict[str, list[str]] = {}
         for replica in outcome.replicas:
-            by_phase.setdefault(replica.phase, []).append(replica.node or "no node yet")
+            by_phase.setdefault(replica.phase, []).append(
+                replica.node or ("no node yet" if replica.pod else "no pod yet")
+            )
         text = ", ".join(
             f"{len(on)} {phase} ({first_of(sorted(set(on)), 4)})" for phase, on in sorted(by_phase.items())
         )

@@ -210,3 +210,12 @@ def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame
     analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 1, "no pods", queued=queued)
     assert (analysis.fault, analysis.err_class) == ("job.start-timeout", blame)
     assert "1 of 2 pods have not started after 61 s" in analysis.observed
+
+
+@pytest.mark.parametrize(("made", "asked"), [("", True), ("t-0-x", False)], ids=["no pod", "a pod"])
+def test_where_nobody_has_made_a_pod_its_controller_is_asked_for(made, asked):
+    """A controller that is down leaves no event that could name what the job waits for."""
+    late = WatchOutcome(replicas=(Replica(index=0, pod=made), Replica(index=1)))
+    analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 0, "no pods", queued=False)
+    assert ("kube-controller-manager" in analysis.suggestion) is asked
+    assert ("The last event" in analysis.suggestion) is not asked
