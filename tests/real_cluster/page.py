@@ -6,6 +6,7 @@ Each run leaves its results beside its programs, a file for each minor of Kubern
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -79,18 +80,29 @@ def write(folder: Path, page: Path) -> None:
         "",
         "## Situations",
         "",
-        "Verdict and faults of the last run; seconds of each test, preparation included.",
+        "Verdict and faults of the last run; seconds of each test, preparation included. An empty cell: not run there.",
         "",
     ]
     heads = [run["about"]["Kubernetes"].rpartition(".")[0] for run in runs]
     lines += ["| situation | verdict | faults | " + " | ".join(heads) + " |", "|---|---|---" + "|---" * len(runs) + "|"]
-    for name in sorted({name for run in runs for name in run["tests"]}):
+    for name in _names(runs):
         rows = [run["tests"].get(name) for run in runs]
-        last = next(row for row in reversed(rows) if row)
+        last: dict[str, Any] = next((row for row in reversed(rows) if row), {})
         said = [f"{row['outcome']}, {row['seconds']:.0f} s" if row else "" for row in rows]
         faults = ", ".join(f"`{fault}`" for fault in last.get("faults", []))
         lines.append(f"| {title(name)} | {last.get('verdict', '')} | {faults} | " + " | ".join(said) + " |")
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _names(runs: list[dict[str, Any]]) -> list[str]:
+    """The tests that there are, each with the cases that were run; one without a result has a row all the same."""
+    ran = {name for run in runs for name in run["tests"]}
+    found = []
+    for path in Path(__file__).parent.glob("test_*.py"):
+        for test in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            name = f"{path.name}::{test}"
+            found += [each for each in ran if each.partition("[")[0] == name] or [name]
+    return sorted(found)
 
 
 def title(name: str) -> str:
