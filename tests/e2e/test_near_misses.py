@@ -155,6 +155,8 @@ NEAR_MISSES = {
     "operator.down": "test_what_stands_beside_a_controller_is_not_taken_for_it",
     "queue.missing": "healthy-kueue",
     "queue.stopped": "healthy-kueue",
+    "queue.namespace": "healthy-kueue",
+    "queue.flavor": "kueue-full",
     "queue.uncovered": "test_a_tenant_who_sees_no_clusterqueue_judges_the_rest",
     "queue.quota-short": "healthy-kueue-gang",
     "queue.topology": "test_nodes_of_a_flavor_have_the_labels_of_its_topology",
