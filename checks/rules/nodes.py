@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory, Node, PodUse
 from jobs.diagnosis.around import OF_PROGRAMS, XID
+from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
@@ -176,6 +177,46 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
         expected=f"{expected} allocatable" if expected else "GPUs",
         fault=fault,
     )
+
+
+def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, begun: bool) -> dict[str, tuple[int, str]]:
+    """Return how many GPUs each node offered before the trial, and whose number that is.
+
+    It is the profile's, or what preflight saw where that is less (a waived fault) or the profile has none. ``begun``:
+    another process began the trial, and ``cluster`` was read after it: then only the profile tells. Claimed GPUs are
+    not counted by nodes.
+    """
+    asked, found = profile.gpu.per_node or 0, {}
+    for node in cluster.nodes:
+        seen = node.allocatable.get(spec.gpu_resource, 0)
+        count = asked if begun and spec.gpu_resource in node.capacity else min(asked or seen, seen)
+        by_profile = bool(asked) and count == asked
+        found[node.name] = (count, "as the profile says (gpu.per_node)" if by_profile else "as before the trial")
+    return found
+
+
+def kept(
+    tried: Iterable[str], now: Inventory, resource: str, before: Mapping[str, tuple[int, str]]
+) -> Iterator[Finding]:
+    """Compare the nodes on which the trial ran with what they offered before it (``offered_before``).
+
+    A go is about nodes that are still as they were tried: the kubelet takes a device that turns unhealthy off the
+    node's allocatable, and its pod runs on.
+    """
+    nodes = {node.name: node for node in now.nodes}
+    for name in sorted(tried):
+        node = nodes.get(name)
+        if node is None:
+            yield unknown(name, "no node of the cluster any more", "the node that was tried", fault="job.disrupted")
+            continue
+        offered, (count, source) = node.allocatable.get(resource, 0), before.get(name, (0, ""))
+        observed = f"{offered} {resource} allocatable after the trial" if resource else "Ready after the trial"
+        if not node.ready:
+            yield failed(name, f"not Ready ({node.ready_reason}) after the trial", "Ready", "nodes.not-ready")
+        elif offered < count:
+            yield failed(name, observed, f"{count}, {source}", "gpu.missing" if offered else "gpu.none-allocatable")
+        else:
+            yield passed(name, observed, f"{count}, {source}" if count else "Ready")
 
 
 def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None) -> str:

@@ -163,6 +163,16 @@ class NodeEvents:
             meta = pod["metadata"]
             self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
+    def take_gpus(self, node: str) -> None:
+        """The device plugin reports two GPUs as unhealthy: fewer are offered, and the pods that have them run on."""
+
+        def fewer(each: Object) -> None:
+            allocatable = each["status"]["allocatable"]
+            for name in [name for name in allocatable if name.endswith("/gpu")]:
+                allocatable[name] = str(max(0, int(allocatable[name]) - 2))
+
+        self._store.mutate("nodes", None, node, fewer)
+
     def bring_back(self, node: str) -> None:
         """The machine is up again; of the pods that were deleted meanwhile its kubelet finds nothing any more."""
         self._kubelet.offline.discard(node)
@@ -200,4 +210,5 @@ DEEDS: dict[str, Callable[[NodeEvents, str], None]] = {
     "kill": NodeEvents.kill,
     "remove": NodeEvents.remove,
     "fail": NodeEvents.fail,
+    "unhealthy": NodeEvents.take_gpus,
 }

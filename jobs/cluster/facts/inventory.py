@@ -11,7 +11,7 @@ import datetime
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -166,6 +166,22 @@ class Inventory:
             time.sleep(_AGAIN_S)
             inventory = cls.read(kube, selector)
         return inventory
+
+    @classmethod
+    def read_nodes(cls, kube: Kube, names: Iterable[str]) -> Inventory:
+        """Read these nodes alone, without pods; a kubelet that has just begun is given the same seconds.
+
+        A node that is not there any more is left out. Raises `ClusterError`: they could be listed before.
+        """
+        wanted, end = sorted(names), time.monotonic() + RESTARTED_S
+        while True:
+            items = [
+                item for name in wanted for item in kube.list(path("nodes"), fieldSelector=f"metadata.name={name}")[0]
+            ]
+            nodes = tuple(map(read_node, items))
+            if time.monotonic() >= end or not any(node.restarted for node in nodes):
+                return cls(nodes, ())
+            time.sleep(_AGAIN_S)
 
     def gpu_nodes(self, resource: str = "nvidia.com/gpu") -> tuple[Node, ...]:
         """Nodes that have, offer or are labelled to have GPUs of the vendor of `resource`."""
