@@ -97,17 +97,16 @@ class Cluster:
     def _all_ready(self) -> bool:
         for name in self._running:
             self._alive(name)
-        listed = self.kubectl("get", "nodes", "-o", "json", check=False)
-        conditions = [
-            condition["status"]
-            for node in json.loads(listed or "{}").get("items", [])
-            for condition in node["status"].get("conditions", [])
-            if condition["type"] == "Ready"
+        nodes = json.loads(self.kubectl("get", "nodes", "-o", "json", check=False) or "{}").get("items", [])
+        ready = [
+            all(each["status"].get("allocatable", {}).get(name) == str(count) for name, count in offers().items())
+            for each in nodes
+            if {"type": "Ready", "status": "True"}.items() <= _ready(each).items()
         ]
         dns = self.kubectl(
             "-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={.status.readyReplicas}", check=False
         )
-        return conditions == ["True"] * len(self.nodes) and (dns.strip() == "1" or not self.runs_pods)
+        return ready == [True] * len(self.nodes) and (dns.strip() == "1" or not self.runs_pods)
 
     # -- programs
 
@@ -396,10 +395,20 @@ class Cluster:
             state = json.loads(path.read_text(encoding="utf-8"))
             path.write_text(json.dumps({**state, "collective": collective}), encoding="utf-8")
 
+    def make_unhealthy(self, node: str, *devices: str) -> None:
+        """Let the device plugin of a node report these devices as unhealthy, and wait until the node offers fewer."""
+        before = self._allocatable(node)
+        (self.folder / "nodes" / node / "unhealthy").write_text("\n".join(devices) + "\n", encoding="utf-8")
+        until(lambda: self._allocatable(node) != before, f"{node} offers other devices")
+
+    def _allocatable(self, node: str) -> dict[str, str]:
+        return dict(json.loads(self.kubectl("get", "node", node, "-o", "json"))["status"]["allocatable"])
+
     def restore(self) -> None:
         """Put right what a test may have changed: programs that do not run, cordoned nodes, taints, behaviour."""
         self.behave()
         for name in self.nodes:
+            (self.folder / "nodes" / name / "unhealthy").unlink(missing_ok=True)
             if self.runs_pods and f"{name}-kubelet" not in self._running:
                 self.start_kubelet(name)
             self.kubectl("uncordon", name)
@@ -445,6 +454,10 @@ class Simulated(Cluster):
 
 
 _SIMULATED = {"cpu": "8", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti"}
+
+
+def _ready(node: dict[str, Any]) -> dict[str, Any]:
+    return next((each for each in node["status"].get("conditions", []) if each["type"] == "Ready"), {})
 
 
 def _address(number: int) -> str:

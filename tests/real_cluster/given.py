@@ -76,6 +76,10 @@ class Given(Cluster):
             self._not_ours("change how its GPUs behave")
         super().behave(**collective)
 
+    def make_unhealthy(self, node: str, *devices: str) -> None:
+        """Its device plugin is not ours."""
+        self._not_ours(f"report {', '.join(devices)} of {node} as unhealthy")
+
     def audit(self) -> Iterator[dict[str, Any]]:
         """Nothing: that a request was refused is seen by its verdict alone (tests/e2e reads audit logs, too)."""
         return iter(())

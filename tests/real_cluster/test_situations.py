@@ -242,6 +242,19 @@ def test_a_node_that_stops_in_the_middle(bench):
 
 
 @needs_pods
+def test_gpus_that_turn_unhealthy_in_the_middle(bench):
+    """Their pods run on, and the trial ends well on nodes that the next job does not fit."""
+    run = bench.start()
+    node = bench.running()[0]["spec"]["nodeName"]
+    run.process.send_signal(signal.SIGSTOP)  # the trial goes on; whoever judges it sees the node as it is then
+    bench.cluster.make_unhealthy(node, "gpu-1", "gpu-2")
+    run.process.send_signal(signal.SIGCONT)
+    outcome = run.end()
+    judged(bench, outcome, "no-go", "gpu.missing")
+    assert f"{node}: 6 nvidia.com/gpu allocatable after the trial" in " ".join(outcome.text.split())
+
+
+@needs_pods
 def test_a_service_deleted_in_the_middle(bench):
     run = bench.start()
     until(lambda: bench.kubectl("get", "services", "-o", "name"), "the Service is there")
