@@ -164,7 +164,7 @@ class RecordedSpan(TypedDict):
 
 
 class RecordedPod(TypedDict):
-    """What each pod of the trial asked for beside cpu and memory; networks are annotations, a queue is KIND:NAME."""
+    """What each pod of the trial asked for besides cpu and memory; networks are annotations, a queue is KIND:NAME."""
 
     gpu_resource: str
     gpus: int

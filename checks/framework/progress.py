@@ -1,7 +1,7 @@
 """Progress of long work: each step on a terminal; in a log, where that would drown the rest, a line every 15 s.
 
-A step is told by a call. What goes on in silence, such as the reading of nodes, is named by ``doing``: only the line in
-a log says it.
+A step reports itself by a call. What goes on in silence, such as the reading of nodes, is named by ``doing``: only the
+line in a log says it.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def no_room(before: Iterable[Room], now: Inventory, pool: Pool, spec: TrialSpec,
     """Say on which nodes a trial that was interrupted finds no room any more, and why; '' where it does.
 
     ``before``: the rooms that were there for it; ``now``, ``pool``: the nodes as they are. GPUs in use are for the
-    queue to wait for, where there is one; of nodes that we do not see nobody can tell.
+    queue to wait for, where there is one; of nodes that are not seen nothing is known.
     """
     if "nodes" in now.not_seen:
         return ""

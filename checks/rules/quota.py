@@ -77,7 +77,7 @@ def _short(
             over = f" ({_plain(taken)} used: more than that, since the quota was lowered)" if taken > hard else ""
             left = f"{_plain(room)} of {limit} left{over}"
             whom = "the trial" if resource in _OBJECTS else f"{pods} pods"
-            in_use = want <= hard and resource not in _OBJECTS  # objects stay until somebody deletes them
+            in_use = want <= hard and resource not in _OBJECTS  # objects stay until they are deleted
             yield Shortage(name, resource, f"{_plain(want)} for {whom}", left, in_use)
 
 

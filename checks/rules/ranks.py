@@ -77,7 +77,7 @@ def hosts(trial: TrialResult) -> dict[str, str]:
 
 
 def pods(trial: TrialResult) -> dict[str, str]:
-    """Map each pod that gave evidence to its node, whatever its host is called; without those whose node nobody saw."""
+    """Map each pod that gave evidence to its node, whatever its host is called; none whose node was not seen."""
     names = {replica.index: replica.pod for replica in trial.replicas}
     placed = {rank: node for rank in trial.evidence if stages(trial, rank) and (node := node_of(trial, rank))}
     return {str(names.get(rank) or f"rank {rank}"): node for rank, node in placed.items()}

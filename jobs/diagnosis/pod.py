@@ -205,7 +205,7 @@ def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, arou
     """Tell a node that ran out of memory from a container that used up its own limit.
 
     The kubelet reports SystemOOM for a kill that no container's limit brought about (pkg/kubelet/oom, "/"). A container
-    without a memory limit has none to use up. SIGKILL beside such a report is that kill.
+    without a memory limit has none to use up. SIGKILL with such a report is that kill.
     """
     killing = latest(around.events, "SystemOOM")
     if symptom.fault == "container.oom":

@@ -162,7 +162,7 @@ _QUOTA = re.compile(r"exceeded quota: [^,\s]+, requested: (\S+), used: \S+, limi
 
 
 def _in_use(message: str, pods: int) -> bool:
-    """Tell whether a quota that refused one of so many pods alike would have room for all, were it not in use."""
+    """Tell whether a quota that refused one of so many equal pods would have room for all, were it not in use."""
     match = _QUOTA.search(message)
     if match is None:
         return False

@@ -332,7 +332,7 @@ class _Judgement(JobSymptoms):
 
 
 def _manager(raw: Unstructured, *fields: str) -> str:
-    """Who wrote one of these fields of the spec last, as the API server keeps it; 'somebody' where it does not tell.
+    """Who wrote one of these fields of the spec last, as the API server keeps it; else 'an unnamed client'.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     """
@@ -340,7 +340,7 @@ def _manager(raw: Unstructured, *fields: str) -> str:
     keys = {f"f:{name}" for name in fields}
     wrote = [each for each in entries if _holds(as_map(as_map(each.get("fieldsV1")).get("f:spec")), keys)]
     last = max(wrote, key=lambda each: str(each.get("time") or ""), default={})
-    return safe(last.get("manager") or "somebody", 100)
+    return safe(last.get("manager") or "an unnamed client", 100)
 
 
 def _holds(fields: Unstructured, keys: Collection[str], depth: int = 4) -> bool:

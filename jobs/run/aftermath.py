@@ -37,7 +37,7 @@ def _raced(cause: FailureAnalysis) -> bool:
 
 
 def namespace_gone(kube: Kube, namespace: str) -> str:
-    """Say that somebody deletes the namespace, or has; '' where it is there, or nobody can tell."""
+    """Say that the namespace is being deleted, or was; '' where it exists, or that is not known."""
     try:
         state = namespace_state(kube, namespace)
     except ClusterError:
@@ -58,7 +58,7 @@ def by_namespace(kube: Kube, namespace: str, result: TrialResult) -> TrialResult
     if cause is None:
         return replace(result, warnings=(*result.warnings, f"{said}, and with it the trial's pods"))
     text = safe(f"{said}: {cause.observed}", 1500)
-    return replace(result, analysis=interrupted(cause.subject, text, expected="nobody deletes the trial's namespace"))
+    return replace(result, analysis=interrupted(cause.subject, text, expected="the trial's namespace is not deleted"))
 
 
 def not_again(first: TrialResult, why: str) -> TrialResult:

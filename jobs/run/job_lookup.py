@@ -52,7 +52,7 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
     """Add to the pods of trials in our namespace what the leases of their runs tell.
 
     ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
-    a kind that this account may not get, stays one of which nobody can tell.
+    a kind that this account may not get, stays unknown.
     """
     mine = {pod.owner for pod in inventory.pods if pod.app == APP and pod.namespace == kube.namespace and pod.requests}
     told = {owner: text for owner in mine if (text := _runner(kube, owner, watched=watched))}
@@ -66,7 +66,7 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
 
 
 def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
-    """Say whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that cannot be told."""
+    """Say whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that is not known."""
     word, _, name = owner.partition("/")
     kind = next((kind for kind in KINDS.values() if kind.kind == word), None)
     if kind is None:

@@ -27,7 +27,7 @@ _POLL_S = 1.0
 _UNMANAGED_S = 30.0
 # A quota that an administrator is just setting up; the verdict of a scheduler that has not seen all nodes yet.
 _SETTLES_S = 5.0
-# Kueue's words on a Workload that is never admitted, as long as nobody changes the queue: fault, words, advice.
+# Kueue's words on a Workload that is never admitted, as long as the queue is not changed: fault, words, advice.
 _NEVER = (
     (
         "queue.missing",

@@ -305,13 +305,13 @@ class Watcher:
             self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
             return False
-        # What was interrupted is over: nobody waits for anything.
+        # What was interrupted is over: there is nothing to wait for.
         why = "" if cause.disrupted else f" (given up after {waited:.0f} s: waiting cannot help)"
         self._abort(outcome, replace(cause, observed=cause.observed + why))
         return True
 
     def _left_behind(self, cause: FailureAnalysis) -> bool:
-        """Tell whether a rank finds no node where an interruption took one: nobody but an autoscaler brings another."""
+        """Tell whether a rank finds no node where an interruption took one: only an autoscaler brings another."""
         scaling = any(event.reason in SCALING for event in self.events)
         return self._again and cause.fault == "job.unschedulable" and not scaling
 

@@ -44,7 +44,7 @@ def serving(kube: Kube, group: str, resource: str) -> Serving:
 def as_served(kube: Kube, kind: Kind, job: Unstructured) -> tuple[Unstructured, str]:
     """Write an operator's object with the fields that the API server knows, by its OpenAPI document.
 
-    Everybody may read that (ClusterRole system:discovery). Return also why it could not be told; '' where it was.
+    Every account may read that (ClusterRole system:discovery). Return also why it is not known; '' where it is.
     """
     try:
         document = as_map(kube.get(f"/openapi/v3/apis/{kind.group}/{kind.version}", deadline_s=OPENAPI_S))

@@ -119,7 +119,7 @@ def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
 def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
     """Tell whether an object of a list is one to read; raises where it is no answer.
 
-    An event is a remark beside what is judged: one that cannot be read is as good as one that was dropped.
+    An event only adds to what is judged: one that cannot be read is as good as one that was dropped.
     """
     if not kind:
         return True

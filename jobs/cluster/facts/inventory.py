@@ -171,7 +171,7 @@ class Inventory:
     def read_nodes(cls, kube: Kube, names: Iterable[str]) -> Inventory:
         """Read these nodes alone, without pods; a kubelet that has just begun is given the same seconds.
 
-        A node that is not there any more is left out. Raises `ClusterError`: they could be listed before.
+        A node that was deleted is left out. Raises `ClusterError`: they could be listed before.
         """
         wanted, end = sorted(names), time.monotonic() + RESTARTED_S
         while True:

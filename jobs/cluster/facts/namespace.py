@@ -50,7 +50,7 @@ def _by_dry_run(kube: Kube, name: str) -> NamespaceState:
 
 
 def _missing(error: NotFound, name: str) -> NamespaceState:
-    """Read a 404, which a proxy in between answers, too: it speaks of the namespace where it names it."""
+    """Read a 404, which a proxy in between answers, too: it is about the namespace where it names it."""
     if name not in error.message:
         return NamespaceState(ok=None, observed=f"not seen: {error.message}")
     return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")

@@ -1,7 +1,7 @@
 """What a failing line holds beyond its kind: addresses of a failed connection, an errno, the size of a segment.
 
-Given the fault that a line speaks of, and the line, return the fault that explains it and the cause in words; what a
-line tells by its words alone stands in variants.py.
+Given the fault that a line shows, and the line, return the fault that explains it and the cause in words; what a
+line tells by its words alone is in variants.py.
 """
 
 from __future__ import annotations

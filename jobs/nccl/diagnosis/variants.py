@@ -44,7 +44,7 @@ class Variant:
         return None
 
     def _filled(self, *groups: str | None) -> Variant:
-        """Put what the line names into the commands, as {0} and {1}; it is a log's, and goes into somebody's shell."""
+        """Put what the line names into the commands, as {0} and {1}; it is a log's, and goes into a user's shell."""
 
         def name(match: re.Match[str]) -> str:
             return shlex.quote(groups[int(match[1])] or "NAME")

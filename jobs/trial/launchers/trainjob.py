@@ -1,8 +1,8 @@
 """Kubeflow Trainer's TrainJob: it names a runtime and changes in its pods what the API allows.
 
 The pod is the runtime's, as training's would be: what a TrainJob cannot change (capabilities, priority, runtime class)
-is told, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (runtimePatches since v2.2,
-which replaced the podTemplateOverrides of v2.0 and v2.1), manifests/base/runtimes/torch_distributed.yaml.
+is reported, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (runtimePatches since
+v2.2, which replaced the podTemplateOverrides of v2.0 and v2.1), manifests/base/runtimes/torch_distributed.yaml.
 """
 
 from __future__ import annotations

@@ -122,7 +122,9 @@ def test_the_trial_is_go_from_any_folder(condition: str, below: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checked", [(), ("--launcher", "mpijob")])
+@pytest.mark.parametrize(
+    "checked", [(), ("--launcher", "mpijob", "--image", "registry.example.com/training/pytorch-mpi:25.08")]
+)
 def test_what_this_machine_refuses_a_pod_is_no_fault_of_a_cluster(checked: tuple[str, ...]) -> None:
     """Nothing may be mounted read-only: inconclusive, lab.machine, and not a word of a GPU runtime."""
     cluster = "sim:healthy-mpijob" if checked else "sim:healthy"
