@@ -128,8 +128,8 @@ def written(manager, at, field):
             [written("seatrial", "1", "parallelism"), written("kubectl-scale", "2", "parallelism")],
             "kubectl-scale changed",
         ),
-        ({"parallelism": 0}, [written("kube-controller-manager", "3", "suspend")], "somebody changed"),
-        ({"parallelism": 0}, [{"manager": "x", "fieldsV1": "odd"}, "odd"], "somebody changed"),
+        ({"parallelism": 0}, [written("kube-controller-manager", "3", "suspend")], "an unnamed client changed"),
+        ({"parallelism": 0}, [{"manager": "x", "fieldsV1": "odd"}, "odd"], "an unnamed client changed"),
         ({"suspend": True}, [written("kueue", "2", "suspend"), written("seatrial", "1", "suspend")], "kueue suspended"),
     ],
 )

@@ -259,7 +259,7 @@ def test_who_had_come_hides_no_exception():
     ("said", "words"),
     [
         ("PermissionError: [Errno 13] Permission denied: '/.cache'", "may not read or write /.cache"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'", "/data/a.json is not there"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'", "/data/a.json is missing"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/c/a.tmp' -> '/c/a'", "/c/a.tmp went away"),
     ],
 )
