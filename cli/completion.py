@@ -39,10 +39,10 @@ def everything() -> Parser:
     """Return one parser of all commands, whose options know their values; nobody parses with it."""
     import shtab  # noqa: PLC0415 -- an extra
 
-    from checks.faults.catalogue import FAULTS  # noqa: PLC0415
     from checks.profiles.loader import profile_names  # noqa: PLC0415
     from cli.__main__ import COMMANDS  # noqa: PLC0415
     from cli.listing import all_checks  # noqa: PLC0415 -- collects them
+    from jobs.faults.advice import FAULTS  # noqa: PLC0415
 
     names = {"checks": tuple(all_checks()), "faults": tuple(FAULTS)}
     values = {"--profile": tuple(profile_names()), "--check": names["checks"], "--launcher": LAUNCHERS}

@@ -16,7 +16,7 @@ from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import Unstructured, name_of
-from jobs.faults import INFRASTRUCTURE
+from jobs.faults.catalogue import INFRASTRUCTURE
 from jobs.nccl.bandwidth.hardware import NOTHING_SAID, UnknownHardwareError, said
 from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the state, a line for each pod, and the cause where something is wrong."""
-    from checks.faults.catalogue import explain  # noqa: PLC0415 -- only a job with a fault needs it
+    from jobs.faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs it
 
     state, replicas, analysis = jobs.look(options.name)
     there = bool(replicas) or jobs.find(options.name)[1] is not None

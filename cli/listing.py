@@ -17,7 +17,7 @@ from checks.framework import selection
 from checks.framework.selection import Declaration, declaration
 from cli.usage import USAGE, Parser
 from jobs.cluster.redact import safe
-from jobs.faults import Fault
+from jobs.faults.catalogue import Fault
 
 
 class _Collector:
@@ -86,7 +86,7 @@ def show_checks(arguments: Sequence[str]) -> int:
 def show_faults(arguments: Sequence[str]) -> int:
     """Print the list of faults, or the faults named in full."""
     queries = _queries(arguments, "fault", "seatrial faults gdr", "seatrial faults nccl.gdr-off")
-    from checks.faults.catalogue import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
+    from jobs.faults.advice import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
     about = {name: " ".join((name, fault.title, *_texts(fault))) for name, fault in FAULTS.items()}
     rows = {name: (name, explain(name)["title"]) for name in FAULTS}

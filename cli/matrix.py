@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NotRequired, TypedDict
 
-from checks.faults.catalogue import FAULTS
+from jobs.faults.advice import FAULTS
 
 
 class ScenarioRun(TypedDict, total=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
-from jobs.faults import INFRASTRUCTURE, PROGRAM, UNKNOWN, failure_class
+from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, failure_class
 from reports.record import Run
 from reports.schema import Outcome, Verdict
 

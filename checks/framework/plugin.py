@@ -22,7 +22,7 @@ from checks.framework.session import SESSION, Session
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact
-from jobs.faults import Fault
+from jobs.faults.catalogue import Fault
 from reports.record import CheckResult, Run
 from reports.schema import Outcome, RecordedSweep, Verdict, elements
 from reports.stash import RUN
@@ -96,7 +96,7 @@ def _own_faults(paths: Iterable[Path]) -> Mapping[str, Fault]:
     theirs = {path for path in set(paths) if not path.is_relative_to(CHECKS)}
     if not theirs:
         return {}
-    from checks.faults.catalogue import read_own  # noqa: PLC0415 -- a healthy run reads no catalogue
+    from jobs.faults.advice import read_own  # noqa: PLC0415 -- a healthy run reads no catalogue
 
     try:
         return {name: fault for path in sorted(theirs) for name, fault in read_own(path).items()}
@@ -319,7 +319,7 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault]) -> None:
     """
     if not result.faults:
         return
-    from checks.faults.catalogue import explain  # noqa: PLC0415 -- a healthy run reads no catalogue
+    from jobs.faults.advice import explain  # noqa: PLC0415 -- a healthy run reads no catalogue
 
     for fault in result.faults:
         subject = next((f.subject for f in result.findings if f.fault == fault), "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
     from .diagnosis.amd import tell_of_amd
     from .diagnosis.conclusion import withhold
-    from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
+    from .diagnosis.faults import DIAGNOSES, failure_class_of
     from .document import conclude
     from .hang.collect import collect as collect_hang
     from .hang.collect import tail_of
@@ -35,7 +35,6 @@ __all__ = [
     "conclude",
     "conclude_hang",
     "failure_class_of",
-    "fault_catalogue",
     "merge",
     "open_sources",
     "read",
@@ -54,7 +53,6 @@ _HOMES = {
     "conclude": ".document:conclude",
     "conclude_hang": ".hang.document:conclude",
     "failure_class_of": ".diagnosis.faults:failure_class_of",
-    "fault_catalogue": ".diagnosis.faults:fault_catalogue",
     "merge": "..pod.nccl_reader.state.partial:merge",
     "open_sources": ".sources:open_sources",
     "read": ".parallel:read",

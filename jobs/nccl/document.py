@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from ..faults.catalogue import formed
+from ..faults.variants import Detail
 from ..pod.nccl_reader.events.symptoms import CONSEQUENCE, WHY, classify
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
@@ -25,7 +27,6 @@ from .diagnosis.separate_jobs import tell_alone
 from .diagnosis.termination import judge_ending
 from .diagnosis.truncation import judge_cut_channels, judge_truncation
 from .diagnosis.usual_causes import with_usual_causes
-from .diagnosis.variants import Detail, formed
 from .job.attempts import last_attempt, stands_before
 from .job.device_order import compact_devices
 from .job.jobs import Job

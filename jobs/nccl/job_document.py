@@ -46,7 +46,7 @@ class EvidenceLine(TypedDict):
 class FoundFault(TypedDict):
     """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and lends its texts.
 
-    ``failure`` is its class (jobs.faults: infrastructure, program, unknown).
+    ``failure`` is its class (jobs.faults.catalogue: infrastructure, program, unknown).
     """
 
     fault: str

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from checks.faults.catalogue import FAULTS
 from checks.framework.failures import failure_class_of, failure_of
 from cli.explain import _failure_class, main
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
-from jobs.faults import failure_class
+from jobs.faults.advice import FAULTS
+from jobs.faults.catalogue import failure_class
 from reports.record import CheckResult, Finding, Outcome, Run
 
 

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.faults.catalogue import FAULTS, explain, fill, right_arguments
 from checks.framework.plugin import further_nodes
 from checks.profiles.loader import Profile
 from checks.profiles.yaml_schema import read_yaml
 from cli.listing import declared_checks
 from cli.usage import run_parser
-from jobs import nccl
-from jobs.faults import read_faults
+from jobs.faults.advice import FAULTS, explain, fill, right_arguments
+from jobs.faults.catalogue import fault_catalogue, read_faults
 from reports.record import Finding, Run
 
 TESTS = ("checks", "jobs")
@@ -139,7 +138,7 @@ def test_a_remedy_names_only_options_that_a_command_has():
     known = {name: {o for a in each.arguments() for o in a.option_strings} for name, each in parsers.items()}
     seen = set()
     for fault in FAULTS.values():
-        if fault.id in nccl.fault_catalogue():
+        if fault.id in fault_catalogue():
             continue
         for text in (fault.confirm, fault.remedy):
             asked = re.findall(r"seatrial (accept|preflight)\b((?: (?!with )[^;|) ]+)*)", text)
@@ -154,14 +153,14 @@ def test_a_remedy_names_only_options_that_a_command_has():
 
 def test_no_fault_is_in_the_catalogue_twice(root):
     """Of two entries of one id YAML and a dict keep the last: within a file the strict reader refuses it."""
-    files = [*(root / "checks" / "faults").glob("*.yaml"), root / "jobs" / "nccl" / "faults.yaml"]
+    files = (root / "jobs" / "faults").rglob("*.yaml")
     entries = [fault for path in files for fault in read_yaml(path)["faults"]]
     assert sorted(entries) == sorted(FAULTS)
 
 
 def test_entries_that_are_read_one_by_one_are_those_of_the_whole_file():
     """A log's faults are read as they are found."""
-    catalogue = nccl.fault_catalogue()
+    catalogue = fault_catalogue()
     assert list(catalogue.items()) == list(catalogue.read().items())
 
 
@@ -179,7 +178,7 @@ def test_a_key_that_no_fault_has_is_refused(tmp_path):
 def test_the_cluster_faults_end_their_sentences():
     """The texts are prose for a person at night: whole sentences, and a command that can be pasted."""
     for fault in FAULTS.values():
-        if fault.id not in nccl.fault_catalogue():
+        if fault.id not in fault_catalogue():
             assert fault.meaning.rstrip().endswith((".", ")")), fault.id
             assert fault.remedy.rstrip().endswith((".", ")")), fault.id
             assert fault.confirm.split()[0] in ("kubectl", "seatrial", "grep"), fault.id

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.faults.catalogue import FAULTS, explain
 from cli.listing import declared_checks
-from jobs import nccl
+from jobs.faults.advice import FAULTS, explain
+from jobs.faults.catalogue import fault_catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,10 +103,10 @@ def test_what_another_layer_makes_is_looked_for_there() -> None:
     assert explain("nccl.collective-mismatch")["look"].startswith("layer 11")
 
 
-@pytest.mark.parametrize("fault", sorted(nccl.fault_catalogue()))
+@pytest.mark.parametrize("fault", sorted(fault_catalogue()))
 def test_every_confirmation_of_a_log_fault_begins_with_something_to_type(fault: str) -> None:
     """'Compare the lines' is no command."""
-    assert nccl.fault_catalogue()[fault].confirm.split()[0].strip(";:") in COMMANDS
+    assert fault_catalogue()[fault].confirm.split()[0].strip(";:") in COMMANDS
 
 
 def waits_for(name: str, known: Mapping[str, Declaration]) -> set[str]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from checks.faults.catalogue import explain
 from checks.rules.sweep import node_findings, ran_findings, scale_findings
 from checks.rules.sweep_reading import ENDED, NEVER_CAME, NO_AGENT
 from checks.rules.sweep_texts import notes, seen_again
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, interrupted
+from jobs.faults.advice import explain
 from jobs.pod.sweep.model import Finding as Accusation
 from reports.sweep.text import lines
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.faults.catalogue import FAULTS
 from cli import listing, start
 from cli.__main__ import COMMANDS, HELP, _verbosity, main
+from jobs.faults.advice import FAULTS
 from tests import program
 from tests.waiting import HANG_S
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.faults.catalogue import FAULTS
 from cli.listing import all_checks
 from cli.matrix import page
+from jobs.faults.advice import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = "tests/hang/test_hang.py"

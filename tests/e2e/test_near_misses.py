@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from checks.faults.catalogue import FAULTS
-from jobs import nccl
+from jobs.faults.advice import FAULTS
+from jobs.faults.catalogue import fault_catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = [*ROOT.glob("tests/checks/test_*.py"), *ROOT.glob("tests/jobs/test_*.py")]
@@ -239,7 +239,7 @@ def scenarios():
 
 def test_every_fault_of_the_cluster_has_a_near_miss():
     """Who adds a fault says in which world it must stay quiet."""
-    assert sorted(NEAR_MISSES) == sorted(set(FAULTS) - set(nccl.fault_catalogue()))
+    assert sorted(NEAR_MISSES) == sorted(set(FAULTS) - set(fault_catalogue()))
 
 
 def test_every_near_miss_exists_and_does_not_show_the_fault(scenarios):

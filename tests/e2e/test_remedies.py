@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from checks.faults.catalogue import FAULTS
 from cli import rehearse
+from jobs.faults.advice import FAULTS
 from tests.program import Program
 
 ENFORCE = "pod-security.kubernetes.io/enforce"

@@ -23,7 +23,7 @@ ALLOWED = {
 }
 # Inside a package: its rooms from the ground up. A module knows the rooms below its own, for types too.
 ROOMS = {
-    "jobs": ("cluster", "trial", "diagnosis", "run"),
+    "jobs": ("faults", "cluster", "trial", "diagnosis", "run"),
     "jobs/pod/nccl_reader": ("lines", "state", "tables", "events", "digest", "scan"),
     "jobs/nccl": ("job_document", "sources", "parallel", "job", "diagnosis", "bandwidth", "document"),
 }

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from cli import explain
+from jobs.faults.catalogue import fault_catalogue
 from jobs.nccl.diagnosis.amd import PHRASES, of_amd
-from jobs.nccl.diagnosis.faults import fault_catalogue
 from tests.nccl.logmaker import Maker, sequential
 
 

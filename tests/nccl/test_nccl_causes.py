@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from jobs.faults.catalogue import fault_catalogue
 from jobs.nccl import conclude, read
 from jobs.nccl.bandwidth.judgement import SIGNS
 from jobs.nccl.diagnosis.conclusion import call_slow
-from jobs.nccl.diagnosis.faults import fault_catalogue
 from jobs.nccl.diagnosis.ranking import CIRCUMSTANCES
 from tests.nccl.logmaker import Maker, sequential, table_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.nccl import fault_catalogue
+from jobs.faults.catalogue import fault_catalogue
 from tests.nccl.symptom_rows import HEALTHY, NO_GDR, failing
 from tests.nccl.test_nccl_causes import judged
 

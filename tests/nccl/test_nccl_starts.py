@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from jobs.nccl.diagnosis.variants import formed, last_words
+
 from tests.nccl.test_nccl_causes import HEALTHY, judged
 from tests.nccl.test_nccl_other_software import TORCHRUN, died, first
 

@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from jobs.nccl import DIAGNOSES, conclude, fault_catalogue, read
+from jobs.faults.catalogue import fault_catalogue
+from jobs.nccl import DIAGNOSES, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS
 from tests.nccl.logmaker import Maker, sequential
 from tests.nccl.symptom_rows import INFO, ROWS, WARN, B, failing

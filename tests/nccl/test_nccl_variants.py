@@ -6,14 +6,13 @@ import re
 
 import pytest
 
-from jobs.faults import INFRASTRUCTURE, PROGRAM, UNKNOWN
-from jobs.nccl import fault_catalogue
-from jobs.nccl.diagnosis.variants import Variant, formed, known, variants_of, worded
+from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, fault_catalogue, formed, worded
+from jobs.faults.variants import Variant
 from jobs.pod.nccl_reader.events.symptoms import classify
 from jobs.pod.nccl_reader.lines.clean import printable
 from tests.nccl.test_nccl_causes import judged
 
-ALL = [(fault, each) for fault in known() for each in variants_of(fault)]
+ALL = [(fault, each) for fault, entry in fault_catalogue().items() for each in entry.variants]
 variants = pytest.mark.parametrize(
     ("fault", "variant"), ALL, ids=[f"{fault}-{(each.pattern or each.words)[0]}" for fault, each in ALL]
 )
@@ -24,12 +23,11 @@ def told(fault: str, text: str) -> Variant | None:
     said = formed(fault, text) or worded(fault, text)
     if said is None or said.variant is None:
         return None
-    return next(each for each in variants_of(fault) if each.example == said.variant.example)
+    return next(each for each in fault_catalogue()[fault].variants if each.example == said.variant.example)
 
 
 def test_every_variant_is_of_a_fault_of_the_catalogue():
     assert len(ALL) > 150
-    assert {fault for fault, _ in ALL} <= set(fault_catalogue())
     assert {each.why for _, each in ALL if each.why} <= set(fault_catalogue())
     assert len({(fault, each.example) for fault, each in ALL}) == len(ALL)
 
@@ -86,5 +84,5 @@ def test_a_name_stands_outside_quotes_where_it_may_need_its_own(fault, variant):
 
 def test_names_that_only_look_like_places_stay():
     assert "{.status.capacity}" in next(
-        each.confirm for each in variants_of("nccl.no-gpu") if "unhealthy devices" in each.words
+        each.confirm for each in fault_catalogue()["nccl.no-gpu"].variants if "unhealthy devices" in each.words
     )

@@ -165,7 +165,7 @@ SIGNS: Mapping[str, Callable[[JobDocument, Table], bool | None]] = {
     "several-hosts": lambda job, _: False if job["nodes"] == 1 else None,
     "one-host": lambda job, _: None if job["nodes"] == 1 else False,
 }
-"""What tells the causes of nccl.below-published apart (jobs/nccl/faults.yaml, ``when``)."""
+"""What tells the causes of nccl.below-published apart (jobs/faults/logs/job.yaml, ``when``)."""
 
 
 # -- wires and links ---------------------------------------------------------------------------------------------------

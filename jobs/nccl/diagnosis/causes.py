@@ -10,7 +10,8 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from .variants import Detail, formed, worded
+from ...faults.catalogue import formed, worded
+from ...faults.variants import Detail
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note

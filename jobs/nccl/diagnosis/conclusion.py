@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ...faults.catalogue import fault_catalogue
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .defects import slow_causes
 from .fallbacks import without_gpudirect
-from .faults import fault_catalogue, found_fault, lowered
+from .faults import found_fault, lowered
 from .interfaces import link_local_interfaces, virtual_sockets
 from .quotes import ended_in_cuda, quoted, trouble_said, warning_said
 from .ranking import rank

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...faults import Catalogue, failure_class
+from ...faults.catalogue import failure_class, fault_catalogue
 
 if TYPE_CHECKING:
+    from ...faults.variants import Variant
     from ..job_document import EvidenceLine, FoundFault, JobDocument
-    from .variants import Variant
-
-FILE = Path(__file__).resolve().parents[1] / "faults.yaml"
-
-
-@cache
-def fault_catalogue() -> Catalogue:
-    """Return the faults of NCCL's logs by id: each is read when it is found (needs PyYAML)."""
-    return Catalogue(FILE)
 
 
 def found_fault(

@@ -21,10 +21,10 @@ from .faults import found_fault, lowered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ...faults.variants import Variant
     from ...pod.nccl_reader.state.process import Note, Proc
     from ..job.view import View
     from ..job_document import EvidenceLine, Expected, FoundFault, ReadTable, Verdict
-    from .variants import Variant
 
 
 Rules = tuple[tuple[str, "Callable[[Judgement], None]"], ...]

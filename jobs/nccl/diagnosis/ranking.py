@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...faults.catalogue import fault_catalogue
 from ...pod.nccl_reader.events.transports import TCP
 from ...pod.nccl_reader.state.process import channels_in
 from ..job_document import MOST_CAUSES
 from .fallbacks import gpus_named
-from .faults import fault_catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ...faults.variants import Detail
     from ..job_document import Cause, FoundFault
     from .judge import Judgement
-    from .variants import Detail
 
 # What is found of these says who waits, what is missing or between whom, and their causes say the rest.
 _DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets", "nccl.below-published")

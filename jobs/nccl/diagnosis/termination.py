@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...faults.catalogue import fault_catalogue
+from ...faults.variants import Detail
 from ...pod.nccl_reader.events.signals import IN_GROUP, SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ..job.jobs import place
 from .causes import peer_of, refine
 from .fallbacks import disabled_in_vain
-from .faults import fault_catalogue, lowered
+from .faults import lowered
 from .interfaces import link_local_interfaces, virtual_interfaces, virtual_sockets
 from .judge import DEADLY, WARNED, Judgement
 from .quotes import crash_cause, crash_lines, later_run
 from .subjects import subject_of
-from .variants import Detail
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note

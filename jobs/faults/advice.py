@@ -1,8 +1,4 @@
-"""The fault catalogue that every report quotes: what a fault means, how it is confirmed, what helps.
-
-It is one form (jobs.faults) in two places: a file per layer here, and what the log analyzer finds beside it, in
-jobs/nccl/faults.yaml. Rule: a fault that a check can raise and the catalogue does not know is a test failure.
-"""
+"""What every report quotes of the fault catalogue: the entry of a fault, its commands filled in for its subject."""
 
 from __future__ import annotations
 
@@ -11,18 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jobs import nccl
-from jobs.faults import Fault, read_faults
+from .catalogue import Fault, read_catalogue, read_faults
 
-FOLDER = Path(__file__).resolve().parent
 QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source", "failure")
-
-
-def read_catalogue() -> Mapping[str, Fault]:
-    """Read the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
-    own = [fault for path in sorted(FOLDER.glob("*.yaml")) for fault in read_faults(path).values()]
-    own.sort(key=lambda fault: int(fault.layer.split()[0]))
-    return {fault.id: fault for fault in own} | nccl.fault_catalogue().read()
 
 
 def read_own(check: Path) -> Mapping[str, Fault]:

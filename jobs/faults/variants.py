@@ -1,6 +1,6 @@
-"""What a line says beyond its fault: the entries of ../variants/*.yaml, by subject: the first that fits counts.
+"""What a line says beyond its fault: the variants of an entry of the catalogue, of which the first that fits counts.
 
-An entry has ``pattern`` (a regular expression, or several), which speaks for itself, or ``words`` (any of them), which
+A variant has ``pattern`` (a regular expression, or several), which speaks for itself, or ``words`` (any of them), which
 are looked for once nothing else of the job explains the line. ``cause`` may quote the expression's groups by number,
 and as ``{said}`` the end of the line's chain of errors. ``why`` names the fault of the catalogue that explains the
 line and lends what the entry does not say; without one it has its own ``confirm``, ``remedy`` and ``failure`` class.
@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).resolve().parents[1] / "variants"
 _PLACE = re.compile(r"\{(\d)\}")
 
 
@@ -33,6 +31,14 @@ class Variant:
     remedy: str = ""
     failure: str = ""
     near_miss: str = ""
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Variant:
+        """Return the variant of an entry. Raises TypeError for a key that no variant has."""
+        lists = {kind: entry.get(kind, ()) for kind in ("pattern", "words")}
+        return cls(
+            **{**entry, **{kind: (each,) if isinstance(each, str) else tuple(each) for kind, each in lists.items()}}
+        )
 
     def of_form(self, text: str) -> Detail | None:
         """Return what a text says, where one of the expressions fits it."""
@@ -62,46 +68,6 @@ class Detail(NamedTuple):
     why: str | None = None
     cause: str | None = None
     variant: Variant | None = None
-
-
-def formed(fault: str, text: str) -> Detail | None:
-    """Return what a line of a fault says by the first expression that fits it; None where none does."""
-    return next((said for each in variants_of(fault) if (said := each.of_form(text)) is not None), None)
-
-
-def worded(fault: str, text: str) -> Detail | None:
-    """Return what a line of a fault says by the first of its words; None where it has none."""
-    return next((said for each in variants_of(fault) if (said := each.of_words(text)) is not None), None)
-
-
-@cache
-def variants_of(fault: str) -> tuple[Variant, ...]:
-    """Return the variants of a fault in their order: each is read when the fault is found."""
-    text = _texts().get(fault)
-    if text is None:
-        return ()
-    import yaml  # noqa: PLC0415 -- a log that finds nothing reads none
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
-    entries = yaml.load(text, Loader=loader)[fault]  # noqa: S506 -- both are safe
-    for entry in entries:
-        for kind in ("pattern", "words"):
-            entry[kind] = (entry[kind],) if isinstance(entry.get(kind), str) else tuple(entry.get(kind, ()))
-    return tuple(Variant(**entry) for entry in entries)
-
-
-def known() -> tuple[str, ...]:
-    """Return the faults that have variants."""
-    return tuple(_texts())
-
-
-@cache
-def _texts() -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*.yaml")):
-        for part in re.split(r"(?m)^(?=\S+:$)", path.read_text(encoding="utf-8"))[1:]:
-            texts[part.partition(":")[0]] = part
-    return texts
 
 
 def last_words(text: str) -> str:

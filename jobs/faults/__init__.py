@@ -1,0 +1,1 @@
+"""The fault catalogue: what is known of a fault, as data."""

@@ -1,0 +1,146 @@
+"""The catalogue of faults: *.yaml holds those that checks raise, logs/*.yaml those that the log analyzer finds.
+
+Rule: a fault that a check can raise and the catalogue does not know is a test failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .variants import Detail, Variant
+
+FOLDER = Path(__file__).resolve().parent
+INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
+"""Failure classes: what the cluster gives, what the job brings (code, image, environment), and neither or not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One of several causes that a fault may have; ``confirm`` is the command that tells it from the others.
+
+    ``when`` names what must not be known to be otherwise (jobs.nccl.diagnosis.ranking: roce, ib, running, ...).
+    """
+
+    cause: str
+    confirm: str
+    when: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An entry of the catalogue; reports and dashboards key on its id.
+
+    ``confirm`` is a command, with placeholders where a finding fills them (jobs.faults.advice.explain). ``look`` says
+    where to look first where that is not the layer in which the fault shows. ``failure`` is its failure class.
+    ``severity`` is the log analyzer's, as a check's finding has a state of its own and its fault none: fatal (the job
+    cannot run, or its results are wrong), degraded (it runs, but not on what was paid for), info (says how far the
+    judgement goes). ``alternatives`` are the causes that it may have, in the order in which the field meets them, and
+    ``variants`` those that a line tells.
+    """
+
+    id: str
+    layer: str
+    title: str
+    meaning: str
+    confirm: str
+    remedy: str
+    source: str
+    look: str = ""
+    severity: str = ""
+    failure: str = INFRASTRUCTURE
+    alternatives: tuple[Alternative, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+    def first_look(self) -> str:
+        """Return the layer in which to look first, with its number."""
+        return self.look or f"layer {self.layer}"
+
+
+class Catalogue(Mapping[str, Fault]):
+    """The faults of catalogue files by id, in their order: a run that finds one reads that entry, not all."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._files = []  # the line with the layer, and the entries
+        self._texts: dict[str, tuple[str, str]] = {}
+        self._known: dict[str, Fault] = {}
+        for path in paths:
+            text = path.read_text(encoding="utf-8")
+            self._files.append(text)
+            head, *entries = re.split(r"(?m)^(?=  [^\s#:]+:$)", text)
+            self._texts |= {entry.partition(":")[0].strip(): (head, entry) for entry in entries}
+
+    def __getitem__(self, fault_id: str) -> Fault:
+        if fault_id not in self._known:
+            self._known |= _faults("".join(self._texts[fault_id]))
+        return self._known[fault_id]
+
+    def read(self) -> dict[str, Fault]:
+        """Return all of them, read at once."""
+        return {name: fault for text in self._files for name, fault in _faults(text).items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def read_faults(path: Path) -> dict[str, Fault]:
+    """Return the faults of one catalogue file by id, in its order. Raises TypeError for a key that no fault has."""
+    return _faults(path.read_text(encoding="utf-8"))
+
+
+def read_catalogue() -> Mapping[str, Fault]:
+    """Read the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
+    own = [fault for path in sorted(FOLDER.glob("*.yaml")) for fault in read_faults(path).values()]
+    own.sort(key=lambda fault: int(fault.layer.split()[0]))
+    return {fault.id: fault for fault in own} | fault_catalogue().read()
+
+
+@cache
+def fault_catalogue() -> Catalogue:
+    """Return the faults of NCCL's logs by id: each is read when it is found (needs PyYAML)."""
+    return Catalogue(sorted(FOLDER.glob("logs/*.yaml")))
+
+
+def formed(fault: str, text: str) -> Detail | None:
+    """Return what a line of a fault says by the first expression that fits it; None where none does."""
+    return next((said for each in _variants(fault) if (said := each.of_form(text)) is not None), None)
+
+
+def worded(fault: str, text: str) -> Detail | None:
+    """Return what a line of a fault says by the first of its words; None where it has none."""
+    return next((said for each in _variants(fault) if (said := each.of_words(text)) is not None), None)
+
+
+def _variants(fault: str) -> tuple[Variant, ...]:
+    return fault_catalogue()[fault].variants if fault in fault_catalogue() else ()
+
+
+def failure_class(classes: Iterable[str]) -> str | None:
+    """Return the class of a failure of which these are its faults' classes; None where they tell none.
+
+    One cause in the cluster is enough to repair that first: a program is accused only where nothing else is at fault.
+    """
+    known = set(classes)
+    return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in known), None)
+
+
+def _faults(text: str) -> dict[str, Fault]:
+    import yaml  # noqa: PLC0415 -- a run that finds nothing reads no catalogue
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
+    document: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 -- both are safe
+    faults = {}
+    for fault_id, entry in document["faults"].items():
+        causes: dict[str, Any] = {
+            "alternatives": tuple(Alternative(**each) for each in entry.pop("alternatives", ())),
+            "variants": tuple(Variant.of(each) for each in entry.pop("variants", ())),
+        }
+        faults[fault_id] = Fault(id=fault_id, layer=document["layer"], **causes, **entry)
+    return faults
