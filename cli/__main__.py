@@ -96,7 +96,7 @@ def run_checks(arguments: Sequence[str]) -> int:
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
         with contextlib.redirect_stderr(said):  # pytest writes there what the user typed wrong, in several lines
-            code = int(pytest.main([*fixed, *quiet, *_places(root, arguments), *arguments]))
+            code = int(pytest.main([*fixed, *quiet, str(root / "checks"), *arguments]))
     finally:
         text = said.getvalue()
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
@@ -128,23 +128,6 @@ def _mistake(text: str) -> str:
     known = [text for argument in run_parser("accept").arguments() for text in argument.option_strings]
     near = difflib.get_close_matches(wrong[1], known, n=1) if wrong else []
     return said + (f"; did you mean {near[0]}?" if near else "")
-
-
-def _places(root: Path, arguments: Sequence[str]) -> list[str]:
-    """The checks to collect: this suite's, unless the user names files of it; files elsewhere are the user's own.
-
-    A word behind an option may be its value (--deselect checks/test_nccl.py): it names nothing to collect.
-    """
-    before = ["", *arguments]
-    named = [a for a, b in zip(arguments, before, strict=False) if not a.startswith("-") and not _takes_value(b)]
-    places = [Path(a.split("::")[0]).resolve() for a in named]
-    chosen = any(path.suffix == ".py" and path.is_relative_to(root / "checks") for path in places)
-    return [] if chosen else [str(root / "checks")]
-
-
-def _takes_value(word: str) -> bool:
-    """Say whether the next word may belong to this one; in doubt it does, and all checks are collected."""
-    return word.startswith("-") and "=" not in word and word.strip("-") not in FLAGS and word.strip("-vqsxl") != ""
 
 
 def _forget_report(arguments: Sequence[str]) -> None:

@@ -26,9 +26,14 @@ class _Collector:
     def __init__(self) -> None:
         self.every: list[pytest.Item] = []
         self.selected: list[pytest.Item] = []
+        self.failed = ""
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         self.every.append(item)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed = report.longreprtext.splitlines()[-1].removeprefix("E").strip()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.selected = session.items
@@ -50,7 +55,8 @@ def _collected(options: Sequence[str]) -> _Collector:
     ]
     code = pytest.main(arguments, plugins=[collector])
     if code != pytest.ExitCode.OK:
-        raise RuntimeError(f"the checks could not be collected (pytest exit code {int(code)})")
+        said = collector.failed or f"pytest exit code {int(code)}"
+        raise RuntimeError(f"the checks could not be collected: {said}")
     return collector
 
 
@@ -66,16 +72,33 @@ def declared_checks(options: Sequence[str] = ()) -> dict[str, Declaration]:
     return _by_id(_collected(options).selected)
 
 
-def all_checks() -> dict[str, Declaration]:
-    """Return the checks of all commands; those of a sweep are no part of any other run, and come last."""
-    collected = _collected(["--training"])
+def all_checks(files: Sequence[str] = ()) -> dict[str, Declaration]:
+    """Return the checks of all commands, and of a user's files; a sweep's are no part of any other run, and come last.
+
+    Raises RuntimeError where pytest collects none.
+    """
+    collected = _collected(["--training", *files])
     return _by_id([*collected.selected, *selection.order(collected.every, collected.every)])
 
 
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
-    queries = _queries(arguments, "check", "seatrial checks nccl", "seatrial checks nccl.gdr")
-    checks = all_checks()
+    examples = ("seatrial checks nccl", "seatrial checks nccl.gdr", "seatrial checks test_ours.py")
+    queries = _queries(arguments, "check", *examples)
+    files = [word for word in queries if word.endswith(".py")]
+    if gone := [word for word in files if not Path(word).is_file()]:
+        print(f"seatrial: {gone[0]}: no such file", file=sys.stderr)
+        return USAGE
+    queries = [word for word in queries if word not in files]
+    try:
+        checks = all_checks(files)
+    except RuntimeError as error:
+        if not files:
+            raise
+        print(f"seatrial: {safe(str(error))}", file=sys.stderr)
+        return USAGE
+    if files:
+        checks = {name: each for name, each in checks.items() if each.own}
     about = {name: f"{name} {d.title} {d.doc}" for name, d in checks.items()}
     rows = {name: (name, d.stage, d.title) for name, d in checks.items()}
     return _print_entries(
@@ -110,7 +133,7 @@ def _synonyms() -> dict[str, list[str]]:
 def _queries(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
     said = f"List the {kind}s, those of a family or about a word; or show one in full."
     parser = Parser(prog=f"seatrial {kind}s", description=said, examples=examples)
-    parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD")
+    parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD" + ("|FILE" if kind == "check" else ""))
     return list(parser.parse_args(list(arguments)).words)
 
 

@@ -6,6 +6,7 @@ Rule: a check that did not look is never a pass, and a check whose prerequisite 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from checks.framework.blocking import blocks, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, Evidence
 from checks.framework.failures import failure_class_of
 from checks.framework.progress import Progress
+from checks.framework.selection import CHECKS
 from checks.framework.session import SESSION, Session
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
@@ -27,11 +29,10 @@ from reports.record import CheckResult, Run
 from reports.schema import Outcome, RecordedSweep, Verdict, elements
 from reports.stash import RUN
 
-CHECKS = Path(__file__).resolve().parents[1]
-
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
 ELSEWHERE = pytest.StashKey["Mapping[str, str]"]()  # the ids that this command does not run, and what runs them
 OWN_FAULTS = pytest.StashKey["Mapping[str, Fault]"]()  # those that checks of the user bring
+NAMED = pytest.StashKey[tuple[str, ...]]()  # the parts of this suite that the command line names
 BY_NODE = pytest.StashKey[frozenset[str]]()  # those that judge node by node
 DROPPED = pytest.StashKey[int]()  # how many of them do not run
 MARKERS = (
@@ -59,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     config.pluginmanager.register(_Interruption(), "seatrial-interruption")
+    if getattr(config.option, "dist", "no") != "no" and any(_is_ours(_place(config, a)) for a in config.args):
+        raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
     out = options.read_options(config).out
     if out is not None and not config.getoption("collectonly") and not config.getoption("--print-manifests"):
         outfolder.clear(out)
@@ -67,9 +70,55 @@ def pytest_configure(config: pytest.Config) -> None:
 # ------------------------------------------------------------------------------------------------ collection
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
-    """Let -k, -m and --check choose, then bring back what the chosen ones require, and put all in order."""
+def _place(config: pytest.Config, argument: str) -> Path:
+    return (config.invocation_params.dir / argument.partition("::")[0]).resolve()
+
+
+def _is_ours(place: Path) -> bool:
+    return place.is_relative_to(CHECKS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Collect the whole suite where a part of it is named, or what failed last: what that requires runs before it."""
+    config = session.config
+    config.pluginmanager.register(_Choice(), "seatrial-choice")
+    ours = [a for a in config.args if _is_ours(_place(config, a))]
+    config.stash[NAMED] = tuple(a for a in ours if _place(config, a) != CHECKS)
+    if ours:
+        config.args = [*(a for a in config.args if a not in ours), str(CHECKS)]
+        config.pluginmanager.unregister(name="lfplugin-collwrapper")  # of --lf: it leaves files out that did not fail
+
+
+def _named(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the items that the command line names, and those of the user's own files. Raises pytest.UsageError."""
+    chosen = [item for item in items if not _is_ours(item.path)]
+    for argument in config.stash[NAMED]:
+        place, part = _place(config, argument), argument.partition("::")[2]
+        found = [
+            item
+            for item in items
+            if item.path.is_relative_to(place)
+            and re.match(f"{re.escape(part)}(::|\\[|$)" if part else "", item.nodeid.partition("::")[2])
+        ]
+        if not found:
+            raise pytest.UsageError(f"{argument} names no check of this command")
+        chosen += found
+    return chosen
+
+
+class _Choice:
+    """Registered after all other plugins, so that theirs choose within it: --lf, too."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, Any, Any]:
+        """Let names, -k, -m, --lf and --check choose, then bring back what those require, and put all in order."""
+        return (yield from _choose(config, items))
+
+
+def _choose(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
     everything = list(items)
     items[:] = selection.of_command(items, sweeps=config.getoption("--sweep"), trains=config.getoption("--training"))
     collected = list(items)
@@ -83,6 +132,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.stash[KNOWN]:
         return (yield)
     config.stash[OWN_FAULTS] = _own_faults(item.path for item in collected if selection.declaration(item))
+    if config.stash[NAMED]:
+        items[:] = _named(config, items)
     if ids := config.getoption("--check"):
         items[:] = selection.pick(ids, collected, config.stash[ELSEWHERE])
     yield
@@ -113,7 +164,7 @@ def _selection(config: pytest.Config) -> str:
     for name in ("deselect", "ignore", "ignore_glob"):
         chosen += [f"--{name.replace('_', '-')} {value}" for value in get(name) or ()]
     chosen += [f"-o {o}" for o in get("override_ini") or () if o.startswith("python_")]
-    chosen += [a for a in config.args if "::" in a or a.endswith(".py")]
+    chosen += [a for a in (*config.stash[NAMED], *config.args) if "::" in a or a.endswith(".py")]
     if not chosen and (dropped := config.stash[DROPPED]):
         chosen = [f"{dropped} checks left out by a pytest plugin"]
     return " ".join(chosen)
@@ -159,8 +210,6 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     config.stash[ENDING].check()
     if session.testsfailed and not config.option.continue_on_collection_errors:
         return None  # pytest refuses to go on after an error of collection: nothing is started for it
-    if getattr(config.option, "numprocesses", None):
-        raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
     progress = Progress(config)
     config.add_cleanup(progress.close)
     opened = Session(options.read_options(config), progress)
@@ -276,7 +325,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome = _outcome(report, error)
     if outcome is Outcome.ERROR:
         report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
-    reason = report.longrepr[2] if report.skipped and not isinstance(error, Blocked) else _reason(error)
+    reason = (
+        report.longrepr[2] if report.skipped and not isinstance(error, Blocked) else _where(item, call) + _reason(error)
+    )
     result = CheckResult(
         id=declared.id,
         title=declared.title,
@@ -303,6 +354,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report.user_properties = list(item.user_properties)
     report.seatrial = result
     return report
+
+
+def _where(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
+    """Return 'FILE:LINE: ' of a check of the user's that has a bug; empty for all others."""
+    known = (Blocked, CannotTell, AssertionError, ClusterError, pytest.skip.Exception)
+    if call.excinfo is None or isinstance(call.excinfo.value, known) or _is_ours(item.path):
+        return ""
+    lines = [entry.lineno + 1 for entry in call.excinfo.traceback if entry.path == item.path]
+    return f"{item.path.name}:{lines[-1]}: " if lines else f"{item.path.name}: "
 
 
 def _reason(error: BaseException | None) -> str:

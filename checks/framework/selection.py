@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from jobs.listing import nearest
 
+CHECKS = Path(__file__).resolve().parents[1]
 STAGES = ("preflight", "acceptance")
 _COMMANDS = {"preflight": "preflight", "acceptance": "accept"}
 
@@ -29,6 +31,7 @@ class Declaration:
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
+    own: bool = False  # a user's: its file is not this suite's
     last: bool = False  # comes after all others, whatever its stage: where there was a trial, that shows the same
 
 
@@ -62,6 +65,7 @@ def _declared(item: pytest.Item) -> Declaration | None:
         by_node=bool(marker.kwargs.get("by_node")),
         by_pair=tuple(marker.kwargs.get("by_pair", ())),
         proven_by=tuple(marker.kwargs.get("proven_by", ())),
+        own=not item.path.is_relative_to(CHECKS),
         last=bool(marker.kwargs.get("last")),
     )
 
