@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
+
 import pytest
 
 from checks.framework.evidence import Evidence
@@ -17,6 +19,7 @@ from checks.rules.swept import Swept
 from checks.rules.training import on_cpus
 from jobs.cluster.facts.inventory import Inventory
 from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 
 
 @pytest.mark.acceptance
@@ -95,6 +98,25 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
     if swept.end is None:
         evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
     evidence.judge(scale_findings(swept, profile))
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.check(
+    "sweep.kept",
+    "The nodes of the sweep still offer what they offered before it",
+    unless_failed=["sweep.ran"],
+    faults=["gpu.missing", "gpu.none-allocatable", "nodes.not-ready", "job.disrupted"],
+    needs=["nodes"],
+)
+def test_the_nodes_of_the_sweep_are_as_before(
+    swept: Swept, kept: Callable[[Collection[str]], Iterator[Finding]], evidence: Evidence
+) -> None:
+    """After the sweep the nodes that it tested are Ready and offer as many GPUs as before it (`job.nodes`).
+
+    A node whose tests were cut short is sweep.ran's to name: it is not proven, whatever became of it.
+    """
+    evidence.judge(kept(set(swept.tested) - swept.blame.not_tested.keys()))
 
 
 @pytest.mark.acceptance

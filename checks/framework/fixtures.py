@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -32,6 +32,7 @@ from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
 from jobs.trial.launch_stack import LaunchStack
 from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 from reports.schema import RecordedSweep
 
 
@@ -330,6 +331,24 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     }
     seatrial.run.sweep = cast("RecordedSweep", result.section)
     return result
+
+
+@pytest.fixture
+def kept(
+    seatrial: Session, spec: TrialSpec, profile: Profile, cluster: Inventory, evidence: Evidence
+) -> Callable[[Collection[str]], Iterator[Finding]]:
+    """Reads nodes on which pods of this run were again, and compares them with what they offered before."""
+    from checks.rules.nodes import kept, offered_before  # noqa: PLC0415 -- collection stays light
+    from checks.rules.visibility import require_seen  # noqa: PLC0415
+    from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415
+
+    def compare(tried: Collection[str]) -> Iterator[Finding]:
+        require_seen(evidence, cluster, "nodes")
+        evidence.expect(tried)
+        before = offered_before(cluster, profile, spec, begun=seatrial.begun is not None)
+        return kept(tried, Inventory.read_nodes(seatrial.kube, tried), spec.gpu_resource, before)
+
+    return compare
 
 
 @pytest.fixture
