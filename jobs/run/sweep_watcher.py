@@ -112,7 +112,7 @@ class SweepWatcher(Watcher):
             as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
         )
 
-    def _heard(self, _rank: int, _stage: str) -> None:
+    def _heard(self, _stage: str) -> None:
         """The coordinator says itself how far it is."""
 
     def _over(self, outcome: WatchOutcome) -> bool:

@@ -117,6 +117,7 @@ class Probe:
         """
         if self.watch.stopped():
             return
+        self.writer.say("%s starts" % name)
         began = time.monotonic()
         outcome: List[str] = []
 
@@ -266,7 +267,6 @@ class Probe:
         data = collective.blank(chosen)
 
         def work(record: Dict[str, Any]) -> str:
-            self.writer.say("%s starts" % name)
             skipped = bench.run(record, chosen)
             if skipped:
                 record.clear()
