@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -11,6 +11,7 @@ from checks.profiles.loader import Profile
 from checks.rules.fit import OTHER_KIND, unstarted
 from checks.rules.job import START_FAULTS, UNFIT, start_findings
 from checks.rules.ranks import node_of
+from checks.rules.visibility import require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -65,11 +66,18 @@ def test_every_pod_of_the_trial_starts(
     needs=["nodes"],
 )
 def test_the_nodes_of_the_trial_are_as_before(
-    trial: TrialResult, spec: TrialSpec, kept: Callable[[Collection[str]], Iterator[Finding]], evidence: Evidence
+    trial: TrialResult,
+    spec: TrialSpec,
+    cluster: Inventory,
+    kept: Callable[[Collection[str]], tuple[Finding, ...]],
+    evidence: Evidence,
 ) -> None:
     """After the trial its nodes are Ready and offer as many GPUs as before it.
 
     A GPU that its device plugin reports as unhealthy in the middle is taken off the node, and the pod that has it runs
     on: the trial may end well on a node that the next job does not fit.
     """
-    evidence.judge(kept({node for rank in range(spec.nodes) if (node := node_of(trial, rank))}))
+    require_seen(evidence, cluster, "nodes")
+    tried = {node for rank in range(spec.nodes) if (node := node_of(trial, rank))}
+    evidence.expect(tried)
+    evidence.judge(kept(tried))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-
 import pytest
 
 from checks.framework.evidence import Evidence
@@ -17,9 +15,9 @@ from checks.rules.sweep import link_findings, node_findings, ran_findings, scale
 from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import Swept
 from checks.rules.training import on_cpus
+from checks.rules.visibility import require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.trial.spec import TrialSpec
-from reports.record import Finding
 
 
 @pytest.mark.acceptance
@@ -109,14 +107,13 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
     faults=["gpu.missing", "gpu.none-allocatable", "nodes.not-ready", "job.disrupted"],
     needs=["nodes"],
 )
-def test_the_nodes_of_the_sweep_are_as_before(
-    swept: Swept, kept: Callable[[Collection[str]], Iterator[Finding]], evidence: Evidence
-) -> None:
+def test_the_nodes_of_the_sweep_are_as_before(swept: Swept, cluster: Inventory, evidence: Evidence) -> None:
     """After the sweep the nodes that it tested are Ready and offer as many GPUs as before it (`job.nodes`).
 
     A node whose tests were cut short is sweep.ran's to name: it is not proven, whatever became of it.
     """
-    evidence.judge(kept(set(swept.tested) - swept.blame.not_tested.keys()))
+    require_seen(evidence, cluster, "nodes")
+    evidence.judge(swept.kept)
 
 
 @pytest.mark.acceptance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -290,11 +290,18 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
 
 
 @pytest.fixture(scope="session")
-def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> Swept:
+def swept(
+    seatrial: Session,
+    spec: TrialSpec,
+    cluster: Inventory,
+    gpu_pool: Pool,
+    kept: Callable[[Collection[str]], tuple[Finding, ...]],
+) -> Swept:
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
     from checks.framework.sweep_spec import begin, end  # noqa: PLC0415 -- collection stays light
     from checks.profiles.trial import recorded_pod  # noqa: PLC0415
+    from checks.rules.swept import with_findings  # noqa: PLC0415
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
@@ -316,6 +323,10 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     result = run_sweep(
         run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit, earlier, remember
     )
+    # One whose tests were cut short is not proven, whatever became of it: sweep.ran names it.
+    after = kept(set(result.tested) - result.blame.not_tested.keys())
+    wrong = {finding.subject: [finding] for finding in after if finding.ok is not True}
+    result = with_findings(replace(result, kept=after), wrong)
     if out:
         with contextlib.suppress(OSError):  # what cannot be written is said at the end
             end(out)
@@ -333,20 +344,25 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     return result
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def kept(
-    seatrial: Session, spec: TrialSpec, profile: Profile, cluster: Inventory, evidence: Evidence
-) -> Callable[[Collection[str]], Iterator[Finding]]:
-    """Reads nodes on which pods of this run were again, and compares them with what they offered before."""
-    from checks.rules.nodes import kept, offered_before  # noqa: PLC0415 -- collection stays light
-    from checks.rules.visibility import require_seen  # noqa: PLC0415
+    seatrial: Session, spec: TrialSpec, profile: Profile, cluster: Inventory
+) -> Callable[[Collection[str]], tuple[Finding, ...]]:
+    """Reads nodes again on which pods of this run were, and compares them with what they offered before."""
+    from checks.rules.findings import unknown  # noqa: PLC0415 -- collection stays light
+    from checks.rules.nodes import kept, offered_before  # noqa: PLC0415
+    from jobs.cluster.client.errors import ClusterError  # noqa: PLC0415
     from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415
 
-    def compare(tried: Collection[str]) -> Iterator[Finding]:
-        require_seen(evidence, cluster, "nodes")
-        evidence.expect(tried)
+    def compare(tried: Collection[str]) -> tuple[Finding, ...]:
+        if "nodes" in cluster.not_seen:
+            return ()
         before = offered_before(cluster, profile, spec, begun=seatrial.begun is not None)
-        return kept(tried, Inventory.read_nodes(seatrial.kube, tried), spec.gpu_resource, before)
+        try:
+            now = Inventory.read_nodes(seatrial.kube, tried)
+        except ClusterError as error:
+            return tuple(unknown(node, f"it could not be read after the trial: {error}") for node in sorted(tried))
+        return tuple(kept(tried, now, spec.gpu_resource, before))
 
     return compare
 

@@ -116,12 +116,12 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
     nodes = dict(state.nodes)
     verdict = record["verdict"]
     faulted = _faults(record)
-    own = [(fault, subject) for fault, subject in faulted if fault not in AWAY]
     if record["sweep"]:
-        nodes |= _swept(state, record["sweep"], own, now)
+        nodes |= _swept(state, record["sweep"], now)
     elif verdict == "go":
         nodes |= {name: _passed(state.nodes.get(name, Watched()), now) for name in taken}
     elif verdict == "no-go":
+        own = [(fault, subject) for fault, subject in faulted if fault not in AWAY]
         blamed = {name: faults for name in {*taken, *nodes} if (faults := faults_naming(name, own))}
         nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
     latest = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
@@ -138,13 +138,10 @@ def _passed(before: Watched, now: float) -> Watched:
     return Watched(tested=now, passed=now, seen=before.seen or now, weeks=weeks)
 
 
-def _swept(
-    state: NodeHistory, sweep: RecordedSweep, faulted: Sequence[tuple[str, str]], now: float
-) -> dict[str, Watched]:
+def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Watched]:
     """What a sweep means for its nodes: it names who is bad itself, so no partner is ever under suspicion for it.
 
-    A node that only the sweep which it goes on with has tested was tested then, and is counted once. One that passed
-    and is no longer as it was tested (`sweep.kept`, among ``faulted``) is bad now.
+    A node that only the sweep which it goes on with has tested was tested then, and is counted once.
     """
     fresh, then = _rounds_of(sweep, now)
     findings = [each for each in sweep.get("findings", []) if each["names"]]
@@ -154,8 +151,6 @@ def _swept(
         name, shown = row["name"], row["state"]
         before = state.nodes.get(name, Watched())
         when = now if fresh is None or name in fresh else then
-        if shown in ("proven", "flaky", "suspect") and (after := faults_naming(name, faulted)):
-            shown, when, why[name] = "at fault", now, after[0]
         if when < now and before.tested >= when:
             continue  # it was learnt from the run that tested it, or is known better since
         if shown in ("proven", "flaky"):

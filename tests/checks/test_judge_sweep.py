@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from checks.faults.catalogue import explain
+from checks.rules.findings import failed, unknown
 from checks.rules.sweep import node_findings, ran_findings, scale_findings
 from checks.rules.sweep_reading import ENDED, NEVER_CAME, NO_AGENT
 from checks.rules.sweep_texts import notes, seen_again
+from checks.rules.swept import with_findings
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, interrupted
 from jobs.pod.sweep.model import Finding as Accusation
 from jobs.run.evidence import RankEvidence
@@ -493,3 +495,19 @@ def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
     )
     assert found["node-4"].observed == f"{NO_AGENT}; not tested"
     assert found["node-2"].ok
+
+
+def test_a_node_that_lost_gpus_in_a_sweep_is_not_proven_by_it():
+    """Whoever reads the section (marks, metrics, a scheduled run) finds it at fault; one that is gone is open."""
+    sweep = swept(*printed(4, lambda _: 380.0))
+    lost = failed("node-1", "6 nvidia.com/gpu allocatable after the trial", "8", "gpu.missing")
+    gone = unknown("node-2", "no node of the cluster any more", "the node that was tried", fault="job.disrupted")
+    section = with_findings(sweep, {"node-1": [lost], "node-2": [gone]}).section
+    assert (section["verdict"], section["proven"]) == ("no-go", ["node-0", "node-3"])
+    assert [(f["names"], f["fault"], f["why"]) for f in section["findings"]] == [
+        (["node-1"], "gpu.missing", "6 nvidia.com/gpu allocatable after the trial")
+    ]
+    states = {row["name"]: row["state"] for row in section["elements"]["nodes"]}
+    assert (states["node-1"], states["node-2"], states["node-3"]) == ("at fault", "not tested", "proven")
+    assert with_findings(sweep, {"node-2": [gone]}).section["verdict"] == "inconclusive"
+    assert with_findings(sweep, {}).section["verdict"] == "go"

@@ -274,17 +274,6 @@ def test_a_sweep_says_of_each_node_what_it_showed() -> None:
     assert not after(swept(a="at fault", b="proven"), swept(a="proven", b="proven")).nodes["a"].strikes
 
 
-def test_a_node_that_passed_a_sweep_and_lost_gpus_meanwhile_has_not_passed() -> None:
-    """What failed is of that node alone: its partners have passed, and one that was not tested stays unknown."""
-    run = swept(a="proven", b="proven", d="not tested")
-    lost = [{"subject": name, "ok": False, "fault": "gpu.missing", "observed": "6"} for name in ("a", "d")]
-    kept = {"id": "sweep.kept", "outcome": "failed", "stage": "acceptance", "findings": lost}
-    run = {**run, "verdict": "no-go", "checks": completed({**run, "checks": [kept]})["checks"]}
-    state = after(run, run)
-    assert state.bad == ("a",)
-    assert (state.nodes["a"].faults, state.nodes["b"].good, "d" in state.nodes) == (("gpu.missing",), True, False)
-
-
 def test_trials_and_failures_are_counted_over_weeks_also_where_a_node_passes_in_between() -> None:
     """A node that fails every second week is never called bad; its score says it. Old weeks are forgotten."""
     state = NodeHistory()
