@@ -332,7 +332,8 @@ def swept(
             end(out)
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)
-    hosts = {node: node for node in result.tested}
+    # Tried are, as in a trial, those on which its pods ran; who was tested among them the sweep says.
+    hosts = {node: node for node in (*result.tested, *sorted(ran[-1].ran))}
     seatrial.run.trial = {
         "job": result.job,
         "image": spec.image,
