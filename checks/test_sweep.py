@@ -15,6 +15,7 @@ from checks.rules.sweep import link_findings, node_findings, ran_findings, scale
 from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import Swept
 from checks.rules.training import on_cpus
+from checks.rules.visibility import require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.trial.spec import TrialSpec
 
@@ -95,6 +96,24 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
     if swept.end is None:
         evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
     evidence.judge(scale_findings(swept, profile))
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.check(
+    "sweep.kept",
+    "The nodes of the sweep still offer what they offered before it",
+    unless_failed=["sweep.ran"],
+    faults=["gpu.missing", "gpu.none-allocatable", "nodes.not-ready", "job.disrupted"],
+    needs=["nodes"],
+)
+def test_the_nodes_of_the_sweep_are_as_before(swept: Swept, cluster: Inventory, evidence: Evidence) -> None:
+    """After the sweep the nodes that it tested are Ready and offer as many GPUs as before it (`job.nodes`).
+
+    A node whose tests were cut short is sweep.ran's to name: it is not proven, whatever became of it.
+    """
+    require_seen(evidence, cluster, "nodes")
+    evidence.judge(swept.kept)
 
 
 @pytest.mark.acceptance

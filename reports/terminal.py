@@ -108,7 +108,12 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
         for text in lines(run.sweep):
             _paragraph(terminal, "", text, width)
     _list(terminal, "Deleted first, left by runs that were killed:", run.cleaned, width)
-    _list(terminal, "Left behind, not deleted (seatrial cleanup removes what carries its label):", run.leftovers, width)
+    _list(
+        terminal,
+        "Left behind, not deleted (seatrial cleanup tries again, once nothing said here is in its way):",
+        run.leftovers,
+        width,
+    )
     _list(terminal, "Not seen, so not judged:" if not run.tenant else "Not a tenant's to see:", run.not_seen, width)
     if folder is not None:
         terminal.write_line(f"Report: {folder / 'report.html'}")

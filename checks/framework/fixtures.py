@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -32,6 +32,7 @@ from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
 from jobs.trial.launch_stack import LaunchStack
 from jobs.trial.spec import TrialSpec
+from reports.record import Finding
 from reports.schema import RecordedSweep
 
 
@@ -289,11 +290,18 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
 
 
 @pytest.fixture(scope="session")
-def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> Swept:
+def swept(
+    seatrial: Session,
+    spec: TrialSpec,
+    cluster: Inventory,
+    gpu_pool: Pool,
+    kept: Callable[[Collection[str]], tuple[Finding, ...]],
+) -> Swept:
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
     from checks.framework.sweep_spec import begin, end  # noqa: PLC0415 -- collection stays light
     from checks.profiles.trial import recorded_pod  # noqa: PLC0415
+    from checks.rules.swept import with_findings  # noqa: PLC0415
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
@@ -315,12 +323,17 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     result = run_sweep(
         run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit, earlier, remember
     )
+    # One whose tests were cut short is not proven, whatever became of it: sweep.ran names it.
+    after = kept(set(result.tested) - result.blame.not_tested.keys())
+    wrong = {finding.subject: [finding] for finding in after if finding.ok is not True}
+    result = with_findings(replace(result, kept=after), wrong)
     if out:
         with contextlib.suppress(OSError):  # what cannot be written is said at the end
             end(out)
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)
-    hosts = {node: node for node in result.tested}
+    # Tried are, as in a trial, those on which its pods ran; who was tested among them the sweep says.
+    hosts = {node: node for node in (*result.tested, *sorted(ran[-1].ran))}
     seatrial.run.trial = {
         "job": result.job,
         "image": spec.image,
@@ -330,6 +343,29 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     }
     seatrial.run.sweep = cast("RecordedSweep", result.section)
     return result
+
+
+@pytest.fixture(scope="session")
+def kept(
+    seatrial: Session, spec: TrialSpec, profile: Profile, cluster: Inventory
+) -> Callable[[Collection[str]], tuple[Finding, ...]]:
+    """Reads nodes again on which pods of this run were, and compares them with what they offered before."""
+    from checks.rules.findings import unknown  # noqa: PLC0415 -- collection stays light
+    from checks.rules.nodes import kept, offered_before  # noqa: PLC0415
+    from jobs.cluster.client.errors import ClusterError  # noqa: PLC0415
+    from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415
+
+    def compare(tried: Collection[str]) -> tuple[Finding, ...]:
+        if "nodes" in cluster.not_seen:
+            return ()
+        before = offered_before(cluster, profile, spec, begun=seatrial.begun is not None)
+        try:
+            now = Inventory.read_nodes(seatrial.kube, tried)
+        except ClusterError as error:
+            return tuple(unknown(node, f"it could not be read after the trial: {error}") for node in sorted(tried))
+        return tuple(kept(tried, now, spec.gpu_resource, before))
+
+    return compare
 
 
 @pytest.fixture

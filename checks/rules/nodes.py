@@ -189,7 +189,7 @@ def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, beg
     asked, found = profile.gpu.per_node or 0, {}
     for node in cluster.nodes:
         seen = node.allocatable.get(spec.gpu_resource, 0)
-        count = asked if begun and spec.gpu_resource in node.capacity else min(asked or seen, seen)
+        count = (asked if spec.gpu_resource else 0) if begun else min(asked or seen, seen)
         by_profile = bool(asked) and count == asked
         found[node.name] = (count, "as the profile says (gpu.per_node)" if by_profile else "as before the trial")
     return found

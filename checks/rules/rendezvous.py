@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jobs.listing import first_of
 from jobs.pod.stages.dns import NOT_THERE
 from jobs.run.result import TrialResult
 from jobs.run.stages.network import DnsPeer, PortPeer
@@ -20,6 +21,12 @@ MAX_SKEW_S = 5.0
 
 LONG_DENIED_S = 5.0
 """Longer than endpoints take to be published; the time to live that CoreDNS' kubernetes plugin gives by default."""
+
+
+SILENT_SERVER = ("timeout", "unreachable")
+"""What the probe says of a name whose server did not answer, or could not be sent to."""
+NO_WAY = ("no answer within", "no route to host", "network is unreachable", "host is unreachable")
+"""How a connection ends that no packet comes back for; one that is refused was answered."""
 
 
 CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -56,8 +63,29 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             yield silent(trial, rank, "dns")
             continue
         lookups = {str(p.get("index")): p for p in data.get("peers") or []}
+        cut_off = _cut_off(trial, spec, rank)
         for peer in range(spec.nodes):
-            yield _lookup(arrow(trial, rank, peer), lookups.get(str(peer)), _pod_ip(trial, peer), names[peer])
+            found = _lookup(arrow(trial, rank, peer), lookups.get(str(peer)), _pod_ip(trial, peer), names[peer])
+            silent_server = (lookups.get(str(peer)) or {}).get("error") in SILENT_SERVER
+            if found.fault == "dns.unresolved" and silent_server and cut_off:
+                found = replace(found, observed=f"{found.observed}; {cut_off}", fault="network.unreachable")
+            yield found
+
+
+def _cut_off(trial: TrialResult, spec: TrialSpec, rank: int) -> str:
+    """Name the ranks that know this one's address and get no answer from it; '' where there are none, or one does.
+
+    A server that is silent for such a rank is behind the same network: DNS is only the first to need it.
+    """
+    seen = {other: _peer(trial, other, rank) or {} for other in range(spec.nodes) if other != rank}
+    dialled = {other: peer for other, peer in seen.items() if peer.get("address")}
+    if any(peer.get("outbound") or peer.get("inbound") for peer in seen.values()):
+        return ""
+    lost = [other for other, peer in dialled.items() if str(peer.get("outbound_error")).startswith(NO_WAY)]
+    if not lost:
+        return ""
+    address = dialled[lost[0]].get("address")
+    return f"{first_of((place(trial, each) for each in lost), 4)} got no answer from its address {address} either"
 
 
 def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str) -> Finding:

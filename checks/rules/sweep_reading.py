@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from jobs.cluster.redact import safe
 from jobs.pod.sweep.decode import decode
 from jobs.pod.sweep.judgement import judge
 from jobs.pod.sweep.model import OUTCOMES, Done, Fleet, Nodes, Result, Round, Rules
 from jobs.pod.sweep.section import section
 from jobs.run.result import TrialResult
-from jobs.run.stages.sweep import SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
+from jobs.run.stages.sweep import SweepAgent, SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
 from jobs.trial.parts import Sweep
 
 from .sweep_texts import card_of, devices_of, rest_of
@@ -42,6 +43,7 @@ def read_sweep(
     left = {node: why for node, why in left.items() if node not in came}
     problem = _problem(trial, stages)
     absent = {node: (ENDED if problem else NO_AGENT) if node in trial.ran else NEVER_CAME for node in asked.nodes}
+    absent |= {node: why for node, why in _unmet(trial).items() if node in absent}
     fleet, history = _fleet(absent, asked, latest, left, elsewhere), [*(earlier.history if earlier else ()), *fresh]
     rails = {str(node): list(names) for node, names in (latest.get("rails") or {}).items()}
     hardware = _hardware(rows)
@@ -71,6 +73,18 @@ def read_sweep(
     )
 
 
+def _unmet(trial: TrialResult) -> dict[str, str]:
+    """Return by node what kept the agent of its pod from the coordinator, by that pod's own word."""
+    why: dict[str, str] = {}
+    for node, ranks in trial.placed.items():
+        for rank in ranks & trial.evidence.keys():
+            told: list[SweepAgent] = numbered(trial.evidence[rank].stages, "agent")
+            if told:
+                where, error = told[-1].get("address"), told[-1].get("error")
+                why[node] = f"its pod ran, and its agent did not reach rank 0's pod at {where}: {safe(error, 200)}"
+    return why
+
+
 def numbered(stages: Mapping[str, Any], kind: str) -> list[Any]:
     """Return the stages ``sweep.KIND.N``, in the order of their numbers."""
     numbers = {name: re.fullmatch(rf"sweep\.{kind}\.(\d{{1,6}})", name) for name in stages}
@@ -84,8 +98,9 @@ def _fleet(
 
     ``absent`` says it of those whose agent did not come.
     """
-    came = [str(node) for node in latest.get("nodes") or ()]
-    nodes = tuple(dict.fromkeys((*asked.nodes, *came, *left, *elsewhere)))
+    listed = [str(node) for node in latest.get("nodes") or ()]
+    came = latest.get("ranks", listed)  # who is listed and has no rank was not met
+    nodes = tuple(dict.fromkeys((*asked.nodes, *listed, *left, *elsewhere)))
     gone = {str(node): str(why) for node, why in (latest.get("gone") or {}).items()}
     gone |= {node: why for node, why in absent.items() if node not in came}
     gone |= {node: f"left alone: {why}" for node, why in left.items()}

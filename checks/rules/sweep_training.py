@@ -8,19 +8,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from jobs.cluster.redact import safe
 from jobs.pod.bench import stragglers
-from jobs.pod.sweep.decode import GO, INCONCLUSIVE, NO_GO
-from jobs.pod.sweep.section import AT_FAULT, NOT_TESTED
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.schema import TrainingSection
 from . import training, training_pace
 from .findings import failed, passed, unknown
-from .swept import Swept
+from .swept import Swept, with_findings
 from .training import Member, on_cpus
 from .training_pace import Pace
 
@@ -41,10 +37,7 @@ def members(swept: Swept) -> list[Member]:
 
 
 def with_training(swept: Swept, spec: TrialSpec, asked: TrainingSection) -> Swept:
-    """Return the sweep with its section as training decides it, too: who is at fault, and who is still proven.
-
-    Whatever asks later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
-    """
+    """Return the sweep with its section as training decides it, too."""
     all_members = members(swept)
     owners = {member.name: member.node for member in all_members}
     by_node: dict[str, list[Finding]] = {}
@@ -52,34 +45,7 @@ def with_training(swept: Swept, spec: TrialSpec, asked: TrainingSection) -> Swep
     for finding in (*trained_findings(swept, spec), *pace):
         if finding.ok is not True:
             by_node.setdefault(owners.get(finding.subject, finding.subject), []).append(finding)
-    bad = {node: own for node in by_node if (own := [finding for finding in by_node[node] if finding.ok is False])}
-    section = dict(swept.section)
-    open_ = {node: _why(node, by_node[node]) for node in section["proven"] if node in by_node and node not in bad}
-    rows = [_accusation(node, own) for node, own in bad.items()]
-    section["proven"] = [node for node in section["proven"] if node not in by_node]
-    section["findings"] = [*section["findings"], *rows]
-    section["suspects"] = {node: why for node, why in section["suspects"].items() if node not in bad}
-    section["not_tested"] = {n: why for n, why in section["not_tested"].items() if n not in bad} | open_
-    section["reasons"] = [*section["reasons"], *(f"node {row['names'][0]}: {row['why']}" for row in rows)]
-    section["reasons"] += [f"not proven {node}: {why}" for node, why in open_.items()]
-    section["verdict"] = (
-        NO_GO if rows else section["verdict"] if section["verdict"] != GO or not open_ else INCONCLUSIVE
-    )
-    states = dict.fromkeys(open_, NOT_TESTED) | dict.fromkeys(bad, AT_FAULT)
-    elements = section["elements"]
-    nodes = [{**row, "state": states.get(row["name"], row["state"])} for row in elements["nodes"]]
-    section["elements"] = {**elements, "nodes": nodes}
-    return replace(swept, section=section)
-
-
-def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
-    return {"kind": "node", "names": [node], "rails": [], "why": _why(node, bad), "fault": bad[0].fault}
-
-
-def _why(node: str, findings: Sequence[Finding]) -> str:
-    """Say what was seen of a node and of its GPUs."""
-    observed_of = [(each.subject.removeprefix(node).strip(), each.observed) for each in findings]
-    return safe("; ".join(f"{gpu}: {observed}" if gpu else observed for gpu, observed in observed_of), MOST_TEXT)
+    return with_findings(swept, by_node)
 
 
 def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:

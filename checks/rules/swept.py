@@ -7,9 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from jobs.cluster.redact import safe
 from jobs.diagnosis.state import ERR_INFRA, FailureAnalysis
+from jobs.pod.sweep.decode import GO, INCONCLUSIVE, NO_GO
 from jobs.pod.sweep.model import Blame, Done, Nodes
+from jobs.pod.sweep.section import AT_FAULT, NOT_TESTED
 from jobs.run.stages.sweep import SweepTest, SweepTraining, SweptHardware
+from reports.record import Finding
+
+MOST_TEXT = 400
 
 
 def without(done: Done, nodes: Collection[str]) -> Done:
@@ -66,6 +72,7 @@ class Swept:
     )  # nodes on which no pod of ours was that reported, and why
     unlabelled: tuple[str, ...] = ()  # nodes without the label that the profile says names their leaf
     earlier: Earlier | None = None
+    kept: tuple[Finding, ...] = ()  # whether the nodes are after it as they were before
     only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
 
     @property
@@ -86,5 +93,41 @@ class Swept:
 
     @property
     def proven(self) -> tuple[str, ...]:
-        """The nodes that passed all that was asked of them; `blame` knows nothing of their training."""
+        """The nodes that passed all that was asked of them; `blame` knows of the rounds alone."""
         return tuple(self.section["proven"])
+
+
+def with_findings(swept: Swept, by_node: Mapping[str, Sequence[Finding]]) -> Swept:
+    """Return the sweep with its section as these findings decide it, too: who is at fault, and who is still proven.
+
+    They are of what rounds do not show, by node; one that fails accuses it, any other leaves it open. Whatever asks
+    later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
+    """
+    bad = {node: own for node in by_node if (own := [finding for finding in by_node[node] if finding.ok is False])}
+    section = dict(swept.section)
+    open_ = {node: _why(node, by_node[node]) for node in section["proven"] if node in by_node and node not in bad}
+    rows = [_accusation(node, own) for node, own in bad.items()]
+    section["proven"] = [node for node in section["proven"] if node not in by_node]
+    section["findings"] = [*section["findings"], *rows]
+    section["suspects"] = {node: why for node, why in section["suspects"].items() if node not in bad}
+    section["not_tested"] = {n: why for n, why in section["not_tested"].items() if n not in bad} | open_
+    section["reasons"] = [*section["reasons"], *(f"node {row['names'][0]}: {row['why']}" for row in rows)]
+    section["reasons"] += [f"not proven {node}: {why}" for node, why in open_.items()]
+    section["verdict"] = (
+        NO_GO if rows else section["verdict"] if section["verdict"] != GO or not open_ else INCONCLUSIVE
+    )
+    states = dict.fromkeys(open_, NOT_TESTED) | dict.fromkeys(bad, AT_FAULT)
+    elements = section["elements"]
+    nodes = [{**row, "state": states.get(row["name"], row["state"])} for row in elements["nodes"]]
+    section["elements"] = {**elements, "nodes": nodes}
+    return replace(swept, section=section)
+
+
+def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
+    return {"kind": "node", "names": [node], "rails": [], "why": _why(node, bad), "fault": bad[0].fault}
+
+
+def _why(node: str, findings: Sequence[Finding]) -> str:
+    """Say what was seen of a node and of its GPUs."""
+    observed_of = [(each.subject.removeprefix(node).strip(), each.observed) for each in findings]
+    return safe("; ".join(f"{gpu}: {observed}" if gpu else observed for gpu, observed in observed_of), MOST_TEXT)

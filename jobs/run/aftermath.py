@@ -89,9 +89,11 @@ def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool)
     told = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
     if not told and ": Deleted: " in cause.observed:
         told = ["no event says by whom, the API server's audit log may"]
-    for by in _BY_POD.finditer("".join(told)):
-        told = [told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))]
-    text = safe("; ".join([cause.observed, *told]), 1500)
+    text = "; ".join([cause.observed, *told])
+    for by in _BY_POD.finditer("".join(told)):  # it says all that the pod's condition does, and by whom
+        named = told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
+        text = f"pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"
+    text = safe(text, 1500)
     return replace(result, analysis=replace(cause, observed=text))
 
 

@@ -20,7 +20,8 @@ from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden,
 from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.renewal import Held, held, run_out
-from ..cluster.unstructured import Unstructured, as_list, as_map
+from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of
+from ..listing import first_of
 from ..trial.launch_stack import serving
 from ..trial.launchers import KINDS as LAUNCHED
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
@@ -149,12 +150,15 @@ def delete(
         if uid:  # the precondition failed: ours is gone, this one belongs to somebody else
             return None
         raise
-    return partial(_await_gone, kube, url_path, uid, time.monotonic(), wait_s, stuck)
+    pods = path("pods", namespace=namespace)
+    return partial(_await_gone, kube, url_path, pods, uid, time.monotonic(), wait_s, stuck)
 
 
-def _await_gone(kube: Kube, url_path: str, uid: str, began: float, wait_s: float, stuck: Callable[[], str]) -> None:
+def _await_gone(
+    kube: Kube, url_path: str, pods: str, uid: str, began: float, wait_s: float, stuck: Callable[[], str]
+) -> None:
     """Ask until it is gone, once at least: others may have been waited for in the meantime."""
-    pause, last = 0.05, "still there"
+    pause, last, run = 0.05, "still there", ""
     while True:
         try:
             raw = kube.get(url_path, deadline_s=10.0)
@@ -166,15 +170,34 @@ def _await_gone(kube: Kube, url_path: str, uid: str, began: float, wait_s: float
             meta = raw.get("metadata") or {}
             if uid and meta.get("uid") != uid:
                 return
-            holds = ", ".join(str(item) for item in meta.get("finalizers") or [])
-            last = "marked for deletion" + (f", held by finalizers {safe(holds, 200)}" if holds else "")
+            last, run = f"marked for deletion{_held_by(meta)}", str(as_map(meta.get("labels")).get(LABEL_RUN) or "")
         waited_s = time.monotonic() - began
         if why := stuck():
             last += f"; {why}"
         if why or waited_s >= wait_s:
+            last += _pods_left(kube, pods, run) if not why and run and "/pods/" not in url_path else ""
             raise Unreachable(f"{kube.where('DELETE', url_path)}: not gone after {waited_s:.0f} s ({last})")
         time.sleep(pause)
         pause = min(pause * 1.5, 1.0)
+
+
+def _held_by(meta: Unstructured) -> str:
+    holds = ", ".join(str(item) for item in meta.get("finalizers") or [])
+    return f", held by finalizers {safe(holds, 200)}" if holds else ""
+
+
+def _pods_left(kube: Kube, pods: str, run: str) -> str:
+    """Name the pods for which an object that goes after them (foregroundDeletion) waits, and what holds each."""
+    try:
+        items, _ = kube.list(pods, labelSelector=f"{LABEL_RUN}={run}")
+    except ClusterError:
+        return ""
+    told = []
+    for item in items:
+        meta = as_map(item.get("metadata"))
+        ends = f", which the kubelet of {node_of(item) or 'no node'} has not ended"
+        told.append(f"pod/{name_of(item)}{_held_by(meta) or ends}")
+    return f"; it waits for {first_of(told, 3)}" if told else ""
 
 
 class CleanedUp(NamedTuple):

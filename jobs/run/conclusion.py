@@ -94,7 +94,7 @@ def conclude(
         state=outcome.state,
         replicas=outcome.replicas,
         analysis=explained(outcome.analysis, said) if kind.multiplexed else outcome.analysis,
-        evidence={0: watcher.evidence()}
+        evidence=watcher.all_evidence()
         if isinstance(watcher, SweepWatcher)
         else _evidence(run, watcher, outcome, kind),
         logs=logs,

@@ -91,7 +91,7 @@ def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
 
 
 class EvidenceReader:
-    """Collects evidence line by line, as a log is followed; `latest` is the stage that the last line completed."""
+    """Collects evidence line by line, as a log is followed."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -105,7 +105,6 @@ class EvidenceReader:
         self._announced = 0
         self._summary: dict[str, str] = {}
         self._problem = ""
-        self.latest = ""
 
     @property
     def ended(self) -> bool:
@@ -119,7 +118,6 @@ class EvidenceReader:
 
     def feed(self, line: bytes | str) -> bool:
         """Take one line; True if it was evidence of this run."""
-        self.latest = ""
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         text = text.strip()
         if not text.startswith(MARK):
@@ -222,7 +220,6 @@ class EvidenceReader:
             self._problem = self._problem or f"not as the probe says it: {wrong}"
             return
         self._stages[stage] = redact_value(data)
-        self.latest = stage
 
 
 class Streams:
@@ -255,7 +252,6 @@ class MultiplexedReader:
         self._run, self._expected = run, ranks
         self._streams = Streams()
         self._readers: dict[int, EvidenceReader] = {}
-        self.latest = ""
 
     @property
     def ended(self) -> bool:
@@ -263,8 +259,8 @@ class MultiplexedReader:
         return sum(1 for reader in self._readers.values() if reader.ended) >= self._expected
 
     def feed(self, line: bytes | str) -> bool:
-        """Take one line of the stream; True if it brought evidence. `latest` is rank 0's latest stage."""
-        self.latest, any_taken = "", False
+        """Take one line of the stream; True if it brought evidence."""
+        any_taken = False
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         for text_line in self._streams.lines(text):
             said = _RANK.search(text_line[:400]) if text_line.lstrip().startswith(MARK) else None
@@ -272,7 +268,6 @@ class MultiplexedReader:
                 continue
             reader = self._readers.setdefault(int(said[1]), EvidenceReader(self._run))
             any_taken = reader.feed(text_line) or any_taken
-            self.latest = reader.latest if said[1] == "0" else self.latest
         return any_taken
 
     @property

@@ -122,7 +122,7 @@ class Launcher:
                 break  # that is said of this attempt
             if why := self._room(spec, result) if self._room and cause.disrupted else "":
                 self._progress(f"{spec.job_name} was interrupted and is not tried again: {why}")
-                result = not_again(result, f"{why}; {cause.observed}")
+                result = not_again(result, f"{cause.observed}; {why}")
                 break
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
             self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")

@@ -27,6 +27,7 @@ from .evidence import EvidenceReader, MultiplexedReader
 # RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
 # of the node's container runtime.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
+_STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun behind the tag of the rank
 _WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be told
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
@@ -197,12 +198,12 @@ class Follower:
         self._moved = self.heard = True
         self.gap = self.gap or self._resume.gap
         text = line[match.end() :] if match else line
-        if self.reader.feed(text):
-            if self.reader.latest:
-                self._on_stage(self.reader.latest)
+        taken, stage = self.reader.feed(text), _STARTS.search(text)
+        if stage and not taken:
+            self._on_stage(stage[1].decode())
         elif _WAITS.match(text):
             self._waits(safe(text.decode("utf-8", "replace").removeprefix("seatrial "), 400))
-        elif not text.startswith(b"seatrial "):
+        elif not (taken or text.startswith(b"seatrial ")):
             self.last.append(text[:_SHOWN].decode("utf-8", "replace"))
         self._write(text)
 

@@ -1,4 +1,6 @@
-"""Watches the job of a sweep: only rank 0's log is followed, and the job is over when its coordinator is through.
+"""Watches the job of a sweep: rank 0's log is followed, and the job is over when its coordinator is through.
+
+Of the others only those are heard whose agent the coordinator has not met: nothing else says why.
 
 Pods that never start, are preempted, or die do not end a sweep: the coordinator goes on with the rest and says so.
 """
@@ -27,6 +29,8 @@ SIGNALS = {137: "SIGKILL", 143: "SIGTERM"}
 """Exit codes of a container that a signal has ended."""
 LAG_S = 15.0
 """How long a log may lag behind its finished container."""
+MOST_UNMET = 16
+"""Pods that are heard beside the coordinator's: where more have not met it, they have one reason."""
 
 
 class SweepWatcher(Watcher):
@@ -36,6 +40,11 @@ class SweepWatcher(Watcher):
     _gone_since: float | None = None
     _lost_since: float | None = None
     _leader = ""
+
+    @cached_property
+    def unmet(self) -> dict[str, int]:
+        """The pods that the coordinator had not met when it counted its agents, and the completion index of each."""
+        return {}
 
     @cached_property
     def placed(self) -> dict[str, frozenset[int]]:
@@ -68,13 +77,33 @@ class SweepWatcher(Watcher):
         evidence = follower.reader.result()
         return evidence if evidence.stages else replace(evidence, problem=evidence.problem or follower.problem)
 
+    def all_evidence(self) -> dict[int, RankEvidence]:
+        """What the coordinator has told, and each pod that it has not met."""
+        readers = {rank: self.followers[name].reader for name, rank in self.unmet.items() if name in self.followers}
+        heard = {rank: reader.result() for rank, reader in readers.items() if isinstance(reader, EvidenceReader)}
+        return heard | {0: self.evidence()}
+
     def _follow(self, pods: list[Unstructured]) -> None:
         """Follow the first pod of rank 0 that starts: one that comes after it knows nothing of its rounds."""
+        counted = [data for stage, data in self.evidence().stages.items() if stage.startswith("sweep.fleet.")]
+        met = as_map(counted[-1].get("ranks")) if counted else {}
         for pod in pods:
+            if counted and self._kind.index(pod) and node_of(pod) not in met and self._owns(pod):
+                self._hear(pod)
             name = str(pod["metadata"]["name"])
             if self._kind.index(pod) == 0 and self._leader in ("", name) and self._owns(pod):
                 super()._follow([pod])
                 self._leader = name if name in self.followers else ""
+
+    def _hear(self, pod: Unstructured) -> None:
+        name = name_of(pod)
+        if name in self.unmet or (len(self.unmet) < MOST_UNMET and has_started(pod, self._kind.container)):
+            self.unmet[name] = self._kind.index(pod)
+            super()._follow([pod])
+
+    def _taken_away(self, pods: list[Unstructured]) -> FailureAnalysis | None:
+        """Only the leader's end is the sweep's: what becomes of others its rounds tell."""
+        return None if self._leader in map(name_of, pods) else super()._taken_away(pods)
 
     def _owns(self, pod: Unstructured) -> bool:
         """Say whether a pod is the job's own: labels anybody can write."""
@@ -83,7 +112,7 @@ class SweepWatcher(Watcher):
             as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
         )
 
-    def _heard(self, _rank: int, _stage: str) -> None:
+    def _heard(self, _stage: str) -> None:
         """The coordinator says itself how far it is."""
 
     def _over(self, outcome: WatchOutcome) -> bool:

@@ -244,15 +244,15 @@ class Watcher:
                 reader=MultiplexedReader(self._run, self._ranks) if together else EvidenceReader(self._run),
                 finished=partial(self._finished, name),
                 file=self._logs / f"{name}.log" if self._logs else None,
-                on_stage=partial(self._heard, 0 if together else self._kind.index(pod)),
+                on_stage=self._heard,
                 waits=self._progress,
             )
             self.followers[name] = follower
             follower.start()
 
-    def _heard(self, rank: int, stage: str) -> None:
-        if rank == 0:
-            self._progress(f"rank 0: {stage} done{self._late}")
+    def _heard(self, stage: str) -> None:
+        """Say which stage rank 0 is in."""
+        self._progress(f"rank 0: {stage}{self._late}")
 
     def _finished(self, name: str) -> bool:
         """Tell whether the container has ended for good, as far as the informer knows."""

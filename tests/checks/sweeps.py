@@ -62,9 +62,12 @@ def printed(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, rel
     return names, stages
 
 
-def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, placed=None, ran=(), **evidence):
+def swept(
+    names, stages, *, analysis=None, leaves=(), left=(), earlier=None, placed=None, ran=(), agents=(), **evidence
+):
     made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
     evidence_of = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
+    evidence_of |= dict(agents)
     where = {"placed": on([*names, *dict(left)]) if placed is None else placed, "state": JobState.COMPLETE}
     trial = TrialResult(job="seatrial-x", evidence=evidence_of, analysis=analysis, ran=frozenset(ran), **where)
     return read_sweep(trial, made, RULES, dict(left), earlier)

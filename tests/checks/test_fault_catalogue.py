@@ -121,6 +121,11 @@ def keys_of_profiles():
 NO_KEY = re.compile(r"nvidia\.com/\S+|gpu\.nvidia\.com")  # labels, a DeviceClass
 
 
+def test_no_command_asks_for_pods_of_the_trial():
+    """They are deleted by the time it is read: events, logs/ and another run are left."""
+    assert not [f.id for f in FAULTS.values() for text in (*commands_of(f), f.remedy) if "managed-by" in text]
+
+
 def test_a_remedy_names_only_keys_that_a_profile_has():
     """Of the sections of a profile; ids of checks and faults look alike, and exist, too."""
     keys, checks = keys_of_profiles(), set(declared_checks(["--training"]))

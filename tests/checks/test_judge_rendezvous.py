@@ -17,6 +17,41 @@ def test_a_name_that_never_resolves_is_told_for_its_pair(trial, spec, bad):
     assert bad(dns_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "dns.unresolved")]
 
 
+def silent_for(trial, rank, error="timeout"):
+    """The DNS server does not answer this rank: it knows no address, and dials nobody."""
+    for peer in (0, 1):
+        lookup(trial, rank, peer, addresses=[], error=error, first_error=error, attempts=4)
+    port(trial, rank, outbound=False, inbound=False, address=None, outbound_error="its name did not resolve")
+
+
+@pytest.mark.parametrize("error", ["timeout", "unreachable"])
+@pytest.mark.parametrize("dialled", ["no answer within 3 s", "no route to host"])
+def test_a_server_that_is_silent_behind_a_broken_network_is_no_fault_of_dns(trial, spec, bad, error, dialled):
+    """The other rank knows the address of this one, and nothing comes back from it."""
+    silent_for(trial, 1, error)
+    port(trial, 0, outbound=False, inbound=False, outbound_error=dialled)
+    arrows = ["gpu-node-1 -> gpu-node-0", "gpu-node-1 -> gpu-node-1"]
+    assert bad(dns_findings(trial, spec)) == [(each, "network.unreachable") for each in arrows]
+    told = [f.observed for f in dns_findings(trial, spec) if not f.ok]
+    address = trial.evidence[0].stages["port"]["peers"][0]["address"]
+    assert told[0] == f"{error} after 4 attempts; gpu-node-0 got no answer from its address {address} either"
+
+
+@pytest.mark.parametrize(
+    ("dialled", "error"),
+    [
+        ({"outbound": True}, "timeout"),  # the network carries: the server is at fault
+        ({"outbound": False, "outbound_error": "connection refused"}, "timeout"),  # answered
+        ({"outbound": False, "outbound_error": "no answer within 3 s"}, "NXDOMAIN"),  # the server answered it
+        ({"outbound": False, "outbound_error": "its name did not resolve", "address": None}, "timeout"),  # not tried
+    ],
+)
+def test_dns_is_at_fault_where_the_network_carries_or_nobody_has_tried_it(trial, spec, bad, dialled, error):
+    silent_for(trial, 1, error)
+    port(trial, 0, **{"inbound": False, **dialled})
+    assert {fault for _, fault in bad(dns_findings(trial, spec))} == {"dns.unresolved"}
+
+
 def test_the_names_are_those_of_the_attempt_that_ran(trial, spec):
     """A second attempt's Service has another name: that of the first is expected by nobody any more."""
     trial.attempts = 2

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from checks.rules.findings import failed, unknown
 from checks.rules.sweep import node_findings, ran_findings, scale_findings
 from checks.rules.sweep_reading import ENDED, NEVER_CAME, NO_AGENT
 from checks.rules.sweep_texts import notes, seen_again
+from checks.rules.swept import with_findings
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, interrupted
 from jobs.faults.advice import explain
 from jobs.pod.sweep.model import Finding as Accusation
+from jobs.run.evidence import RankEvidence
 from reports.sweep.text import lines
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept
 
@@ -473,3 +476,38 @@ def test_a_job_over_all_nodes_that_failed_says_which_node_said_why(row, said):
     names, stages = printed(6, lambda _: 380.0)
     (finding,) = scale_findings(swept(names, stages | {"sweep.job": {"nodes": list(names), **row}}), PROFILE)
     assert (finding.subject, finding.observed, finding.ok) == ("all_reduce of 6 nodes", said, False)
+
+
+def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
+    """Of a node that the coordinator has not met; what a pod said before it came is nothing."""
+    names, stages = printed(3, lambda _: 380.0)
+    stages["sweep.fleet.1"] |= {
+        "ranks": {"node-0": 0, "node-1": 1, "node-2": 2},
+        "nodes": [*names, "node-3", "node-4"],
+        "gone": {"node-3": "its agent did not come", "node-4": "its agent did not come"},
+    }
+    why = {"address": "t-0.t:29500 (10.0.0.1)", "error": "connection refused"}
+    agents = {rank: RankEvidence(rank=rank, stages={"sweep.agent.1": why}) for rank in (2, 3)}
+    sweep = swept([*names, "node-3", "node-4"], stages, ran=[*names, "node-3", "node-4"], agents=agents)
+    found = {f.subject: f for f in ran_findings(sweep)}
+    assert found["node-3"].observed == (
+        "its pod ran, and its agent did not reach rank 0's pod at t-0.t:29500 (10.0.0.1): connection refused; not tested"
+    )
+    assert found["node-4"].observed == f"{NO_AGENT}; not tested"
+    assert found["node-2"].ok
+
+
+def test_a_node_that_lost_gpus_in_a_sweep_is_not_proven_by_it():
+    """Whoever reads the section (marks, metrics, a scheduled run) finds it at fault; one that is gone is open."""
+    sweep = swept(*printed(4, lambda _: 380.0))
+    lost = failed("node-1", "6 nvidia.com/gpu allocatable after the trial", "8", "gpu.missing")
+    gone = unknown("node-2", "no node of the cluster any more", "the node that was tried", fault="job.disrupted")
+    section = with_findings(sweep, {"node-1": [lost], "node-2": [gone]}).section
+    assert (section["verdict"], section["proven"]) == ("no-go", ["node-0", "node-3"])
+    assert [(f["names"], f["fault"], f["why"]) for f in section["findings"]] == [
+        (["node-1"], "gpu.missing", "6 nvidia.com/gpu allocatable after the trial")
+    ]
+    states = {row["name"]: row["state"] for row in section["elements"]["nodes"]}
+    assert (states["node-1"], states["node-2"], states["node-3"]) == ("at fault", "not tested", "proven")
+    assert with_findings(sweep, {"node-2": [gone]}).section["verdict"] == "inconclusive"
+    assert with_findings(sweep, {}).section["verdict"] == "go"

@@ -8,6 +8,7 @@ from checks.profiles.loader import load_profile
 from checks.profiles.trial import spec_of
 from checks.rules.nodes import kept, offered_before
 from jobs.cluster.facts.inventory import Inventory
+from jobs.trial.parts import ClaimSpec
 
 GPU = "nvidia.com/gpu"
 BEFORE = (8, "as before the trial")
@@ -42,19 +43,23 @@ def test_other_nodes_and_claimed_gpus_are_not_judged(node):
 
 
 @pytest.mark.parametrize(
-    ("asked", "offered", "begun", "count"),
+    ("asked", "offered", "begun", "resource", "count"),
     [
-        (8, 8, False, 8),
-        (8, 7, False, 7),  # the fault was waived: preflight's number holds
-        (None, 8, False, 8),  # no profile
-        (4, 8, False, 4),
-        (8, 6, True, 8),  # read after a trial of another process
-        (8, None, True, 0),  # claimed GPUs: no node counts them
+        (8, 8, False, GPU, 8),
+        (8, 7, False, GPU, 7),  # the fault was waived: preflight's number holds
+        (None, 8, False, GPU, 8),  # no profile
+        (4, 8, False, GPU, 4),
+        (8, 6, True, GPU, 8),  # read after a trial of another process
+        (8, None, True, GPU, 8),  # its device plugin is gone altogether by then
+        (None, 8, True, GPU, 0),  # what it offered before nobody knows
+        (8, None, True, "", 0),  # claimed GPUs: no node counts them
     ],
 )
-def test_what_a_node_offered_is_the_profiles_number_or_preflights(node, asked, offered, begun, count):
+def test_what_a_node_offered_is_the_profiles_number_or_preflights(node, asked, offered, begun, resource, count):
     base = load_profile("h100-ib")
     asking = replace(base, gpu=replace(base.gpu, per_node=asked))
+    claims = () if resource else (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),)
     spec = spec_of(asking, run_id="r", namespace="n", gpus_per_node=8)
+    spec = replace(spec, gpu_resource=resource, claims=claims)
     seen = Inventory((node("n1", capacity=None if offered is None else 8, allocatable=offered),), ())
     assert offered_before(seen, asking, spec, begun=begun)["n1"][0] == count

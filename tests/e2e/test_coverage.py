@@ -51,6 +51,10 @@ SHOWN_OTHERWISE = {
         f"nccl.{name}": ("tests/nccl/test_nccl_starts.py", "words of a start that failed below the program")
         for name in ("container", "file-access", "not-a-number", "not-all-came", "tensors-differ")
     },
+    "network.unreachable": (
+        "tests/checks/test_judge_rendezvous.py",
+        "the lab's DNS answers every pod, whatever lies between the pods",
+    ),
     "sweep.misplaced": ("tests/checks/test_judge_sweep.py", "no pod of the lab lies about its node"),
     "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     **{

@@ -202,3 +202,31 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         assert (second / "report.json").exists(), "what was to be resumed is not taken away"
     finally:
         served.close()
+
+
+FIRST_ROUND = """
+name: first-round
+title: The pod that leads a sweep is taken away in its first round
+breaks: rank 0's pod, and another team holds gpu-node-3
+faults: []
+outcome: inconclusive
+world:
+  nodes: 4
+  workloads:
+    pretrain:
+      {kind: Deployment, namespace: research, image: "r.example/p:1", replicas: 1, nodes: [gpu-node-3],
+       requests: {nvidia.com/gpu: "8", cpu: "96"}}
+  happens: [{do: delete, index: 0, says: nodes are here}]
+"""
+
+
+@pytest.mark.slow
+def test_nodes_whose_pods_ran_are_tried_though_no_round_of_theirs_was_told(sweep, tmp_path):
+    """They are not tested, and that is said; one on which none of the pods ran is not tried."""
+    file = tmp_path / "first-round.yaml"
+    file.write_text(FIRST_ROUND)
+    code, record, said = sweep(file)
+    assert (code, record["sweep"]["rounds"]) == (10, []), said
+    names = [f"gpu-node-{n}" for n in range(4)]
+    assert (record["coverage"]["tried"], record["coverage"]["untried"]) == (names[:3], names[3:])
+    assert set(record["sweep"]["not_tested"]) == set(names)

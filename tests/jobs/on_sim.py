@@ -17,6 +17,7 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # the first process of 
 rank = int(os.environ["NODE_RANK"])
 def say(n, stage, data):
     print(json.dumps({"seatrial": 1, "run": os.environ["SEATRIAL_RUN"], "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}), flush=True)
+print("seatrial rank %d: start starts" % rank)
 say(1, "start", {"env": dict(os.environ)})
 time.sleep(float(os.environ.get("NAP", "0")))
 print("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz")

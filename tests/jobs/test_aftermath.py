@@ -156,3 +156,26 @@ def test_what_is_deleted_after_the_trial_knows_its_lost_nodes(monkeypatch, fault
     Launcher(Kube())._once(asked, SimpleNamespace(kind=None))
     assert creation.lost == ({"n1"} if fault == "node.lost" else set())
     assert known == [creation.lost] * given_up
+
+
+TAKEN = "pod t-1-abcde on n1: PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod"
+
+
+def test_who_preempted_comes_before_what_is_left_for_another_attempt(monkeypatch):
+    """The first words are all that a headline has room for: what came first, and by whom."""
+    urgent = {"metadata": {"name": "urgent-0", "namespace": "team", "uid": UID}}
+    kube = Kube(events=[said("Preempted", f"Preempted by pod {UID} on node n1", "default-scheduler")], pods=[urgent])
+    kube.answers["all"] = True
+    first = by_whom(kube, "ns", lost(TAKEN), sees_pods=True)
+    monkeypatch.setattr(Launcher, "_once", lambda *_: first)
+    monkeypatch.setattr("jobs.run.launcher.namespace_gone", lambda *_: "")
+    left = "n1 has no room (0 of 8 free): 1 of 2 nodes are left for another attempt"
+    asked = TrialSpec(run_id="abc", namespace="ns", image="i:1")
+    result = Launcher(Kube(), room=lambda *_: left).run(asked, {})
+    by = "pod t-1-abcde on n1: default-scheduler: Preempted by pod team/urgent-0 on node n1"
+    assert (result.analysis.fault, result.analysis.observed) == ("job.disrupted", f"{by}; {left}")
+    assert not result.interrupted and result.attempts == 1
+
+
+def test_a_preemption_of_which_no_event_tells_keeps_the_words_of_the_pod():
+    assert told(Kube(events=[]), lost(TAKEN)) == TAKEN

@@ -271,6 +271,29 @@ def test_what_does_not_go_is_told_with_the_reason(kube, api):
         delete(kube, "jobs", "batch", "ns", "seatrial-x", uid="u", wait_s=0.3)()
 
 
+@pytest.mark.parametrize(
+    ("finalizers", "node", "holds"),
+    [
+        (("example.com/audit",), "n1", "pod/seatrial-r1-0-x, held by finalizers example.com/audit"),
+        ((), "n1", "pod/seatrial-r1-0-x, which the kubelet of n1 has not ended"),
+        (None, "", ""),  # no pod is left
+    ],
+)
+def test_a_job_that_waits_for_its_pods_is_told_with_what_holds_those(kube, api, finalizers, node, holds):
+    """Its own finalizer, foregroundDeletion, is the garbage collector's and says nothing."""
+    cluster = Cluster(api)
+    cluster.stuck.add(
+        cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS, finalizers=("foregroundDeletion",))
+    )
+    if finalizers is not None:
+        pod = cluster.add("pods", "seatrial-r1-0-x", labels=OURS, finalizers=finalizers)
+        cluster.objects[pod]["spec"]["nodeName"] = node
+    with pytest.raises(Unreachable) as caught:
+        delete(kube, "jobs", "batch", "ns", "seatrial-r1", uid="u", wait_s=0.1)()
+    waits = f"; it waits for {holds}" if holds else ""
+    assert str(caught.value).endswith(f"(marked for deletion, held by finalizers foregroundDeletion{waits})")
+
+
 def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
     """Even where the server returns more than was asked for."""
     cluster = Cluster(api)

@@ -253,6 +253,26 @@ def test_a_kubelet_that_has_just_begun_is_read_again_for_seconds(kube, api, monk
     assert clock[0] <= inventory.RESTARTED_S + 3
 
 
+@pytest.mark.parametrize(("count", "requests"), [(2, 2), (4, 4), (5, 2), (900, 2)])
+def test_nodes_are_read_again_by_name_or_in_pages_of_all(kube, api, count, requests):
+    """Of a fleet of 600: those that were asked for, and no others; who is gone is left out."""
+    fleet = [raw_node(f"n{number}") for number in range(600)]
+
+    def answer(asked):
+        name = asked.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        start = int(asked.query.get("continue", "0"))
+        chosen = [node for node in fleet if not name or node["metadata"]["name"] == name][start:]
+        more = {"continue": str(start + 500)} if len(chosen) > 500 else {}
+        return 200, {}, {"items": chosen[:500], "metadata": more}
+
+    api.answer = answer
+    wanted = {f"n{number}" for number in range(1, count)} | {"gone"}
+    assert {node.name for node in Inventory.read_nodes(kube, wanted).nodes} == {
+        f"n{number}" for number in range(1, min(count, 600))
+    }
+    assert len(api.asked) == requests
+
+
 @pytest.mark.parametrize(
     ("reason", "gpus", "node", "is_refusal"),
     [

@@ -53,14 +53,16 @@ def follow(kube, tmp_path, finished=lambda: True, **more):
 
 
 def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
-    """Written without timestamps; evidence read on the way; stages told as they come."""
-    log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
+    """Written without timestamps; evidence read on the way; rank 0's stages told as they start, and not as they end."""
+    told = [b"[1,0]<stdout>:seatrial rank 0: dns starts", b"seatrial rank 1: port starts", b"rank 0: x starts"]
+    lines = [b"hello", b"seatrial rank 0: start starts", evidence(1, "start"), *told, evidence(2, "end")]
+    log = Log([(1.0 + number / 2, line) for number, line in enumerate(lines)])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     stages = []
     follower = follow(kube, tmp_path, on_stage=stages.append)
     assert follower.join(HANG_S)
     assert follower.file.read_text().splitlines()[0] == "hello"
-    assert follower.reader.result().complete and stages == ["start", "end"]
+    assert follower.reader.result().complete and stages == ["start", "dns"]
     assert api.asked[0].query["timestamps"] == "true" and api.asked[0].query["container"] == "trial"
 
 

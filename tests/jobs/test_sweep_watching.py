@@ -96,7 +96,7 @@ def sweep(kube, api, monkeypatch):
         limits = Limits(start_s=HANG_S, job_s=job_s)
         watcher = SweepWatcher(kube, job="t", namespace="default", run="r1", limits=limits)
         outcome = watcher.keep()
-        watch.placed, watch.ran = watcher.placed, watcher.ran
+        watch.placed, watch.ran, watch.heard = watcher.placed, watcher.ran, watcher.all_evidence()
         return outcome, watcher.evidence()
 
     return watch
@@ -240,3 +240,34 @@ def test_the_nodes_on_which_pods_have_run_are_known(sweep):
     waiting = {"name": "trial", "state": {"waiting": {"reason": "ContainerCreating"}}}
     sweep(3, [pod(0, GONE, phase="Failed"), pod(1), pod(2, waiting, phase="Pending")], {"t-0-x": WHOLE[:1]})
     assert (sweep.ran, set(sweep.placed)) == ({"n0", "n1"}, {"n0", "n1", "n2"})
+
+
+MET_TWO = {"nodes": ["n0", "n1", "n2"], "gone": {"n2": "its agent did not come"}, "ranks": {"n0": 0, "n1": 1}}
+WHY = {"address": "t-0.t:29500 (10.0.0.1)", "error": "connection refused"}
+
+
+def test_only_pods_that_the_coordinator_has_not_met_are_heard(sweep, api):
+    """They say why; one that it has met, one that has not begun, and a stranger's are not asked."""
+    waiting = {"name": "trial", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    stranger = pod(2, name="a-stranger", owner="another")
+    pods = [pod(0), pod(1), pod(2), pod(3, waiting, phase="Pending"), stranger]
+    counted = [line(1, "sweep.fleet.1", MET_TWO), line(2, "sweep.end", {"why": ""}), line(3, "end", END)]
+    unmet = [line(1, "start", {}, rank=0), line(2, "sweep.agent.1", WHY, rank=0)]  # whose rank it is the API tells
+    outcome, evidence = sweep(4, pods, {"t-0-x": counted, "t-2-x": unmet, "a-stranger": unmet})
+    assert (outcome.analysis, evidence.complete) == (None, True)
+    assert set(sweep.heard) == {0, 2}
+    assert sweep.heard[2].stages["sweep.agent.1"] == WHY
+    logs = {each.path.split("/")[-2] for each in api.asked if each.path.endswith("/log")}
+    assert logs == {"t-0-x", "t-2-x"}
+
+
+def test_of_many_pods_that_are_not_met_some_are_heard(sweep, api):
+    """A broken network has one reason on all nodes; and one of them that is gone then is not the sweep's end."""
+    counted = [
+        line(1, "sweep.fleet.1", {"nodes": [], "ranks": {"n0": 0}}),
+        line(2, "sweep.end", {"why": ""}),
+        line(3, "end", END),
+    ]
+    outcome, _ = sweep(64, [pod(n) for n in range(64)], {"t-0-x": counted})
+    assert outcome.analysis is None
+    assert len({each.path for each in api.asked if each.path.endswith("/log")}) == 17

@@ -15,6 +15,7 @@ from jobs.pod.stages import agent, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.planner import Planner
 from jobs.run.evidence import misfit
+from tests.ports import free_port
 from tests.waiting import HANG_S, until
 
 PLAY = r'''
@@ -443,3 +444,70 @@ def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(monkeypatch,
     assert (result.outcome, result.reported) == ("nothing", ("b",))
     missing = {name: item for name, item in whole.items() if name != key}
     assert planner.result(("a", "b"), {"a": missing, "b": whole}).outcome == "nothing"
+
+
+@contextlib.contextmanager
+def answering(port, line):
+    """Something on a port that sends one line to who connects."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+
+        def serve():
+            with contextlib.suppress(OSError):  # the listener is shut down
+                while True:
+                    accepted, _ = listener.accept()
+                    with accepted:
+                        accepted.sendall(line)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            server.join()
+
+
+@pytest.mark.parametrize(
+    ("found", "answer", "where", "error"),
+    [
+        ([], None, "t-0.t:{port}", "its name does not resolve (timeout)"),
+        (["127.0.0.1"], None, "t-0.t:{port} (127.0.0.1)", "connection refused"),
+        (["::1", "127.0.0.1"], None, "t-0.t:{port} (127.0.0.1)", "connection refused"),
+        (["127.0.0.1"], b"HTTP/1.1 400 Bad Request\n", "t-0.t:{port} (127.0.0.1)", "something else answers on this"),
+    ],
+)
+def test_an_agent_says_why_it_does_not_reach_the_coordinator(monkeypatch, found, answer, where, error):
+    """Whoever follows the coordinator's log hears nothing of it: each reason is told once, and where it was tried."""
+    told = []
+
+    def addresses(_):
+        if not found:
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return found
+
+    monkeypatch.setattr(agent, "TELL_S", 0.0)
+    monkeypatch.setattr(agent.dns, "addresses", addresses)
+    monkeypatch.setattr(agent.dns, "reason", lambda *_: "timeout")
+    port = free_port()
+    trial = SimpleNamespace(sweep={"token": "x"}, peers=["t-0.t"], master_port=port, run="r1", peer_wait_s=HANG_S)
+    me = SimpleNamespace(rank=1, node="n1", pod_ip="127.0.0.2")
+    tries = []
+    watch = SimpleNamespace(stopped=lambda: tries.append(1) or len(tries) > 6)
+    with answering(port, answer) if answer else contextlib.nullcontext():
+        agent.Agent(trial, me, watch, "", "", lambda *why: told.append(why)).run()
+    ((number, address, said),) = told
+    assert (number, address) == (1, where.format(port=port))
+    assert said.startswith(error)
+
+
+def test_an_agent_that_waits_for_a_moment_says_nothing(monkeypatch):
+    """The coordinator's pod may have begun later."""
+    monkeypatch.setattr(agent, "TELL_S", HANG_S)
+    trial = SimpleNamespace(
+        sweep={"token": "x"}, peers=["127.0.0.1"], master_port=free_port(), run="r1", peer_wait_s=HANG_S
+    )
+    tries, told = [], []
+    watch = SimpleNamespace(stopped=lambda: tries.append(1) or len(tries) > 4)
+    me = SimpleNamespace(rank=1, node="n1", pod_ip="127.0.0.2")
+    agent.Agent(trial, me, watch, "", "", lambda *why: told.append(why)).run()
+    assert told == []

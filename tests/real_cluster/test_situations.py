@@ -242,9 +242,10 @@ def test_a_node_that_stops_in_the_middle(bench):
 
 
 @needs_pods
-def test_gpus_that_turn_unhealthy_in_the_middle(bench):
+@pytest.mark.parametrize("command", ["accept", "sweep"])
+def test_gpus_that_turn_unhealthy_in_the_middle(bench, command):
     """Their pods run on, and the trial ends well on nodes that the next job does not fit."""
-    run = bench.start()
+    run = bench.start(command)
     node = bench.running()[0]["spec"]["nodeName"]
     run.process.send_signal(signal.SIGSTOP)  # the trial goes on; whoever judges it sees the node as it is then
     bench.cluster.make_unhealthy(node, "gpu-1", "gpu-2")

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from ..client.errors import ApiError
 from ..client.http_client import gc_paused
@@ -52,6 +53,8 @@ _OFF = frozenset({"", "false", "0", "no", "none"})
 # Kubernetes 1.36 in tests/real). With the second reading it has had so long.
 RESTARTED_S = 15.0
 _AGAIN_S = 3.0
+_BY_NAME = 4
+"""Nodes that are read one by one: more of them are found in pages of all."""
 # The reasons of pods whose devices the kubelet did not have, or could not allocate (kubernetes pkg/kubelet/lifecycle,
 # predicate.go, and cm/devicemanager); OutOf<resource> of an extended resource.
 _REFUSED = re.compile(r"UnexpectedAdmissionError|OutOf[^\s/]+/\S+")
@@ -173,12 +176,12 @@ class Inventory:
 
         A node that was deleted is left out. Raises `ClusterError`: they could be listed before.
         """
-        wanted, end = sorted(names), time.monotonic() + RESTARTED_S
+        wanted, end = set(names), time.monotonic() + RESTARTED_S
+        # By name, unless all of them take fewer requests.
+        asked = [f"metadata.name={name}" for name in sorted(wanted)] if len(wanted) <= _BY_NAME else [""]
         while True:
-            items = [
-                item for name in wanted for item in kube.list(path("nodes"), fieldSelector=f"metadata.name={name}")[0]
-            ]
-            nodes = tuple(map(read_node, items))
+            pages = (kube.read_pages(path("nodes"), read_node, fieldSelector=each) for each in asked)
+            nodes = tuple(node for page, _ in chain.from_iterable(pages) for node in page if node.name in wanted)
             if time.monotonic() >= end or not any(node.restarted for node in nodes):
                 return cls(nodes, ())
             time.sleep(_AGAIN_S)

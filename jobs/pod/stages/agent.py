@@ -10,12 +10,12 @@ import queue
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import fleettest
+from . import dns, dnsquery, fleettest
 from .deadline import Watch
 from .files import names_in
-from .messages import Lines, NoAnswerError, keep_alive, say
+from .messages import Lines, NoAnswerError, connect, keep_alive, say
 from .proof import code, nonce, same
 from .spec import Identity, Trial
 
@@ -23,36 +23,46 @@ DIAL_S = 5.0
 HELLO_S = 10.0
 LOST_S = 45.0
 """Seconds for which a coordinator that was met and is gone is dialled again: a pod does not come back sooner."""
+TELL_S = 5.0
+"""After so long without the coordinator it is told why: sooner its pod may not have been there."""
+MOST_TOLD = 8
 INFINIBAND = "/sys/class/infiniband"
 
 
 class Agent:
     """One pod's part in a sweep."""
 
-    def __init__(self, trial: Trial, me: Identity, watch: Watch, place: str, here: str) -> None:
+    def __init__(
+        self, trial: Trial, me: Identity, watch: Watch, place: str, here: str, told: Callable[[int, str, str], None]
+    ) -> None:
+        """Prepare; ``told`` hears why the coordinator was not met: how many reasons there are now, where, and what."""
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
         self.place, self.here = place, here
-        self.say: Callable[[str], None] = lambda _: None
+        self._told = told
         self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
         self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
         self._current: Optional[fleettest.Link] = None
         self._line: Optional[socket.socket] = None
+        self._where = ""
         self._lock = threading.Lock()
+        self._said: List[Tuple[str, str]] = []  # why the coordinator was not met, and where
 
     def run(self) -> None:
         """Serve the coordinator until it says good-bye, is gone for good, or the pod is to end."""
         worker = threading.Thread(target=self._work, daemon=True)
         worker.start()
-        lost = time.monotonic() + self.trial.peer_wait_s + LOST_S
+        since = time.monotonic()
+        lost = since + self.trial.peer_wait_s + LOST_S
         while not self._over() and time.monotonic() < lost:
             try:
                 if self._serve():
                     break
-                lost = time.monotonic() + LOST_S  # it was met: a coordinator that has gone does not come back late
+                since = time.monotonic()
+                lost = since + LOST_S  # it was met: a coordinator that has gone does not come back late
                 self._abandon("the coordinator is gone")
-            except (NoAnswerError, OSError):  # not there yet, or not ours: tried again until `lost`
-                pass
+            except (NoAnswerError, OSError) as problem:  # not there yet, or not ours: tried again until `lost`
+                self._tell_why(str(problem), time.monotonic() - since)
             self._stopped.wait(0.5)
         self.stop()
         worker.join(timeout=fleettest.ENDING_S)
@@ -73,11 +83,35 @@ class Agent:
 
     # -- the line to the coordinator
 
+    def _tell_why(self, problem: str, waited_s: float) -> None:
+        """Tell why the coordinator was not met, each reason once: whoever follows it does not know of this pod."""
+        why = (self._where, problem)
+        if waited_s >= TELL_S and why not in self._said and len(self._said) < MOST_TOLD:
+            self._said.append(why)
+            self._told(len(self._said), *why)
+
+    def _dial(self) -> socket.socket:
+        """Connect to the coordinator; raises NoAnswerError, which says why not, and notes where it was tried."""
+        own = self.me.rank == 0
+        name = (self.me.pod_ip or "127.0.0.1") if own else self.trial.peers[0]
+        self._where = "%s:%d" % (name, self.trial.master_port)
+        try:
+            found = dns.addresses(name)
+        except socket.gaierror as problem:
+            answer = dns.reason(name, problem, dnsquery.read_resolver(), time.monotonic() + DIAL_S)
+            raise NoAnswerError("its name does not resolve (%s)" % answer) from None
+        for address in found[:-1]:
+            try:
+                return connect(address, self.trial.master_port, DIAL_S)
+            except NoAnswerError:  # of another family, perhaps: the last one tells
+                pass
+        if found[-1] != name:
+            self._where += " (%s)" % found[-1]
+        return connect(found[-1], self.trial.master_port, DIAL_S)
+
     def _serve(self) -> bool:
         """Keep one connection to its end; True when the coordinator said good-bye. Raises where it was never met."""
-        own = self.me.rank == 0
-        address = (self.me.pod_ip or "127.0.0.1") if own else self.trial.peers[0]
-        line = socket.create_connection((address, self.trial.master_port), timeout=DIAL_S)
+        line = self._dial()
         try:
             keep_alive(line)
             lines = Lines(line)

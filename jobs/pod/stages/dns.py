@@ -174,7 +174,7 @@ def _try(
     try:
         answer = lookup(record["name"])
     except socket.gaierror as problem:
-        record["error"] = _reason(record["name"], problem, resolver, limit)
+        record["error"] = reason(record["name"], problem, resolver, limit)
     except (OSError, UnicodeError) as problem:
         record["error"] = str(problem)[:200] or type(problem).__name__
     else:
@@ -186,7 +186,7 @@ def _try(
     return False
 
 
-def _reason(name: str, problem: socket.gaierror, resolver: dnsquery.Resolver, limit: float) -> str:
+def reason(name: str, problem: socket.gaierror, resolver: dnsquery.Resolver, limit: float) -> str:
     """Return the DNS answer behind a getaddrinfo failure."""
     said = dnsquery.explain(name, resolver, min(limit, time.monotonic() + 6))
     if said != dnsquery.ANSWERED:

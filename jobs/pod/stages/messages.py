@@ -6,6 +6,7 @@ unheard: on a real cluster scanners, service meshes and the neighbour's job knoc
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import struct
@@ -15,10 +16,22 @@ from typing import Any, Callable, Dict, Optional
 
 MAX_LINE = 4096
 HELLO_TIMEOUT_S = 5.0
+REFUSED = "connection refused"
 
 
 class NoAnswerError(Exception):
     """The other side closed, was silent, or did not speak our language."""
+
+
+def connect(address: str, port: int, timeout_s: float) -> socket.socket:
+    """Open a connection; raises NoAnswerError, which says how far it came."""
+    try:
+        return socket.create_connection((address, port), timeout=timeout_s)
+    except socket.timeout:
+        raise NoAnswerError("no answer within %.0f s" % timeout_s) from None
+    except OSError as error:
+        refused = error.errno == errno.ECONNREFUSED
+        raise NoAnswerError(REFUSED if refused else (error.strerror or str(error)).lower()) from None
 
 
 def say(line: socket.socket, message: Dict[str, Any]) -> None:

@@ -14,11 +14,10 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .deadline import Watch
-from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
+from .messages import HELLO_TIMEOUT_S, REFUSED, Channel, Lines, NoAnswerError, connect, keep_alive, say
 from .spec import Identity, Trial
 
 CONNECT_TIMEOUT_S = 3.0  # a SYN that is dropped is sent again after 1 s: two tries
-REFUSED = "connection refused"
 UNKNOWN = "its name did not resolve"
 
 
@@ -158,11 +157,9 @@ class Rendezvous:
         """Connect and shake hands once; return None or what went wrong."""
         began, sent = time.monotonic(), time.time()
         try:
-            line = socket.create_connection((address, self.trial.master_port), timeout=CONNECT_TIMEOUT_S)
-        except socket.timeout:
-            return "no answer within %.0f s" % CONNECT_TIMEOUT_S
-        except OSError as error:
-            return REFUSED if error.errno == errno.ECONNREFUSED else (error.strerror or str(error)).lower()
+            line = connect(address, self.trial.master_port, CONNECT_TIMEOUT_S)
+        except NoAnswerError as error:
+            return str(error)
         connected = time.monotonic() - began
         try:
             keep_alive(line)

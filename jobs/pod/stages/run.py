@@ -117,6 +117,7 @@ class Probe:
         """
         if self.watch.stopped():
             return
+        self.writer.say("%s starts" % name)
         began = time.monotonic()
         outcome: List[str] = []
 
@@ -266,7 +267,6 @@ class Probe:
         data = collective.blank(chosen)
 
         def work(record: Dict[str, Any]) -> str:
-            self.writer.say("%s starts" % name)
             skipped = bench.run(record, chosen)
             if skipped:
                 record.clear()
@@ -307,8 +307,7 @@ class SweepPod(Probe):
         from . import agent, coordinator  # noqa: PLC0415
 
         self.stage("start", START_S, host_blank(), self.start)
-        own = agent.Agent(self.trial, self.me, self.watch, self.place, self.here)
-        own.say = self.writer.say
+        own = agent.Agent(self.trial, self.me, self.watch, self.place, self.here, self.unmet)
         if self.me.rank == 0:
             lead = coordinator.Coordinator(self.trial, self.me, self.watch, self.writer)
             helper = threading.Thread(target=own.run, daemon=True)
@@ -320,6 +319,12 @@ class SweepPod(Probe):
         self.writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
         self.writer.message()
         return 128 + getattr(signal, self.watch.reason) if self.watch.interrupted() else 0
+
+    def unmet(self, number: int, address: str, error: str) -> None:
+        """Print why the agent has not met the coordinator."""
+        data = {"address": address, "error": redact.text(error)[:200]}
+        self.writer.stage("sweep.agent.%d" % number, self.watch.elapsed(), data, "failed")
+        self.writer.say("agent: waits for rank 0 at %s: %s" % (address, data["error"]))
 
 
 def host_blank() -> Dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TypedDict, get_type_hints
 from .hardware import EndStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
 from .network import DnsStage, NetworkStage, PortStage, StorageStage
 from .programs import CheckpointRun, CollectiveRun, TrainingRun
-from .sweep import SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
+from .sweep import SweepAgent, SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
 
 COLLECTIVE = "collective."
 
@@ -34,6 +34,11 @@ class Stages(TypedDict, total=False):
 STAGES = {**get_type_hints(Stages), COLLECTIVE: CollectiveRun}
 """Stages of a trial by name; those of collectives begin with the same word."""
 
-NUMBERED = {"sweep.fleet.": SweepFleet, "sweep.round.": SweepRound, "sweep.training.": SweepTraining}
+NUMBERED = {
+    "sweep.agent.": SweepAgent,
+    "sweep.fleet.": SweepFleet,
+    "sweep.round.": SweepRound,
+    "sweep.training.": SweepTraining,
+}
 SWEEP_STAGES = {**NUMBERED, "sweep.job": SweepTest, "sweep.end": SweepEnd}
 """Stages of a sweep by name; those that are numbered begin with the same word."""

@@ -1,4 +1,4 @@
-"""What a sweep's coordinator prints: the fields of its stages, as the modules beside have those of a trial's probe."""
+"""What a sweep's coordinator and agents print: the fields of their stages, as beside it those of a trial's probe."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ class SweepFleet(TypedDict, total=False):
     ranks: dict[str, Count]
     rails: dict[str, list[str]]
     restored: Count
+
+
+class SweepAgent(TypedDict, total=False):
+    """Why a pod has not met the coordinator, by its own word: where it tried, and what came of it."""
+
+    address: str
+    error: str
 
 
 class SweptCard(TypedDict, total=False):
