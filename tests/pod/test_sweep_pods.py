@@ -24,7 +24,7 @@ import json, os, sys, time
 options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
 rank, nodes = int(options["node-rank"]), int(options["nnodes"])
 mode, node = os.environ.get("FAKE_MODE", ""), os.environ["SEATRIAL_NODE_NAME"]
-if "training" in options:
+if "train" in sys.argv:
     print("# seatrial training: bf16")
     steps = {"mode": "ddp", "steps": int(options["steps"]), "step_ms": [52.0] * 300, "losses": [9.0 - 0.1 * n for n in range(20)]}
     told = {"rank": 0, "local": 0, "world": nodes, "compute_ms": [50.0] * 300, "modes": [steps], "window": [0, 1]}

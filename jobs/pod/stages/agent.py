@@ -29,10 +29,10 @@ INFINIBAND = "/sys/class/infiniband"
 class Agent:
     """One pod's part in a sweep."""
 
-    def __init__(self, trial: Trial, me: Identity, watch: Watch, place: str, here: str) -> None:
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, place: str, archive: str) -> None:
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
-        self.place, self.here = place, here
+        self.place, self.archive = place, archive
         self.say: Callable[[str], None] = lambda _: None
         self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
         self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
@@ -161,7 +161,7 @@ class Agent:
                 return
             link = self._current = fleettest.Link(order.get("id"))
             try:
-                result = fleettest.run(self.trial, self.me, self.watch, self.place, self.here, order, link)
+                result = fleettest.run(self.trial, self.me, self.watch, self.place, self.archive, order, link)
             except Exception as problem:  # noqa: BLE001  (a test's bug must not cost the pod)
                 result = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
             self._current = None

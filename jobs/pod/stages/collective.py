@@ -66,9 +66,9 @@ def blank(chosen: Mapping[str, Any]) -> Dict[str, Any]:
 class BenchRun:
     """Everything a collective needs to know about this pod."""
 
-    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, archive: str) -> None:
         self.trial, self.me, self.watch, self.barrier = trial, me, watch, barrier
-        self.place, self.here = place, here
+        self.place, self.archive = place, archive
         self.env: Mapping[str, str] = os.environ
         self.say: Callable[[str], None] = _silent
         self.analyze: Optional[Analyze] = None
@@ -80,7 +80,7 @@ class BenchRun:
     def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
         """Run one collective and fill its data; returns why it was skipped, or nothing."""
         name, alone = str(chosen["name"]), chosen["scope"] == "node"
-        plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.here)
+        plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.archive)
         go, why = self._agree(name, self.ahead or problem, alone=alone)
         if not go or plan is None:
             data["error"] = problem or None
