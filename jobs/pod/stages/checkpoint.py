@@ -19,7 +19,8 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import collective, host, programs, redact, storage
+from .. import redact
+from . import collective, host, programs, storage
 from .barrier import Barrier
 from .deadline import Watch
 from .files import names_in, pieces, replace
@@ -219,7 +220,7 @@ class Checkpoint(collective.BenchRun):
                     verified["bad"].append(name)
         except (OSError, ValueError) as error:
             verified["error"] = (
-                storage.error_text(error) if isinstance(error, OSError) else redact.text(str(error))[:200]
+                storage.error_text(error) if isinstance(error, OSError) else redact.redact(str(error))[:200]
             )
         seconds = time.monotonic() - began
         verified.update(bytes=size, seconds=round(seconds, 4), mb_s=storage.rate(size, seconds))

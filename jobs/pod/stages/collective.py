@@ -14,7 +14,8 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
-from . import children, programs, rdma, redact
+from .. import redact
+from . import children, programs, rdma
 from .barrier import Barrier
 from .capture import Capture, causes
 from .deadline import Watch
@@ -230,9 +231,9 @@ class BenchRun:
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)
             if data["exit"] == 0:
-                data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
+                data["output_tail"] = redact.redact(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
             else:
-                data["output_tail"] = redact.text(capture.tail(TAIL_CHARS))
+                data["output_tail"] = redact.redact(capture.tail(TAIL_CHARS))
             data["output_bytes"] = capture.bytes
 
     def _attend(
@@ -333,7 +334,7 @@ def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
     for path in (env.get("NCCL_CONF_FILE"), os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
         try:
             with open(path or "", encoding="utf-8", errors="replace") as stream:
-                files[str(path)] = redact.text(stream.read(4096))
+                files[str(path)] = redact.redact(stream.read(4096))
         except OSError:
             continue
     return files

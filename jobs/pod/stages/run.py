@@ -16,7 +16,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
 # What only some trials need is imported where it begins: it takes as long as all the rest, in every pod.
-from . import children, collective, dns, gpus, host, network, payload, rdma, redact, spec, topology
+from .. import redact
+from . import children, collective, dns, gpus, host, network, payload, rdma, spec, topology
 from .barrier import Barrier
 from .collective import BenchRun
 from .deadline import Watch
@@ -123,7 +124,7 @@ class Probe:
             try:
                 outcome.append(work(data) or "ok")
             except Exception as problem:  # noqa: BLE001  (one stage's bug must not cost the others' evidence)
-                data["error"] = redact.text("%s: %s" % (type(problem).__name__, problem))[:500]
+                data["error"] = redact.redact("%s: %s" % (type(problem).__name__, problem))[:500]
                 outcome.append("error")
 
         worker = threading.Thread(target=guarded, daemon=True)
