@@ -92,6 +92,7 @@ _PATTERNS = tuple(
 )
 # Base64 as keys have it: an AWS secret has 40 characters of it, a line of a PEM file 64, an NGC key 84.
 _RANDOM = re.compile(r"(?<![\w./+-])[A-Za-z0-9+_-][A-Za-z0-9+/_-]{38,}={0,2}(?![\w./])")
+_CAPITAL_INSIDE = re.compile("[a-z][A-Z]")
 # A cheap necessary condition of all other patterns: ordinary lines cost a look for each of these words.
 _HINTS = (
     "secret|passw|passphrase|credential|token|key|auth|cookie|signature|connection_string|_pat|_pwd|_dsn|_webhook|bearer"
@@ -153,7 +154,10 @@ def _masked(match: Match[str]) -> str:
 
 
 def _masked_if_random(match: Match[str]) -> str:
-    """Mask what mixes capitals, small letters and digits as no word, path or mangled C++ name does."""
+    """Mask what mixes capitals, small letters and digits as no word, path or mangled C++ name does.
+
+    A GPU's UUID (GPU-1bc4..) and its product (NVIDIA-RTX-PRO-6000-Blackwell-..) have no capital behind a small letter.
+    """
     text = match.group(0)
-    mixed = any(map(str.isupper, text)) and any(map(str.islower, text)) and any(map(str.isdigit, text))
+    mixed = _CAPITAL_INSIDE.search(text) and any(map(str.isdigit, text))
     return MASK if mixed and not text.startswith("_Z") and text.count("/") <= 4 else text

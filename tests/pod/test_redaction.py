@@ -105,6 +105,10 @@ def test_no_word_of_the_cluster_is_judged_otherwise_afterwards(judged) -> None:
         "AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/secrets/eks/token",
         "UCX_IB_PKEY=0xffff NCCL_IB_PKEY=0",
         "pip install hf_transfer",
+        "GPU-1bc46a35-2f0a-4d2e-9c3b-0123456789ab is there twice",
+        "MIG-1bc46a35-2f0a-4d2e-9c3b-0123456789ab MIG-GPU-1bc46a35-2f0a-4d2e-9c3b-0123456789ab/1/0",
+        "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
+        "Standard_ND96isr_H100_v5-NVIDIA-H100-80GB-HBM3-SHARED",
     ],
 )
 def test_the_words_of_a_refusal_stay(text: str) -> None:
