@@ -15,7 +15,7 @@ MASK = "[REDACTED]"
 # The end of a name that says that its value is secret; what stands in front of it does not matter. PUBLIC_KEY,
 # TOKENIZER, NCCL_IB_PKEY, *_TOKEN_FILE and the like are not meant.
 _NAME = (
-    r"(?:SECRETS?|TOKENS?|PASSWORDS?|(?<!/etc/)PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE|SIGNATURE|AUTHORIZATION|CONNECTION_STRING"
+    r"(?:SECRET|SECRETS(?==)|TOKENS?|PASSWORDS?|(?<!/etc/)PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE|(?:AMZ|GOOG)-SIGNATURE|AUTHORIZATION|CONNECTION_STRING"
     r"|(?:API|ACCESS|SECRET|PRIVATE|NGC|ENCRYPTION|AUTH|SIGNING|STORAGE|ACCOUNT)[_-]?KEY|KEY[_-]?DATA"
     r"|(?<![A-Za-z])(?:O?AUTH|DSN)|(?<=[A-Z0-9]{2})_(?:KEY|PAT|PWD|DSN|WEBHOOK))"
     r"(?:[_.-](?:KEY|ID|VALUE|B64|BASE64|DATA|STRING|HASH|SALT|\d+)"
@@ -76,7 +76,7 @@ _PATTERNS = tuple(
             rf"(?i)(^[A-Z0-9_.-]{{0,64}}{_NAME}=|{_NAME}\sset (?:by environment )?to\s)(?!\d{{1,6}}\s*$)[^\r\n]+",
             rf"\1{MASK}",
         ),
-        (rf"(?i)((?<![\w.-])--?[A-Z0-9_.-]{{0,48}}{_NAME}(?<!SECRETS)[ \t]+)(?!-)[^\s\"']+", rf"\1{MASK}"),
+        (rf"(?i)((?<![\w.-])--?[A-Z0-9_.-]{{0,48}}{_NAME}[ \t]+)(?!-)[^\s\"']+", rf"\1{MASK}"),
         (r"((?:\blogin\b|\bsshpass\b).{0,80}?\s-p\s*|\bcurl\b.{0,200}?\s(?:-u|--user)\s+[^\s:]+:)\S+", rf"\1{MASK}"),
         # Well-known shapes of keys: AWS ids, GitHub, GitLab, Slack, Hugging Face, NVIDIA NGC, Google, OpenAI-like,
         # Stripe, npm, PyPI, Weights & Biases, JSON web tokens.

@@ -16,7 +16,7 @@ from jobs.diagnosis.verdict import Issue
 from jobs.nccl.diagnosis.variants import formed, known, variants_of, worded
 from jobs.pod.nccl_reader.events.symptoms import classify
 from jobs.pod.nccl_reader.lines.clean import printable
-from jobs.pod.redact import MASK, environment, redact
+from jobs.pod.redact import MASK, environment, redact, secret_name
 from jobs.trial import payload
 from tests.nccl.test_nccl_secrets import LINES, VALUES, WRITTEN, shown
 
@@ -105,6 +105,8 @@ def test_no_word_of_the_cluster_is_judged_otherwise_afterwards(judged) -> None:
         "AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/secrets/eks/token",
         "UCX_IB_PKEY=0xffff NCCL_IB_PKEY=0",
         "pip install hf_transfer",
+        "a TrainJob leaves this to its runtime: env_secrets: team-a, registry",
+        '{"signature": "8 GPUs, NIC 0 beside GPU 0", "source": "nvidia-smi"}',
         "GPU-1bc46a35-2f0a-4d2e-9c3b-0123456789ab is there twice",
         "MIG-1bc46a35-2f0a-4d2e-9c3b-0123456789ab MIG-GPU-1bc46a35-2f0a-4d2e-9c3b-0123456789ab/1/0",
         "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
@@ -148,7 +150,6 @@ def test_every_way_to_write_a_secret_is_masked_by_all(value: str) -> None:
         "_auth",
         "HTTP_AUTH",
         "Cookie",
-        "signature",
         "private_key",
         "client-key-data",
         "SENTRY_DSN",
@@ -169,6 +170,15 @@ def test_names_of_secrets_are_known_in_every_form(name: str, form: str) -> None:
     for value in ("swordfish", "hunter2", "0123456789abcdef", "a-b_c.d/e+f=="):
         masked = redact(f"before {form.format(n=name, v=value)} after")
         assert value not in masked and masked.startswith("before ") and masked.endswith(" after")
+
+
+def test_no_key_of_the_evidence_is_a_secrets_name() -> None:
+    """Values under such keys are masked when evidence is read: unlike nodes would look alike."""
+    folder = ROOT / "jobs" / "run" / "stages"
+    nodes = [node for path in folder.glob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    keys = {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    assert len(keys) > 100 and "signature" in keys
+    assert {key for key in keys if secret_name(key)} == {"secret", "credentials"}  # a list, and the name of a Secret
 
 
 def test_variables_are_hidden_by_their_names() -> None:
