@@ -34,7 +34,7 @@ def unfit() -> str:
 
 
 def refuse(why: str) -> int:
-    """Say in the evidence's own form why the probe cannot run."""
+    """Say why the probe cannot run: in the evidence's own form, and to the kubelet, for the pod's status."""
     line = {
         "seatrial": 1,
         "run": os.environ.get("SEATRIAL_RUN", ""),
@@ -45,6 +45,11 @@ def refuse(why: str) -> int:
         "data": {"python": ".".join(str(part) for part in sys.version_info[:3]), "error": why},
     }
     sys.stdout.write(json.dumps(line) + "\n")
+    try:  # as stages/lines.py does
+        descriptor = os.open(os.environ.get("SEATRIAL_TERMINATION_LOG") or "/dev/termination-log", os.O_WRONLY)
+        os.write(descriptor, why.encode("ascii"))
+    except OSError:  # the line says the same
+        pass
     return 65
 
 

@@ -15,7 +15,8 @@ MASK = "[REDACTED]"
 # The end of a name that says that its value is secret; what stands in front of it does not matter. PUBLIC_KEY,
 # TOKENIZER, NCCL_IB_PKEY, *_TOKEN_FILE and the like are not meant.
 _NAME = (
-    r"(?:SECRET|SECRETS(?==)|TOKENS?|PASSWORDS?|(?<!/etc/)PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE|(?:AMZ|GOOG)-SIGNATURE|AUTHORIZATION|CONNECTION_STRING"
+    r"(?:SECRET|SECRETS(?==)|TOKENS?|PASSWORDS?|(?<!/etc/)PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE"
+    r"|(?:AMZ|GOOG)-SIGNATURE|AUTHORIZATION|CONNECTION_STRING"
     r"|(?:API|ACCESS|SECRET|PRIVATE|NGC|ENCRYPTION|AUTH|SIGNING|STORAGE|ACCOUNT)[_-]?KEY|KEY[_-]?DATA"
     r"|(?<![A-Za-z])(?:O?AUTH|DSN)|(?<=[A-Z0-9]{2})_(?:KEY|PAT|PWD|DSN|WEBHOOK))"
     r"(?:[_.-](?:KEY|ID|VALUE|B64|BASE64|DATA|STRING|HASH|SALT|\d+)"
@@ -48,8 +49,8 @@ _GOES_ON = re.compile(r" +[a-z(]")
 # How an error goes on behind such a name and a colon: mostly the word that tells what failed.
 _SAID = re.compile(
     r"(?i)(?:unauthori[sz]ed|unauthenticated|authentication|authorization|access|bad|cannot|could|denied|error|expired"
-    r"|failed|failure|forbidden|invalid|missing|no|not|permission|refused|rejected|replayed|required|revoked|rpc|server|signature"
-    r"|timeout|unable|unexpected|unknown|unsupported|wrong|[45]\d\d)[:.]?"
+    r"|failed|failure|forbidden|invalid|missing|no|not|permission|refused|rejected|replayed|required|revoked|rpc|server"
+    r"|signature|timeout|unable|unexpected|unknown|unsupported|wrong|[45]\d\d)[:.]?"
 )
 _SAYS = rf"(?!(?:{_SAID.pattern[4:]})(?![\w.+/=-]))"
 _PATTERNS = tuple(

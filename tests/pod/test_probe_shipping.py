@@ -95,7 +95,9 @@ def test_an_image_without_zlib_is_told_so(archive: Path, tmp_path: Path) -> None
     """The entry is read all the same; a line of evidence for the trial, one sentence for the programs of torchrun."""
     hides = "import sys; sys.modules['zlib'] = None"
     (tmp_path / "sitecustomize.py").write_text(hides)
-    env = {"PYTHONPATH": str(tmp_path), "SEATRIAL_RUN": "r-test"}
+    message = tmp_path / "message"
+    message.touch()
+    env = {"PYTHONPATH": str(tmp_path), "SEATRIAL_RUN": "r-test", "SEATRIAL_TERMINATION_LOG": str(message)}
     done, measured = (
         subprocess.run([sys.executable, archive, *words], capture_output=True, text=True, env=env, check=False)
         for words in ((), ("measure",))
@@ -103,6 +105,7 @@ def test_an_image_without_zlib_is_told_so(archive: Path, tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (65, "")
     line = json.loads(done.stdout)
     assert line["stage"] == "start" and "has no zlib" in line["data"]["error"]
+    assert message.read_text() == line["data"]["error"]  # job.failed quotes it
     assert (measured.returncode, measured.stdout) == (1, "")
     assert measured.stderr.startswith("seatrial: Python ") and measured.stderr.count("\n") == 1
 
