@@ -12,7 +12,6 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.pod.stages.payload import of_archive
 from jobs.trial import payload
 from jobs.trial.pod import MOUNT
 
@@ -62,6 +61,7 @@ def _imported() -> dict[str, ModuleType]:
 
 
 MODULES = _imported()
+ARCHIVE = payload.archive(payload.files())
 
 
 def _make_ready() -> None:
@@ -84,5 +84,5 @@ _make_ready()
 
 def take(program: str) -> None:
     """Have the modules imported for a program of a pod's, if it is the archive of what they were imported from."""
-    if str(Path(program)) == f"{MOUNT}/{payload.ARCHIVE}" and of_archive(program) == payload.digest(payload.files()):
+    if program == f"{MOUNT}/{payload.ARCHIVE}" and Path(program).read_bytes() == ARCHIVE:
         sys.modules.update(MODULES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -40,13 +40,18 @@ def files() -> Mapping[str, str]:
 
 def archive(sources: Mapping[str, str]) -> bytes:
     """Pack the sources: sorted, of one time and one mode; the entry is stored, so that Python reads it without zlib."""
+    return _packed(tuple(sorted(sources.items())))
+
+
+@lru_cache(maxsize=2)  # a run builds its objects several times
+def _packed(sources: tuple[tuple[str, str], ...]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as made:
-        for name in sorted(sources):
+        for name, text in sources:
             entry = zipfile.ZipInfo(name, _OLDEST)
             entry.create_system, entry.external_attr = 3, _READABLE  # Unix, wherever it is made
             how = zipfile.ZIP_STORED if name == ENTRY else zipfile.ZIP_DEFLATED
-            made.writestr(entry, sources[name].encode(), how, 9)
+            made.writestr(entry, text.encode(), how, 9)
     return packed.getvalue()
 
 
