@@ -107,7 +107,8 @@ _SECRETIVE = re.compile(rf"(?:{_NAME}|{_CAMEL})\Z", re.IGNORECASE)
 
 def redact(text: str) -> str:
     """Mask everything in `text` that looks like a credential; all else, line breaks too, is kept."""
-    if _may_hold_one(text):
+    lowered = text.lower()  # other alphabets have letters that match without regard to case
+    if any(map(lowered.__contains__, _WORDS)) if text.isascii() else _HINT.search(text):
         for pattern, replacement in _PATTERNS:
             text = pattern.sub(replacement, text)
         text = _SETTING.sub(_masked, text)
@@ -122,14 +123,6 @@ def secret_name(name: str) -> bool:
 def environment(env: Mapping[str, str], longest: int = 1024) -> Dict[str, str]:
     """Return the variables with secret-looking values hidden, sorted by name and bounded."""
     return {name: MASK if secret_name(name) else redact(env[name][:longest]) for name in sorted(env)}
-
-
-def _may_hold_one(text: str) -> bool:
-    """Tell whether a pattern may find something; other alphabets have letters that match without regard to case."""
-    if not text.isascii():
-        return _HINT.search(text) is not None
-    lowered = text.lower()
-    return any(map(lowered.__contains__, _WORDS))
 
 
 def _masked(match: Match[str]) -> str:
