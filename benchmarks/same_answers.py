@@ -68,7 +68,7 @@ TIME = "2026-01-01T00:00:00"
 def bodies() -> dict[str, tuple[str, Body]]:
     """What we create, and what administrators limit us by: the path of each, and a body that is accepted."""
     spec = spec_of(load_profile("h100-ib"), run_id="abcdefghij", namespace=NAMESPACE)
-    made = manifests.build(spec, {"probe.py": "x\n", "nccl/a.py": "y\n"})
+    made = manifests.build(spec, {"__main__.py": "x\n", "nccl/a.py": "y\n"})
     pod, job = manifests.dry_pod(spec), made.job
     pod["metadata"] = {**pod["metadata"], "generateName": None, "name": "p-0"}
     for part in (pod["spec"], job["spec"]["template"]["spec"]):

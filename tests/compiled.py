@@ -6,17 +6,17 @@ Python takes what is compiled only where it is of the very text that lies beside
 from __future__ import annotations
 
 import functools
-import importlib.util
 import py_compile
 import tempfile
-from pathlib import Path, PurePath
+import zipfile
+from pathlib import Path
 
-from jobs import pod
+from jobs.trial import payload
 
 
 @functools.cache
 def of_the_pods() -> dict[str, bytes]:
-    """Text of each Python file that a pod gets -> the file that Python would leave of it in __pycache__."""
+    """Path of each file in the archive -> what Python would leave of it in __pycache__."""
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "source.py"), Path(folder, "made")
 
@@ -26,13 +26,12 @@ def of_the_pods() -> dict[str, bytes]:
             py_compile.compile(str(source), str(made), path, doraise=True, invalidation_mode=mode)
             return made.read_bytes()
 
-        return {text: compiled(path, text) for path, text in pod.files().items()}
+        return {path: compiled(path, text) for path, text in payload.files().items() if path != payload.ENTRY}
 
 
-def lay_beside(source: Path, text: str) -> None:
-    """Lay what is compiled of a file beside it, if it is one of the pods'."""
-    if source.suffix == ".py" and (made := of_the_pods().get(text)) is not None:
-        place = Path(importlib.util.cache_from_source(PurePath(source)))
-        if not place.exists():
-            place.parent.mkdir(exist_ok=True)
-            place.write_bytes(made)
+def add_to(archive: Path) -> None:
+    """Add what is compiled of the pods' files to an archive of them."""
+    with zipfile.ZipFile(archive, "a") as packed:
+        for path, made in of_the_pods().items():
+            if path in packed.NameToInfo:
+                packed.writestr(path + "c", made)

@@ -12,9 +12,11 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
+from zipimport import zipimporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,13 +109,20 @@ def _customize(env: Mapping[str, str]) -> None:
 
 
 def _exit_code_of(path: str) -> int:
-    """Run a file to its end as an interpreter does, its threads and what it left for the end included."""
+    """Run a file, or the entry of an archive, to its end as an interpreter does, its threads and what it left for the end included."""
     main = ModuleType("__main__")
-    main.__file__ = path
     sys.modules["__main__"] = main
     code = 0
     try:
-        exec(compile(Path(path).read_bytes(), path, "exec"), vars(main))
+        if zipfile.is_zipfile(path):
+            sys.path[0] = path
+            archive = zipimporter(path)
+            main.__file__, main.__loader__ = archive.get_filename("__main__"), archive
+            program = archive.get_code("__main__")
+        else:
+            main.__file__ = path
+            program = compile(Path(path).read_bytes(), path, "exec")
+        exec(program, vars(main))
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):

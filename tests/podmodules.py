@@ -12,7 +12,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import pod
+from jobs.trial import payload
 from jobs.trial.pod import MOUNT
 
 if TYPE_CHECKING:
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PACKAGES = ("nccl_reader", "stages", "sweep")
+"""What of `payload.PACKAGE` a pod's own process imports."""
 
 
 class _Text(SourceFileLoader):
     """Loads a module as it lies in a pod, whose path it bears, from the text that the pod will get."""
 
     def get_data(self, path: str) -> bytes:
-        return pod.files()[path.removeprefix(f"{MOUNT}/")].encode()
+        return payload.files()[path.removeprefix(f"{MOUNT}/{payload.ARCHIVE}/")].encode()
 
     def path_stats(self, path: str) -> dict[str, float]:
         raise OSError(path)  # nothing compiled lies beside it
@@ -38,10 +39,10 @@ class _Finder:
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
         stem = name.replace(".", "/")
-        relative = next((path for path in (f"{stem}/__init__.py", f"{stem}.py") if path in pod.files()), None)
-        if relative is None or not relative.startswith(PACKAGES):
+        relative = next((path for path in (f"{stem}/__init__.py", f"{stem}.py") if path in payload.files()), None)
+        if relative is None:
             return None
-        place = f"{MOUNT}/{relative}"
+        place = f"{MOUNT}/{payload.ARCHIVE}/{relative}"
         return spec_from_file_location(name, place, loader=_Text(name, place))
 
 
@@ -49,23 +50,23 @@ def _imported() -> dict[str, ModuleType]:
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:
-        stems = [
-            path.removesuffix(".py").removesuffix("/__init__") for path in pod.files() if path.startswith(PACKAGES)
-        ]
-        names = [stem.replace("/", ".") for stem in stems]
-        for name in names:
-            importlib.import_module(name)
+        within = tuple(f"{payload.PACKAGE}/{name}" for name in PACKAGES)
+        paths = [path for path in payload.files() if path.startswith(within)]
+        for path in paths:
+            importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        names = [name for name in sys.modules if name.partition(".")[0] == payload.PACKAGE]
         return {name: sys.modules.pop(name) for name in names}
     finally:
         sys.meta_path.remove(finder)
 
 
 MODULES = _imported()
+ARCHIVE = payload.archive(payload.files())
 
 
 def _make_ready() -> None:
     """Make what the reader of logs makes once it has read many lines, which each of the pods would come to do."""
-    patterns: Any = MODULES["nccl_reader.lines.patterns"]
+    patterns: Any = MODULES[f"{payload.PACKAGE}.nccl_reader.lines.patterns"]
     things = {id(thing): thing for module in MODULES.values() for thing in vars(module).values()}
     for thing in things.values():
         if isinstance(thing, patterns.AnyOf):
@@ -82,12 +83,6 @@ _make_ready()
 
 
 def take(program: str) -> None:
-    """Have the modules imported for a program of a pod's, if each file beside it is the one they were imported from."""
-    if str(Path(program).parent) != MOUNT:
-        return
-    try:
-        same = all(Path(MOUNT, path).read_text(encoding="utf-8") == text for path, text in pod.files().items())
-    except (OSError, UnicodeDecodeError):
-        return
-    if same:
+    """Have the modules imported for a program of a pod's, if it is the archive of what they were imported from."""
+    if program == f"{MOUNT}/{payload.ARCHIVE}" and Path(program).read_bytes() == ARCHIVE:
         sys.modules.update(MODULES)

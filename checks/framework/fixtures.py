@@ -108,8 +108,8 @@ def answers(kube: Kube) -> Answers:
 def admission(seatrial: Session, kube: Kube, spec: TrialSpec) -> Admission:
     """What the server said to a dry run of the trial's pod."""
     from checks.rules.admission import try_pods  # noqa: PLC0415 -- collection stays light
-    from jobs.pod import files  # noqa: PLC0415
     from jobs.trial.manifests import build, dry_pod  # noqa: PLC0415
+    from jobs.trial.payload import files  # noqa: PLC0415
 
     seatrial.clear()
     return try_pods(kube, dry_pod(spec), build(spec, files()).job, pods=spec.nodes)

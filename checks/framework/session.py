@@ -182,9 +182,9 @@ class Session:
 
     def manifests(self) -> str:
         """The objects that the trial would create, as YAML."""
-        from jobs.pod import files  # noqa: PLC0415
         from jobs.trial import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
         from jobs.trial.launch_stack import as_served  # noqa: PLC0415
+        from jobs.trial.payload import files  # noqa: PLC0415
 
         spec = self.trial_spec()
         if self.options.sweep:

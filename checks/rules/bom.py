@@ -104,6 +104,7 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
         "nccl": _counted((job["nccl_version"] or "") if job else "" for job in jobs.values()),
         "firmware": _counted(f"{d.get('board') or ''} {d.get('fw') or ''}".strip() for d in devices),
         "images": _images(trial),
+        "probe": _counted(str((stages(trial, rank).get("start") or {}).get("probe") or "") for rank in trial.evidence),
     }
     return {key: value for key, value in entries.items() if value}
 

@@ -1,7 +1,7 @@
-"""The probe: runs the trial's stages in order and prints one line of evidence for each.
+"""What Python executes of the archive: the probe, or the program that torchrun is to start on every GPU.
 
-This file only finds its siblings and refuses a Python that cannot read them; any Python 3 must be able to read it.
-The work is in `stages/`, which lies beside it in the pod (/seatrial, mounted read-only).
+The probe runs the trial's stages in order, each of which prints a line of evidence. The work is in `seatrial_pod/`.
+This file only refuses a Python that cannot read that: any Python 3 must be able to read it, and it is not compressed.
 """
 
 import importlib
@@ -9,14 +9,32 @@ import json
 import os
 import signal
 import sys
+import traceback
 
 OLDEST = (3, 8)
 TERMINATED = 128 + signal.SIGTERM
+TRIAL = "seatrial_pod.stages.run"
+PROGRAMS = {
+    "measure": "seatrial_pod.bench.sweep",
+    "train": "seatrial_pod.bench.training",
+    "checkpoint": "seatrial_pod.bench.checkpoint",
+}
 
 
-def refuse() -> int:
-    """Say in the evidence's own form that this image's Python is too old."""
+def unfit() -> str:
+    """Return why this image's Python cannot run the probe, or nothing."""
     version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info[:2] < OLDEST:
+        return "Python " + version + " is too old for the probe, which needs 3.8 or newer"
+    try:
+        import zlib  # noqa: F401, PLC0415  (a Python can be built without it)
+    except ImportError:
+        return "Python " + version + " has no zlib, without which it cannot unpack the probe"
+    return ""
+
+
+def refuse(why: str) -> int:
+    """Say why the probe cannot run: in the evidence's own form, and to the kubelet, for the pod's status."""
     line = {
         "seatrial": 1,
         "run": os.environ.get("SEATRIAL_RUN", ""),
@@ -24,26 +42,33 @@ def refuse() -> int:
         "n": 1,
         "stage": "start",
         "seconds": 0,
-        "data": {
-            "python": version,
-            "error": "Python " + version + " is too old for the probe, which needs 3.8 or newer",
-        },
+        "data": {"python": ".".join(str(part) for part in sys.version_info[:3]), "error": why},
     }
     sys.stdout.write(json.dumps(line) + "\n")
+    try:  # as stages/lines.py does
+        descriptor = os.open(os.environ.get("SEATRIAL_TERMINATION_LOG") or "/dev/termination-log", os.O_WRONLY)
+        os.write(descriptor, why.encode("ascii"))
+    except OSError:  # the line says the same
+        pass
     return 65
 
 
 def main() -> int:
     """Run the trial; the exit code is 0 unless the probe itself is broken, or was told to end before it had."""
-    # A container's first process has no default action for SIGTERM: until the stages begin, it would be ignored.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
-    if sys.version_info[:2] < OLDEST:
-        return refuse()
+    program = PROGRAMS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    if not program:
+        # A container's first process has no default action for SIGTERM: until the stages begin, it would be ignored.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
+    why = unfit()
+    if why:
+        if program:
+            sys.exit("seatrial: " + why)
+        return refuse(why)
     sys.dont_write_bytecode = True
-    here = os.path.dirname(os.path.abspath(__file__))
-    if here not in sys.path:  # PYTHONSAFEPATH keeps the script's folder out
-        sys.path.insert(0, here)
-    return int(importlib.import_module("stages.run").main(here))
+    sys.excepthook = traceback.print_exception  # before 3.13 the interpreter's own shows no line of an archive
+    if program:
+        return int(importlib.import_module(program).main(sys.argv[2:]))
+    return int(importlib.import_module(TRIAL).main(os.path.dirname(os.path.abspath(__file__))))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from .creation import JobError
 from .job_lookup import JobLookup
 
 MOST_BYTES = 300_000
-"""Compressed; a ConfigMap holds 1 MiB, and a test keeps the program below 650 KB of it."""
+"""Compressed; a ConfigMap holds 1 MiB, and a test keeps the program below 400 KB of it."""
 _MOST_TEXT = 64 << 20  # a record over 5,000 nodes stays far below it
 
 

@@ -235,6 +235,6 @@ class Launcher:
 
 def _shipped() -> Mapping[str, str]:
     """The probe's files, read from disk."""
-    from ..pod import files  # noqa: PLC0415  (few launchers need them)
+    from ..trial.payload import files  # noqa: PLC0415  (few launchers need them)
 
     return files()

@@ -7,10 +7,11 @@ ResourceClaimTemplates. The first owns all others, so that deleting it, or its T
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from ..cluster.unstructured import Unstructured
 from . import pod
@@ -18,6 +19,7 @@ from .launchers import Kind, kind_of
 from .launchers.queues import pod_group
 from .names import SpecError
 from .parts import Collective
+from .payload import ARCHIVE, archive, digest
 from .pod import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY, MOUNT, labels
 from .spec import TrialSpec
 
@@ -42,11 +44,13 @@ _LARGEST_CONFIGMAP = 1_000_000
 _HOW_TO_APPLY = """\
 # For kubectl create -f - (or kubectl apply --server-side): the ConfigMap with the probe is too large for the annotation
 # of a plain kubectl apply. What launches the pods is suspended until it owns the rest; seatrial resumes it then.
+# {probe}: the source of each stands below, as a comment.
 """
 _LEFT_OUT = """\
-# What the trial would create. The ConfigMap's data, {files} files of the probe ({size} KB), are left out: --with-files
-# prints them, too, for kubectl create -f -.
+# What the trial would create. The ConfigMap's data are left out: --with-files prints them, too, for kubectl create -f
+# -, and the source as comments. {probe}.
 """
+_PROBE = "The pods run {archive} of the ConfigMap: {files} files of Python, {size} KB, {digest}"
 CLAIM_TEMPLATES = "resourceclaimtemplates"
 BEGUN = "begun"  # the key of what the run leaves, among the ConfigMap's binary data
 _SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
@@ -71,6 +75,7 @@ class Manifests:
     configmap: Unstructured
     service: Unstructured | None = None
     further: tuple[Owned, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)  # what is packed in the ConfigMap, to be read by people
 
     def all_owned(self) -> Iterator[Owned]:
         """What the launched object owns, in the order in which it is created."""
@@ -98,16 +103,12 @@ class Manifests:
 
 
 def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifests:
-    """Turn a spec and the probe's files (path below /seatrial -> text) into objects; what launches is suspended.
+    """Turn a spec and the probe's files (path in the archive -> source) into objects; what launches is suspended.
 
     ``begun``: what the run leaves for who attaches to it (jobs/run/begun.py); no pod sees it.
     """
-    texts = dict(files) | {"trial.json": json.dumps(trial_json(spec), indent=1)}
-    keys = {path: path.replace("/", ".") for path in texts}
-    if len(set(keys.values())) != len(keys):
-        raise SpecError("two probe files would have the same name in the ConfigMap")
-    size = sum(len(key) + len(texts[path].encode()) for path, key in keys.items())
-    size += 3 * len(begun) // 4  # binary data counts as what it decodes to (ValidateConfigMap)
+    told, packed = json.dumps(trial_json(spec), indent=1), archive(files)
+    size = len(told.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
     meta = {"name": spec.job_name, "namespace": spec.namespace, "labels": labels(spec)}
@@ -116,10 +117,9 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
         "kind": "ConfigMap",
         "metadata": meta,
         "immutable": True,
-        "data": {keys[path]: texts[path] for path in sorted(texts)},
+        "data": {pod.TRIAL: told},
+        "binaryData": {ARCHIVE: base64.b64encode(packed).decode()} | ({BEGUN: begun} if begun else {}),
     }
-    if begun:
-        configmap["binaryData"] = {BEGUN: begun}
     kind = kind_of(spec.launcher)
     selector = kind.service_selector(spec)
     further = list(_claim_templates(spec, meta))
@@ -127,10 +127,11 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
         further.append(Owned("podgroups", "scheduling.volcano.sh", "v1beta1", pod_group(spec, meta)))
     return Manifests(
         kind=kind,
-        job=kind.job(spec, keys),
+        job=kind.job(spec),
         configmap=configmap,
         service=_service(spec, meta, selector) if selector else None,
         further=tuple(further),
+        files=files,
     )
 
 
@@ -236,7 +237,7 @@ def _storage(spec: TrialSpec) -> dict[str, object] | None:
 
 def dry_pod(spec: TrialSpec) -> Unstructured:
     """One pod of the trial as a Pod of its own, for a server-side dry run: a Job is accepted where its pods are not."""
-    template = pod.template(spec, {"probe.py": "probe.py"})
+    template = pod.template(spec)
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
     # What the Job controller gives a pod: NODE_RANK refers to the index, webhooks select by the labels.
     index = {"batch.kubernetes.io/job-completion-index": "0"}
@@ -252,16 +253,27 @@ def dry_pod(spec: TrialSpec) -> Unstructured:
 def to_yaml(manifests: Manifests, *, with_files: bool = False, note: str = "") -> str:
     """Write the objects as one YAML stream in the order in which they are created, below a note where there is one.
 
-    Without ``with_files`` the probe's source, thousands of lines, is left out of its ConfigMap. A client-side apply
-    repeats each object in an annotation, which holds 256 KiB; the probe's ConfigMap is larger.
+    Without ``with_files`` the probe is left out of its ConfigMap; with them its source, thousands of lines, follows as
+    comments, since people read no archive. A client-side apply repeats each object in an annotation, which holds
+    256 KiB; the probe's ConfigMap is larger.
     """
     import yaml  # noqa: PLC0415  (only for --print-manifests)
 
     objects = [manifests.job, *(item.body for item in manifests.all_owned())]
-    head = _HOW_TO_APPLY
+    files = manifests.files
+    size = sum(map(len, files.values())) // 1000
+    probe = _PROBE.format(archive=ARCHIVE, files=len(files), size=size, digest=digest(files))
     if not with_files:
-        sources = [str(text) for each in objects for text in (each.get("data") or {}).values()]
-        objects = [{key: value for key, value in each.items() if key != "data"} for each in objects]
-        head = _LEFT_OUT.format(files=len(sources), size=sum(map(len, sources)) // 1000)
+        objects = [{key: value for key, value in each.items() if key not in ("data", "binaryData")} for each in objects]
+    head = (_HOW_TO_APPLY if with_files else _LEFT_OUT).format(probe=probe)
     head += f"# {note}\n" if note else ""
-    return head + yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)
+    written = head + yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)
+    return written + (_as_comments(files) if with_files else "")
+
+
+def _as_comments(files: Mapping[str, str]) -> str:
+    lines = []
+    for path, text in sorted(files.items()):
+        lines += ["", "#" * 120, f"# {ARCHIVE}: {path}", "#" * 120]
+        lines += [f"# {line}".rstrip() for line in text.splitlines()]
+    return "\n".join(lines) + "\n"

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from ..cluster.unstructured import Unstructured
 from ..pod.stages.job_inputs import OWN_NAME
+from .payload import ARCHIVE
 from .spec import TrialSpec
 
 CONTAINER = "trial"
 MANAGED_BY = "seatrial"
 MOUNT = "/seatrial"
+TRIAL = "trial.json"
 LABEL_MANAGED = "app.kubernetes.io/managed-by"
 LABEL_RUN = "app.kubernetes.io/instance"
 COMPONENT = "app.kubernetes.io/component"
@@ -27,7 +29,9 @@ _NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 # How long a pod that is deleted, drained or preempted may still speak: more than the probe needs (stages/run.py).
 GRACE_S = 10
-PROBE = ("python3", f"{MOUNT}/probe.py")
+PROBE = ("python3", f"{MOUNT}/{ARCHIVE}")
+FILES = (ARCHIVE, TRIAL)
+"""What of the ConfigMap is mounted: what a run leaves in it for who attaches is none of the pods' business."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,7 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[Unstructured]:
     return entries + [{"name": key, "value": value} for key, value in user.items()]
 
 
-def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = None) -> Unstructured:
+def template(spec: TrialSpec, shape: PodShape | None = None) -> Unstructured:
     """The pod as training would have it, with the probe as its program."""
     shape = shape or PodShape()
     pod: Unstructured = {"restartPolicy": "Never"}
@@ -112,7 +116,7 @@ def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = 
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": pod_security(spec),
         "containers": [container(spec, shape)],
-        "volumes": volumes(spec, keys),
+        "volumes": volumes(spec),
     }
     pod = {key: value for key, value in pod.items() if value or isinstance(value, bool)}
     if apart := (anti_affinity(spec) if spec.anti_affinity and spec.nodes > 1 else {}) | _only_on(spec):
@@ -205,9 +209,9 @@ def mounts(spec: TrialSpec) -> list[Unstructured]:
     return made + [dict(item) for item in spec.mounts]
 
 
-def volumes(spec: TrialSpec, keys: Mapping[str, str]) -> list[Unstructured]:
-    """The pod's volumes; `keys` maps the probe's paths to the ConfigMap's keys."""
-    items = [{"key": key, "path": path} for path, key in sorted(keys.items())]
+def volumes(spec: TrialSpec) -> list[Unstructured]:
+    """The pod's volumes."""
+    items = [{"key": name, "path": name} for name in FILES]
     made: list[Unstructured] = [{"name": "probe", "configMap": {"name": spec.job_name, "items": items}}]
     if spec.shm_bytes:
         made.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(int(spec.shm_bytes))}})

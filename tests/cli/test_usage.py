@@ -219,7 +219,7 @@ def test_the_printed_manifests_are_yaml_and_nothing_else():
     assert done.returncode == 0, done.stderr
     shown = [d for d in yaml.safe_load_all(done.stdout) if d]
     assert [d["kind"] for d in shown] == ["Job", "ConfigMap", "Service"]
-    assert "probe.py" in shown[1]["data"]
+    assert "probe.pyz" in shown[1]["binaryData"]
 
 
 @pytest.mark.parametrize(

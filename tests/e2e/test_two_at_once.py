@@ -18,7 +18,7 @@ def first(root, tmp_path):
     sim = Sim(root, tmp_path, "healthy")
     kube = Kube.connect(kubeconfig=str(sim.config))
     holder = spec(kube, env={"NAP": str(HANG_S)}, nodes=2, gpus_per_node=8, namespace="default")
-    assert Launcher(kube).detach(holder, "", {"probe.py": PROBE}) is None
+    assert Launcher(kube).detach(holder, "", {"__main__.py": PROBE}) is None
     bound = path("pods", namespace="default")
     until(lambda: sum(bool(pod["spec"].get("nodeName")) for pod in kube.list(bound)[0]) == 2, "both pods are bound")
     yield str(sim.config), kube, holder.job_name
@@ -68,7 +68,7 @@ def test_a_gang_that_waits_for_gpus_in_use_is_not_at_fault(root, tmp_path):
     try:
         kube = Kube.connect(kubeconfig=str(sim.config))
         holder = spec(kube, env={"NAP": str(HANG_S)}, nodes=2, gpus_per_node=8, namespace="default")
-        assert Launcher(kube).detach(holder, "", {"probe.py": PROBE}) is None
+        assert Launcher(kube).detach(holder, "", {"__main__.py": PROBE}) is None
         short = {"extends": "h100-ib", "deadlines": {"queue_s": 10, "start_s": 10}}
         (tmp_path / "short.yaml").write_text(json.dumps(short))
         options = ("--tenant", "--queue", "volcano", "--profile", str(tmp_path / "short.yaml"))

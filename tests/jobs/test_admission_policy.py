@@ -213,7 +213,7 @@ def job_of(spec: TrialSpec) -> dict[str, Any]:
     """The trial's Job."""
     from jobs.trial.manifests import build
 
-    return build(spec, {"probe.py": ""}).job
+    return build(spec, {"__main__.py": ""}).job
 
 
 def test_the_command_prints_what_kubectl_can_apply(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,15 +50,15 @@ def test_it_comes_back_as_it_was_left():
 
 
 def test_the_largest_fits_beside_the_largest_program():
-    """650 KB of program (tests/pod/test_probe_shipping.py), and it; what is larger is not left at all."""
+    """400 KB of program (tests/pod/test_probe_shipping.py), and it; what is larger is not left at all."""
     noise = random.Random(1).randbytes(255_000).hex()
     largest = packed({"record": noise})
     assert 0.9 * MOST_BYTES < 3 * len(largest) / 4 <= MOST_BYTES
-    made = build(spec(), {"probe.py": "x" * 650_000}, largest)
-    assert made.configmap["binaryData"] == {"begun": largest} and made.configmap["immutable"] is True
+    made = build(spec(), {"__main__.py": "x" * 400_000}, largest)
+    assert made.configmap["binaryData"]["begun"] == largest and made.configmap["immutable"] is True
     assert "begun" not in json.dumps(made.job)  # no pod sees it
     assert packed({"record": random.Random(2).randbytes(MOST_BYTES).hex()}) == ""
-    assert "binaryData" not in build(spec(), {"probe.py": "x"}).configmap
+    assert "begun" not in build(spec(), {"__main__.py": "x"}).configmap["binaryData"]
 
 
 def bomb():

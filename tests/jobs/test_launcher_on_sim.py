@@ -44,7 +44,7 @@ def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
     """Both ranks' evidence complete, both logs on disk and redacted, progress told, nothing left after the ledger."""
     lines, ledger = [], Ledger()
     launcher = Launcher(cluster, progress=lines.append, ledger=ledger, logs=tmp_path / "logs")
-    result = launcher.run(spec(cluster), {"probe.py": PROBE})
+    result = launcher.run(spec(cluster), {"__main__.py": PROBE})
     assert (result.state, result.analysis) == ("Complete", None)
     assert sorted(result.evidence) == [0, 1] and all(e.complete for e in result.evidence.values())
     assert len({replica.node for replica in result.replicas}) == 2
@@ -61,7 +61,7 @@ def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
 
 def test_a_probe_that_fails_is_the_programs_error(cluster):
     """Exit code, ERR_PROGRAM, and the evidence that was printed before."""
-    result = Launcher(cluster).run(spec(cluster, env={"EXIT": "3"}), {"probe.py": PROBE})
+    result = Launcher(cluster).run(spec(cluster, env={"EXIT": "3"}), {"__main__.py": PROBE})
     assert result.state == "Error"
     assert (result.analysis.fault, result.analysis.err_class) == ("job.failed", "ERR_PROGRAM")
     assert "exit code 3" in result.analysis.observed
@@ -75,7 +75,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(cluster):
     def one(name):
         ledger = Ledger()
         launcher = Launcher(cluster, ledger=ledger)
-        results[name] = launcher.run(spec(cluster, gpus_per_node=4, env={"NAP": "0.3"}), {"probe.py": PROBE})
+        results[name] = launcher.run(spec(cluster, gpus_per_node=4, env={"NAP": "0.3"}), {"__main__.py": PROBE})
         results[name + " left"] = ledger.unwind()
 
     threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
@@ -102,7 +102,7 @@ def test_a_job_that_somebody_deletes_is_canceled(cluster):
 
     with ThreadPoolExecutor() as pool:
         meddling = pool.submit(meddle)
-        result = launcher.run(asked, {"probe.py": PROBE})
+        result = launcher.run(asked, {"__main__.py": PROBE})
         ended = time.monotonic()
     assert result.state == "Canceled" and result.analysis.disrupted and result.analysis.err_class is None
     assert ended - meddling.result() < HANG_S
@@ -111,7 +111,7 @@ def test_a_job_that_somebody_deletes_is_canceled(cluster):
 def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys):
     """Another process can pick it up; cancelling waits until its pods are gone; what is not ours is left alone."""
     asked = spec(cluster, env={"NAP": "1.5"})
-    first = threading.Thread(target=Launcher(cluster).run, args=(asked, {"probe.py": PROBE}))
+    first = threading.Thread(target=Launcher(cluster).run, args=(asked, {"__main__.py": PROBE}))
     first.start()
     jobs = JobLookup(cluster)
     until(lambda: jobs.look(asked.job_name)[0] in ("Running", "Complete"), "Running")
@@ -163,7 +163,7 @@ def test_an_interrupt_leaves_nothing_that_the_ledger_does_not_know(cluster):
 
     with ThreadPoolExecutor() as pool, pytest.raises(KeyboardInterrupt):
         pool.submit(interrupt)
-        launcher.run(asked, {"probe.py": PROBE})
+        launcher.run(asked, {"__main__.py": PROBE})
     assert len(ledger.open) == 3
     assert ledger.unwind() == [] and left_over(cluster) == []
 
@@ -172,10 +172,10 @@ def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
     """A collision must not adopt, and later delete, somebody else's job."""
     ledger, asked = Ledger(), spec(cluster)
     launcher = Launcher(cluster, ledger=ledger)
-    launcher.run(asked, {"probe.py": PROBE})
+    launcher.run(asked, {"__main__.py": PROBE})
     second = Ledger()
     with pytest.raises(JobError, match="exists already"):
-        Launcher(cluster, ledger=second).run(asked, {"probe.py": PROBE})
+        Launcher(cluster, ledger=second).run(asked, {"__main__.py": PROBE})
     assert second.unwind() == [] and JobLookup(cluster).look(asked.job_name)[0] == "Complete"
     assert ledger.unwind() == []
 
@@ -185,7 +185,7 @@ def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeyp
     monkeypatch.setattr("jobs.diagnosis.not_started.JOINING_S", 1.0)
     ledger = Ledger()
     began = time.monotonic()
-    result = Launcher(cluster, ledger=ledger).run(spec(cluster, node_selector={"no": "such"}), {"probe.py": PROBE})
+    result = Launcher(cluster, ledger=ledger).run(spec(cluster, node_selector={"no": "such"}), {"__main__.py": PROBE})
     assert result.analysis.fault == "job.unschedulable" and result.analysis.err_class == "ERR_INFRA"
     assert "0/2 nodes are available" in result.analysis.observed and "waiting cannot help" in result.analysis.observed
     assert 1 <= time.monotonic() - began < HERE.start_s  # given up, and not waited for
@@ -203,11 +203,11 @@ def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster, mo
             passed[0] = HERE.start_s + 1
 
     blocker = spec(cluster, nodes=1, gpus_per_node=4, env={"NAP": str(HANG_S)})
-    busy = threading.Thread(target=Launcher(cluster).run, args=(blocker, {"probe.py": PROBE}))
+    busy = threading.Thread(target=Launcher(cluster).run, args=(blocker, {"__main__.py": PROBE}))
     busy.start()
     looking = JobLookup(cluster)
     until(lambda: looking.look(blocker.job_name)[0] == "Running", "Running")
-    result = Launcher(cluster, progress=heard).run(spec(cluster, env={"NAP": str(HANG_S)}), {"probe.py": PROBE})
+    result = Launcher(cluster, progress=heard).run(spec(cluster, env={"NAP": str(HANG_S)}), {"__main__.py": PROBE})
     looking.cancel(blocker.job_name)
     busy.join(HANG_S)
     assert result.analysis.fault == "job.unschedulable"
@@ -226,7 +226,7 @@ def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault,
     try:
         kube = Kube.connect(str(sim.config))
         ledger = Ledger()
-        result = Launcher(kube, ledger=ledger).run(spec(kube), {"probe.py": PROBE})
+        result = Launcher(kube, ledger=ledger).run(spec(kube), {"__main__.py": PROBE})
         assert (result.analysis.fault, result.analysis.err_class, result.state) == (fault, "ERR_INFRA", state)
         assert ledger.unwind() == []
         kube.close()
@@ -247,7 +247,7 @@ def test_a_job_of_a_queue_is_left_to_its_queue(cluster):
     lines: list[str] = []
     thread, ledger = threading.Thread(target=admit), Ledger()
     thread.start()
-    result = Launcher(cluster, progress=lines.append, ledger=ledger).run(asked, {"probe.py": PROBE})
+    result = Launcher(cluster, progress=lines.append, ledger=ledger).run(asked, {"__main__.py": PROBE})
     thread.join()
     assert suspended == [True]
     assert (result.state, result.analysis) == ("Complete", None)
@@ -267,7 +267,7 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
 
     monkeypatch.setattr(pod, "template", injected)
     monkeypatch.setattr(watcher, "_LINGER_S", 1.0)
-    result = Launcher(cluster).run(spec(cluster), {"probe.py": PROBE})
+    result = Launcher(cluster).run(spec(cluster), {"__main__.py": PROBE})
     assert result.analysis is None and all(e.complete for e in result.evidence.values())
     (warning,) = result.warnings
     assert "mesh-proxy" in warning and "never completes" in warning
@@ -308,7 +308,7 @@ def test_a_queue_that_stays_full_is_no_fault_of_the_cluster(cluster):
     asked = spec(
         cluster, labels={"kueue.x-k8s.io/queue-name": "team"}, deadlines=Deadlines(start_s=1.5, probe_s=HANG_S)
     )
-    result = Launcher(cluster).run(asked, {"probe.py": PROBE})
+    result = Launcher(cluster).run(asked, {"__main__.py": PROBE})
     assert (result.analysis.fault, result.analysis.err_class) == ("job.start-timeout", None)
     assert "its queue has not let it start" in result.analysis.suggestion
     assert left_over(cluster) == []

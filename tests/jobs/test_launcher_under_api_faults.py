@@ -87,7 +87,7 @@ def test_reads_under_api_faults_change_nothing(api, drop, healthy, tmp_path, kub
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
     ledger = Ledger()
     result = Launcher(kube, ledger=ledger, logs=tmp_path / "logs").run(
-        spec(kube, env={"NAP": "1"}), {"probe.py": PROBE}
+        spec(kube, env={"NAP": "1"}), {"__main__.py": PROBE}
     )
     assert api_faults.faults > 0
     assert (result.state, result.analysis) == ("Complete", None)
@@ -105,7 +105,7 @@ def test_writes_whose_answer_is_lost_leave_nothing_behind(api, drop, healthy, tm
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
     ledger = Ledger()
     with contextlib.suppress(ClusterError, JobError):
-        result = Launcher(kube, ledger=ledger).run(spec(kube), {"probe.py": PROBE})
+        result = Launcher(kube, ledger=ledger).run(spec(kube), {"__main__.py": PROBE})
         assert result.state == "Complete"
     api_faults.bad = False
     assert ledger.unwind() == [] and left_over(real) == []

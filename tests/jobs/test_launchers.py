@@ -18,7 +18,7 @@ from jobs.trial.parts import ClaimSpec, Deadlines, Mpi, Queue, StorageSpec
 from jobs.trial.spec import TrialSpec
 
 GOLDEN = Path(__file__).parent / "data" / "manifests"
-FILES = {"probe.py": "print(1)\n"}
+FILES = {"__main__.py": "print(1)\n"}
 
 
 def spec(**more):
@@ -64,7 +64,7 @@ def test_the_objects_of_each_launcher_are_these(name):
     made = list(yaml.safe_load_all(to_yaml(build(CASES[name], FILES), with_files=True)))
     for item in made:
         if item["kind"] == "ConfigMap":
-            item["data"] = sorted(item["data"])
+            item["data"], item["binaryData"] = sorted(item["data"]), sorted(item["binaryData"])
     file = GOLDEN / f"{name}.yaml"
     if not file.exists():
         file.write_text(yaml.safe_dump_all(made, sort_keys=False, width=120))
@@ -139,20 +139,20 @@ def test_an_ssh_session_gets_the_environment_by_name():
         "MASTER_ADDR",
         "SEATRIAL_RUN",
     } <= set(exported)
-    assert len(exported) == len(set(exported)) and command[-2:] == ["python3", "/seatrial/probe.py"]
+    assert len(exported) == len(set(exported)) and command[-2:] == ["python3", "/seatrial/probe.pyz"]
     assert "nvidia.com/gpu" not in str(launcher["resources"])
 
 
 def test_an_older_operator_is_told_in_its_own_words():
     """Fields that the API server does not know are left out, or written as it knows them."""
     mpi = KINDS["mpijob"]
-    job = mpi.job(CASES["mpijob-kueue"], {})
+    job = mpi.job(CASES["mpijob-kueue"])
     refusal = 'MPIJob in version "v2beta1" cannot be handled: strict decoding error: unknown field "spec.launcherCreationPolicy"'
     older = mpi.for_other_version(job, refusal)
     assert "launcherCreationPolicy" not in older["spec"] and "runLauncherAsWorker" in older["spec"]
     assert mpi.for_other_version(job, 'unknown field "spec.x"') is None
     train = KINDS["trainjob"]
-    job = train.job(CASES["trainjob"], {"probe.py": "probe.py"})
+    job = train.job(CASES["trainjob"])
     (patch,) = job["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     older = train.for_other_version(job, 'strict decoding error: unknown field "spec.runtimePatches"')
@@ -177,7 +177,7 @@ TRAINER = ("runtimeRef", "trainer", "suspend", "managedBy")
 def test_an_object_is_written_as_the_api_server_takes_it(kube, api, served, written):
     """By the fields of its OpenAPI document, which everybody may read."""
     kind = KINDS["trainjob"]
-    job = kind.job(CASES["trainjob"], {"probe.py": "probe.py"})
+    job = kind.job(CASES["trainjob"])
     api.answer = lambda _: (200, {}, document(kind, *TRAINER, served))
     made, why = as_served(kube, kind, job)
     assert why == "" and set(made["spec"]) & {"runtimePatches", "podTemplateOverrides"} == {written}
@@ -187,7 +187,7 @@ def test_an_object_is_written_as_the_api_server_takes_it(kube, api, served, writ
 def test_an_mpijob_is_written_for_the_release_that_serves_it(kube, api):
     """Before v0.5 the MPI Operator knows no launcherCreationPolicy."""
     kind = KINDS["mpijob"]
-    job = kind.job(CASES["mpijob-user"], {})
+    job = kind.job(CASES["mpijob-user"])
     fields = set(job["spec"]) - {"launcherCreationPolicy"}
     api.answer = lambda _: (200, {}, document(kind, *fields))
     made, why = as_served(kube, kind, job)
@@ -205,7 +205,7 @@ def test_an_mpijob_is_written_for_the_release_that_serves_it(kube, api):
 )
 def test_what_no_server_describes_is_written_in_its_newest_form(kube, api, answer, reason):
     """And why that could not be told is said."""
-    job = KINDS["trainjob"].job(CASES["trainjob"], {})
+    job = KINDS["trainjob"].job(CASES["trainjob"])
     api.answer = lambda _: answer
     made, why = as_served(kube, KINDS["trainjob"], job)
     assert made == job and reason in why

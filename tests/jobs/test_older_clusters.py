@@ -16,7 +16,7 @@ from jobs.trial.manifests import build
 from jobs.trial.parts import ClaimSpec
 from jobs.trial.spec import TrialSpec
 
-FILES = {"probe.py": "print(1)\n"}
+FILES = {"__main__.py": "print(1)\n"}
 
 
 def spec(**more):

@@ -53,7 +53,7 @@ def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
     sim = Sim(root, tmp_path, "healthy")
     try:
         kube, recorders = Kube.connect(str(sim.config)), []
-        result = Launcher(kube, recorders=recorders).run(spec(kube, env={"NAP": "1"}), {"probe.py": PROBE})
+        result = Launcher(kube, recorders=recorders).run(spec(kube, env={"NAP": "1"}), {"__main__.py": PROBE})
     finally:
         sim.close()
     assert (result.state, len(recorders)) == ("Complete", 1)

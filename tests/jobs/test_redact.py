@@ -109,7 +109,7 @@ def test_what_is_no_credential_stays(text):
 
 def own_sentences():
     """Every text that we write ourselves: the catalogue of faults, titles of checks, and all strings of the code."""
-    for file in sorted((ROOT / "checks" / "catalogue").glob("*.yaml")):
+    for file in sorted((ROOT / "checks" / "faults").glob("*.yaml")):
         todo = [yaml.safe_load(file.read_text())]
         while todo:
             item = todo.pop()

@@ -1,7 +1,12 @@
 """A spec is refused with one line or becomes exactly the objects that training would use."""
 
+import base64
 import dataclasses
+import io
 import json
+import random
+import re
+import zipfile
 
 import pytest
 import yaml
@@ -9,9 +14,10 @@ import yaml
 from jobs.trial.manifests import build, dry_pod, to_yaml
 from jobs.trial.names import SpecError
 from jobs.trial.parts import BenchSizes, Collective, Credential, Deadlines
+from jobs.trial.payload import digest, files
 from jobs.trial.spec import RESERVED_ENV, TrialSpec, new_run_id
 
-FILES = {"probe.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
+FILES = {"__main__.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
 
 
 def spec(**more):
@@ -166,19 +172,17 @@ def test_the_service_is_headless_and_publishes_early():
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": "seatrial-abc"}
 
 
-def test_the_probe_is_mounted_by_path_and_run_without_a_shell():
-    """Keys use dots, the mount restores the folders."""
-    made = build(FULL, FILES)
+def test_the_probe_is_mounted_as_one_archive_and_run_without_a_shell():
+    """What else is in the ConfigMap is no pod's."""
+    made = build(FULL, FILES, "YQ==")
     pod = pod_of(made)
-    assert pod["containers"][0]["command"] == ["python3", "/seatrial/probe.py"]
+    assert pod["containers"][0]["command"] == ["python3", "/seatrial/probe.pyz"]
     (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
-    assert {item["path"]: item["key"] for item in volume["configMap"]["items"]} == {
-        "probe.py": "probe.py",
-        "nccl/lines.py": "nccl.lines.py",
-        "stages/a.py": "stages.a.py",
-        "trial.json": "trial.json",
-    }
-    assert made.configmap["data"]["nccl.lines.py"] == FILES["nccl/lines.py"]
+    names = ["probe.pyz", "trial.json"]
+    assert volume["configMap"]["items"] == [{"key": name, "path": name} for name in names]
+    assert {*made.configmap["binaryData"], *made.configmap["data"]} == {*names, "begun"}
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(made.configmap["binaryData"]["probe.pyz"]))) as packed:
+        assert {name: packed.read(name).decode() for name in packed.namelist()} == FILES
 
 
 def test_the_probe_is_told_what_to_do():
@@ -222,19 +226,32 @@ def test_printed_manifests_are_yaml_in_the_order_of_creation():
 
 
 def test_the_probes_source_is_printed_only_where_it_is_asked_for():
-    """A Job of a hundred lines is not looked for among thousands; the rest is the same."""
-    whole = list(yaml.safe_load_all(to_yaml(build(FULL, FILES), with_files=True)))
-    short = list(yaml.safe_load_all(to_yaml(build(FULL, FILES))))
-    assert whole[1].pop("data")
+    """A Job of a hundred lines is not looked for among thousands; the rest is the same. What runs is named by its digest."""
+    texts = [to_yaml(build(FULL, FILES), with_files=shown) for shown in (True, False)]
+    whole, short = (list(yaml.safe_load_all(text)) for text in texts)
+    assert whole[1].pop("data") and whole[1].pop("binaryData")
     assert short == whole
+    assert all(digest(FILES) in text for text in texts)
+
+
+def test_people_read_the_source_that_runs_among_the_manifests():
+    """Every line of every shipped file stands there behind a '#', below the name that it has in the archive."""
+    shipped = files()
+    text = to_yaml(build(FULL, shipped), with_files=True)
+    assert len(list(yaml.safe_load_all(text))) == 3
+    _, *shown = re.split(r"\n#{120}\n# probe\.pyz: (.+)\n#{120}\n", text)
+    read = {
+        name: [line[2:] for line in lines.splitlines()] for name, lines in zip(shown[::2], shown[1::2], strict=True)
+    }
+    assert read == {name: [line.rstrip() for line in source.splitlines()] for name, source in shipped.items()}
 
 
 def test_a_probe_that_does_not_fit_is_refused():
-    """A ConfigMap holds 1 MiB."""
+    """A ConfigMap holds 1 MiB, as packed."""
+    noise = random.Random(1).randbytes(900_000).hex()
     with pytest.raises(SpecError, match="more than a ConfigMap holds"):
-        build(FULL, {"probe.py": "x" * 1_100_000})
-    with pytest.raises(SpecError, match="the same name"):
-        build(FULL, {"a/b.py": "", "a.b.py": ""})
+        build(FULL, {"__main__.py": noise})
+    assert build(FULL, {"__main__.py": "", "a.py": noise[:1_500_000]})  # hexadecimal packs to half
 
 
 def test_two_runs_never_share_a_name():

@@ -22,6 +22,7 @@ from types import SimpleNamespace
 import pytest
 
 from jobs.nccl import NcclLogError, Partial, conclude, open_sources, read, sources
+from jobs.trial import payload
 from tests.nccl.logmaker import Maker, sequential
 from tests.waiting import HANG_S, until
 
@@ -311,14 +312,15 @@ def test_nothing_read_is_no_job():
         *[str(Path.home() / ".pyenv" / "versions" / version / "bin" / "python") for version in ("3.8.18", "3.9.18")],
     ],
 )
-def test_it_runs_as_plain_files_on_old_pythons(root, tmp_path, python):
-    """Inside a pod it is the package 'nccl_reader' beside probe.py, and the image's Python may be 3.8."""
+def test_it_runs_from_the_archive_on_old_pythons(tmp_path, python):
+    """Inside a pod nothing else of the suite is there, and the image's Python may be 3.8."""
     if not Path(python).exists():
         pytest.skip(f"{python} is not installed here")
     (tmp_path / "job.log").write_bytes(LOG)
-    (tmp_path / "nccl_reader").symlink_to(root / "jobs" / "pod" / "nccl_reader")
+    (tmp_path / payload.ARCHIVE).write_bytes(payload.archive(payload.files()))
     code = (
-        "import json, nccl_reader as r\n"
+        f"import sys; sys.path.insert(0, {payload.ARCHIVE!r})\n"
+        f"import json; from {payload.PACKAGE} import nccl_reader as r\n"
         "print(json.dumps(r.read([('job.log', open('job.log', 'rb'))]).to_dict(r.POD_BUDGET)))"
     )
     run = subprocess.run(

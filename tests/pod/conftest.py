@@ -1,4 +1,4 @@
-"""A trial without Kubernetes: the shipped files in a folder, and one probe process per loopback address."""
+"""A trial without Kubernetes: the shipped archive in a folder, and one probe process per loopback address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs import pod as probes
 from jobs.pod.stages import spec
 from jobs.pod.stages.barrier import Barrier
 from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.rendezvous import Rendezvous
+from jobs.trial import payload
 from lab.hardware.files import first_lines
-from tests.compiled import lay_beside
+from tests import compiled
 from tests.ports import free_port
 from tests.waiting import HANG_S, until
 
@@ -109,16 +109,17 @@ class Pods:
 
     def __init__(self, folder: Path, trial: dict) -> None:
         self.folder, self.trial = folder, trial
-        self.here = folder / "seatrial"
+        self.source = folder / "source"
+        self.here = self.source / payload.PACKAGE
+        self.mount = folder / "seatrial"
         self.bin = folder / "bin"
         self.scratch = folder / "scratch"
-        for directory in (self.here, self.bin, self.scratch):
+        for directory in (self.mount, self.bin, self.scratch):
             directory.mkdir()
-        for path, text in probes.files().items():
-            file = self.here / path
+        for path, text in payload.files().items():
+            file = self.source / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-            lay_beside(file, text)
         self.processes: dict[int, subprocess.Popen] = {}
 
     def tool(self, name: str, text: str) -> Path:
@@ -145,14 +146,22 @@ class Pods:
         until(lambda: sum(log.stat().st_size > 0 for log in logs("ring.*.log")) == 4, "the logs of all")
 
     def seal(self) -> None:
-        """Write trial.json and make the folder read-only, as a ConfigMap mount is."""
-        (self.here / "trial.json").write_text(json.dumps(self.trial), encoding="utf-8")
-        for path in [self.here, *self.here.rglob("*")]:
+        """Write the archive and trial.json into a folder that is read-only, as a ConfigMap mount is."""
+        files = {path.relative_to(self.source).as_posix(): path for path in self.source.rglob("*.py")}
+        self.archive.write_bytes(payload.archive({name: path.read_text("utf-8") for name, path in files.items()}))
+        compiled.add_to(self.archive)
+        (self.mount / "trial.json").write_text(json.dumps(self.trial), encoding="utf-8")
+        for path in [self.mount, *self.mount.iterdir()]:
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+
+    @property
+    def archive(self) -> Path:
+        """What the probes run, once it is sealed."""
+        return self.mount / payload.ARCHIVE
 
     def start(self, rank: int, python: str = sys.executable, **env: str) -> subprocess.Popen:
         """Start one rank's probe on its loopback address."""
-        if not (self.here / "trial.json").exists():
+        if not self.archive.exists():
             self.seal()
         (self.scratch / f"message{rank}").touch()
         full = {
@@ -167,7 +176,7 @@ class Pods:
             "NCCL_DEBUG": "INFO",
             **env,
         }
-        command = [python, str(self.here / "probe.py")]
+        command = [python, str(self.archive)]
         process = subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
         self.processes[rank] = process
         return process
@@ -204,7 +213,7 @@ class Pods:
                 process.wait(timeout=HANG_S)
             if process.stdout and not process.stdout.closed:
                 process.stdout.close()
-        for path in [self.here, *self.here.rglob("*")]:
+        for path in [self.mount, *self.mount.iterdir()]:
             path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o200)
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobs.trial import payload
 from tests.ports import free_port
 
 HANG_S = 600
@@ -27,10 +28,10 @@ def rank_of(order, rank):
     local = rank % order["local"]
     os.environ.clear()
     os.environ.update(order["env"], RANK=str(rank), LOCAL_RANK=str(local))
-    sys.argv[:] = [order["script"], *order["args"]]
-    sys.path.insert(0, os.path.dirname(order["script"]))
+    sys.argv[:] = [order["archive"], *order["args"]]
+    sys.path.insert(0, order["archive"])
     exec(order["before"], {"rank": rank, "torch": torch})
-    runpy.run_path(order["script"], run_name="__main__")
+    runpy.run_path(order["archive"], run_name="__main__")
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -67,6 +68,8 @@ class Ranks:
 
     def __init__(self, python: str, folder: Path) -> None:
         self._folder = folder
+        self._archive = folder / payload.ARCHIVE
+        self._archive.write_bytes(payload.archive(payload.files()))
         self._environment = {key: value for key, value in os.environ.items() if key.startswith(("COV", "LD_"))}
         self._process = subprocess.Popen(
             [python, "-c", FORKS],
@@ -77,16 +80,18 @@ class Ranks:
         )
         assert self._read() == b"ready\n"
 
-    def run(
-        self, script: Path, *args: str, ranks: int = 2, local: int = 0, before: str = "", **env: str
-    ) -> list[Ended]:
-        """Run a script as each rank; `local`: ranks of a node; `before`: what a rank executes first, with its `rank`."""
+    def run(self, *args: str, ranks: int = 2, local: int = 0, before: str = "", **env: str) -> list[Ended]:
+        """Run a program of the archive as each rank; `local`: ranks of a node; `before`: what a rank executes first, with its `rank`."""
         assert self._process.stdin is not None
         local = local or ranks
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
         place |= {"LOCAL_WORLD_SIZE": str(local), "SEATRIAL_BENCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-        order: dict[str, Any] = {"script": str(script), "args": args, "ranks": ranks, "local": local, "before": before}
-        order |= {"folder": str(self._folder), "env": {**self._environment, "PATH": os.environ["PATH"], **place, **env}}
+        order: dict[str, Any] = {"archive": str(self._archive), "args": args, "ranks": ranks, "local": local}
+        order |= {
+            "before": before,
+            "folder": str(self._folder),
+            "env": {**self._environment, "PATH": os.environ["PATH"], **place, **env},
+        }
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
         codes = json.loads(self._read())

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import pod as probes
 from jobs.pod.bench import checkpoint
 
-PROGRAM = Path(probes.__file__).parent / "bench" / "checkpoint.py"
 SIZE = 1 << 20
 
 pytestmark = pytest.mark.slow
@@ -26,7 +24,11 @@ def runs(ranks, tmp_path: Path):
             each.unlink(missing_ok=True)
         options = [f"--mode={mode}", f"--folder={tmp_path}", f"--bytes={SIZE}", *(f"--step={step}" for step in steps)]
         ended = ranks.run(
-            PROGRAM, *options, ranks=count, before=before, **{"SEATRIAL_BENCH_FACTS": str(tmp_path / "facts"), **env}
+            "checkpoint",
+            *options,
+            ranks=count,
+            before=before,
+            **{"SEATRIAL_BENCH_FACTS": str(tmp_path / "facts"), **env},
         )
         return ended, [json.loads(each.read_text()) for each in facts if each.exists()]
 

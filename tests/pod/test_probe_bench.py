@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import jobs.pod
 from jobs import nccl
-from jobs import pod as probes
 from jobs.pod.bench import sweep
 from jobs.pod.bench import table as tables
 from jobs.pod.bench.operations import OPERATIONS
+from jobs.trial import payload
 from tests.waiting import HANG_S
 
-BENCH = Path(probes.__file__).parent / "measure.py"
+SAVED = ("--folder=/nonexistent", "--step=1", "--bytes=4096")
 
 
 @pytest.mark.parametrize(
@@ -46,11 +47,24 @@ def test_the_command_line_is_checked(capsys) -> None:
     assert (options.min_bytes, options.max_bytes) == (1024, 1024)
 
 
-def test_without_torch_the_reason_is_printed(tmp_path: Path) -> None:
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """What a pod gets, in a folder as the kubelet lays one out: dated, ..data pointing to it, and a link for each name."""
+    dated = tmp_path / "volume" / "..2025_11_20_16_00_00.1"
+    dated.mkdir(parents=True)
+    (dated / payload.ARCHIVE).write_bytes(payload.archive(payload.files()))
+    (dated.parent / "..data").symlink_to(dated.name)
+    mounted = dated.parent / payload.ARCHIVE
+    mounted.symlink_to(f"..data/{payload.ARCHIVE}")
+    return mounted
+
+
+@pytest.mark.parametrize("program", [("measure", "--iters=1"), ("train",), ("checkpoint", "--mode=save", *SAVED)])
+def test_without_torch_the_reason_is_printed(program: tuple[str, ...], archive: Path, tmp_path: Path) -> None:
     """No torch in the image: one line with the reason, and a failure."""
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     done = subprocess.run(
-        [sys.executable, BENCH, "--iters=1"],
+        [sys.executable, archive, *program],
         env={"PYTHONPATH": str(tmp_path), "RANK": "3"},
         capture_output=True,
         timeout=HANG_S,
@@ -60,29 +74,16 @@ def test_without_torch_the_reason_is_printed(tmp_path: Path) -> None:
     assert b"# seatrial bench: rank 3 failed: ImportError: no torch here" in done.stdout
 
 
-@pytest.mark.parametrize("mounted", [False, True])
-def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path, mounted: bool) -> None:
-    """`nccl` and `stages` beside the bench must not be what torch gets when it imports a package of that name."""
-    here = tmp_path / "seatrial"
-    (here / "nccl").mkdir(parents=True)
-    (here / "nccl" / "__init__.py").write_text("raise ImportError('the wrong nccl')")
-    shutil.copy(BENCH, here / "measure.py")
-    shutil.copytree(BENCH.parent / "bench", here / "bench", ignore=shutil.ignore_patterns("__pycache__"))
-    if mounted:  # as the kubelet lays out a ConfigMap: a dated folder, ..data pointing to it, and a link for each name
-        dated = tmp_path / "volume" / "..2025_11_20_16_00_00.1"
-        dated.parent.mkdir()
-        here = here.rename(dated).parent
-        (here / "..data").symlink_to(dated.name)
-        for name in ("measure.py", "nccl", "bench"):
-            (here / name).symlink_to(f"..data/{name}")
-    installed = tmp_path / "installed"
-    (installed / "nccl").mkdir(parents=True)
-    (installed / "nccl" / "__init__.py").write_text("")
-    (installed / "torch.py").write_text("import nccl; raise ImportError('reached')")
-    env = {"PYTHONPATH": str(installed)}
-    done = subprocess.run(
-        [sys.executable, here / "measure.py"], env=env, capture_output=True, timeout=HANG_S, check=False
-    )
+def test_the_archive_hides_no_package(archive: Path, tmp_path: Path) -> None:
+    """`stages`, `bench` and `nccl_reader` of an image are what torch gets when it imports packages of these names."""
+    names = {path.name for path in Path(jobs.pod.__file__).parent.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert "bench" in names
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("installed = True")
+    said = "".join(f"import {name}; assert {name}.installed\n" for name in names)
+    (tmp_path / "torch.py").write_text(f"{said}raise ImportError('reached')")
+    command = [sys.executable, archive, "measure"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, timeout=HANG_S, check=False)
     assert b"ImportError: reached" in done.stdout
 
 
@@ -113,7 +114,9 @@ def test_real_torchrun_measures_and_checks(pods, torch_python: str, tmp_path: Pa
 @pytest.mark.slow
 def test_a_gpu_that_torch_cannot_use_is_a_failure(ranks) -> None:
     """On a GPU machine the bench never measures the CPU instead."""
-    (ended,) = ranks.run(BENCH, ranks=1, before="torch.cuda.is_available = lambda: False", SEATRIAL_BENCH_DEVICE="cuda")
+    (ended,) = ranks.run(
+        "measure", ranks=1, before="torch.cuda.is_available = lambda: False", SEATRIAL_BENCH_DEVICE="cuda"
+    )
     assert ended.code == 1
     assert "finds no usable GPU" in ended.out
 
@@ -122,13 +125,13 @@ def test_a_gpu_that_torch_cannot_use_is_a_failure(ranks) -> None:
 def test_a_rank_without_a_gpu_of_its_own_is_a_failure(ranks) -> None:
     """More ranks of a node than torch sees GPUs: two of them would share one, and halve its numbers."""
     gpus = "torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1"
-    ended = ranks.run(BENCH, before=f"{gpus}; torch.cuda.set_device = exit", SEATRIAL_BENCH_DEVICE="cuda")
+    ended = ranks.run("measure", before=f"{gpus}; torch.cuda.set_device = exit", SEATRIAL_BENCH_DEVICE="cuda")
     assert "local rank 1 has no GPU: torch sees 1" in ended[1].out
     assert [each.code for each in ended] == [0, 1]
 
 
 WRONG_VALUES = """
-from bench import operations as values
+from seatrial_pod.bench import operations as values
 cpu = torch.device("cpu")
 patterns = [values.pattern(torch, cpu, 16, rank) for rank in range(16)]
 assert len({tuple(p[:50].tolist()) for p in patterns}) == 16 and len(set(patterns[0].tolist())) > 8000
@@ -153,13 +156,13 @@ exit()
 @pytest.mark.slow
 def test_a_single_wrong_value_is_counted(ranks) -> None:
     """The check sees one wrong value among many, at any place, and a NaN; the pattern differs by rank and by position."""
-    (ended,) = ranks.run(BENCH, ranks=1, before=WRONG_VALUES)
+    (ended,) = ranks.run("measure", ranks=1, before=WRONG_VALUES)
     assert ended.code == 0, ended.err
 
 
 SLOW_NETWORK = """
 import os, time
-from bench import sweep
+from seatrial_pod.bench import sweep
 real = torch.distributed.all_reduce
 def slow(tensor, op=torch.distributed.ReduceOp.SUM):
     if tensor.numel() > 1000:
@@ -174,7 +177,7 @@ sweep.LEAST_S = 0.2
 @pytest.mark.slow
 def test_a_slow_network_is_measured_and_does_not_look_hung(ranks) -> None:
     """Too slow for the whole sweep: fewer repetitions, then smaller messages only, and a whole table before the deadline."""
-    (ended,) = ranks.run(BENCH, "--min-bytes=262144", "--max-bytes=16777216", ranks=1, before=SLOW_NETWORK)
+    (ended,) = ranks.run("measure", "--min-bytes=262144", "--max-bytes=16777216", ranks=1, before=SLOW_NETWORK)
     assert ended.code == 0, ended.err
     sizes = [int(row[0]) for row in table(ended.out)]
     assert sizes[:4] == [262144, 524288, 1048576, 2097152]
@@ -216,7 +219,7 @@ def test_every_collective_is_measured_and_checked(op: str, ranks, tmp_path: Path
     """Three real ranks over gloo: every size in both cycles, nothing wrong, the bytes of whole parts; the table is read."""
     facts = tmp_path / "facts.json"
     sizes = ["--min-bytes=1200", "--max-bytes=5000", "--iters=1", "--warmup=0", "--cycles=2"]
-    ended = ranks.run(BENCH, f"--op={op}", *sizes, ranks=3, SEATRIAL_BENCH_FACTS=str(facts))
+    ended = ranks.run("measure", f"--op={op}", *sizes, ranks=3, SEATRIAL_BENCH_FACTS=str(facts))
     assert [each.code for each in ended] == [0] * 3, ended[0].err
     assert [f"#  Rank  {rank} Group  0 Pid" in ended[0].out for rank in range(4)] == [True] * 3 + [False]
     (job,) = nccl.conclude(nccl.read([("out", io.BytesIO(ended[0].out.encode()))]))
@@ -231,7 +234,7 @@ def test_every_collective_is_measured_and_checked(op: str, ranks, tmp_path: Path
 
 
 BROKEN = """
-from bench import operations
+from seatrial_pod.bench import operations
 kind = operations.OPERATIONS[{op!r}]
 run = kind.run
 def broken(self):
@@ -249,7 +252,7 @@ kind.run = broken
 def test_what_another_rank_got_wrong_is_seen(op: str, ranks) -> None:
     """A rank whose library delivers one wrong value in each collective is counted in every row."""
     sizes = ["--min-bytes=1024", "--max-bytes=2048", "--iters=1", "--warmup=0"]
-    ended = ranks.run(BENCH, f"--op={op}", *sizes, before=BROKEN.format(op=op))
+    ended = ranks.run("measure", f"--op={op}", *sizes, before=BROKEN.format(op=op))
     rows = table(ended[0].out)
     assert len(rows) == 2, ended[0].err
     assert all("1" in (row[8], row[12]) for row in rows), rows
@@ -273,7 +276,7 @@ def test_each_rail_is_measured_and_checked(ranks, tmp_path: Path, before: str, w
     """Two nodes of two ranks: a bandwidth for each of the two rails; wrong sums of one rank are counted."""
     facts = tmp_path / "facts.json"
     options = ["--rails=1", "--max-bytes=4194304", "--iters=1", "--warmup=1"]
-    ended = ranks.run(BENCH, *options, ranks=4, local=2, before=before, SEATRIAL_BENCH_FACTS=str(facts))
+    ended = ranks.run("measure", *options, ranks=4, local=2, before=before, SEATRIAL_BENCH_FACTS=str(facts))
     assert [each.code for each in ended] == [0] * 4, ended[0].err
     told = json.loads(facts.read_text())
     assert len(told["rails"]) == 2
@@ -285,14 +288,14 @@ def test_each_rail_is_measured_and_checked(ranks, tmp_path: Path, before: str, w
 @pytest.mark.slow
 def test_one_node_has_no_rails(ranks, tmp_path: Path) -> None:
     facts = tmp_path / "facts.json"
-    ended = ranks.run(BENCH, "--rails=1", "--max-bytes=1048576", "--iters=1", SEATRIAL_BENCH_FACTS=str(facts))
+    ended = ranks.run("measure", "--rails=1", "--max-bytes=1048576", "--iters=1", SEATRIAL_BENCH_FACTS=str(facts))
     assert [each.code for each in ended] == [0, 0], ended[0].err
     assert "rails" not in json.loads(facts.read_text())
 
 
 ALONE = """
 import json, os
-from bench import alone, sweep
+from seatrial_pod.bench import alone, sweep
 alone.COPY_BYTES, alone.SIDE, alone.SECONDS = 1 << 16, 64, 0.01
 torch.cuda.synchronize = lambda device: None
 real = torch.equal
@@ -311,7 +314,7 @@ def test_copies_and_products_of_a_gpu_alone_are_told_of_all_ranks(ranks, tmp_pat
     """On a CPU here: a rate for each rank, and every product of the one that differs each time."""
     facts = tmp_path / "facts.json"
     before = ALONE.format(differs=differs)
-    ended = ranks.run(BENCH, "--max-bytes=1048576", "--iters=1", before=before, SEATRIAL_BENCH_FACTS=str(facts))
+    ended = ranks.run("measure", "--max-bytes=1048576", "--iters=1", before=before, SEATRIAL_BENCH_FACTS=str(facts))
     assert [each.code for each in ended] == [0, 0], ended[0].err + ended[0].out
     told = json.loads(facts.read_text())
     assert len(told["copies_gbps"]) == 2
@@ -325,8 +328,8 @@ def test_copies_and_products_of_a_gpu_alone_are_told_of_all_ranks(ranks, tmp_pat
 @pytest.mark.parametrize(("free", "said"), [(1 << 23, "Reducing maxBytes to 1048576"), (1 << 18, "do not fit into")])
 def test_the_rank_with_the_least_memory_decides_on_the_largest_message(ranks, free: int, said: str) -> None:
     """Less than the smallest message is a failure; all other ranks have room."""
-    before = f"from bench import sweep; sweep.free_memory = lambda: {free} if rank else 1 << 40"
-    ended = ranks.run(BENCH, "--op=all_to_all", "--max-bytes=4194304", "--iters=1", before=before)
+    before = f"from seatrial_pod.bench import sweep; sweep.free_memory = lambda: {free} if rank else 1 << 40"
+    ended = ranks.run("measure", "--op=all_to_all", "--max-bytes=4194304", "--iters=1", before=before)
     assert said in ended[0].out
     assert [each.code for each in ended] == [int("fit" in said)] * 2
     assert {int(row[0]) for row in table(ended[0].out)} == (set() if "fit" in said else {1 << 20})
@@ -336,20 +339,20 @@ def test_the_rank_with_the_least_memory_decides_on_the_largest_message(ranks, fr
 def test_a_rank_that_fails_says_why_and_the_others_end(ranks) -> None:
     """No rank waits for the collective that one rank never joins."""
     before = """
-from bench import operations
+from seatrial_pod.bench import operations
 def fails(self):
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 if rank == 1:
     operations.AllReduce.run = fails
 """
-    ended = ranks.run(BENCH, "--max-bytes=1048576", "--iters=1", before=before)
+    ended = ranks.run("measure", "--max-bytes=1048576", "--iters=1", before=before)
     assert [each.code for each in ended] == [1, 1]
     assert "# seatrial bench: rank 1 failed: RuntimeError: CUDA error: an illegal memory access" in ended[1].out
     assert "# seatrial bench: rank 0 failed: " in ended[0].out
 
 
 PRODUCTS = """
-from bench import product
+from seatrial_pod.bench import product
 cpu = torch.device("cpu")
 eighths = product.repeated(torch, cpu, "fp8", 64, 0.0)
 assert bool(eighths["made"]) != bool(eighths.get("why")), eighths
@@ -367,5 +370,5 @@ exit()
 @pytest.mark.slow
 def test_a_number_format_that_a_device_lacks_has_no_products(ranks) -> None:
     """It says why, and counts none that differ: nothing is measured."""
-    (ended,) = ranks.run(BENCH, ranks=1, before=PRODUCTS)
+    (ended,) = ranks.run("measure", ranks=1, before=PRODUCTS)
     assert ended.code == 0, ended.err

@@ -18,7 +18,7 @@ from jobs.pod.stages import checkpoint
 from jobs.trial.parts import CheckpointSpec
 from tests.waiting import HANG_S, until
 
-#: Plays torchrun and the ranks of checkpoint.py: files, facts, and SIGKILL's report.
+#: Plays torchrun and the ranks of a checkpoint: files, facts, and SIGKILL's report.
 STANDIN = r"""
 import json, os, sys
 told = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.pod.stages import gpus, host, rdma, redact
+from jobs.pod import redact
+from jobs.pod.stages import gpus, host, rdma
 from jobs.pod.stages.deadline import Watch
 
 if TYPE_CHECKING:
@@ -158,9 +159,9 @@ def test_only_telling_variables_are_told() -> None:
     assert host.conventions(env) == {
         "WORLD_SIZE": "2",
         "NCCL_IB_PKEY": "1",
-        "NCCL_NET_AUTH_TOKEN": "<redacted>",
+        "NCCL_NET_AUTH_TOKEN": "[REDACTED]",
         "FI_PROVIDER": "efa",
-        "UCX_TLS": "https://<redacted>@host/",
+        "UCX_TLS": "https://[REDACTED]@host/",
     }
 
 
@@ -179,7 +180,7 @@ def test_only_telling_variables_are_told() -> None:
 )
 def test_credentials_in_output_are_hidden(secret: str) -> None:
     """Whatever looks like a credential does not leave the pod, wherever it stands in a line."""
-    hidden = redact.text(f"before {secret} after")
+    hidden = redact.redact(f"before {secret} after")
     assert re.split(r"[= ]", secret)[-1] not in hidden
     assert hidden.startswith("before ")
     assert hidden.endswith(" after")
@@ -188,7 +189,7 @@ def test_credentials_in_output_are_hidden(secret: str) -> None:
 def test_ordinary_lines_are_not_touched() -> None:
     """NCCL's own lines stay as they are."""
     line = "node0:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0> NCCL_IB_PKEY set to 1"
-    assert redact.text(line) == line
+    assert redact.redact(line) == line
 
 
 def test_device_files_depend_on_the_kind(tmp_path: Path) -> None:

@@ -4,73 +4,124 @@ from __future__ import annotations
 
 import ast
 import json
-import shutil
+import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from jobs import pod as probes
-from jobs.nccl import Partial
+import jobs.pod
+from jobs.pod.stages.payload import of_archive
+from jobs.trial import payload
 from tests.waiting import HANG_S
 
-OWN = {"stages", "nccl_reader", "bench"}
 TORCH_ONLY_IN = ("bench/program.py", "bench/training.py")
 
 
-@pytest.fixture(scope="module")
+def pythons() -> list[Path]:
+    """Other Pythons on this machine that the probe must run on, the oldest first."""
+    interpreters = sorted(
+        (Path.home() / ".pyenv" / "versions").glob("3.*/bin/python"),
+        key=lambda path: [int(x) for x in path.parts[-3].split(".")],
+    )
+    return [path for path in interpreters if int(path.parts[-3].split(".")[1]) >= 8]
+
+
+@pytest.fixture
 def shipped() -> dict[str, str]:
-    return probes.files()
+    return dict(payload.files())
 
 
-def test_everything_needed_is_shipped(shipped) -> None:
-    """The entry, the bench, all stages and the whole analyzer, as ConfigMap keys can carry them."""
-    here = Path(probes.__file__).parent
-    assert {"probe.py", "measure.py", "bench/sweep.py", "stages/__init__.py", "stages/run.py"} <= set(shipped)
-    assert {path.name for path in (here / "stages").glob("*.py")} == {
-        p.partition("/")[2] for p in shipped if p.startswith("stages/")
-    }
-    reader = here.parent / "pod" / "nccl_reader"
-    assert {path.relative_to(reader.parent).as_posix() for path in reader.rglob("*.py")} == {
-        p for p in shipped if p.startswith("nccl_reader/")
-    }
-    for path in shipped:
-        assert all(part.replace("_", "a").replace(".", "a").isalnum() for part in path.split("/")), path
+@pytest.fixture
+def archive(shipped, tmp_path: Path) -> Path:
+    place = tmp_path / payload.ARCHIVE
+    place.write_bytes(payload.archive(shipped))
+    return place
+
+
+def test_what_is_shipped_is_the_source(shipped) -> None:
+    """Every file of jobs/pod but those of the host, as it is."""
+    here = Path(jobs.pod.__file__).parent
+    texts = {path.relative_to(here).as_posix(): path.read_text("utf-8") for path in here.rglob("*.py")}
+    expected = {f"{payload.PACKAGE}/{name}": text for name, text in texts.items() if name not in payload.HOST_ONLY}
+    assert set(payload.HOST_ONLY) <= set(texts)
+    assert expected.pop(f"{payload.PACKAGE}/probe.py") == shipped.pop(payload.ENTRY)
+    assert shipped == expected
 
 
 def test_it_fits_into_a_config_map(shipped) -> None:
-    """1 MiB is a ConfigMap's limit; keys and trial.json need some of it, and what is to come a third."""
-    assert sum(len(text.encode()) for text in shipped.values()) < 700_000
+    """1 MiB is a ConfigMap's limit; trial.json and what a run leaves need some of it, and what is to come a third."""
+    assert len(payload.archive(shipped)) < 400_000
 
 
-def test_comments_and_docstrings_stay_at_home_and_nothing_else(shipped) -> None:
-    """Every shipped file says what its source says, on the same lines."""
-    home = Path(__file__).resolve().parents[2] / "jobs" / "pod"
-    for path, text in shipped.items():
-        here, there = ast.parse((home / path).read_text(encoding="utf-8")), ast.parse(text)
-        assert not any(docstring.value.value for docstring in docstrings(there)), path
-        assert bare(here) == bare(there), path
-        assert not any(line.lstrip().startswith("#") for line in text.splitlines()), path
+def test_the_same_source_makes_the_same_archive(shipped, archive: Path, monkeypatch) -> None:
+    """Whatever the order of the files, the clock, its zone and the umask."""
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    before = os.umask(0o077)
+    try:
+        made = payload.archive(dict(reversed(shipped.items())))
+    finally:
+        os.umask(before)
+    assert made == archive.read_bytes()
+    with zipfile.ZipFile(archive) as packed:
+        told = {(each.date_time, each.external_attr >> 16, each.create_system) for each in packed.infolist()}
+        assert told == {((1980, 1, 1, 0, 0, 0), 0o100644, 3)}
+        assert packed.namelist() == sorted(shipped)
 
 
-def docstrings(tree: ast.Module) -> list[ast.Expr]:
-    """Return the strings that stand alone."""
-    return [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    ]
+def test_the_digest_is_that_of_the_source_however_it_is_packed(shipped, archive: Path, tmp_path: Path) -> None:
+    """Compressors differ between machines. Any change of a name or a text changes it; anybody can work it out."""
+    digest = payload.digest(shipped)
+    assert of_archive(str(archive)) == digest
+    with zipfile.ZipFile(tmp_path / "stored", "w") as packed:
+        for name, text in shipped.items():
+            packed.writestr(name, text)
+    assert of_archive(str(tmp_path / "stored")) == digest
+    name, text = next(iter(shipped.items()))
+    renamed = {name + "c" if other == name else other: text for other, text in shipped.items()}
+    others = ({**shipped, name: text + "#"}, {**shipped, "more.py": ""}, renamed)
+    assert digest not in {payload.digest(other) for other in others}
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(tmp_path / "src")
+    command = "find * -type f | LC_ALL=C sort | xargs sha256sum | sha256sum"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path / "src", capture_output=True, text=True, check=True)
+    assert digest == f"sha256:{done.stdout.split()[0]}"
 
 
-def bare(tree: ast.Module) -> str:
-    """Return what a file says and on which lines its statements begin, its docstrings empty."""
-    for docstring in docstrings(tree):
-        docstring.value.value = ""
-    for node in ast.walk(tree):
-        for end in ("col_offset", "end_lineno", "end_col_offset"):
-            node.__dict__.pop(end, None)
-    return ast.dump(tree, include_attributes=True)
+def test_an_image_without_zlib_is_told_so(archive: Path, tmp_path: Path) -> None:
+    """The entry is read all the same; a line of evidence for the trial, one sentence for the programs of torchrun."""
+    hides = "import sys; sys.modules['zlib'] = None"
+    (tmp_path / "sitecustomize.py").write_text(hides)
+    message = tmp_path / "message"
+    message.touch()
+    env = {"PYTHONPATH": str(tmp_path), "SEATRIAL_RUN": "r-test", "SEATRIAL_TERMINATION_LOG": str(message)}
+    done, measured = (
+        subprocess.run([sys.executable, archive, *words], capture_output=True, text=True, env=env, check=False)
+        for words in ((), ("measure",))
+    )
+    assert (done.returncode, done.stderr) == (65, "")
+    line = json.loads(done.stdout)
+    assert line["stage"] == "start" and "has no zlib" in line["data"]["error"]
+    assert message.read_text() == line["data"]["error"]  # job.failed quotes it
+    assert (measured.returncode, measured.stdout) == (1, "")
+    assert measured.stderr.startswith("seatrial: Python ") and measured.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("python", [sys.executable, *map(str, pythons())])
+def test_a_traceback_shows_file_line_and_source(shipped, python: str, tmp_path: Path) -> None:
+    """Of a broken stage a reader sees what a file would show, on every Python."""
+    path = f"{payload.PACKAGE}/stages/run.py"
+    head, begins, rest = shipped[path].partition("def main(archive: str) -> int:\n")
+    broken = f"{head}{begins}    raise ValueError('broken')  # here\n{rest}"
+    archive = tmp_path / payload.ARCHIVE
+    archive.write_bytes(payload.archive({**shipped, path: broken}))
+    done = subprocess.run([python, archive], capture_output=True, text=True, check=False, env={})
+    number = broken[: broken.index("raise ValueError('broken')")].count("\n") + 1
+    said = f"  File \"{archive}/{path}\", line {number}, in main\n    raise ValueError('broken')  # here\n"
+    assert said in done.stderr and done.stderr.endswith("ValueError: broken\n") and done.returncode == 1
 
 
 def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
@@ -90,8 +141,8 @@ def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
             names += [base, *([*base, alias.name] for alias in node.names)]
         elif isinstance(node, ast.Import):
             names += [alias.name.split(".") for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
-            names.append(ast.literal_eval(node.args[0]).split("."))
+        elif isinstance(node, ast.Constant) and str(node.value).startswith(f"{payload.PACKAGE}."):
+            names.append(str(node.value).split("."))
     files = set()
     for name in names:
         files |= {"/".join([*name[:end], "__init__.py"]) for end in range(1, len(name) + 1)} | {"/".join(name) + ".py"}
@@ -100,7 +151,7 @@ def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
 
 def test_all_that_travels_is_imported_by_what_the_pod_starts(shipped) -> None:
     """Diagnosis, documents and all else of the host stay at home: what no import reaches from the entries goes nowhere."""
-    reached, todo = set(), ["probe.py", "measure.py", "bench/checkpoint.py"]
+    reached, todo = set(), [payload.ENTRY]
     while todo:
         path = todo.pop()
         if path not in reached:
@@ -108,21 +159,6 @@ def test_all_that_travels_is_imported_by_what_the_pod_starts(shipped) -> None:
             todo += imported_by(path, shipped)
     packages = {path for path in shipped if path.endswith("/__init__.py")}
     assert set(shipped) - packages == reached - packages
-
-
-def test_the_reader_alone_reads(shipped, tmp_path) -> None:
-    """The shipped files read a log without the rest of the suite, and send home a state that merges."""
-    for path, text in shipped.items():
-        if path.startswith("nccl_reader/"):
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(text)
-    code = (
-        "import json, nccl_reader as r;"
-        "log = b'a:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 commId 0x2 - Init START\\n';"
-        "print(json.dumps(r.read([('x', [log])]).to_dict(r.POD_BUDGET)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert Partial.from_dict(json.loads(done.stdout)).sources[0].nccl_lines == 1
 
 
 def test_python_3_8_can_read_it(shipped) -> None:
@@ -141,20 +177,12 @@ def test_only_the_standard_library_is_imported(shipped) -> None:
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
             elif isinstance(node, ast.ImportFrom):
-                assert node.level <= path.count("/"), f"{path}: a relative import beyond its package"
+                assert node.level < path.count("/") + 1, f"{path}: a relative import beyond its package"
             for name in names:
                 top = name.partition(".")[0]
-                allowed = top in sys.stdlib_module_names or top in OWN or (top == "torch" and path in TORCH_ONLY_IN)
+                own = path.removeprefix(f"{payload.PACKAGE}/")
+                allowed = top in sys.stdlib_module_names or (top == "torch" and own in TORCH_ONLY_IN)
                 assert allowed, f"{path} imports {name}"
-
-
-def pythons() -> list[Path]:
-    """Other Pythons on this machine that the probe must run on, the oldest first."""
-    interpreters = sorted(
-        (Path.home() / ".pyenv" / "versions").glob("3.*/bin/python"),
-        key=lambda path: [int(x) for x in path.parts[-3].split(".")],
-    )
-    return [path for path in interpreters if int(path.parts[-3].split(".")[1]) >= 8]
 
 
 def test_the_oldest_python_runs_a_trial(pods) -> None:
@@ -173,25 +201,30 @@ def test_the_oldest_python_runs_a_trial(pods) -> None:
 
 def test_nothing_is_written_beside_the_probe(pods) -> None:
     """The folder is a read-only mount in a pod: no byte code, no log, nothing."""
-    for compiled in pods.here.rglob("__pycache__"):
-        shutil.rmtree(compiled)
     pods.seal()
-    before = sorted(path.relative_to(pods.here) for path in pods.here.rglob("*"))
+    before = {path: path.read_bytes() for path in pods.mount.rglob("*")}
     pods.run()
-    assert sorted(path.relative_to(pods.here) for path in pods.here.rglob("*")) == before
+    assert {path: path.read_bytes() for path in pods.mount.rglob("*")} == before
+    assert sorted(path.name for path in before) == [payload.ARCHIVE, "trial.json"]
+
+
+def test_what_ran_is_in_the_evidence(pods) -> None:
+    """The digest that --print-manifests shows of the same source."""
+    pods.trial["collectives"] = []
+    pods.seal()
+    digest = of_archive(str(pods.archive))
+    assert digest and {stages["start"]["probe"] for stages in pods.run().values()} == {digest}
 
 
 def test_safe_path_mode_is_no_obstacle(pods) -> None:
-    """PYTHONSAFEPATH keeps the script's folder out of sys.path: the probe finds its stages all the same."""
+    """PYTHONSAFEPATH keeps a script's folder out of sys.path: the probe finds its stages all the same."""
     pods.trial["collectives"] = []
     assert pods.run(PYTHONSAFEPATH="1")[0]["end"]["stopped"] is None
 
 
 def test_a_missing_stage_is_a_broken_probe(pods) -> None:
-    """If the mount is incomplete the probe ends non-zero: that is its own fault, not the cluster's."""
+    """If the archive is incomplete the probe ends non-zero: that is its own fault, not the cluster's."""
     (pods.here / "stages" / "run.py").unlink()
     pods.seal()
-    done = subprocess.run(
-        [sys.executable, pods.here / "probe.py"], capture_output=True, timeout=HANG_S, env={}, check=False
-    )
+    done = subprocess.run([sys.executable, pods.archive], capture_output=True, timeout=HANG_S, env={}, check=False)
     assert done.returncode != 0

@@ -241,7 +241,7 @@ def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None
     if alone and subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this machine gives no process namespaces")
     pods.seal()
-    command = [*alone, sys.executable, str(pods.here / "probe.py")]
+    command = [*alone, sys.executable, str(pods.archive)]
     pods.processes[0] = process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout.readline() == b"importing\n"
     target = process.pid
@@ -312,7 +312,7 @@ def test_an_old_python_is_named(pods) -> None:
     if old is None:
         pytest.skip("no Python older than 3.8 below ~/.pyenv/versions")
     done = subprocess.run(
-        [old, pods.here / "probe.py"], capture_output=True, timeout=HANG_S, env={"SEATRIAL_RUN": "r-test"}, check=False
+        [old, pods.archive], capture_output=True, timeout=HANG_S, env={"SEATRIAL_RUN": "r-test"}, check=False
     )
     assert done.returncode == 65
     assert "too old" in json.loads(done.stdout)["data"]["error"]

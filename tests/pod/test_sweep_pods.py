@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from jobs.pod.stages import agent, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.planner import Planner
+from jobs.pod.sweep.model import Result
 from jobs.run.evidence import misfit
 from tests.ports import free_port
 from tests.waiting import HANG_S, until
@@ -25,7 +25,7 @@ import json, os, sys, time
 options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
 rank, nodes = int(options["node-rank"]), int(options["nnodes"])
 mode, node = os.environ.get("FAKE_MODE", ""), os.environ["SEATRIAL_NODE_NAME"]
-if "training" in options:
+if "train" in sys.argv:
     print("# seatrial training: bf16")
     steps = {"mode": "ddp", "steps": int(options["steps"]), "step_ms": [52.0] * 300, "losses": [9.0 - 0.1 * n for n in range(20)]}
     told = {"rank": 0, "local": 0, "world": nodes, "compute_ms": [50.0] * 300, "modes": [steps], "window": [0, 1]}
@@ -190,7 +190,6 @@ def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet,
 @pytest.mark.parametrize(("stopped", "state"), [(None, "measured"), ("SIGTERM", "stopped")])
 def test_a_node_that_is_stopped_while_it_trains_has_no_whole_test_alone(monkeypatch, stopped, state):
     """It is tested alone again when it comes back, and trains then; what it measured before is not all that was asked."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
     clocks = SimpleNamespace(start=lambda: None, end=list)
     monkeypatch.setattr(fleettest.hardware, "Clocks", lambda *_: clocks)
     monkeypatch.setattr(fleettest.hardware, "nics", dict)
@@ -408,14 +407,13 @@ def played(nodes, leaves, *, end):
         assert not lead._released.intersection(name for test in each.tests for name in test)
         bad = bad or next(test for test in each.tests if "gpu-node-5" in test)
         speed = {test: 60.0 if test == bad else 100.0 for test in each.tests}
-        results = {test: lead.planner.model.Result("measured", speed[test], (), test) for test in each.tests}
+        results = {test: Result("measured", speed[test], (), test) for test in each.tests}
         history.append(lead.planner.done(each, results, 1.0))
 
 
 @pytest.mark.parametrize("leaves", [0, 8], ids=["no leaves", "leaves"])
-def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(leaves, monkeypatch):
+def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(leaves):
     """All that nobody needs as a partner; the verdict is that of a sweep that holds all to its end."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
     nodes = [f"gpu-node-{n}" for n in range(72)]
     known = {name: f"leaf-{n // leaves}" for n, name in enumerate(nodes)} if leaves else {}
     lead, blame = played(nodes, known, end=False)
@@ -435,9 +433,8 @@ def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(le
     + [("transport", value) for value in (None, 0, [])]
     + [("busbw", value) for value in (None, "380", float("nan"), -1.0, True)],
 )
-def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(monkeypatch, key, value):
+def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(key, value):
     """An answer that lacks a part, or has none that can be read, is no pass, and no report of that node."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
     planner, whole = Planner(), {"state": "measured", "busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
     assert planner.result(("a", "b"), {"a": whole, "b": whole}).outcome == "measured"
     result = planner.result(("a", "b"), {"a": {**whole, key: value}, "b": whole})

@@ -11,12 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from checks.rules.training_evidence import contradiction
-from jobs import pod as probes
 from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
 from jobs.run.evidence import misfit
-
-BENCH = Path(probes.__file__).parent / "measure.py"
 
 
 def test_operations_and_memory_of_a_step() -> None:
@@ -30,9 +27,9 @@ def test_operations_and_memory_of_a_step() -> None:
 def test_the_command_line_is_checked(capsys) -> None:
     """Steps come in rounds of five."""
     with pytest.raises(SystemExit):
-        training.parse(["--training", "--steps=2"])
+        training.parse(["--steps=2"])
     assert "steps >= 5" in capsys.readouterr().err
-    assert training.parse(["--training", "--soak=60"]).soak == 60
+    assert training.parse(["--soak=60"]).soak == 60
 
 
 def test_what_is_told_is_bounded() -> None:
@@ -161,7 +158,7 @@ def trained(ranks, tmp_path: Path):
 
     def run(*options: str, before: str = "", **env: str):
         facts = str(tmp_path / "facts")
-        return ranks.run(BENCH, "--training", "--steps=5", *options, before=before, SEATRIAL_BENCH_FACTS=facts, **env)
+        return ranks.run("train", "--steps=5", *options, before=before, SEATRIAL_BENCH_FACTS=facts, **env)
 
     return run
 
@@ -204,7 +201,9 @@ def test_only_a_torch_whose_fsdp2_is_another_one_goes_without(
     trained, tmp_path: Path, mode: str, error: str, code: int, why: str
 ) -> None:
     """What CUDA and NCCL raise is a failure in every mode; what was measured before is kept."""
-    fails = f"from bench import training\ndef fails(*_):\n    raise {error}\ntraining.Training.{mode} = fails"
+    fails = (
+        f"from seatrial_pod.bench import training\ndef fails(*_):\n    raise {error}\ntraining.Training.{mode} = fails"
+    )
     ended = trained("--fsdp-on-cpu", before=fails)
     assert [each.code for each in ended] == [code] * 2, ended[0].err
     for rank in told(tmp_path):
@@ -217,13 +216,15 @@ def test_only_a_torch_whose_fsdp2_is_another_one_goes_without(
 
 @pytest.mark.slow
 def test_a_torch_without_fsdp2_trains_without(trained, tmp_path: Path) -> None:
-    ended = trained("--fsdp-on-cpu", before="from bench import training; training.fully_shard_of = lambda _: None")
+    ended = trained(
+        "--fsdp-on-cpu", before="from seatrial_pod.bench import training; training.fully_shard_of = lambda _: None"
+    )
     assert [each.code for each in ended] == [0, 0], ended[0].err
     assert [[each["mode"] for each in rank["modes"]] for rank in told(tmp_path)] == [["ddp"], ["ddp"]]
 
 
 DIVERGES = """
-from bench import training
+from seatrial_pod.bench import training
 one = training.Steps.one
 def diverges(self):
     loss = one(self)
@@ -272,7 +273,9 @@ def test_the_model_follows_the_memory_of_the_fullest_rank(
 ) -> None:
     """The same on all ranks: first the batch shrinks, then the layers; with too little for one layer there are no steps."""
     whole = int(share * model.memory_bytes(model.CPU, 4) / training.FREE_SHARE) * 2
-    ended = trained(before=f"from bench import training; training.free_memory = lambda: {whole} if rank else 1 << 40")
+    ended = trained(
+        before=f"from seatrial_pod.bench import training; training.free_memory = lambda: {whole} if rank else 1 << 40"
+    )
     ranks = told(tmp_path)
     if batch:
         assert [each.code for each in ended] == [0, 0], ended[0].err
@@ -285,7 +288,7 @@ def test_the_model_follows_the_memory_of_the_fullest_rank(
 @pytest.mark.slow
 def test_a_soak_goes_on_until_its_time_is_over_and_ends_before_the_limit(trained, tmp_path: Path) -> None:
     """Its steps are more than asked; the probe's limit comes first, on all ranks when it does on one."""
-    before = "from bench import training; left = [1000.0] * (6 if rank else 60)\n"
+    before = "from seatrial_pod.bench import training; left = [1000.0] * (6 if rank else 60)\n"
     before += "training.time_left = lambda: left.pop() if left else 0.0"
     ended = trained("--soak=100000", before=before)
     assert [each.code for each in ended] == [0, 0], ended[0].err
@@ -294,7 +297,7 @@ def test_a_soak_goes_on_until_its_time_is_over_and_ends_before_the_limit(trained
 
 
 NOISY = """
-from bench import training
+from seatrial_pod.bench import training
 training.SETTLE_S = 100000.0
 training.time_left = lambda: 100000.0
 several = training.Steps.several

@@ -100,7 +100,7 @@ def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead
     reading.JITTER.seed(0)
     with world.patch():
         try:
-            result = Launcher(kube, progress).run(_spec(case, first.object), {"probe.py": ""})
+            result = Launcher(kube, progress).run(_spec(case, first.object), {"__main__.py": ""})
         finally:
             world.close()
     return _outcome(result, server)

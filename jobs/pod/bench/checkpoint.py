@@ -103,14 +103,14 @@ def load(shards: Shards, folder: str, step: int) -> Dict[str, Any]:
     return {"loaded": step, "wrong": shards.wrong(step), "load_s": round(seconds, 4)}
 
 
-def run() -> None:
+def run(arguments: List[str]) -> None:
     """Do what the command line says; the facts of this rank go to the file that the probe named."""
-    made = argparse.ArgumentParser()
+    made = argparse.ArgumentParser(prog="checkpoint")
     made.add_argument("--mode", choices=("save", "die", "load"), required=True)
     made.add_argument("--folder", required=True)
     made.add_argument("--step", type=int, action="append", required=True)
     made.add_argument("--bytes", type=int, required=True)
-    options = made.parse_args()
+    options = made.parse_args(arguments)
     torch = importlib.import_module("torch")
     device = "cpu" if os.environ.get("SEATRIAL_BENCH_DEVICE") == "cpu" else "cuda"
     if device == "cuda":
@@ -144,13 +144,10 @@ def reason(error: BaseException) -> str:
     return "%s%s: %s" % (where, type(error).__name__, " ".join(str(error).split())[:1000])
 
 
-def main() -> int:
+def main(arguments: List[str]) -> int:
     """Run; prints the reason and ends at once where it cannot."""
-    # Our modules' names must not hide installed ones from torch; in a ConfigMap this file is a link to ..data/.
-    ours = os.path.dirname(os.path.realpath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != ours]
     try:
-        run()
+        run(arguments)
     except SystemExit:  # the command line was not understood
         raise
     except BaseException as error:  # noqa: BLE001  (whatever it was, it is this rank's answer; torch's is no Exception)
@@ -159,7 +156,3 @@ def main() -> int:
         sys.stdout.flush()
         os._exit(1)  # a normal exit would wait for the collective that failed
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

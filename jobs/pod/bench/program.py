@@ -41,15 +41,11 @@ def begin(torch: Any, device: str) -> None:
     torch.distributed.init_process_group(backend[device], timeout=timeout)
 
 
-def main(here: str, device: str, work: Callable[[Any], None]) -> int:
+def main(device: str, work: Callable[[Any], None]) -> int:
     """Give torch to `work` within a process group; prints the reason and returns non-zero where it fails."""
-    # The script's folder holds packages of the probe's, whose names must not hide installed ones from torch.
-    # In a ConfigMap the script is a link to ..data/, itself a link; Python puts the end of that chain on its path.
-    ours = {here, os.path.realpath(here), os.path.dirname(os.path.realpath(os.path.join(here, "measure.py")))}
-    sys.path[:] = [entry for entry in sys.path if not {os.path.abspath(entry or "."), os.path.realpath(entry)} & ours]
     who = "rank %s" % os.environ.get("RANK", "?")
     try:
-        import torch  # noqa: PLC0415  (after the path was cleaned)
+        import torch  # noqa: PLC0415  (an image may have none)
         import torch.distributed  # noqa: PLC0415
 
         begin(torch, device)

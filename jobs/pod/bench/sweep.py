@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import socket
-import sys
 import time
 from typing import Any, Callable, Dict, List
 
@@ -196,7 +195,7 @@ def steps(first: int, last: int, factor: int) -> List[int]:
 
 def parse(arguments: List[str]) -> argparse.Namespace:
     """Read the command line; sizes are whole elements."""
-    parser = argparse.ArgumentParser(prog="measure.py", description="A collective in nccl-tests' form.")
+    parser = argparse.ArgumentParser(prog="measure", description="A collective in nccl-tests' form.")
     parser.add_argument("--op", choices=sorted(OPERATIONS), default="all_reduce")
     for name, value in (("min-bytes", 1 << 20), ("max-bytes", 1 << 30), ("factor", 2), ("iters", 20), ("warmup", 5)):
         parser.add_argument("--" + name, type=int, default=value)
@@ -213,7 +212,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     return options
 
 
-def main(here: str) -> int:
-    """Run the sweep; prints the reason and returns non-zero where it cannot. `here`: the folder of this package."""
-    options = parse(sys.argv[1:])
-    return program.main(here, options.device, lambda torch: Bench(torch, options).run())
+def main(arguments: List[str]) -> int:
+    """Run the sweep; prints the reason and returns non-zero where it cannot."""
+    options = parse(arguments)
+    return program.main(options.device, lambda torch: Bench(torch, options).run())

@@ -17,7 +17,6 @@ import json
 import math
 import os
 import statistics
-import sys
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -304,8 +303,7 @@ def ends(losses: List[float]) -> List[float]:
 
 def parse(arguments: List[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="measure.py", description="A few dozen training steps.")
-    parser.add_argument("--training", action="store_true")
+    parser = argparse.ArgumentParser(prog="train", description="A few dozen training steps.")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--soak", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -317,7 +315,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     return options
 
 
-def main(here: str) -> int:
-    """Run the steps; prints the reason and returns non-zero where it cannot. `here`: the folder of this package."""
-    options = parse(sys.argv[1:])
-    return program.main(here, options.device, lambda torch: Training(torch, options).run())
+def main(arguments: List[str]) -> int:
+    """Run the steps; prints the reason and returns non-zero where it cannot."""
+    options = parse(arguments)
+    return program.main(options.device, lambda torch: Training(torch, options).run())

@@ -5,7 +5,7 @@
 
 The layers, each a folder that knows only those before it: lines (bytes become clean lines), state (what was seen),
 tables (what a benchmark measured), events (what a line says); digest reduces a block of lines to events, scan applies
-them. What the state means is judged elsewhere (jobs/nccl). Ships as plain files: ``import nccl_reader``.
+them. What the state means is judged elsewhere (jobs/nccl).
 """
 
 from .errors import NcclLogError

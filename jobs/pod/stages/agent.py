@@ -33,12 +33,12 @@ class Agent:
     """One pod's part in a sweep."""
 
     def __init__(
-        self, trial: Trial, me: Identity, watch: Watch, place: str, here: str, told: Callable[[int, str, str], None]
+        self, trial: Trial, me: Identity, watch: Watch, place: str, archive: str, told: Callable[[int, str, str], None]
     ) -> None:
         """Prepare; ``told`` hears why the coordinator was not met: how many reasons there are now, where, and what."""
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
-        self.place, self.here = place, here
+        self.place, self.archive = place, archive
         self._told = told
         self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
         self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
@@ -195,7 +195,7 @@ class Agent:
                 return
             link = self._current = fleettest.Link(order.get("id"))
             try:
-                result = fleettest.run(self.trial, self.me, self.watch, self.place, self.here, order, link)
+                result = fleettest.run(self.trial, self.me, self.watch, self.place, self.archive, order, link)
             except Exception as problem:  # noqa: BLE001  (a test's bug must not cost the pod)
                 result = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
             self._current = None

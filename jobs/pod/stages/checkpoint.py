@@ -19,7 +19,8 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import collective, host, programs, redact, storage
+from .. import redact
+from . import collective, host, programs, storage
 from .barrier import Barrier
 from .deadline import Watch
 from .files import names_in, pieces, replace
@@ -42,11 +43,11 @@ def blank() -> Dict[str, Any]:
 class Checkpoint(collective.BenchRun):
     """The stage on one pod."""
 
-    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, archive: str) -> None:
         own = copy.copy(trial)
         self.asked: Dict[str, Any] = trial.checkpoint or {}
         own.collective_timeout_s = self.asked["limit_s"] / 4
-        super().__init__(own, me, watch, barrier, place, here)
+        super().__init__(own, me, watch, barrier, place, archive)
         name = ".seatrial-%s-checkpoint" % trial.run
         self.durable = os.path.join(self.asked["path"], name)
         self.staging = os.path.join(self.asked["local"], name) if self.asked["local"] else self.durable
@@ -154,7 +155,7 @@ class Checkpoint(collective.BenchRun):
         launcher = programs.torch_launcher(self.env)
         if launcher is None:
             return dict(made, error=programs.NO_TORCH, ranks=[])
-        argv = [*launcher, *programs.rendezvous(self.trial, self.me), os.path.join(self.here, "bench", "checkpoint.py")]
+        argv = [*launcher, *programs.rendezvous(self.trial, self.me), self.archive, "checkpoint"]
         argv += ["--mode=" + mode, "--folder=" + folder, "--bytes=%d" % self.asked["bytes"]]
         argv += ["--step=%d" % step for step in steps]
         env = self.child_env(name, {"NCCL_DEBUG": "WARN"})
@@ -219,7 +220,7 @@ class Checkpoint(collective.BenchRun):
                     verified["bad"].append(name)
         except (OSError, ValueError) as error:
             verified["error"] = (
-                storage.error_text(error) if isinstance(error, OSError) else redact.text(str(error))[:200]
+                storage.error_text(error) if isinstance(error, OSError) else redact.redact(str(error))[:200]
             )
         seconds = time.monotonic() - began
         verified.update(bytes=size, seconds=round(seconds, 4), mb_s=storage.rate(size, seconds))

@@ -14,7 +14,8 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
-from . import children, programs, rdma, redact
+from .. import redact
+from . import children, programs, rdma
 from .barrier import Barrier
 from .capture import Capture, causes
 from .deadline import Watch
@@ -66,9 +67,9 @@ def blank(chosen: Mapping[str, Any]) -> Dict[str, Any]:
 class BenchRun:
     """Everything a collective needs to know about this pod."""
 
-    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, archive: str) -> None:
         self.trial, self.me, self.watch, self.barrier = trial, me, watch, barrier
-        self.place, self.here = place, here
+        self.place, self.archive = place, archive
         self.env: Mapping[str, str] = os.environ
         self.say: Callable[[str], None] = _silent
         self.analyze: Optional[Analyze] = None
@@ -80,7 +81,7 @@ class BenchRun:
     def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
         """Run one collective and fill its data; returns why it was skipped, or nothing."""
         name, alone = str(chosen["name"]), chosen["scope"] == "node"
-        plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.here)
+        plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.archive)
         go, why = self._agree(name, self.ahead or problem, alone=alone)
         if not go or plan is None:
             data["error"] = problem or None
@@ -230,9 +231,9 @@ class BenchRun:
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)
             if data["exit"] == 0:
-                data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
+                data["output_tail"] = redact.redact(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
             else:
-                data["output_tail"] = redact.text(capture.tail(TAIL_CHARS))
+                data["output_tail"] = redact.redact(capture.tail(TAIL_CHARS))
             data["output_bytes"] = capture.bytes
 
     def _attend(
@@ -333,7 +334,7 @@ def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
     for path in (env.get("NCCL_CONF_FILE"), os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
         try:
             with open(path or "", encoding="utf-8", errors="replace") as stream:
-                files[str(path)] = redact.text(stream.read(4096))
+                files[str(path)] = redact.redact(stream.read(4096))
         except OSError:
             continue
     return files

@@ -11,11 +11,12 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 
+from ..sweep.model import Done, Fleet, Round, Rules
 from . import fleettest
 from .deadline import Watch
 from .lines import Writer
 from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
-from .planner import Answers, Done, Fleet, Nodes, Planner, Round, Rules, printed
+from .planner import Answers, Nodes, Planner, printed
 from .proof import code, nonce, same
 from .spec import Identity, Trial
 

@@ -8,7 +8,6 @@ nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is on the
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -57,7 +56,7 @@ def nothing(why: str) -> Dict[str, Any]:
 
 
 def run(
-    trial: Trial, me: Identity, watch: Watch, place: str, here: str, order: Mapping[str, Any], link: Link
+    trial: Trial, me: Identity, watch: Watch, place: str, archive: str, order: Mapping[str, Any], link: Link
 ) -> Dict[str, Any]:
     """Run a test as the coordinator has ordered it; returns what this node has seen of it, small enough for a line."""
     own = copy.copy(trial)
@@ -67,7 +66,7 @@ def run(
     own.collective_timeout_s = float(order["limit_s"])
     assert own.sweep is not None
     mine = Identity(int(order.get("rank") or 0), me.pod_ip, me.node, me.pod)
-    bench = collective.BenchRun(own, mine, watch, link, place, here)  # type: ignore[arg-type]  # as much of a barrier
+    bench = collective.BenchRun(own, mine, watch, link, place, archive)  # type: ignore[arg-type]  # as much of a barrier
     bench.analyze, bench.peer_grace_s = summarize, STOP_GRACE_S
     if order.get("what") != "alone":
         options = ["--rails=1"] if order.get("what") == "pair" else []
@@ -205,9 +204,10 @@ def _number(value: Any) -> Optional[float]:
 
 def summarize(paths: List[str]) -> Dict[str, Any]:
     """Return what the shipped reader finds in logs: rows as [size, busbw, wrong], channels by what carried them."""
-    reader = importlib.import_module("nccl_reader")
-    transports = importlib.import_module("nccl_reader.events.transports")
-    edges = importlib.import_module("nccl_reader.state.channels")
+    from .. import nccl_reader as reader  # noqa: PLC0415
+    from ..nccl_reader.events import transports  # noqa: PLC0415
+    from ..nccl_reader.state import channels as edges  # noqa: PLC0415
+
     streams = [open(path, "rb") for path in paths]
     try:
         partial = reader.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])

@@ -10,7 +10,8 @@ import re
 import shutil
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from . import command, redact, rocm, smi
+from .. import redact
+from . import command, rocm, smi
 from .deadline import Watch
 from .files import names_in
 
@@ -57,7 +58,7 @@ def read(
     problems = [answer.error, problem]
     if answer.exit:
         problems.append(" ".join(answer.err[:2048].decode("utf-8", "replace").split())[:300])
-    data["nvidia_smi"]["error"] = redact.text("; ".join(text for text in problems if text))
+    data["nvidia_smi"]["error"] = redact.redact("; ".join(text for text in problems if text))
     if name == "nvidia-smi" and not answered["gpus"] and answer.exit is not None:
         _list(tool, answered, watch)
         data["nvidia_smi"]["listed"] = bool(answered["gpus"])

@@ -14,7 +14,7 @@ MOST_TEXT = 600
 
 def train(alone: BenchRun, why: str) -> Dict[str, Any]:
     """Run the steps on the GPUs of `alone`, or say `why` not; returns a trial's stage of training, shortened."""
-    steps = training.Training(alone.trial, alone.me, alone.watch, alone.barrier, alone.place, alone.here)
+    steps = training.Training(alone.trial, alone.me, alone.watch, alone.barrier, alone.place, alone.archive)
     data = training.blank()
     data["skipped"] = why or None
     if not why:

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Dict, Mapping, Optional
 
-from . import redact
+from .. import redact
 from .deadline import Watch
 
 TIMEOUT_S = 8.0
@@ -81,7 +81,7 @@ def _ask(url: str, data: Dict[str, Any]) -> Optional[str]:
         data["status"], headers = refusal.code, refusal.headers
         refusal.close()
     except (urllib.error.URLError, OSError, ValueError, ssl.SSLError) as error:
-        return redact.text(str(getattr(error, "reason", None) or error))[:300]
+        return redact.redact(str(getattr(error, "reason", None) or error))[:300]
     data["reachable"] = data["status"] < 500
     data["region"] = (headers.get("x-amz-bucket-region") or None) if headers else None
     return None if data["reachable"] else "the endpoint answers %d" % data["status"]

@@ -1,24 +1,18 @@
-"""The pure planner of a sweep, in its own types: it lies beside this folder in the pod (sweep/)."""
+"""The pure planner of a sweep (sweep/), told in what its agents and the trial say."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import zlib
 from base64 import b64decode
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from ..sweep import decode, judgement, model, plan
+from ..sweep.model import Done, Fleet, Result, Rules
 from . import fleettest
 
 Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
 Nodes = Tuple[str, ...]
-# Of sweep/model.py.
-Blame = Any
-Done = Any
-Fleet = Any
-Result = Any
-Round = Any
-Rules = Any
 
 MOST_TEXT = 200  # characters of what a node says of itself
 PROGRESS = "round %(number)d of about %(rounds)d, %(pairs)d of about %(of_pairs)d pairs tested, %(at_fault)d at fault"
@@ -29,25 +23,23 @@ class Planner:
     """Plans, joins results and decodes."""
 
     def __init__(self) -> None:
-        self.model = importlib.import_module("sweep.model")
-        self.done = self.model.Done
-        self.next_round = importlib.import_module("sweep.plan").next_round
-        self.matchings = importlib.import_module("sweep.judgement").matchings_of
-        self.decode = importlib.import_module("sweep.decode").decode
-        self.spare = importlib.import_module("sweep.decode").spare
+        self.done = model.Done
+        self.next_round = plan.next_round
+        self.matchings = judgement.matchings_of
+        self.decode = decode.decode
+        self.spare = decode.spare
 
     def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
         """Return a fleet of nodes in the order in which they are to be tested."""
-        return self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
+        return model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
 
     def rules(self, limits: Dict[str, Any]) -> Rules:
         """Return the rules that the trial tells, by name."""
-        known = {name for name in self.model.Rules.__dataclass_fields__ if name in limits}
-        return self.model.Rules(**{name: limits[name] for name in known})
+        known = {name for name in model.Rules.__dataclass_fields__ if name in limits}
+        return model.Rules(**{name: limits[name] for name in known})
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
         """Join what the nodes of a test have answered; half of a result is none."""
-        model = self.model
         states = {node: answer.get("state") for node, answer in answers.items()}
         reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
         at = tuple(node for node in nodes if answers.get(node, {}).get("transport"))
@@ -70,7 +62,7 @@ class Planner:
         return model.Result(model.MEASURED, busbw, rails, reported, ())
 
     def _result(self, outcome: str, reported: Nodes, at: Nodes) -> Result:
-        return self.model.Result(outcome, None, (), reported, at)
+        return model.Result(outcome, None, (), reported, at)
 
     def progress(self, fleet: Fleet, rules: Rules, history: Sequence[Done], round_s: Sequence[float]) -> str:
         """Return how far the sweep is, for a person who waits; what is still to come is an estimate.
@@ -94,7 +86,6 @@ class Planner:
         return [self._restored(row) for row in rows]
 
     def _restored(self, row: Dict[str, Any]) -> Done:
-        model = self.model
         results = {}
         for test in row["tests"]:
             nodes = tuple(test["nodes"])

@@ -46,7 +46,7 @@ class Plan:
 
 
 def plan(
-    trial: Trial, me: Identity, chosen: Mapping[str, Any], env: Mapping[str, str], here: str
+    trial: Trial, me: Identity, chosen: Mapping[str, Any], env: Mapping[str, str], archive: str
 ) -> Tuple[Optional[Plan], str]:
     """Return how this rank takes part in a collective, or why it cannot."""
     problem = NO_TORCH
@@ -54,7 +54,7 @@ def plan(
         launcher = torch_launcher(env)
         if launcher:
             meet = rendezvous(trial, me, alone=chosen["scope"] == "node")
-            return Plan("torch", [*launcher, *meet, *_bench(here, trial, chosen)]), ""
+            return Plan("torch", [*launcher, *meet, *_bench(archive, trial, chosen)]), ""
     if trial.program != "torch":
         binary = find(BINARIES[chosen["op"]], env)
         if binary:
@@ -65,17 +65,12 @@ def plan(
     return None, problem
 
 
-def training(trial: Trial, me: Identity, env: Mapping[str, str], here: str) -> Tuple[Optional[List[str]], str]:
+def training(trial: Trial, me: Identity, env: Mapping[str, str], archive: str) -> Tuple[Optional[List[str]], str]:
     """Return the words that start this node's ranks of the training steps, or why they cannot be started."""
     launcher, asked = torch_launcher(env), trial.training
     if launcher is None or asked is None:
         return None, NO_TORCH
-    options = [
-        os.path.join(here, "measure.py"),
-        "--training",
-        "--steps=%d" % asked["steps"],
-        "--seed=%d" % asked["seed"],
-    ]
+    options = [archive, "train", "--steps=%d" % asked["steps"], "--seed=%d" % asked["seed"]]
     options.append("--soak=%d" % asked["soak_s"])
     return [*launcher, *rendezvous(trial, me), *options], ""
 
@@ -109,9 +104,9 @@ def rendezvous(trial: Trial, me: Identity, *, alone: bool = False) -> List[str]:
     ]
 
 
-def _bench(here: str, trial: Trial, chosen: Mapping[str, Any]) -> List[str]:
+def _bench(archive: str, trial: Trial, chosen: Mapping[str, Any]) -> List[str]:
     sweep = chosen["bench"] or trial.bench
-    options = [os.path.join(here, "measure.py")]
+    options = [archive, "measure"]
     options += ["--min-bytes=%d" % sweep["min_bytes"], "--max-bytes=%d" % sweep["max_bytes"]]
     options += ["--factor=%d" % sweep["factor"], "--iters=%d" % sweep["iters"], "--warmup=%d" % sweep["warmup"]]
     if chosen["op"] != "all_reduce":

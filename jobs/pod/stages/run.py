@@ -6,7 +6,6 @@ so far is printed even when it never ends, when the pod is told to stop, and whe
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import signal
@@ -17,7 +16,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
 # What only some trials need is imported where it begins: it takes as long as all the rest, in every pod.
-from . import children, collective, dns, gpus, host, network, rdma, redact, spec, topology
+from .. import redact
+from . import children, collective, dns, gpus, host, network, payload, rdma, spec, topology
 from .barrier import Barrier
 from .collective import BenchRun
 from .deadline import Watch
@@ -38,8 +38,8 @@ STOP_CLEANING_S = 1.0
 class Probe:
     """One run of the stages."""
 
-    def __init__(self, trial: spec.Trial, me: spec.Identity, here: str) -> None:
-        self.trial, self.me, self.here = trial, me, here
+    def __init__(self, trial: spec.Trial, me: spec.Identity, archive: str) -> None:
+        self.trial, self.me, self.archive = trial, me, archive
         self.watch = Watch(trial.deadline_s, spec.reserve(trial.deadline_s), trial.before_s)
         message = os.environ.get("SEATRIAL_TERMINATION_LOG") or TERMINATION_LOG
         self.writer = Writer(trial.run, me.rank, message_path=message)
@@ -99,7 +99,7 @@ class Probe:
     def programs(self) -> None:
         """Run the collectives, the training steps and the checkpoint that the trial asks for."""
         trial = self.trial
-        bench = BenchRun(trial, self.me, self.watch, self.barrier, self.place, self.here)
+        bench = BenchRun(trial, self.me, self.watch, self.barrier, self.place, self.archive)
         bench.say, bench.analyze, bench.places = self.writer.say, analyze, self.places
         for chosen in trial.collectives:
             self.collective(bench, chosen, trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S)
@@ -125,7 +125,7 @@ class Probe:
             try:
                 outcome.append(work(data) or "ok")
             except Exception as problem:  # noqa: BLE001  (one stage's bug must not cost the others' evidence)
-                data["error"] = redact.text("%s: %s" % (type(problem).__name__, problem))[:500]
+                data["error"] = redact.redact("%s: %s" % (type(problem).__name__, problem))[:500]
                 outcome.append("error")
 
         worker = threading.Thread(target=guarded, daemon=True)
@@ -163,6 +163,7 @@ class Probe:
     def start(self, data: Dict[str, Any]) -> None:
         """Describe the pod."""
         host.read(data, env=os.environ, node=self.me.node, pod_ip=self.me.pod_ip)
+        data["probe"] = payload.of_archive(self.archive)
 
     def runtime(self, data: Dict[str, Any]) -> str:
         """Ask the GPU runtime."""
@@ -283,7 +284,7 @@ class Probe:
         from . import training  # noqa: PLC0415
 
         assert self.trial.training is not None
-        steps = training.Training(self.trial, self.me, self.watch, self.barrier, self.place, self.here)
+        steps = training.Training(self.trial, self.me, self.watch, self.barrier, self.place, self.archive)
         steps.say, steps.places = self.writer.say, self.places
         why = (self.watch.reason and "stopped: %s" % self.watch.reason) or self.apart or ahead
         limit = self.trial.training["limit_s"] + collective.READY_S + ANALYSIS_S
@@ -293,7 +294,7 @@ class Probe:
         """Save a checkpoint of all ranks, read it back elsewhere, and resume from it."""
         from . import checkpoint  # noqa: PLC0415
 
-        work = checkpoint.Checkpoint(self.trial, self.me, self.watch, self.barrier, self.place, self.here)
+        work = checkpoint.Checkpoint(self.trial, self.me, self.watch, self.barrier, self.place, self.archive)
         work.say, work.places = self.writer.say, self.shared
         why = (self.watch.reason and "stopped: %s" % self.watch.reason) or self.apart
         self.stage("checkpoint", limit_s, checkpoint.blank(), lambda data: work.work(data, why), binds=False)
@@ -307,7 +308,7 @@ class SweepPod(Probe):
         from . import agent, coordinator  # noqa: PLC0415
 
         self.stage("start", START_S, host_blank(), self.start)
-        own = agent.Agent(self.trial, self.me, self.watch, self.place, self.here, self.unmet)
+        own = agent.Agent(self.trial, self.me, self.watch, self.place, self.archive, self.unmet)
         if self.me.rank == 0:
             lead = coordinator.Coordinator(self.trial, self.me, self.watch, self.writer)
             helper = threading.Thread(target=own.run, daemon=True)
@@ -322,24 +323,27 @@ class SweepPod(Probe):
 
     def unmet(self, number: int, address: str, error: str) -> None:
         """Print why the agent has not met the coordinator."""
-        data = {"address": address, "error": redact.text(error)[:200]}
+        data = {"address": address, "error": redact.redact(error)[:200]}
         self.writer.stage("sweep.agent.%d" % number, self.watch.elapsed(), data, "failed")
         self.writer.say("agent: waits for rank 0 at %s: %s" % (address, data["error"]))
 
 
 def host_blank() -> Dict[str, Any]:
     """Return the `start` stage's keys, all unknown."""
-    keys = "python hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error"
+    keys = (
+        "python probe hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error"
+    )
     return dict.fromkeys(keys.split())
 
 
 def analyze(paths: List[str]) -> Dict[str, Any]:
     """Return the partial verdict of the shipped analyzer over these files, small enough to be sent home."""
-    nccl = importlib.import_module("nccl_reader")
+    from .. import nccl_reader as nccl  # noqa: PLC0415
+
     streams = [open(path, "rb") for path in paths]
     try:
         partial = nccl.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
-        state: Dict[str, Any] = partial.to_dict(getattr(nccl, "POD_BUDGET", 200 * 1024))
+        state: Dict[str, Any] = partial.to_dict(nccl.POD_BUDGET)
         return state
     finally:
         for stream in streams:
@@ -367,12 +371,12 @@ def remove(places: List[str], limit_s: float) -> None:
         remover.join(timeout=max(0.0, limit - time.monotonic()))
 
 
-def main(here: str) -> int:
-    """Run the trial that `trial.json` beside the probe describes; ends the process with the exit code."""
+def main(archive: str) -> int:
+    """Run the trial that `trial.json` beside the archive describes; ends the process with the exit code."""
     try:
-        trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(here, "trial.json"))
+        trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(os.path.dirname(archive), "trial.json"))
         made = SweepPod if trial.sweep else Probe
-        probe = made(trial, spec.identify(os.environ, trial), here)
+        probe = made(trial, spec.identify(os.environ, trial), archive)
         probe.place = workplace()
     except spec.SpecError as error:
         sys.stdout.write("seatrial probe: %s\n" % error)

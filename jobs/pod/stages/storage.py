@@ -15,7 +15,8 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import job_inputs, objects, redact
+from .. import redact
+from . import job_inputs, objects
 from .barrier import Barrier
 from .deadline import Watch
 from .files import pieces
@@ -341,7 +342,7 @@ def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
                 point = fields[1].replace("\\040", " ")
                 below = real == point or real.startswith(point.rstrip("/") + "/")
                 if below and len(point) >= len(best[0]):
-                    best = [point, fields[2], redact.text(fields[0])[:200], "ro" in fields[3].split(",")]
+                    best = [point, fields[2], redact.redact(fields[0])[:200], "ro" in fields[3].split(",")]
     except OSError:  # unknown
         pass
     return best

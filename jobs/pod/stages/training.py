@@ -43,15 +43,15 @@ def blank() -> Dict[str, Any]:
 class Training(collective.BenchRun):
     """The training steps of this pod's ranks."""
 
-    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, archive: str) -> None:
         own = copy.copy(trial)
         assert trial.training is not None
         own.collective_timeout_s = trial.training["limit_s"]
-        super().__init__(own, me, watch, barrier, place, here)
+        super().__init__(own, me, watch, barrier, place, archive)
 
     def train(self, data: Dict[str, Any], why: str) -> str:
         """Run the steps, or agree with all ranks not to; returns the stage's status."""
-        argv, problem = programs.training(self.trial, self.me, self.env, self.here)
+        argv, problem = programs.training(self.trial, self.me, self.env, self.archive)
         go, why = self._agree(NAME, why or problem, alone=False)
         if not go or argv is None:
             data["skipped"] = why

@@ -11,6 +11,7 @@ class StartStage(TypedDict, total=False):
     """The pod and its limits, in bytes and seconds since the epoch."""
 
     python: str
+    probe: str  # the digest of the source that ran
     hostname: str
     pod_ip: str
     node: str

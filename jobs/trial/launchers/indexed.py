@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...cluster.unstructured import Unstructured, labels_of
 from .. import pod
 from ..spec import TrialSpec
@@ -17,7 +15,7 @@ class IndexedJob(Kind):
     name = "indexed"
     group, version, resource, kind = "batch", "v1", "jobs", "Job"
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+    def job(self, spec: TrialSpec) -> Unstructured:
         """One pod per node, no retry, a deadline, a TTL."""
         shape = pod.PodShape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
         # Of a trial one lost pod ends all. A sweep goes on with the rest: what others take away does not count, and a
@@ -39,7 +37,7 @@ class IndexedJob(Kind):
                 "podFailurePolicy": {
                     "rules": [{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
                 },
-                "template": pod.template(spec, keys, shape),
+                "template": pod.template(spec, shape),
             },
         }
 

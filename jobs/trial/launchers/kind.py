@@ -32,8 +32,8 @@ class Kind:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
-        """Write the object, suspended; `keys` maps the probe's paths to keys of the ConfigMap."""
+    def job(self, spec: TrialSpec) -> Unstructured:
+        """Write the object, suspended."""
         raise NotImplementedError
 
     def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:

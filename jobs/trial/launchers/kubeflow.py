@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...cluster.unstructured import Unstructured
 from .. import pod
 from ..spec import TrialSpec
@@ -40,8 +38,8 @@ def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> Unstructured:
     }
 
 
-def template(spec: TrialSpec, keys: Mapping[str, str], shape: pod.PodShape) -> Unstructured:
+def template(spec: TrialSpec, shape: pod.PodShape) -> Unstructured:
     """A replica's pod template; the operator warns of a restart policy beside the replica's own."""
-    made = pod.template(spec, keys, shape)
+    made = pod.template(spec, shape)
     del made["spec"]["restartPolicy"]
     return made

@@ -7,7 +7,6 @@ pkg/controller/mpi_job_controller.go (names, labels, Service, keys), pkg/apis/ku
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...cluster.unstructured import Unstructured, as_map, labels_of
@@ -35,7 +34,7 @@ class MpiJob(KubeflowJob):
     uses_service = False  # the operator makes a Service of the job's name, and refuses one that is not its own
     multiplexed = True
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+    def job(self, spec: TrialSpec) -> Unstructured:
         """One worker per node with one slot, and a launcher without devices."""
         return {
             "apiVersion": "kubeflow.org/v2beta1",
@@ -50,7 +49,7 @@ class MpiJob(KubeflowJob):
                 "runPolicy": run_policy(spec, clean="Running", backoff=BACKOFF),  # sshd never ends by itself
                 "mpiReplicaSpecs": {
                     "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(spec)},
-                    "Worker": {"replicas": spec.nodes, "restartPolicy": "Never", "template": _worker(spec, keys)},
+                    "Worker": {"replicas": spec.nodes, "restartPolicy": "Never", "template": _worker(spec)},
                 },
             },
         }
@@ -112,7 +111,7 @@ def mpirun(spec: TrialSpec) -> list[str]:
     return [*spec.mpi.mpirun, *placed, *spec.mpi.args, *exported, *pod.PROBE]
 
 
-def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+def _worker(spec: TrialSpec) -> Unstructured:
     shape = pod.PodShape(
         command=spec.mpi.sshd,
         rank="",
@@ -121,7 +120,7 @@ def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
         annotations=pod_annotations(spec),
         scheduler=scheduler(spec),
     )
-    return template(spec, keys, shape)
+    return template(spec, shape)
 
 
 def _launcher(spec: TrialSpec) -> Unstructured:

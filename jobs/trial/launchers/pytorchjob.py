@@ -6,8 +6,6 @@ a trial can span here. Source: kubeflow/training-operator v1, pkg/controller.v1/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...cluster.unstructured import Unstructured, as_map, labels_of
 from .. import pod
 from ..spec import TrialSpec
@@ -26,7 +24,7 @@ class PyTorchJob(KubeflowJob):
     operator = "training-operator"
     container = "pytorch"  # by this name the operator finds the container whose environment it sets
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+    def job(self, spec: TrialSpec) -> Unstructured:
         """Rank 0 is the master, rank 1 the worker."""
         # The master may end a moment before the worker has told all: no pod is deleted at the end.
         policy = run_policy(spec, clean="None", backoff=0)
@@ -38,7 +36,7 @@ class PyTorchJob(KubeflowJob):
                 "runPolicy": policy,
                 "nprocPerNode": str(max(1, spec.gpus_per_node)),
                 "pytorchReplicaSpecs": {
-                    kind: {"replicas": 1, "restartPolicy": "Never", "template": _template(spec, keys, rank)}
+                    kind: {"replicas": 1, "restartPolicy": "Never", "template": _template(spec, rank)}
                     for rank, kind in enumerate(("Master", "Worker"))
                 },
             },
@@ -60,7 +58,7 @@ class PyTorchJob(KubeflowJob):
         return replica + 1 if replica < MOST_REPLICAS else replica
 
 
-def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> Unstructured:
+def _template(spec: TrialSpec, rank: int) -> Unstructured:
     shape = pod.PodShape(
         container=PyTorchJob.container,
         rank=str(rank),
@@ -71,4 +69,4 @@ def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> Unstructur
         annotations=pod_annotations(spec),
         scheduler=scheduler(spec),
     )
-    return template(spec, keys, shape)
+    return template(spec, shape)

@@ -7,8 +7,6 @@ v2.2, which replaced the podTemplateOverrides of v2.0 and v2.1), manifests/base/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...cluster.unstructured import Unstructured, as_map
 from .. import pod
 from ..spec import TrialSpec
@@ -28,9 +26,9 @@ class TrainJob(Kind):
     container = NODE
     uses_service = False  # the JobSet makes one of the job's name
 
-    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+    def job(self, spec: TrialSpec) -> Unstructured:
         """The runtime's pods with our image, command, environment, volumes and placement."""
-        jobs = [{"name": NODE, "template": {"spec": {"template": _template(spec, keys)}}}]
+        jobs = [{"name": NODE, "template": {"spec": {"template": _template(spec)}}}]
         patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
         trainer = {
             "image": spec.image,
@@ -95,10 +93,10 @@ class TrainJob(Kind):
         return (("JobSet", name), ("Job", f"{name}-{NODE}-0"))
 
 
-def _template(spec: TrialSpec, keys: Mapping[str, str]) -> Unstructured:
+def _template(spec: TrialSpec) -> Unstructured:
     """Return what changes in the runtime's pods."""
     pods: Unstructured = {
-        "volumes": pod.volumes(spec, keys),
+        "volumes": pod.volumes(spec),
         "containers": [{"name": NODE, "volumeMounts": pod.mounts(spec)}],
     }
     optional = {

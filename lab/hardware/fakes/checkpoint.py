@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from .options import Options
     from .rendezvous import Rendezvous
 
-SCRIPT = "checkpoint.py"
-
 
 def asked_for(options: Options) -> bool:
     """Whether torchrun was told to start the checkpoint's program."""
-    return os.path.basename(options.script) == SCRIPT
+    return options.program == "checkpoint"
 
 
 def play(arguments: list[str], options: Options, rendezvous: Rendezvous, world: Mapping[str, Any]) -> int:

@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         port=9,
         timeout_s=None,
         script=program,
+        program="",
         bench={**given, "program": program, "op": PROGRAMS[program]},
     )
     if size == 1:

@@ -1,6 +1,7 @@
 """The command line of torchrun.
 
-torchrun's own options (dashes or underscores, also from the PET_* variables), then the script and the bench's options.
+torchrun's own options (dashes or underscores, also from the PET_* variables), then the script, the word that says which
+program of the bench it is to be, and that program's options.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Options(NamedTuple):
     port: int
     timeout_s: float | None
     script: str
+    program: str
     bench: dict[str, Any]
 
 
@@ -64,12 +66,10 @@ _BENCH: dict[str, Any] = {
     "op": "all_reduce",
     "rails": 0,
     "alone": 0,
-    "training": 0,
     "steps": 40,
     "soak": 0,
     "seed": 1,
 }
-_SWITCHES = ("training",)
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
 
@@ -97,12 +97,12 @@ def parse(arguments: list[str], env: Mapping[str, str]) -> Options:
         raise UsageError("the following arguments are required: training_script, training_script_args")
     script = rest.pop(0)
     try:
-        return _options(given, script, _bench(rest))
+        return _options(given, script, rest)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
-def _options(given: Mapping[str, str], script: str, bench: dict[str, Any]) -> Options:
+def _options(given: Mapping[str, str], script: str, arguments: list[str]) -> Options:
     address, port = given.get("master_addr", "127.0.0.1"), int(given.get("master_port", "29500"))
     endpoint = given.get("rdzv_endpoint", "")
     if endpoint:
@@ -122,7 +122,8 @@ def _options(given: Mapping[str, str], script: str, bench: dict[str, Any]) -> Op
         port=port,
         timeout_s=float(timeout) if timeout else None,
         script=script,
-        bench=bench,
+        program=arguments[0] if arguments and not arguments[0].startswith("-") else "",
+        bench=_bench(arguments),
     )
 
 
@@ -133,9 +134,7 @@ def _bench(arguments: list[str]) -> dict[str, Any]:
         word = rest.pop(0)
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        if word.startswith("--") and name in _SWITCHES:
-            bench[name] = 1
-        elif word.startswith("--") and name in bench:
+        if word.startswith("--") and name in bench:
             if not equals:
                 if not rest:
                     raise ValueError(f"argument --{name}: expected one argument")

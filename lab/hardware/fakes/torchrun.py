@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         if checkpoint.asked_for(options):
             return checkpoint.play(sys.argv[1:], options, rendezvous, world)
         job = agree(rendezvous.all_gather(me), options, world)
-        perform = training.play if options.bench["training"] else play
+        perform = training.play if options.program == "train" else play
         code = perform(job, options, world, [rank for rank in job["ranks"] if rank["node"] == options.node])
         rendezvous.barrier()
     except RendezvousError as error:

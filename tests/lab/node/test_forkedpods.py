@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import zipimport
 from pathlib import Path
 
 import pytest
 
-from jobs import pod
+from jobs.trial import payload
 from lab.hardware.files import ENVIRONMENT
 from tests import forkedpods, forkedscripts, interpreter, podmodules
 
@@ -94,11 +96,14 @@ def forked(argv, env, cwd):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), *texts
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_a_forked_program_is_as_a_started_one(end, tmp_path, python):
+@pytest.mark.parametrize(("end", "packed"), [*((end, False) for end in ENDS), ("exit code", True), ("exception", True)])
+def test_a_forked_program_is_as_a_started_one(end, packed, tmp_path, python):
     more, code = ENDS[end]
     script = tmp_path / "script.py"
-    script.write_text(TELLS + more + "\n")
+    if packed:
+        script.write_bytes(payload.archive({"__main__.py": TELLS + more + "\n"}))
+    else:
+        script.write_text(TELLS + more + "\n")
     argv = ["python3", str(script), "one", "two"]
     env = {"PATH": str(python.parent), "A": "1", "LC_ALL": "C.UTF-8", "TMPDIR": str(tmp_path)}
     started = subprocess.run(
@@ -113,7 +118,7 @@ def test_a_forked_program_is_as_a_started_one(end, tmp_path, python):
     )
     got, said, complained = forked(argv, env, tmp_path)
     assert got == started.returncode == code
-    assert complained == started.stderr
+    assert complained == re.sub(r'  File "<frozen runpy>".*\n', "", started.stderr)  # which starts an archive
     (first_line, *rest), (expected, *rest_expected) = said.splitlines() or [""], started.stdout.splitlines() or [""]
     assert json.loads(first_line or "{}") == json.loads(expected or "{}")
     assert rest == rest_expected
@@ -261,24 +266,27 @@ def test_a_script_of_anything_else_is_started(tmp_path, python):
     assert forked(["python3", str(script)], env, tmp_path) == (0, "False\n", "")
 
 
-@pytest.mark.parametrize("changed", ["", "stages/smi.py", "nccl_reader/__init__.py", "trial.json"])
-def test_modules_of_a_pod_are_taken_where_its_files_are_what_they_were_made_of(changed, tmp_path, monkeypatch):
+@pytest.mark.parametrize("changed", ["", "seatrial_pod/stages/smi.py", "seatrial_pod/nccl_reader/__init__.py"])
+def test_modules_of_a_pod_are_taken_where_its_archive_is_what_they_were_made_of(changed, tmp_path, monkeypatch):
     monkeypatch.setattr(podmodules, "MOUNT", str(tmp_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    for path, text in {**pod.files(), "trial.json": "{}"}.items():
-        place = tmp_path / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text + ("#" if path == changed else ""))
-    podmodules.take(str(tmp_path / "elsewhere" / "probe.py"))
-    assert "stages.run" not in sys.modules
-    podmodules.take(str(tmp_path / "probe.py"))
-    assert ("stages.run" in sys.modules) == (changed in ("", "trial.json"))
+    sources = {path: text + ("#" if path == changed else "") for path, text in payload.files().items()}
+    for place in (tmp_path / "elsewhere", tmp_path):
+        place.mkdir(exist_ok=True)
+        program = place / payload.ARCHIVE
+        program.write_bytes(payload.archive(sources))
+        podmodules.take(str(program))
+        assert ("seatrial_pod.stages.run" in sys.modules) == (place == tmp_path and not changed)
 
 
-def test_modules_of_a_pod_are_what_it_would_import():
+def test_modules_of_a_pod_are_what_it_would_import(tmp_path):
+    archive = tmp_path / payload.ARCHIVE
+    archive.write_bytes(payload.archive(payload.files()))
+    theirs = zipimport.zipimporter(str(archive))
     for name, module in podmodules.MODULES.items():
-        text = pod.files()[module.__file__.removeprefix("/seatrial/")]
+        relative = module.__file__.removeprefix(f"/seatrial/{payload.ARCHIVE}/")
         made = {code.co_filename for code in vars(module).values() if getattr(code, "co_filename", None)}
         assert module.__name__ == module.__spec__.name == name
-        assert compile(text, module.__file__, "exec") == module.__loader__.get_code(name)
+        assert theirs.get_data(f"{archive}/{relative}").decode() == payload.files()[relative]
+        assert compile(payload.files()[relative], module.__file__, "exec") == module.__loader__.get_code(name)
         assert made <= {module.__file__}

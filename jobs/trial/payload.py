@@ -1,0 +1,60 @@
+"""What the pods run: one archive that Python executes (PEP 441), made of the sources in jobs/pod as they are.
+
+Its layout is the mount's: `__main__.py` is jobs/pod/probe.py, below `PACKAGE` lies the rest. The same sources make the
+same archive whatever the machine, its clock and its umask; compressors differ, so the digest is that of the sources.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+from ..pod.stages.payload import digest_of
+
+ARCHIVE = "probe.pyz"
+ENTRY = "__main__.py"
+PACKAGE = "seatrial_pod"
+"""No module that an image has installed is called so: the archive is on the path of torchrun's workers, too."""
+HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.py")
+"""What runs elsewhere, or is the runner's part of the sweep's planner: it writes the record and reads from it."""
+_OLDEST = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
+_READABLE = 0o100644 << 16
+
+
+@cache
+def files() -> Mapping[str, str]:
+    """Return every shipped file: path in the archive -> source."""
+    here = Path(__file__).resolve().parents[1] / "pod"
+    paths = {path.relative_to(here).as_posix(): path for path in sorted(here.rglob("*.py"))}
+    entry = paths.pop("probe.py")
+    texts = {ENTRY: entry.read_text(encoding="utf-8")}
+    for name, path in paths.items():
+        if name not in HOST_ONLY:
+            texts[f"{PACKAGE}/{name}"] = path.read_text(encoding="utf-8")
+    return MappingProxyType(texts)
+
+
+def archive(sources: Mapping[str, str]) -> bytes:
+    """Pack the sources: sorted, of one time and one mode; the entry is stored, so that Python reads it without zlib."""
+    return _packed(tuple(sorted(sources.items())))
+
+
+@lru_cache(maxsize=2)  # a run builds its objects several times
+def _packed(sources: tuple[tuple[str, str], ...]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as made:
+        for name, text in sources:
+            entry = zipfile.ZipInfo(name, _OLDEST)
+            entry.create_system, entry.external_attr = 3, _READABLE  # Unix, wherever it is made
+            how = zipfile.ZIP_STORED if name == ENTRY else zipfile.ZIP_DEFLATED
+            made.writestr(entry, text.encode(), how, 9)
+    return packed.getvalue()
+
+
+def digest(sources: Mapping[str, str]) -> str:
+    """Return the digest that the pods, too, tell of what they run (evidence, stage `start`)."""
+    return digest_of((name, text.encode()) for name, text in sources.items())
