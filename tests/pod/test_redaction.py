@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from jobs.nccl.diagnosis.variants import formed, known, variants_of, worded
 
 from jobs.cluster.redact import LineRedactor, redact_value, safe
 from jobs.diagnosis.refusals import read_refusal
 from jobs.diagnosis.symptoms import pull, start_error
 from jobs.diagnosis.verdict import Issue
+from jobs.faults.catalogue import fault_catalogue, formed, worded
 from jobs.pod.nccl_reader.events.symptoms import classify
 from jobs.pod.nccl_reader.lines.clean import printable
 from jobs.pod.redact import MASK, environment, redact, secret_name
@@ -38,8 +38,9 @@ def lines_of(*folders: str) -> tuple[str, ...]:
 
 def logged() -> dict[str, None]:
     """Lines of logs: the examples of the catalogue, and what the tests of the log's reader have."""
-    examples = [each.example for fault in known() for each in variants_of(fault)]
-    missed = [each.near_miss for fault in known() for each in variants_of(fault) if each.near_miss]
+    variants = [each for fault in fault_catalogue().values() for each in fault.variants]
+    examples = [each.example for each in variants]
+    missed = [each.near_miss for each in variants if each.near_miss]
     return dict.fromkeys([*examples, *missed, *lines_of("tests/nccl", "tests/hang")])
 
 
