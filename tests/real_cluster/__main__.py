@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 NOT_HERE = 77
 """Exit code where no real cluster can be built, started or reached: one that pytest does not use."""
 INSIDE = "SEATRIAL_REAL_INSIDE"
-NEEDED = ("unshare", "ip", "mount", "openssl")
+NEEDED = ("setpriv", "unshare", "ip", "mount", "openssl")
 NEEDED_FOR_PODS = (*NEEDED, "nsenter", "nft", "runc")
 
 
@@ -74,24 +75,12 @@ def main() -> int:
         return NOT_HERE
     print(f"built in {time.monotonic() - started:.0f} s", flush=True)
     group = str(os.getpid())
-    mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     more = ["--simulated-nodes"] if simulated and not options.simulated_nodes else []
-    command = [
-        "unshare",
-        *mapped,
-        "--mount",
-        "--net",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "--propagation=private",
-    ]
     environment = {**os.environ, INSIDE: "1", "SEATRIAL_REAL_GROUP": group}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # all ends with it, as on Ctrl-C
+    signal.signal(signal.SIGTERM, _end)
     try:
         return subprocess.run(
-            [*command, sys.executable, "-m", "tests.real_cluster", *more, *sys.argv[1:]],
+            apart([sys.executable, "-m", "tests.real_cluster", *more, *sys.argv[1:]]),
             env=environment,
             cwd=ROOT,
             check=False,
@@ -100,6 +89,20 @@ def main() -> int:
         cluster.remove_groups(f"seatrial-real-{group}")
         if options.page:
             page.write(folder, ROOT / "docs/tested-on.md")
+
+
+def apart(argv: list[str]) -> list[str]:
+    """Put a command into namespaces of its own. All processes there end with the one that started it, however that ends."""
+    mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    own = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
+    # unshare itself goes on until its child ends: it blocks SIGTERM, and learns nothing of its parent's end.
+    return ["setpriv", "--pdeathsig=KILL", "unshare", *mapped, *own, *argv]
+
+
+def _end(*_: object) -> NoReturn:
+    """End as on Ctrl-C; a second signal (of make, after that to the group) does not stop the removal of what is left."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 class Plugin:
