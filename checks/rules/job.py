@@ -60,6 +60,7 @@ START_FAULTS = (
     "topology.affinity",
     "launcher.missing",
     "launcher.runtime-missing",
+    "launcher.runtime-unknown",
     "mpi.wrong-version",
     "operator.down",
     "mpi.sshd-missing",

@@ -28,6 +28,7 @@ class Refusal:
 
 # Kinds of which a trial makes one, as a quota counts them.
 OBJECTS = r"(?:count/)?(?:configmaps|services)|count/(?!pods)[a-z.]+|services\.[a-z]+"
+_RUNTIME = "Apply Trainer's runtimes, or name another one (launch.runtime in the profile)."
 # In order: the first that fits. Named groups become the subject.
 _TEXTS: tuple[tuple[str, str, str, str], ...] = (
     # plugin/pkg/admission/resourcequota/controller.go names of what is requested only what there is no room for.
@@ -115,7 +116,21 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         r" clusterTrainingRuntime must be created",
         "launcher.runtime-missing",
         "clustertrainingruntime/{name}",
-        "Apply Trainer's runtimes, or name another one (launch.runtime in the profile).",
+        _RUNTIME,
+    ),
+    (
+        # kubernetes-sigs/kueue pkg/controller/jobs/trainjob: its webhook reads the runtime, too, and may answer first.
+        r"webhook \"[^\"]*trainjob[^\"]*\" denied the request: runtime '(?P<name>[^'\n]+)' not found",
+        "launcher.runtime-missing",
+        "clustertrainingruntime/{name}",
+        _RUNTIME,
+    ),
+    (
+        r"webhook \"(?P<name>[^\"]*trainjob[^\"]*)\" denied the request: unsupported runtime: ",
+        "launcher.runtime-unknown",
+        "webhook/{name}",
+        "Kueue has not found Trainer's kinds yet: run it again two minutes after Trainer was installed; where that does "
+        "not help, restart Kueue's controller.",
     ),
     (
         r"(?:in namespace (?P<name>\S+) )?because it is being terminated",

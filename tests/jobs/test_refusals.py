@@ -141,6 +141,41 @@ def test_the_object_that_was_refused_is_named(
     assert analysis.expected == f"the API server accepts the {kind_and_name.split(maxsplit=1)[0]}"
 
 
+DENIED = 'admission webhook "vtrainjob.kb.io" denied the request: '
+
+
+@pytest.mark.parametrize(
+    ("message", "fault", "subject", "advice"),
+    [
+        (
+            f"{DENIED}unsupported runtime: ClusterTrainingRuntime.trainer.kubeflow.org",
+            "launcher.runtime-unknown",
+            "webhook/vtrainjob.kb.io",
+            "restart Kueue's controller",
+        ),
+        (
+            f"{DENIED}runtime 'torch-of-others' not found",
+            "launcher.runtime-missing",
+            "clustertrainingruntime/torch-of-others",
+            "Apply Trainer's runtimes",
+        ),
+        (f"{DENIED}no runtime of team a is approved", "admission.denied", DENIED.split('"')[1], "what it wants"),
+        (
+            'admission webhook "gate.example.com" denied the request: unsupported runtime: runc',
+            "admission.denied",
+            "webhook/gate.example.com",
+            "what it wants",
+        ),
+    ],
+)
+def test_what_kueue_says_of_a_trainjobs_runtime(message: str, fault: str, subject: str, advice: str) -> None:
+    """It may not know the runtimes yet, or not find this one; what others say is theirs."""
+    refusal = read_refusal(message)
+    assert refusal.fault == fault
+    assert subject in refusal.subject
+    assert advice in refusal.suggestion
+
+
 def test_the_namespace_that_takes_nothing_new_is_named() -> None:
     message = (
         'jobs.batch "x" is forbidden: unable to create new content in namespace team because it is being terminated'
