@@ -129,8 +129,8 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         r"webhook \"(?P<name>[^\"]*trainjob[^\"]*)\" denied the request: unsupported runtime: ",
         "launcher.runtime-unknown",
         "webhook/{name}",
-        "Kueue has not found Trainer's kinds yet: run it again two minutes after Trainer was installed; where that does "
-        "not help, restart Kueue's controller.",
+        "Kueue has not found Trainer's kinds yet: run it again two minutes after Trainer was installed; where that "
+        "does not help, restart Kueue's controller.",
     ),
     (
         r"(?:in namespace (?P<name>\S+) )?because it is being terminated",
