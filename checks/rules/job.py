@@ -51,6 +51,7 @@ START_FAULTS = (
     "quota.in-use",
     "limitrange.denied",
     "admission.denied",
+    "admission.webhook-down",
     "serviceaccount.missing",
     "pod-security.denied",
     "rights.missing",

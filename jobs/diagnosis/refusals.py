@@ -139,11 +139,17 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "Wait until the namespace is gone, or use another one.",
     ),
     (
-        r"admission webhook \"(?P<name>[^\"]+)\" (?:denied|does not support)"
-        r"|failed calling (?:admission )?webhook \"(?P<name2>[^\"]+)\"",
+        r"admission webhook \"(?P<name>[^\"]+)\" (?:denied|does not support)",
         "admission.denied",
         "webhook/{name}",
-        "The webhook's message says what it wants; exempt the namespace or change the pod (or repair the webhook).",
+        "The webhook's message says what it wants; exempt the namespace or change the pod.",
+    ),
+    (
+        # k8s.io/apiserver pkg/admission/plugin/webhook: its own error, where the call itself failed.
+        r"failed calling (?:admission )?webhook \"(?P<name>[^\"]+)\"",
+        "admission.webhook-down",
+        "webhook/{name}",
+        "Nobody answers for the webhook: let its controller run, which the address in the message names.",
     ),
     (
         r"ValidatingAdmissionPolicy '(?P<name>[^']+)'",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.cluster.client.errors import api_error
+from jobs.cluster.client.errors import ApiError, api_error
 from jobs.cluster.client.kube import path
 from jobs.diagnosis.refusals import read_refusal
 from jobs.run.launcher import Launcher
@@ -174,6 +174,41 @@ def test_what_kueue_says_of_a_trainjobs_runtime(message: str, fault: str, subjec
     assert refusal.fault == fault
     assert subject in refusal.subject
     assert advice in refusal.suggestion
+
+
+UNANSWERED = (
+    'Internal error occurred: failed calling webhook "vpj.example.org": failed to call webhook: Post '
+    '"https://operator.team.svc:443/validate?timeout=10s": no endpoints available for service "operator"'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "fault"),
+    [
+        (500, UNANSWERED, "admission.webhook-down"),
+        (500, "Internal error occurred: etcdserver: request timed out", ""),
+        (451, DENIED + "no", "admission.denied"),
+    ],
+)
+def test_a_webhook_refuses_by_whatever_status(kube: Kube, api: FakeApi, status: int, message: str, fault: str) -> None:
+    """Where nobody answers for it, the API server does, with 500; another 500 is no refusal."""
+
+    def answer(asked: Asked) -> tuple[int, dict[str, str], Any]:
+        if asked.verb == "POST" and asked.path.endswith("/jobs"):
+            return status, {}, {"kind": "Status", "reason": "InternalError", "message": message}
+        if asked.verb == "POST":
+            return 201, {}, asked.body
+        return 404, {}, {"kind": "Status", "reason": "NotFound"}
+
+    api.answer = answer
+    spec = TrialSpec(run_id="r1", namespace="ns", image="x", nodes=2, gpus_per_node=8)
+    if not fault:
+        with pytest.raises(ApiError, match="etcdserver"):
+            Launcher(kube).run(spec)
+        return
+    analysis = Launcher(kube).run(spec).analysis
+    assert analysis is not None
+    assert (analysis.fault, analysis.err_class) == (fault, "ERR_INFRA")
 
 
 def test_the_namespace_that_takes_nothing_new_is_named() -> None:

@@ -43,6 +43,7 @@ class Operator:
     without: tuple[tuple[str, str], ...] = ()  # lines that are taken out: file below `manifests`, text
     arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    sample: str = ""  # an object of its kind, which is taken as soon as all whose webhooks see it know its operator
 
 
 OLDER = "operators-older"
@@ -60,6 +61,13 @@ OPERATORS = {
         # fetched from GitHub; the file says to take it out where JobSet is installed
         without=(("overlays/manager/kustomization.yaml", "- ../../third-party/jobset"),),
         needs=("jobset",),
+        # Kueue looks for kinds that were not served when it started at growing intervals of up to two minutes
+        sample="""
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: sample, namespace: default}
+spec: {runtimeRef: {name: torch-distributed}}
+""",
     ),
     "training-operator": Operator(
         "github.com/kubeflow/training-operator",
@@ -156,6 +164,9 @@ class Operators:
         if operator.after:
             later = self._built_from(folder / operator.after)
             until(lambda: self._apply(later, check=False), f"{name} takes its own objects")
+        if operator.sample:
+            dry = ("create", "--dry-run=server", "-f", "-")
+            until(lambda: self._cluster.kubectl(*dry, given=operator.sample, check=False), f"a job of {name} is taken")
 
     def _copied(self, name: str, operator: Operator) -> Path:
         """The manifests of the module, where lines can be taken out."""
