@@ -1,5 +1,6 @@
 """What `python -m tests.real_cluster` starts ends with it, however it ends itself; no cluster is needed to see that."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.real_cluster import __main__ as real
 from tests.real_cluster.__main__ import NEEDED, apart
+from tests.real_cluster.programs import MissingToolError
 from tests.waiting import until
 
 STARTS = "import subprocess, sys; subprocess.run(sys.argv[1:])"
@@ -62,3 +65,14 @@ def test_what_runs_apart_ends_with_its_group():
     os.killpg(process.pid, signal.SIGTERM)
     process.wait()
     until(lambda: command(inner) != "sleep", "the end of what was started")
+
+
+def test_a_machine_without_inotify_instances_is_said_to_be_one(monkeypatch):
+    """All clusters of a machine share them; where they are used up, no kubelet starts."""
+    made = ctypes.CDLL(None).inotify_init()
+    assert real.inotify_left() < int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    os.close(made)
+    monkeypatch.setattr(real, "inotify_left", lambda: 31)
+    with pytest.raises(MissingToolError, match="4 nodes need 32 inotify instances and 31 are left"):
+        real.able((), kubelets=4)
+    real.able((), kubelets=3)

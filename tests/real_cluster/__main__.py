@@ -6,6 +6,7 @@ python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -25,6 +26,8 @@ NOT_HERE = 77
 """Exit code where no real cluster can be built, started or reached: one that pytest does not use."""
 INSIDE = "SEATRIAL_REAL_INSIDE"
 NEEDED = ("setpriv", "unshare", "ip", "mount", "openssl")
+INOTIFY = 8
+"""Instances of inotify that a node uses (measured: 30 of four; kubelet, containerd)."""
 NEEDED_FOR_PODS = (*NEEDED, "nsenter", "nft", "runc")
 
 
@@ -66,7 +69,7 @@ def main() -> int:
     try:
         if simulated and not options.simulated_nodes:
             print("Kubelets need root: the nodes are KWOK's, and tests that need running pods are skipped.")
-        _able(NEEDED_FOR_PODS if not simulated else NEEDED)
+        able(NEEDED_FOR_PODS if not simulated else NEEDED, kubelets=0 if simulated else options.nodes)
         built = _build(folder, kubernetes, simulated=simulated, operators=options.operators)
         if not simulated:
             image.build(folder, built["coredns"] / "coredns")
@@ -120,12 +123,28 @@ def tests(here: cluster.Cluster, more: list[object], rest: list[str]) -> int:
     return int(pytest.main(arguments, plugins=[Plugin(here), *more]))
 
 
-def _able(needed: tuple[str, ...]) -> None:
+def able(needed: tuple[str, ...], kubelets: int) -> None:
+    """Raise `MissingToolError` where this machine lacks what a cluster with so many kubelets needs."""
     missing = [name for name in needed if shutil.which(name) is None]
     if missing:
         raise programs.MissingToolError(
             f"install {', '.join(missing)} (Debian: apt-get install runc iproute2 nftables openssl util-linux)"
         )
+    if kubelets * INOTIFY > (left := inotify_left()):
+        raise programs.MissingToolError(
+            f"{kubelets} nodes need {kubelets * INOTIFY} inotify instances and {left} are left: end another cluster of this "
+            "machine, or raise fs.inotify.max_user_instances (sysctl)"
+        )
+
+
+def inotify_left() -> int:
+    """How many inotify instances this user may still make; without one a kubelet, or containerd, does not start."""
+    used = 0
+    for process in filter(lambda each: each.name.isdigit(), Path("/proc").iterdir()):
+        with contextlib.suppress(OSError):  # it has ended
+            if process.stat().st_uid == os.geteuid():
+                used += sum(os.readlink(each) == "anon_inode:inotify" for each in (process / "fd").iterdir())
+    return int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii")) - used
 
 
 def _build(folder: Path, kubernetes: str, *, simulated: bool, operators: bool) -> dict[str, Path]:

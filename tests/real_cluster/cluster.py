@@ -85,7 +85,10 @@ class Cluster:
         for name in self.nodes:
             self.start_node(name)
         for name in self.nodes:
-            until(lambda name=name: self.kubectl("get", "node", name, check=False), f"{name} is registered")
+            until(
+                lambda name=name: self._alive(f"{name}-kubelet") and self.kubectl("get", "node", name, check=False),
+                f"{name} is registered",
+            )
             self.kubectl("label", "node", name, *(f"{key}={value}" for key, value in labels().items()))
         self.apply(Path(__file__).parent / "dns.yaml")
 
