@@ -143,7 +143,7 @@ def inotify_left() -> int:
     for process in filter(lambda each: each.name.isdigit(), Path("/proc").iterdir()):
         with contextlib.suppress(OSError):  # it has ended
             if process.stat().st_uid == os.geteuid():
-                used += sum(os.readlink(each) == "anon_inode:inotify" for each in (process / "fd").iterdir())
+                used += sum(each.readlink() == Path("anon_inode:inotify") for each in (process / "fd").iterdir())
     return int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii")) - used
 
 
