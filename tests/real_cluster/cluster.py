@@ -373,10 +373,12 @@ class Cluster:
     # -- asking it
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
-        """What kubectl prints; CalledProcessError, whose text has its words, unless `check` is false."""
+        """What kubectl prints; CalledProcessError with its words, unless `check` is false."""
         done = self.asked(*arguments, given=given)
         if check and done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error.add_note(done.stderr)
+            raise error
         return done.stdout
 
     def asked(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
