@@ -118,6 +118,8 @@ class Operators:
         for where, what in _deployments(self._installed[name]):
             self._cluster.kubectl("-n", where, "scale", what, f"--replicas={replicas}")
             self._cluster.kubectl("-n", where, "rollout", "status", what, KUBECTL_LIMIT)
+            pods = ("-n", where, "get", "pods", "-o", "name")  # one that is about to end answers for its webhooks still
+            until(lambda pods=pods: bool(self._cluster.kubectl(*pods)) == bool(replicas), f"{replicas} pods of {name}")
 
     def remove(self) -> None:
         """Remove all; the definitions first, as long as somebody takes the finalizers off their objects."""
