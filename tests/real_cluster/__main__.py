@@ -176,7 +176,7 @@ def _inside(
         environment = {**os.environ, "KUBECONFIG": str(here.kubeconfig)}
         if shell:
             return subprocess.run([os.environ.get("SHELL", "sh"), *rest], env=environment, check=False).returncode
-        return tests(here, [page.Results(page.about(kubernetes), folder)], rest)
+        return tests(here, [page.Results(page.about(kubernetes, operators=operators), folder)], rest)
     finally:
         here.stop()
 

@@ -33,6 +33,7 @@ Object = dict[str, Any]
 class Operator:
     """Where an operator's program and manifests are."""
 
+    title: str
     module: str
     program: str
     place: str  # of the program in its image
@@ -50,8 +51,9 @@ OLDER = "operators-older"
 """JobSet and the Training Operator are written for a controller-runtime before v0.23, the others for that and later."""
 MODULES = ("operators", OLDER)
 OPERATORS = {
-    "jobset": Operator("sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
+    "jobset": Operator("JobSet", "sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
     "kubeflow-trainer": Operator(
+        "Kubeflow Trainer",
         "github.com/kubeflow/trainer/v2",
         "trainer-controller-manager",
         "/manager",
@@ -70,6 +72,7 @@ spec: {runtimeRef: {name: torch-distributed}}
 """,
     ),
     "training-operator": Operator(
+        "Kubeflow Training Operator",
         "github.com/kubeflow/training-operator",
         "training-operator.v1",
         "/manager",
@@ -81,9 +84,14 @@ spec: {runtimeRef: {name: torch-distributed}}
         arguments=("--enable-scheme=pytorchjob", f"--pytorch-init-container-image={image.TRIAL}"),
     ),
     "mpi-operator": Operator(
-        "github.com/kubeflow/mpi-operator", "mpi-operator", "/opt/mpi-operator", "manifests", "overlays/standalone"
+        "MPI Operator",
+        "github.com/kubeflow/mpi-operator",
+        "mpi-operator",
+        "/opt/mpi-operator",
+        "manifests",
+        "overlays/standalone",
     ),
-    "kueue": Operator("sigs.k8s.io/kueue", "kueue", "/manager", "config", "default"),
+    "kueue": Operator("Kueue", "sigs.k8s.io/kueue", "kueue", "/manager", "config", "default"),
 }
 
 
