@@ -65,6 +65,7 @@ class Cluster:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._holders: dict[str, int] = {}
         self.kubeconfig = folder / "kubeconfig.yaml"
+        self.minor = kubernetes.removeprefix("kubernetes-")
 
     # -- as a whole
 

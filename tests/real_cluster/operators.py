@@ -9,12 +9,14 @@ Volcano (volcano.sh/volcano) and the node readiness controller (sigs.k8s.io/node
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from tests.waiting import KUBECTL_LIMIT, until
@@ -148,6 +150,7 @@ class Operators:
     def _install(self, name: str, operator: Operator) -> None:
         folder = self._copied(name, operator)
         objects = self._built_from(folder / operator.overlay)
+        self._is_taken(operator, [each for each in objects if each["kind"] == "CustomResourceDefinition"])
         node = self._cluster.nodes[-1]
         for each in objects:
             if each["kind"] != "Deployment":
@@ -178,10 +181,21 @@ class Operators:
             dry = ("create", "--dry-run=server", "-f", "-")
             until(lambda: self._cluster.kubectl(*dry, given=operator.sample, check=False), f"a job of {name} is taken")
 
+    def _is_taken(self, operator: Operator, definitions: list[Object]) -> None:
+        """Skip the test where an older Kubernetes refuses an operator's definitions, by a rule that it cannot compile."""
+        dry = ("apply", "--server-side", "--dry-run=server", "-f", "-")
+        said = self._cluster.asked(*dry, given=yaml.safe_dump_all(definitions)).stderr
+        if self._cluster.minor != programs.MINORS[-1] and (
+            why := re.search(r"CustomResourceDefinition .* is invalid", said)
+        ):
+            version = programs.version_of(operator.built, operator.module)
+            pytest.skip(f"{operator.title} {version} is not for Kubernetes {self._cluster.minor}: {why[0]}")
+
     def _copied(self, name: str, operator: Operator) -> Path:
         """The manifests of the module, where lines can be taken out."""
         folder = self._cluster.folder / "operators" / name
         source = programs.folder_of(operator.built, operator.module) / operator.manifests
+        shutil.rmtree(folder, ignore_errors=True)  # of a test that was skipped by its definitions
         shutil.copytree(source, folder, copy_function=shutil.copyfile)
         for path in folder.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
