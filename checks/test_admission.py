@@ -16,6 +16,7 @@ from jobs.cluster.client.kube import Kube
     requires=["namespace.ready"],
     faults=[
         "admission.denied",
+        "admission.webhook-down",
         "admission.changed",
         "admission.no-dry-run",
         "pod-security.denied",

@@ -27,6 +27,7 @@ from .quota import Shortage, shortages
 
 QUOTA_FAULTS = ("quota.exceeded", "quota.in-use")
 GATES = (
+    "admission.webhook-down",
     "pod-security.denied",
     *QUOTA_FAULTS,
     "limitrange.denied",

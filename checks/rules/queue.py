@@ -258,7 +258,10 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge how the queue let the trial in: whole, or not at all, and why."""
     queue, failed = trial.queue, trial.analysis
     named = f"{spec.queue.kind} {spec.queue.name or 'default'}" if spec.queue else "queue"
-    if failed is not None and (failed.fault in KEPT_OUT or (failed.disrupted and "Evicted" in failed.observed)):
+    out = queue is None or queue.admitted_s is None
+    if failed is not None and (
+        failed.fault in KEPT_OUT or (failed.disrupted and (out or "Evicted" in failed.observed))
+    ):
         yield Finding(
             subject=failed.subject or named,
             ok=False if failed.err_class == "ERR_INFRA" else None,

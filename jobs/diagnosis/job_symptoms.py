@@ -14,7 +14,7 @@ from .job import CREATED, JobObjects
 from .pod import examine, from_events
 from .refusals import read_refusal
 from .state import ERR_INFRA, Issue, JobState
-from .symptoms import REFUSED, PodSymptom, Surroundings, disruption
+from .symptoms import NOT_IN_IMAGE, REFUSED, PodSymptom, Surroundings, disruption
 
 
 class JobSymptoms(JobObjects):
@@ -33,13 +33,13 @@ class JobSymptoms(JobObjects):
             if symptom is not None and symptom.fault == "job.failed" and self.tried_again(pod):
                 continue
             if symptom is not None:
-                by_pod[str(meta.get("name"))] = self._placed(symptom)
+                by_pod[str(meta.get("name"))] = self._placed(symptom, pod)
         for pod in self.history.departed.values():
             name = name_of(pod)
             if self.mine(pod) and self.state() in {JobState.COMPLETE, JobState.ERROR} and not self._served(pod):
                 symptom = examine(pod, self._around(pod))
                 if symptom is not None:
-                    by_pod[name] = self._placed(symptom)
+                    by_pod[name] = self._placed(symptom, pod)
         here = {name_of(pod) for pod in [*self.pods, *self.history.departed.values()]}
         if self.state() is JobState.ERROR:
             for name in self.created:
@@ -47,7 +47,7 @@ class JobSymptoms(JobObjects):
                     continue
                 symptom = self._of_gone(name)
                 if symptom is not None:
-                    by_pod[name] = self._placed(symptom)
+                    by_pod[name] = self._placed(symptom, {})
         return by_pod
 
     def _served(self, pod: Unstructured) -> bool:
@@ -99,7 +99,9 @@ class JobSymptoms(JobObjects):
                 symptom = disruption(Issue("Deleted", "the pod was deleted by others"), killed.when)
         return replace(symptom, inferred=True).at(pod=name, node=node) if symptom else None
 
-    def _placed(self, symptom: PodSymptom) -> PodSymptom:
+    def _placed(self, symptom: PodSymptom, pod: Unstructured) -> PodSymptom:
+        if symptom.fault == "image.no-python" and (fault := self.kind.command_missing(pod)):
+            return replace(symptom, fault=fault, suggestion=NOT_IN_IMAGE[fault])
         if symptom.fault != "node.lost":
             return symptom
         return replace(symptom, subject=symptom.node or symptom.pod)

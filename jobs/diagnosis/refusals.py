@@ -28,6 +28,7 @@ class Refusal:
 
 # Kinds of which a trial makes one, as a quota counts them.
 OBJECTS = r"(?:count/)?(?:configmaps|services)|count/(?!pods)[a-z.]+|services\.[a-z]+"
+_RUNTIME = "Apply Trainer's runtimes, or name another one (launch.runtime in the profile)."
 # In order: the first that fits. Named groups become the subject.
 _TEXTS: tuple[tuple[str, str, str, str], ...] = (
     # plugin/pkg/admission/resourcequota/controller.go names of what is requested only what there is no room for.
@@ -115,7 +116,21 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         r" clusterTrainingRuntime must be created",
         "launcher.runtime-missing",
         "clustertrainingruntime/{name}",
-        "Apply Trainer's runtimes, or name another one (launch.runtime in the profile).",
+        _RUNTIME,
+    ),
+    (
+        # kubernetes-sigs/kueue pkg/controller/jobs/trainjob: its webhook reads the runtime, too, and may answer first.
+        r"webhook \"[^\"]*trainjob[^\"]*\" denied the request: runtime '(?P<name>[^'\n]+)' not found",
+        "launcher.runtime-missing",
+        "clustertrainingruntime/{name}",
+        _RUNTIME,
+    ),
+    (
+        r"webhook \"(?P<name>[^\"]*trainjob[^\"]*)\" denied the request: unsupported runtime: ",
+        "launcher.runtime-unknown",
+        "webhook/{name}",
+        "Kueue has not found Trainer's kinds yet: run it again two minutes after Trainer was installed; where that "
+        "does not help, restart Kueue's controller.",
     ),
     (
         r"(?:in namespace (?P<name>\S+) )?because it is being terminated",
@@ -124,11 +139,17 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "Wait until the namespace is gone, or use another one.",
     ),
     (
-        r"admission webhook \"(?P<name>[^\"]+)\" (?:denied|does not support)"
-        r"|failed calling (?:admission )?webhook \"(?P<name2>[^\"]+)\"",
+        r"admission webhook \"(?P<name>[^\"]+)\" (?:denied|does not support)",
         "admission.denied",
         "webhook/{name}",
-        "The webhook's message says what it wants; exempt the namespace or change the pod (or repair the webhook).",
+        "The webhook's message says what it wants; exempt the namespace or change the pod.",
+    ),
+    (
+        # k8s.io/apiserver pkg/admission/plugin/webhook: its own error, where the call itself failed.
+        r"failed calling (?:admission )?webhook \"(?P<name>[^\"]+)\"",
+        "admission.webhook-down",
+        "webhook/{name}",
+        "Nobody answers for the webhook: let its controller run, which the address in the message names.",
     ),
     (
         r"ValidatingAdmissionPolicy '(?P<name>[^']+)'",

@@ -103,6 +103,14 @@ _PULL_REASONS = frozenset(
     }
 )
 
+# What pods run by which an operator starts the ranks, by the fault of an image without it.
+NOT_IN_IMAGE = {
+    "mpi.sshd-missing": "An MPIJob's workers run sshd, which this image does not have, as NVIDIA's PyTorch images do "
+    "not: launch without (--launcher indexed or pytorchjob), or use an image with openssh-server and Open MPI "
+    "(--image).",
+    "mpi.mpirun-missing": "An MPIJob's launcher runs mpirun, which this image does not have: use one with Open MPI "
+    "(--image).",
+}
 # Texts of a container that could not be started: (pattern, fault, whose, advice).
 _START = (
     (
@@ -143,14 +151,13 @@ _START = (
         r"(?i)exec: \\?\"[^\"]*\bsshd\\?\".*(?:not found|no such file)",
         "mpi.sshd-missing",
         ERR_PROGRAM,
-        "An MPIJob's workers run sshd, which this image does not have, as NVIDIA's PyTorch images do not: launch "
-        "without (--launcher indexed or pytorchjob), or use an image with openssh-server and Open MPI (--image).",
+        NOT_IN_IMAGE["mpi.sshd-missing"],
     ),
     (
         r"(?i)exec: \\?\"[^\"]*\bmpirun\\?\".*(?:not found|no such file)",
         "mpi.mpirun-missing",
         ERR_PROGRAM,
-        "An MPIJob's launcher runs mpirun, which this image does not have: use one with Open MPI (--image).",
+        NOT_IN_IMAGE["mpi.mpirun-missing"],
     ),
     (
         r"(?i)executable file .*not found|stat \S+: no such file or directory|exec: \\?\".*no such file or directory"

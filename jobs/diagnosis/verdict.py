@@ -226,7 +226,8 @@ class _Judgement(JobSymptoms):
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
             whom = _manager(self.raw, "suspend")
             suspended = disruption(Issue("Suspended", f"{whom} suspended the job while it ran: {message}"))
-            return self._whole(replace(suspended, grace_s=0.0 if had_pods else DELETED_S))
+            # A queue has written why into its own object by then, which is read once a second: who, and for whom.
+            return self._whole(replace(suspended, grace_s=0.0 if had_pods and not self.gang else DELETED_S))
         if self.resized:
             return self._whole(self._edited())
         failed = self.conditions.get("Failed") or self.conditions.get("FailureTarget")

@@ -196,10 +196,10 @@ class Launcher:
         self._progress(f"creating {what} {spec.job_name} in {spec.namespace}: {shape}")
         try:
             creation.create(objects)
-        except (Forbidden, Invalid) as error:
-            return creation, refused(spec.job_name, error, time.monotonic() - began, kind)
-        except NotFound as error:
-            if not kind.operator:
+        except ApiError as error:
+            if isinstance(error, Forbidden | Invalid) or is_policys(error.message):
+                return creation, refused(spec.job_name, error, time.monotonic() - began, kind)
+            if not isinstance(error, NotFound) or not kind.operator:
                 raise
             return creation, not_served(self._kube, spec.job_name, kind, error)
         return creation, None

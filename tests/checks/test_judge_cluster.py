@@ -226,6 +226,13 @@ def test_the_pod_is_tried_as_a_pod():
     assert kube.asked == ["Pod"]
 
 
+UNANSWERED = (
+    'Internal error occurred: failed calling webhook "mpod.kb.io": failed to call webhook: Post '
+    '"https://kueue-webhook-service.kueue-system.svc:443/mutate--v1-pod?timeout=10s": dial tcp 10.96.0.7:443: connect: '
+    "connection refused"
+)
+
+
 @pytest.mark.parametrize(
     ("message", "fault"),
     [
@@ -240,6 +247,7 @@ def test_the_pod_is_tried_as_a_pod():
             "serviceaccount.missing",
         ),
         ('admission webhook "validate.kyverno.svc" denied the request: image not allowed', "admission.denied"),
+        (UNANSWERED, "admission.webhook-down"),
         (FORBIDDEN + "some policy of the provider", "admission.denied"),
     ],
 )

@@ -234,6 +234,9 @@ def trial(**more):
     return SimpleNamespace(**(fields | more))
 
 
+OUT = QueueFacts(kind="kueue", name="team")
+
+
 def failed(fault, blame="ERR_INFRA", **more):
     return FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="", err_class=blame, **more)
 
@@ -246,12 +249,26 @@ def failed(fault, blame="ERR_INFRA", **more):
         (trial(analysis=failed("gang.partial")), (False, "gang.partial")),
         (trial(analysis=failed("queue.waiting", None)), (None, "queue.waiting")),
         (trial(analysis=failed("image.pull")), (True, "")),
-        (trial(queue=QueueFacts(kind="kueue", name="team")), (None, "")),
+        (trial(queue=OUT, analysis=failed("job.disrupted", None, disrupted=True)), (None, "job.disrupted")),
+        (trial(analysis=failed("job.disrupted", None, disrupted=True)), (True, "")),
+        (trial(queue=OUT), (None, "")),
         (trial(replicas=(Replica(index=0, node="a"), Replica(index=1))), (None, "")),
         (trial(replicas=(), analysis=failed("job.unschedulable")), (True, "")),
         (trial(replicas=()), (None, "")),
     ],
-    ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod", "no-node", "no-pod"],
+    ids=[
+        "in",
+        "never",
+        "half",
+        "full",
+        "later-fault",
+        "taken-out",
+        "interrupted",
+        "not-in",
+        "one-pod",
+        "no-node",
+        "no-pod",
+    ],
 )
 def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
     """What happens after it was let in is another check's; a full queue is nobody's fault."""

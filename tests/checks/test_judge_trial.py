@@ -107,6 +107,7 @@ LAUNCHER = (
     "quota.exceeded",
     "limitrange.denied",
     "admission.denied",
+    "admission.webhook-down",
     "pod-security.denied",
     "rights.missing",
     "node.lost",

@@ -128,6 +128,8 @@ SHOWN_OTHERWISE = {
     "job.failed": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real Job"),
     "job.one-after-another": ("tests/checks/test_judge_trial.py", "pods of the lab wait for their peers for minutes"),
     "job.no-evidence": ("tests/checks/test_judge_trial.py", "a probe that ends without its last line"),
+    "admission.webhook-down": ("tests/jobs/test_refusals.py", "webhooks of the lab are part of its API server"),
+    "launcher.runtime-unknown": ("tests/jobs/test_refusals.py", "Kueue of the lab starts together with Trainer"),
     "lab.machine": ("tests/lab/box/test_machines.py", "what the lab cannot do is no world of its own"),
 }
 #: Platforms for which no profile is shipped: nobody can call them healthy.

@@ -36,6 +36,7 @@ NEAR_MISSES = {
     "runtimeclass.missing": "healthy-named-objects",
     "priorityclass.missing": "healthy-named-objects",
     "serviceaccount.missing": "healthy-named-objects",
+    "admission.webhook-down": "test_a_webhook_refuses_by_whatever_status",
     "admission.changed": "healthy-webhook-adds",
     "admission.no-dry-run": "test_what_no_gate_said_is_not_told",
     # layer 4
@@ -152,6 +153,7 @@ NEAR_MISSES = {
     "volume.mount": "healthy-storage-later",
     "launcher.missing": "test_a_kind_is_there_in_the_right_version_or_not",
     "launcher.runtime-missing": "healthy-trainjob",
+    "launcher.runtime-unknown": "test_what_kueue_says_of_a_trainjobs_runtime",
     "mpi.wrong-version": "healthy-mpijob",
     "operator.down": "test_what_stands_beside_a_controller_is_not_taken_for_it",
     "queue.missing": "healthy-kueue",

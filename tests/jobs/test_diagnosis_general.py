@@ -150,7 +150,7 @@ def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault,
         ),
         (
             'Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: Post "https://x": dial tcp: connection refused',
-            "admission.denied",
+            "admission.webhook-down",
             "webhook/w.example.com",
         ),
         (

@@ -288,23 +288,26 @@ def test_an_mpijob_is_told_as_ranks_and_a_launcher_behind_them():
     assert look(mpijob(("Suspended", "")), [])[0] == "Pending"
 
 
-def test_a_worker_without_sshd_is_the_images_fault():
-    """Read from the runtime's words; python3 missing is another fault."""
-    message = 'exec: "/usr/sbin/sshd": stat /usr/sbin/sshd: no such file or directory: unknown'
-    state = {
-        "terminated": {
-            "exitCode": 128,
-            "reason": "StartError",
-            "message": f"failed to create containerd task: {message}",
-        }
-    }
-    bad = pod("seatrial-a-worker-0", "worker", index=0, phase="Failed", state=state)
-    analysis = look(mpijob(("Created", "")), [bad, WORKERS[1]])[2]
-    assert (analysis.fault, analysis.err_class, analysis.subject) == (
-        "mpi.sshd-missing",
-        "ERR_PROGRAM",
-        "seatrial-a-worker-0",
+@pytest.mark.parametrize(
+    ("role", "command", "fault"),
+    [
+        ("worker", "/usr/sbin/sshd", "mpi.sshd-missing"),
+        ("worker", "/opt/ssh/start.sh", "mpi.sshd-missing"),
+        ("launcher", "mpirun", "mpi.mpirun-missing"),
+        ("launcher", "/opt/ompi/bin/mpiexec", "mpi.mpirun-missing"),
+        ("", "python3", "image.no-python"),
+    ],
+)
+def test_an_image_without_what_a_pod_of_an_mpijob_runs(role, command, fault):
+    """Whatever the profile calls it; the words are containerd's and runc's, of Kubernetes 1.37 with runc 1.1."""
+    message = (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+        f'unable to start container process: exec: "{command}": stat {command}: no such file or directory'
     )
+    state = {"terminated": {"exitCode": 128, "reason": "StartError", "message": message}}
+    bad = pod("seatrial-a-x", role, index=0, phase="Failed", state=state)
+    analysis = look(mpijob(("Created", "")), [bad, WORKERS[1]])[2]
+    assert (analysis.fault, analysis.err_class, analysis.subject) == (fault, "ERR_PROGRAM", "seatrial-a-x")
 
 
 def test_a_launcher_that_is_started_again_is_waited_for_unless_its_words_are_final():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.cluster.client.errors import api_error
+from jobs.cluster.client.errors import ApiError, api_error
 from jobs.cluster.client.kube import path
 from jobs.diagnosis.refusals import read_refusal
 from jobs.run.launcher import Launcher
@@ -139,6 +139,76 @@ def test_the_object_that_was_refused_is_named(
     assert (analysis.fault, analysis.subject) == (fault, subject)
     assert analysis.observed.startswith(kind_and_name)
     assert analysis.expected == f"the API server accepts the {kind_and_name.split(maxsplit=1)[0]}"
+
+
+DENIED = 'admission webhook "vtrainjob.kb.io" denied the request: '
+
+
+@pytest.mark.parametrize(
+    ("message", "fault", "subject", "advice"),
+    [
+        (
+            f"{DENIED}unsupported runtime: ClusterTrainingRuntime.trainer.kubeflow.org",
+            "launcher.runtime-unknown",
+            "webhook/vtrainjob.kb.io",
+            "restart Kueue's controller",
+        ),
+        (
+            f"{DENIED}runtime 'torch-of-others' not found",
+            "launcher.runtime-missing",
+            "clustertrainingruntime/torch-of-others",
+            "Apply Trainer's runtimes",
+        ),
+        (f"{DENIED}no runtime of team a is approved", "admission.denied", DENIED.split('"')[1], "what it wants"),
+        (
+            'admission webhook "gate.example.com" denied the request: unsupported runtime: runc',
+            "admission.denied",
+            "webhook/gate.example.com",
+            "what it wants",
+        ),
+    ],
+)
+def test_what_kueue_says_of_a_trainjobs_runtime(message: str, fault: str, subject: str, advice: str) -> None:
+    """It may not know the runtimes yet, or not find this one; what others say is theirs."""
+    refusal = read_refusal(message)
+    assert refusal.fault == fault
+    assert subject in refusal.subject
+    assert advice in refusal.suggestion
+
+
+UNANSWERED = (
+    'Internal error occurred: failed calling webhook "vpj.example.org": failed to call webhook: Post '
+    '"https://operator.team.svc:443/validate?timeout=10s": no endpoints available for service "operator"'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "fault"),
+    [
+        (500, UNANSWERED, "admission.webhook-down"),
+        (500, "Internal error occurred: etcdserver: request timed out", ""),
+        (451, DENIED + "no", "admission.denied"),
+    ],
+)
+def test_a_webhook_refuses_by_whatever_status(kube: Kube, api: FakeApi, status: int, message: str, fault: str) -> None:
+    """Where nobody answers for it, the API server does, with 500; another 500 is no refusal."""
+
+    def answer(asked: Asked) -> tuple[int, dict[str, str], Any]:
+        if asked.verb == "POST" and asked.path.endswith("/jobs"):
+            return status, {}, {"kind": "Status", "reason": "InternalError", "message": message}
+        if asked.verb == "POST":
+            return 201, {}, asked.body
+        return 404, {}, {"kind": "Status", "reason": "NotFound"}
+
+    api.answer = answer
+    spec = TrialSpec(run_id="r1", namespace="ns", image="x", nodes=2, gpus_per_node=8)
+    if not fault:
+        with pytest.raises(ApiError, match="etcdserver"):
+            Launcher(kube).run(spec)
+        return
+    analysis = Launcher(kube).run(spec).analysis
+    assert analysis is not None
+    assert (analysis.fault, analysis.err_class) == (fault, "ERR_INFRA")
 
 
 def test_the_namespace_that_takes_nothing_new_is_named() -> None:

@@ -6,6 +6,7 @@ python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -23,7 +25,9 @@ ROOT = Path(__file__).parents[2]
 NOT_HERE = 77
 """Exit code where no real cluster can be built, started or reached: one that pytest does not use."""
 INSIDE = "SEATRIAL_REAL_INSIDE"
-NEEDED = ("unshare", "ip", "mount", "openssl")
+NEEDED = ("setpriv", "unshare", "ip", "mount", "openssl")
+INOTIFY = 8
+"""Instances of inotify that a node uses (measured: 30 of four; kubelet, containerd)."""
 NEEDED_FOR_PODS = (*NEEDED, "nsenter", "nft", "runc")
 
 
@@ -65,7 +69,7 @@ def main() -> int:
     try:
         if simulated and not options.simulated_nodes:
             print("Kubelets need root: the nodes are KWOK's, and tests that need running pods are skipped.")
-        _able(NEEDED_FOR_PODS if not simulated else NEEDED)
+        able(NEEDED_FOR_PODS if not simulated else NEEDED, kubelets=0 if simulated else options.nodes)
         built = _build(folder, kubernetes, simulated=simulated, operators=options.operators)
         if not simulated:
             image.build(folder, built["coredns"] / "coredns")
@@ -74,24 +78,12 @@ def main() -> int:
         return NOT_HERE
     print(f"built in {time.monotonic() - started:.0f} s", flush=True)
     group = str(os.getpid())
-    mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     more = ["--simulated-nodes"] if simulated and not options.simulated_nodes else []
-    command = [
-        "unshare",
-        *mapped,
-        "--mount",
-        "--net",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "--propagation=private",
-    ]
     environment = {**os.environ, INSIDE: "1", "SEATRIAL_REAL_GROUP": group}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # all ends with it, as on Ctrl-C
+    signal.signal(signal.SIGTERM, _end)
     try:
         return subprocess.run(
-            [*command, sys.executable, "-m", "tests.real_cluster", *more, *sys.argv[1:]],
+            apart([sys.executable, "-m", "tests.real_cluster", *more, *sys.argv[1:]]),
             env=environment,
             cwd=ROOT,
             check=False,
@@ -100,6 +92,20 @@ def main() -> int:
         cluster.remove_groups(f"seatrial-real-{group}")
         if options.page:
             page.write(folder, ROOT / "docs/tested-on.md")
+
+
+def apart(argv: list[str]) -> list[str]:
+    """Put a command into namespaces of its own. All processes there end with the one that started it, however that ends."""
+    mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    own = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
+    # unshare itself goes on until its child ends: it blocks SIGTERM, and learns nothing of its parent's end.
+    return ["setpriv", "--pdeathsig=KILL", "unshare", *mapped, *own, *argv]
+
+
+def _end(*_: object) -> NoReturn:
+    """End as on Ctrl-C; a second signal (of make, after that to the group) does not stop the removal of what is left."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 class Plugin:
@@ -117,12 +123,28 @@ def tests(here: cluster.Cluster, more: list[object], rest: list[str]) -> int:
     return int(pytest.main(arguments, plugins=[Plugin(here), *more]))
 
 
-def _able(needed: tuple[str, ...]) -> None:
+def able(needed: tuple[str, ...], kubelets: int) -> None:
+    """Raise `MissingToolError` where this machine lacks what a cluster with so many kubelets needs."""
     missing = [name for name in needed if shutil.which(name) is None]
     if missing:
         raise programs.MissingToolError(
             f"install {', '.join(missing)} (Debian: apt-get install runc iproute2 nftables openssl util-linux)"
         )
+    if kubelets * INOTIFY > (left := inotify_left()):
+        raise programs.MissingToolError(
+            f"{kubelets} nodes need {kubelets * INOTIFY} inotify instances and {left} are left: end another cluster of this "
+            "machine, or raise fs.inotify.max_user_instances (sysctl)"
+        )
+
+
+def inotify_left() -> int:
+    """How many inotify instances this user may still make; without one a kubelet, or containerd, does not start."""
+    used = 0
+    for process in filter(lambda each: each.name.isdigit(), Path("/proc").iterdir()):
+        with contextlib.suppress(OSError):  # it has ended
+            if process.stat().st_uid == os.geteuid():
+                used += sum(each.readlink() == Path("anon_inode:inotify") for each in (process / "fd").iterdir())
+    return int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii")) - used
 
 
 def _build(folder: Path, kubernetes: str, *, simulated: bool, operators: bool) -> dict[str, Path]:
@@ -154,7 +176,7 @@ def _inside(
         environment = {**os.environ, "KUBECONFIG": str(here.kubeconfig)}
         if shell:
             return subprocess.run([os.environ.get("SHELL", "sh"), *rest], env=environment, check=False).returncode
-        return tests(here, [page.Results(page.about(kubernetes), folder)], rest)
+        return tests(here, [page.Results(page.about(kubernetes, operators=operators), folder)], rest)
     finally:
         here.stop()
 

@@ -65,6 +65,7 @@ class Cluster:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._holders: dict[str, int] = {}
         self.kubeconfig = folder / "kubeconfig.yaml"
+        self.minor = kubernetes.removeprefix("kubernetes-")
 
     # -- as a whole
 
@@ -85,7 +86,10 @@ class Cluster:
         for name in self.nodes:
             self.start_node(name)
         for name in self.nodes:
-            until(lambda name=name: self.kubectl("get", "node", name, check=False), f"{name} is registered")
+            until(
+                lambda name=name: self._alive(f"{name}-kubelet") and self.kubectl("get", "node", name, check=False),
+                f"{name} is registered",
+            )
             self.kubectl("label", "node", name, *(f"{key}={value}" for key, value in labels().items()))
         self.apply(Path(__file__).parent / "dns.yaml")
 
@@ -370,10 +374,12 @@ class Cluster:
     # -- asking it
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
-        """What kubectl prints; CalledProcessError, whose text has its words, unless `check` is false."""
+        """What kubectl prints; CalledProcessError with its words, unless `check` is false."""
         done = self.asked(*arguments, given=given)
         if check and done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error.add_note(done.stderr)
+            raise error
         return done.stdout
 
     def asked(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:

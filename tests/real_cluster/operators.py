@@ -9,12 +9,14 @@ Volcano (volcano.sh/volcano) and the node readiness controller (sigs.k8s.io/node
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from tests.waiting import KUBECTL_LIMIT, until
@@ -33,6 +35,7 @@ Object = dict[str, Any]
 class Operator:
     """Where an operator's program and manifests are."""
 
+    title: str
     module: str
     program: str
     place: str  # of the program in its image
@@ -43,14 +46,16 @@ class Operator:
     without: tuple[tuple[str, str], ...] = ()  # lines that are taken out: file below `manifests`, text
     arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    sample: str = ""  # an object of its kind, which is taken as soon as all whose webhooks see it know its operator
 
 
 OLDER = "operators-older"
 """JobSet and the Training Operator are written for a controller-runtime before v0.23, the others for that and later."""
 MODULES = ("operators", OLDER)
 OPERATORS = {
-    "jobset": Operator("sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
+    "jobset": Operator("JobSet", "sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
     "kubeflow-trainer": Operator(
+        "Kubeflow Trainer",
         "github.com/kubeflow/trainer/v2",
         "trainer-controller-manager",
         "/manager",
@@ -60,8 +65,16 @@ OPERATORS = {
         # fetched from GitHub; the file says to take it out where JobSet is installed
         without=(("overlays/manager/kustomization.yaml", "- ../../third-party/jobset"),),
         needs=("jobset",),
+        # Kueue looks for kinds that were not served when it started at growing intervals of up to two minutes
+        sample="""
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: sample, namespace: default}
+spec: {runtimeRef: {name: torch-distributed}}
+""",
     ),
     "training-operator": Operator(
+        "Kubeflow Training Operator",
         "github.com/kubeflow/training-operator",
         "training-operator.v1",
         "/manager",
@@ -73,9 +86,14 @@ OPERATORS = {
         arguments=("--enable-scheme=pytorchjob", f"--pytorch-init-container-image={image.TRIAL}"),
     ),
     "mpi-operator": Operator(
-        "github.com/kubeflow/mpi-operator", "mpi-operator", "/opt/mpi-operator", "manifests", "overlays/standalone"
+        "MPI Operator",
+        "github.com/kubeflow/mpi-operator",
+        "mpi-operator",
+        "/opt/mpi-operator",
+        "manifests",
+        "overlays/standalone",
     ),
-    "kueue": Operator("sigs.k8s.io/kueue", "kueue", "/manager", "config", "default"),
+    "kueue": Operator("Kueue", "sigs.k8s.io/kueue", "kueue", "/manager", "config", "default"),
 }
 
 
@@ -110,6 +128,8 @@ class Operators:
         for where, what in _deployments(self._installed[name]):
             self._cluster.kubectl("-n", where, "scale", what, f"--replicas={replicas}")
             self._cluster.kubectl("-n", where, "rollout", "status", what, KUBECTL_LIMIT)
+            pods = ("-n", where, "get", "pods", "-o", "name")  # one that is about to end answers for its webhooks still
+            until(lambda pods=pods: bool(self._cluster.kubectl(*pods)) == bool(replicas), f"{replicas} pods of {name}")
 
     def remove(self) -> None:
         """Remove all; the definitions first, as long as somebody takes the finalizers off their objects."""
@@ -130,6 +150,7 @@ class Operators:
     def _install(self, name: str, operator: Operator) -> None:
         folder = self._copied(name, operator)
         objects = self._built_from(folder / operator.overlay)
+        self._is_taken(operator, [each for each in objects if each["kind"] == "CustomResourceDefinition"])
         node = self._cluster.nodes[-1]
         for each in objects:
             if each["kind"] != "Deployment":
@@ -156,11 +177,25 @@ class Operators:
         if operator.after:
             later = self._built_from(folder / operator.after)
             until(lambda: self._apply(later, check=False), f"{name} takes its own objects")
+        if operator.sample:
+            dry = ("create", "--dry-run=server", "-f", "-")
+            until(lambda: self._cluster.kubectl(*dry, given=operator.sample, check=False), f"a job of {name} is taken")
+
+    def _is_taken(self, operator: Operator, definitions: list[Object]) -> None:
+        """Skip the test where an older Kubernetes refuses an operator's definitions, by a rule that it cannot compile."""
+        dry = ("apply", "--server-side", "--dry-run=server", "-f", "-")
+        said = self._cluster.asked(*dry, given=yaml.safe_dump_all(definitions)).stderr
+        if self._cluster.minor != programs.MINORS[-1] and (
+            why := re.search(r"CustomResourceDefinition .* is invalid", said)
+        ):
+            version = programs.version_of(operator.built, operator.module)
+            pytest.skip(f"{operator.title} {version} is not for Kubernetes {self._cluster.minor}: {why[0]}")
 
     def _copied(self, name: str, operator: Operator) -> Path:
         """The manifests of the module, where lines can be taken out."""
         folder = self._cluster.folder / "operators" / name
         source = programs.folder_of(operator.built, operator.module) / operator.manifests
+        shutil.rmtree(folder, ignore_errors=True)  # of a test that was skipped by its definitions
         shutil.copytree(source, folder, copy_function=shutil.copyfile)
         for path in folder.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)

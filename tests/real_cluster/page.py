@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from . import programs
+from .operators import OPERATORS
 
 HEAD = """# What it is tested on
 
@@ -51,14 +52,14 @@ class Results:
         """Write the results of this run: instead of the last one's of the same minor, or, of some tests, over them."""
         path = self._folder / f"results-{self._about['Kubernetes'].rpartition('.')[0]}.json"
         some = session.config.option.keyword or session.config.args != [str(Path(__file__).parent)]
-        before = json.loads(path.read_text(encoding="utf-8"))["tests"] if some and path.exists() else {}
+        before = json.loads(path.read_text(encoding="utf-8")) if some and path.exists() else {"about": {}, "tests": {}}
         day = time.strftime("%Y-%m-%d", time.gmtime())
-        content = {"about": self._about, "day": day, "tests": before | self._rows}
+        content = {"about": before["about"] | self._about, "day": day, "tests": before["tests"] | self._rows}
         path.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def about(kubernetes: str) -> dict[str, str]:
-    """Version by program of a run."""
+def about(kubernetes: str, *, operators: bool) -> dict[str, str]:
+    """Version by program of a run; operators are of those that have them."""
     names = {
         kubernetes: "Kubernetes",
         "etcd": "etcd",
@@ -66,7 +67,8 @@ def about(kubernetes: str) -> dict[str, str]:
         "coredns": "CoreDNS",
         "cni": "CNI plugins",
     }
-    return {name: programs.version(module) for module, name in names.items()}
+    more = {each.title: programs.version_of(each.built, each.module) for each in OPERATORS.values() if operators}
+    return {name: programs.version(module) for module, name in names.items()} | more
 
 
 def write(folder: Path, page: Path) -> None:

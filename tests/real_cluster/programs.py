@@ -38,11 +38,20 @@ class MissingToolError(Exception):
 
 def version(module: str) -> str:
     """Return the version of what a module of ours builds first, or requires first."""
-    text = (MODULES / module / "go.mod").read_text(encoding="utf-8")
-    required = dict(_REQUIRED.findall(text))
+    text, required = _pinned(module)
     built = re.search(r"^\s*(?:tool )?([\w.-]+\.[\w.-]+/\S+)$", text, re.MULTILINE)
     of_it = [each for each in required if built and f"{built[1]}/".startswith(f"{each}/")]
     return required[max(of_it, key=len)] if of_it else next(iter(required.values()))
+
+
+def version_of(module: str, required: str) -> str:
+    """Return the version of a module that a module of ours requires."""
+    return _pinned(module)[1][required]
+
+
+def _pinned(module: str) -> tuple[str, dict[str, str]]:
+    text = (MODULES / module / "go.mod").read_text(encoding="utf-8")
+    return text, dict(_REQUIRED.findall(text))
 
 
 def build(module: str, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Trials through the real operators: Kueue, MPI Operator, Training Operator.
+"""Trials through the real operators: Kueue, MPI Operator, Training Operator, Kubeflow Trainer with JobSet.
 
 Each is run by an account with exactly the printed rights, and judged like the situations without an operator.
 """
@@ -9,13 +9,16 @@ import pytest
 import yaml
 
 from lab.operators.definitions import definitions
+from tests.real_cluster import image
 from tests.waiting import KUBECTL_LIMIT, until
 
 COVERED = {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "16", "rdma/hca_shared_devices_a": "64"}
 QUEUE = "trial"
 #: What all nodes carry (hardware.py).
 KIND = {"node.kubernetes.io/instance-type": "hgx-h100-8"}
-LAUNCHERS = {"mpijob": "mpi-operator", "pytorchjob": "training-operator"}
+#: What is seen where an operator does not run: one has webhooks, which nobody answers for then, the other has none.
+DOWN = {"mpijob": "operator.down", "pytorchjob": "admission.webhook-down", "trainjob": "admission.webhook-down"}
+LAUNCHERS = {"mpijob": "mpi-operator", "pytorchjob": "training-operator", "trainjob": "kubeflow-trainer"}
 
 
 class Queues:
@@ -26,7 +29,7 @@ class Queues:
         self.name = bench.namespace
 
     def make(self, gpus="16", flavor=None, local=QUEUE, **more):
-        """Make flavor, ClusterQueue and LocalQueue, and wait until they are active."""
+        """Make flavor, ClusterQueue and LocalQueue."""
         amounts = {**COVERED, "nvidia.com/gpu": gpus}
         resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
         group = {"coveredResources": list(amounts), "flavors": [{"name": self.name, "resources": resources}]}
@@ -71,10 +74,15 @@ def judged(bench, outcome, verdict, *faults):
     assert bench.refused() == []
 
 
-def through(bench, launcher="indexed", queue=""):
+def through(bench, launcher="indexed", queue="", *more):
     """Run a trial through a launcher and a queue, with the rights for them."""
     chosen = [f"--launcher={launcher}"] + ([f"--queue={queue}"] if queue else [])
-    return bench.run("accept", *chosen, rights=("--cluster", *chosen))
+    return bench.run("accept", *chosen, *more, rights=("--cluster", *chosen))
+
+
+def state(outcome, check):
+    """How a check ended."""
+    return next(each["outcome"] for each in outcome.record["checks"] if each["id"] == check)
 
 
 # -- Kueue
@@ -111,9 +119,27 @@ def test_a_queue_of_other_namespaces(bench, queues):
     judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.namespace")
 
 
+def test_a_flavor_whose_labels_no_node_has(bench, queues):
+    queues.make(flavor={"nodeLabels": {"example.com/pool": "b200"}})
+    judged(bench, through(bench, queue="kueue:trial"), "no-go", "job.unschedulable")
+
+
 def test_a_flavor_whose_taint_is_not_tolerated(bench, queues):
     queues.make(flavor={"nodeLabels": KIND, "nodeTaints": [{"key": "reserved", "value": "b", "effect": "NoSchedule"}]})
     judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.flavor")
+
+
+def test_a_gang_that_does_not_fit_starts_no_pod(bench, queues):
+    queues.make()
+    outcome = through(bench, "indexed", "kueue:trial", "--gang")
+    judged(bench, outcome, "go")
+    assert state(outcome, "queue.gang") == "passed"
+
+
+def test_a_quota_larger_than_the_nodes_starts_half_a_gang(bench, queues):
+    queues.make(gpus="640")
+    outcome = through(bench, "indexed", "kueue:trial", "--gang")
+    judged(bench, outcome, "no-go", "gang.started")
 
 
 BLOCK = "cloud.provider.com/topology-block"
@@ -135,9 +161,87 @@ def unlabelled(bench):
 
 
 @pytest.mark.usefixtures("unlabelled")
+def test_pods_are_placed_by_the_topology_of_a_flavor(bench, queues):
+    topology(bench, queues, 3)
+    judged(bench, through(bench, queue="kueue:trial"), "go")
+
+
+@pytest.mark.usefixtures("unlabelled")
 def test_nodes_without_the_labels_of_a_topology(bench, queues):
     topology(bench, queues, 1)
     judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.topology")
+
+
+def other_job(bench, queues, name, priority=None, seconds=600):
+    """A job of another team, which takes the quota of all GPUs of the queue."""
+    labels = {"kueue.x-k8s.io/queue-name": QUEUE}
+    if priority is not None:
+        queues.apply("WorkloadPriorityClass", queues.name, None, value=priority)
+        labels["kueue.x-k8s.io/priority-class"] = queues.name
+    amounts = {"cpu": "100m", "memory": "64Mi", "nvidia.com/gpu": "8"}
+    container = {
+        "name": "work",
+        "image": image.TRIAL,
+        "command": ["sleep", str(seconds)],
+        "resources": {"limits": amounts},
+    }
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec = {"parallelism": 2, "completions": 2, "suspend": True, "template": {"spec": pod}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    bench.kubectl("apply", "-f", "-", given=yaml.safe_dump(job))
+
+
+def admitted(bench, name):
+    """Whether Kueue has started a job."""
+    return bench.kubectl("get", "job", name, "-o", "jsonpath={.spec.suspend}") == "false"
+
+
+def test_a_queue_that_others_fill(bench, queues):
+    queues.make()
+    other_job(bench, queues, "training")
+    until(lambda: admitted(bench, "training"), "the other job is admitted")
+    bench.profile["deadlines"]["queue_s"] = 20
+    judged(bench, through(bench, queue="kueue:trial"), "inconclusive", "queue.waiting")
+
+
+def preempted(bench, queues, seconds):
+    """A job of higher priority throws the trial out in the middle, and goes on for some seconds."""
+    queues.make(preemption={"withinClusterQueue": "LowerPriority"})
+    bench.profile["deadlines"]["queue_s"] = 30
+    bench.cluster.behave(hang=True)
+    chosen = ("--queue=kueue:trial",)
+    run = bench.start("accept", *chosen, rights=("--cluster", *chosen))
+    bench.running()
+    bench.cluster.behave()
+    other_job(bench, queues, "urgent", 1000, seconds)
+    until(lambda: admitted(bench, "urgent"), "the job of higher priority is admitted")
+    return run.end()
+
+
+def test_preempted_in_the_middle_and_tried_again(bench, queues):
+    judged(bench, preempted(bench, queues, 3), "go")
+
+
+def test_preempted_in_the_middle_for_good(bench, queues):
+    outcome = preempted(bench, queues, 600)
+    assert outcome.verdict == "inconclusive", outcome.text
+    judged(bench, outcome, "inconclusive", "job.disrupted")
+
+
+def test_a_queue_whose_operator_does_not_run(bench, operators, queues):
+    queues.make()
+    active = ("get", "localqueue", QUEUE, "-o", 'jsonpath={.status.conditions[?(@.type=="Active")].status}')
+    until(lambda: bench.kubectl(*active) == "True", "the queue is active")
+    with operators.stopped("kueue"):
+        judged(bench, through(bench, queue="kueue:trial"), "no-go", "admission.webhook-down")
+
+
+def test_a_trial_of_no_queue_where_kueue_does_not_run(bench, operators):
+    """Its webhooks are asked about every Job, and nobody answers."""
+    with operators.stopped("kueue"):
+        outcome = through(bench)
+        judged(bench, outcome, "no-go", "admission.webhook-down")
+    assert "kueue-webhook-service.kueue-system" in outcome.text
 
 
 # -- launchers
@@ -147,6 +251,37 @@ def test_nodes_without_the_labels_of_a_topology(bench, queues):
 def test_a_trial_through_a_launcher(bench, operators, launcher):
     operators.install(LAUNCHERS[launcher])
     judged(bench, through(bench, launcher), "go")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_trial_through_a_launcher_and_a_local_queue(bench, operators, queues, launcher):
+    operators.install(LAUNCHERS[launcher])
+    queues.make()
+    judged(bench, through(bench, launcher, "kueue:trial"), "go")
+
+
+def test_an_image_without_sshd(bench, operators):
+    operators.install("mpi-operator")
+    bench.profile["launch"] = {"mpi": {"sshd": ["/usr/sbin/none", "-De"]}}
+    judged(bench, through(bench, "mpijob"), "inconclusive", "mpi.sshd-missing")
+
+
+def test_an_image_without_mpirun(bench, operators):
+    operators.install("mpi-operator")
+    bench.profile["launch"] = {"mpi": {"mpirun": ["/usr/bin/none"]}}
+    judged(bench, through(bench, "mpijob"), "inconclusive", "mpi.mpirun-missing")
+
+
+def test_a_runtime_that_is_missing(bench, operators):
+    operators.install("kubeflow-trainer")
+    bench.profile["launch"] = {"runtime": "torch-of-others"}
+    judged(bench, through(bench, "trainjob"), "no-go", "launcher.runtime-missing")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_an_operator_that_does_not_run(bench, operators, launcher):
+    with operators.stopped(LAUNCHERS[launcher]):
+        judged(bench, through(bench, launcher), "no-go", DOWN[launcher])
 
 
 # -- what is created
@@ -161,8 +296,11 @@ def volcano(bench):
     )
 
 
-@pytest.mark.parametrize("queue", ["", "kueue:trial", "volcano"])
-@pytest.mark.parametrize("launcher", ["indexed", *LAUNCHERS])
+TAKEN = [(launcher, queue) for launcher in ("indexed", *LAUNCHERS) for queue in ("", "kueue:trial", "volcano")]
+TAKEN.remove(("trainjob", "volcano"))  # a usage error: its scheduler is its runtime's
+
+
+@pytest.mark.parametrize(("launcher", "queue"), TAKEN)
 def test_the_server_takes_what_is_printed(bench, operators, queues, launcher, queue):
     operators.install(*([LAUNCHERS[launcher]] if launcher in LAUNCHERS else []))
     queues.make()

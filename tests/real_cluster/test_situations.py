@@ -106,7 +106,7 @@ def webhooks(bench, request):
 
 def test_a_webhook_that_does_not_answer(webhooks):
     webhook(webhooks, "https://127.0.0.1:9/")
-    judged(webhooks, webhooks.run(), "no-go", "admission.denied")
+    judged(webhooks, webhooks.run(), "no-go", "admission.webhook-down")
 
 
 def test_an_admission_policy_denies(bench):

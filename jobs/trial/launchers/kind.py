@@ -77,6 +77,11 @@ class Kind:
         """Which replica a pod is; MOST_REPLICAS where nothing tells."""
         return number(pod, INDEX)
 
+    def command_missing(self, pod: Unstructured) -> str:
+        """The fault of an image without what this pod runs, where that is not the probe itself."""
+        del pod
+        return ""
+
     def tells(self, pod: Unstructured) -> bool:
         """Tell whether this pod's log carries evidence."""
         del pod

@@ -77,6 +77,10 @@ class MpiJob(KubeflowJob):
         """A worker's index is its rank; the launcher comes behind all workers."""
         return number(pod, REPLICA) if _role(pod) == "worker" else MOST_REPLICAS
 
+    def command_missing(self, pod: Unstructured) -> str:
+        """Whatever the profile calls it: workers run sshd, the launcher mpirun."""
+        return {"worker": "mpi.sshd-missing", "launcher": "mpi.mpirun-missing"}.get(_role(pod), "")
+
     def tells(self, pod: Unstructured) -> bool:
         """Only the launcher's output carries evidence."""
         return _role(pod) == "launcher"
