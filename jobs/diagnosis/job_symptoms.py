@@ -122,6 +122,8 @@ class JobSymptoms(JobObjects):
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
+            confirm=read.confirm,
+            remedy=read.remedy,
             expected=f"{self.desired_pods()} pods are created",
             err_class=None if read.in_use else ERR_INFRA,
             rank=REFUSED,

@@ -141,14 +141,9 @@ def _likened(said: Detail | None, text: str) -> Detail | None:
     if said is None or said.variant is None or not said.variant.like:
         return said
     entry = catalogue()[said.variant.like]
-    found = formed(entry.id, text) or Detail(None, entry.meaning, replace(said.variant, **_advice(entry)))
-    if found.variant is None:
-        return found
-    return found._replace(variant=replace(found.variant, confirm=fill(found.variant.confirm)))
-
-
-def _advice(entry: Fault) -> dict[str, str]:
-    return {"confirm": entry.confirm, "remedy": entry.remedy, "failure": entry.failure}
+    found = formed(entry.id, text) or Detail(None, entry.meaning)
+    own = found.variant or replace(said.variant, confirm=entry.confirm, remedy=entry.remedy, failure=entry.failure)
+    return found._replace(variant=replace(own, confirm=fill(own.confirm), remedy=fill(own.remedy)))
 
 
 def _variants(fault: str) -> tuple[Variant, ...]:

@@ -37,7 +37,7 @@ def test_what_the_kubelet_said_of_a_pod_is_quoted(reason, message, fault, advice
     gone = pod(1, "Failed", node="n7", reason=reason, message=message)
     _, replicas, analysis = diagnose(job(conditions=failed()), [pod(0, main=RUNS), gone], [])
     assert analysis.observed == f"pod t-1-abcde on n7: {reason}: {message.strip()}"
-    assert (analysis.fault, advice in analysis.suggestion) == (fault, True)
+    assert (analysis.fault, advice in f"{analysis.suggestion}; {analysis.remedy}") == (fault, True)
     assert replicas[1].readiness_issue.message == message.strip()
 
 
