@@ -137,11 +137,13 @@ def _said_by(who: str) -> tuple[tuple[str, Variant], ...]:
 
 
 def _likened(said: Detail | None, text: str) -> Detail | None:
-    """Return what the entry says of a text which a variant calls like its own."""
+    """Return what the entries say of a text which a variant calls like their own: the last, where none says more."""
     if said is None or said.variant is None or not said.variant.like:
         return said
-    entry = catalogue()[said.variant.like]
-    found = formed(entry.id, text) or Detail(None, entry.meaning)
+    entry = catalogue()[said.variant.like[-1]]
+    found = next(
+        filter(None, (formed(name, text) for name in said.variant.like)), Detail(None, entry.meaning.rstrip("."))
+    )
     own = found.variant or replace(said.variant, confirm=entry.confirm, remedy=entry.remedy, failure=entry.failure)
     return found._replace(variant=replace(own, confirm=fill(own.confirm), remedy=fill(own.remedy)))
 

@@ -3,9 +3,9 @@
 A variant has ``pattern`` (a regular expression, or several), which speaks for itself, or ``words`` (any of them), which
 are looked for once nothing else of the job explains the line. ``cause`` may quote the expression's groups by number,
 and as ``{said}`` the end of the line's chain of errors. ``why`` names the fault of the catalogue that explains the
-line and lends what the entry does not say, ``like`` the entry whose variants say more of the same line; without one it
-has its own ``confirm``, ``remedy`` and ``failure`` class. ``example`` is a line that it fits, ``near_miss`` one that it
-does not.
+line and lends what the entry does not say, ``like`` the entry (or several) whose variants say more of the same line;
+without one it has its own ``confirm``, ``remedy`` and ``failure`` class. ``example`` is a line that it fits,
+``near_miss`` one that it does not.
 
 What the cluster's own parts say tells its fault by itself: ``who`` names the part (api, kueue, kubelet, mpirun,
 registry, runtime, scheduler, exit: the exit code of a container). All variants of one part are tried in the order of
@@ -40,7 +40,7 @@ class Variant:
     remedy: str = ""
     failure: str = ""
     near_miss: str = ""
-    like: str = ""
+    like: tuple[str, ...] = ()
     who: str = ""
     before: str = ""
     subject: str = ""
@@ -49,7 +49,7 @@ class Variant:
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Variant:
         """Return the variant of an entry. Raises TypeError for a key that no variant has."""
-        lists = {kind: entry.get(kind, ()) for kind in ("pattern", "words")}
+        lists = {kind: entry.get(kind, ()) for kind in ("pattern", "words", "like")}
         return cls(
             **{**entry, **{kind: (each,) if isinstance(each, str) else tuple(each) for kind, each in lists.items()}}
         )

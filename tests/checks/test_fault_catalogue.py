@@ -14,8 +14,9 @@ from checks.profiles.loader import Profile
 from checks.profiles.yaml_schema import read_yaml
 from cli.listing import declared_checks
 from cli.usage import run_parser
-from jobs.faults.advice import FAULTS, explain, fill, right_arguments
-from jobs.faults.catalogue import fault_catalogue, read_faults
+from jobs.faults.advice import FAULTS, explain
+from jobs.faults.catalogue import FOLDER, fault_catalogue, read_faults
+from jobs.faults.variants import fill, right_arguments
 from reports.record import Finding, Run
 
 TESTS = ("checks", "jobs")
@@ -161,7 +162,8 @@ def test_no_fault_is_in_the_catalogue_twice(root):
 def test_entries_that_are_read_one_by_one_are_those_of_the_whole_file():
     """A log's faults are read as they are found."""
     catalogue = fault_catalogue()
-    assert list(catalogue.items()) == list(catalogue.read().items())
+    files = sorted(FOLDER.glob("logs/*.yaml"))
+    assert list(catalogue.items()) == [each for path in files for each in read_faults(path).items()]
 
 
 def test_a_key_that_no_fault_has_is_refused(tmp_path):
