@@ -162,7 +162,7 @@ def terminated(status: Unstructured) -> PodSymptom | None:
             expected="the container stays below its memory limit",
             rank=KILLED,
             when=when,
-        ).advised(read_text("oom", f"{reason}: "))
+        )
     if code == 0 and reason != "StartError":
         return None
     if reason in {"StartError", "ContainerCannotRun"} or (code in (127, 128) and "OCI runtime" in message):

@@ -121,8 +121,9 @@ def worded(fault: str, text: str) -> Detail | None:
 def read_text(who: str, text: str) -> Detail | None:
     """Return the fault (as ``why``) that a text of one part of the cluster tells, and what it says of it."""
     for fault, each in _said_by(who):
-        if (said := each.of_form(text)) is not None:
-            return said._replace(why=fault)
+        if (said := each.of_form(text)) is not None and said.variant is not None:
+            failure = each.failure or catalogue()[fault].failure
+            return Detail(fault, said.cause, replace(said.variant, failure=failure))
     return None
 
 
@@ -140,12 +141,16 @@ def _likened(said: Detail | None, text: str) -> Detail | None:
     """Return what the entries say of a text which a variant calls like their own: the last, where none says more."""
     if said is None or said.variant is None or not said.variant.like:
         return said
-    entry = catalogue()[said.variant.like[-1]]
-    found = next(
-        filter(None, (formed(name, text) for name in said.variant.like)), Detail(None, entry.meaning.rstrip("."))
+    told = ((name, found) for name in said.variant.like if (found := formed(name, text)) is not None)
+    name, found = next(told, (said.variant.like[-1], Detail()))
+    entry, own = catalogue()[name], found.variant or said.variant
+    advice = replace(
+        own,
+        confirm=fill(own.confirm or entry.confirm),
+        remedy=fill(own.remedy or entry.remedy),
+        failure=own.failure or entry.failure,
     )
-    own = found.variant or replace(said.variant, confirm=entry.confirm, remedy=entry.remedy, failure=entry.failure)
-    return found._replace(variant=replace(own, confirm=fill(own.confirm), remedy=fill(own.remedy)))
+    return Detail(found.why, found.cause or entry.meaning.rstrip("."), advice)
 
 
 def _variants(fault: str) -> tuple[Variant, ...]:

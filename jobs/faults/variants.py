@@ -7,11 +7,11 @@ line and lends what the entry does not say, ``like`` the entry (or several) whos
 without one it has its own ``confirm``, ``remedy`` and ``failure`` class. ``example`` is a line that it fits,
 ``near_miss`` one that it does not.
 
-What the cluster's own parts say tells its fault by itself: ``who`` names the part (api, kueue, kubelet, mpirun,
-registry, runtime, scheduler, exit: the exit code of a container). All variants of one part are tried in the order of
-the catalogue, but one that is to be tried ``before`` another entry. ``subject`` names what it is about by the
-expression's named groups, without what stands in brackets where its group has nothing. ``final``: another attempt ends
-the same.
+What the cluster's own parts say tells its fault by itself, and need not say more than that: ``who`` names the part
+(api, kueue, kubelet, volumes, admission, eviction, oom, mpirun, registry, runtime, scheduler, exit: the exit code of a
+container). All variants of one part are tried in the order of the catalogue, but one that is to be tried ``before``
+another entry. ``subject`` names what it is about by the expression's named groups, without what stands in brackets
+where its group has nothing. ``final``: another attempt ends the same.
 """
 
 from __future__ import annotations

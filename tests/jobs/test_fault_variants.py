@@ -28,9 +28,10 @@ def test_the_cluster_s_parts_and_the_logs_have_variants() -> None:
 
 @named(ALL)
 def test_a_variant_has_its_own_advice_or_another_faults(fault: str, variant: Variant) -> None:
+    """What a part of the cluster says of a fault with one cause has the fault's."""
     own = (variant.cause, variant.confirm, variant.remedy, variant.failure)
-    assert all(own) or ((variant.why or variant.like) and not any(own[1:]))
-    assert variant.failure in (INFRASTRUCTURE, PROGRAM, UNKNOWN) or variant.why or variant.like
+    assert all(own) or ((variant.why or variant.like or variant.who) and not any(own[1:]))
+    assert variant.failure in (INFRASTRUCTURE, PROGRAM, UNKNOWN, "")
     assert bool(variant.pattern) != bool(variant.words)
     assert variant.remedy != catalogue()[fault].remedy or not variant.remedy
     assert variant.who or not (variant.before or variant.subject or variant.final)
@@ -57,6 +58,7 @@ def test_what_a_part_says_is_known_by_its_own_variant_and_none_before(fault: str
     said = read_text(variant.who, variant.example)
     assert said is not None
     assert said.variant is not None
+    assert said.variant.failure == (variant.failure or catalogue()[fault].failure)
     assert (said.why, said.variant.example) == (fault, variant.example)
     assert not re.search(r"\{\w+\}(?<!\{namespace\})", f"{said.cause} {said.variant.subject} {said.variant.remedy}")
 
@@ -72,13 +74,15 @@ def test_a_near_miss_is_another(fault: str, variant: Variant) -> None:
 def test_what_two_catalogues_know_has_one_text(fault: str, variant: Variant) -> None:
     """A line of a log has the words of the entry that it is like: cause, confirm, remedy and class."""
     said = formed(fault, variant.example) or worded(fault, variant.example)
-    known = next(filter(None, (formed(name, variant.example) for name in variant.like)))
+    name, known = next((name, told) for name in variant.like if (told := formed(name, variant.example)))
     assert said is not None
     assert said.variant is not None
     assert known.variant is not None
-    assert (said.cause, said.variant.failure) == (known.cause, known.variant.failure)
-    assert said.variant.remedy == known.variant.remedy
-    assert said.variant.confirm == known.variant.confirm.replace("{namespace}", "NAMESPACE")
+    entry = catalogue()[name]
+    assert said.cause == (known.cause or entry.meaning.rstrip("."))
+    assert said.variant.failure == (known.variant.failure or entry.failure)
+    assert said.variant.remedy == (known.variant.remedy or entry.remedy)
+    assert said.variant.confirm == (known.variant.confirm or entry.confirm).replace("{namespace}", "NAMESPACE")
 
 
 def test_what_a_message_names_is_quoted_in_the_command() -> None:
