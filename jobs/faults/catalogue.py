@@ -148,7 +148,7 @@ def _likened(said: Detail | None, text: str) -> Detail | None:
         own,
         confirm=fill(own.confirm or entry.confirm),
         remedy=fill(own.remedy or entry.remedy),
-        failure=own.failure or entry.failure,
+        failure=said.variant.failure or own.failure or entry.failure,
     )
     return Detail(found.why, found.cause or entry.meaning.rstrip("."), advice)
 

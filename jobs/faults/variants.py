@@ -3,9 +3,9 @@
 A variant has ``pattern`` (a regular expression, or several), which speaks for itself, or ``words`` (any of them), which
 are looked for once nothing else of the job explains the line. ``cause`` may quote the expression's groups by number,
 and as ``{said}`` the end of the line's chain of errors. ``why`` names the fault of the catalogue that explains the
-line and lends what the entry does not say, ``like`` the entry (or several) whose variants say more of the same line;
-without one it has its own ``confirm``, ``remedy`` and ``failure`` class. ``example`` is a line that it fits,
-``near_miss`` one that it does not.
+line and lends what the entry does not say. ``like`` names the entry (or several) whose variants say more of the same
+line; it may have a ``failure`` class of its own. Without either it has its own ``confirm``, ``remedy`` and ``failure``
+class. ``example`` is a line that it fits, ``near_miss`` one that it does not.
 
 What the cluster's own parts say tells its fault by itself, and need not say more than that: ``who`` names the part
 (api, kueue, kubelet, volumes, admission, eviction, oom, mpirun, registry, runtime, scheduler, exit: the exit code of a

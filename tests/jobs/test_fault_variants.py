@@ -30,7 +30,8 @@ def test_the_cluster_s_parts_and_the_logs_have_variants() -> None:
 def test_a_variant_has_its_own_advice_or_another_faults(fault: str, variant: Variant) -> None:
     """What a part of the cluster says of a fault with one cause has the fault's."""
     own = (variant.cause, variant.confirm, variant.remedy, variant.failure)
-    assert all(own) or ((variant.why or variant.like or variant.who) and not any(own[1:]))
+    assert all(own) or ((variant.why or variant.like or variant.who) and not any(own[1:3]))
+    assert not variant.failure or variant.remedy or variant.like
     assert variant.failure in (INFRASTRUCTURE, PROGRAM, UNKNOWN, "")
     assert bool(variant.pattern) != bool(variant.words)
     assert variant.remedy != catalogue()[fault].remedy or not variant.remedy
@@ -63,6 +64,15 @@ def test_what_a_part_says_is_known_by_its_own_variant_and_none_before(fault: str
     assert not re.search(r"\{\w+\}(?<!\{namespace\})", f"{said.cause} {said.variant.subject} {said.variant.remedy}")
 
 
+@named(ALL)
+def test_a_text_names_no_group_that_an_expression_lacks(fault: str, variant: Variant) -> None:
+    named = [int(number) for number in re.findall(r"\{(\d)\}", f"{variant.cause} {variant.confirm} {variant.remedy}")]
+    bare = (variant.cause or "").count("{}")
+    for pattern in variant.pattern:
+        assert re.compile(pattern).groups > max([*named, bare - 1], default=-1), fault
+    assert variant.pattern or not named
+
+
 @named(SPOKEN)
 def test_a_near_miss_is_another(fault: str, variant: Variant) -> None:
     if variant.near_miss:
@@ -80,7 +90,7 @@ def test_what_two_catalogues_know_has_one_text(fault: str, variant: Variant) -> 
     assert known.variant is not None
     entry = catalogue()[name]
     assert said.cause == (known.cause or entry.meaning.rstrip("."))
-    assert said.variant.failure == (known.variant.failure or entry.failure)
+    assert said.variant.failure == (variant.failure or known.variant.failure or entry.failure)
     assert said.variant.remedy == (known.variant.remedy or entry.remedy)
     assert said.variant.confirm == (known.variant.confirm or entry.confirm).replace("{namespace}", "NAMESPACE")
 
