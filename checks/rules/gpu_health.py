@@ -180,7 +180,9 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
                 observed = "the kernel's log holds an Xid whose number is not told"
                 yield unknown(f"{place(trial, rank)} GPU {entry.get('bus_id')}", observed)
             elif _is_known(number):
-                observed = f"Xid {number}, {entry.get('count')} times: {xids()[number].meaning}"
+                known = xids()[number]
+                asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue asks for this: {known.action})"
+                observed = f"Xid {number}, {entry.get('count')} times: {known.meaning}{asks}"
                 yield failed(
                     f"{place(trial, rank)} GPU {entry.get('bus_id')}",
                     observed,
