@@ -59,6 +59,17 @@ def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
     assert not faults - set(FAULTS)
 
 
+def test_every_fault_that_a_part_of_the_cluster_tells_is_declared(root):
+    """A text that is added to an entry may end a trial: a check must be able to say so."""
+    told = {fault for fault, entry in FAULTS.items() for each in entry.variants if each.who}
+    assert len(told) > 30
+    assert not told - declared(root) - OF_OTHERS
+
+
+OF_OTHERS = {"job.disrupted", "namespace.terminating", "lab.machine"}
+"""An interruption, a namespace that goes, and this machine: of no check alone."""
+
+
 def test_every_declared_fault_has_a_failing_case(root):
     """Each fault that a check declares is raised in a test of the judgements."""
     texts = "".join(path.read_text() for folder in TESTS for path in (root / "tests" / folder).glob("test_*.py"))
