@@ -6,6 +6,8 @@ pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is pa
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -65,8 +67,14 @@ class PodSymptom:
     node: str = ""
 
     def at(self, *, pod: str, node: str) -> PodSymptom:
-        """Say whose symptom it is."""
-        return replace(self, pod=pod, node=node, subject=self.subject or pod)
+        """Say whose symptom it is, in the command that confirms it, too: it goes into a user's shell."""
+        known = {"POD": pod if "/" not in pod else "", "NODE": node}
+
+        def name(word: re.Match[str]) -> str:
+            return shlex.quote(known[word[0]]) if known[word[0]] else word[0]
+
+        confirm = re.sub(r"\b(?:POD|NODE)\b", name, self.confirm)
+        return replace(self, pod=pod, node=node, subject=self.subject or pod, confirm=confirm)
 
     def advised(self, said: Detail | None) -> PodSymptom:
         """Say what the catalogue knows of the text: the cause, and the advice of its variant."""
